@@ -1,0 +1,41 @@
+"""The exceptions a user can catch: one for each way things go wrong.
+
+Every message names the parameter or column, the rule it broke, what was received, and the way
+out. All of them derive from :class:`KnotholeError`.
+"""
+
+
+class KnotholeError(Exception):
+    """Base of everything knothole raises on purpose."""
+
+
+class InvalidInput(KnotholeError, ValueError):
+    """An argument has a value that the function cannot use."""
+
+
+class ColumnMismatch(InvalidInput):
+    """A table's columns are not the ones the model or density was fitted on."""
+
+
+class UnseenCategory(InvalidInput):
+    """A categorical column holds a level that was not there in training."""
+
+
+class UnsupportedModel(KnotholeError, TypeError):
+    """A model of a kind that cannot be read exactly."""
+
+
+class NotFitted(InvalidInput, AttributeError):
+    """A model or density was used before it was fitted."""
+
+
+class ReaderMismatch(KnotholeError):
+    """What was read does not reproduce the model's own prediction; nothing is returned."""
+
+
+class DamagedFile(KnotholeError, ValueError):
+    """A file is truncated, corrupt, of another format, or from a newer version."""
+
+
+class MissingExtra(KnotholeError, ImportError):
+    """An optional library is needed and not installed."""

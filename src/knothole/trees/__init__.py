@@ -1,0 +1,1 @@
+"""What a tree model is once read: ensemble, regions, readers and writers."""

@@ -1,0 +1,170 @@
+"""Compiled traversal: leaves and margins of rows, NaN by the library's own rule.
+
+A block of rows walks one tree at a time, all rows a level at a time: the tree's nodes stay in
+cache, and the rows' steps do not wait for each other. To make a step free of branches, a leaf
+points to itself (its cut is infinite and NaN goes left there). Trees too deep or too lopsided
+for that walk row by row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.compiled import njit, over_blocks
+
+if TYPE_CHECKING:
+    from knothole.trees.ensemble import Ensemble
+
+BLOCK = 256
+# Blocks of rows handed to one thread together.
+CHUNK = 16 * BLOCK
+# Deeper trees walk row by row: most of their rows reach a leaf long before the last level.
+LEVELS = 12
+
+
+class Walker:
+    """An ensemble in the form the kernels want."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        leaf = ensemble.feature < 0
+        here = np.arange(len(leaf), dtype=np.int32)
+        self.n_leaves = ensemble.n_leaves
+        self.n_trees = ensemble.n_trees
+        self.base = ensemble.base
+        self.nodes = (
+            ensemble.roots,
+            np.where(leaf, np.int32(0), ensemble.feature),
+            np.where(leaf, np.inf, ensemble.cut),
+            np.where(leaf, here, ensemble.left),
+            ~(leaf | ensemble.missing_left),
+            ensemble.set_start,
+            ensemble.sets,
+            ensemble.n_levels,
+            tree_depths(ensemble.roots, ensemble.feature, ensemble.left),
+        )
+        self.leaf_number = np.where(leaf, ensemble.left, np.int32(-1))
+        weight = ensemble.tree_weight[ensemble.leaf_tree]
+        self.weighted_value = ensemble.value * weight[:, None]
+        self.tree_output = ensemble.tree_output
+
+    def leaves(self, X: NDArray[np.float64], threads: int | None) -> NDArray[np.int32]:
+        """Leaf numbers (rows, trees)."""
+        out = np.empty((len(X), self.n_trees), dtype=np.int32)
+
+        def work(start: int, stop: int) -> None:
+            rows = X[start:stop]
+            node = np.empty(BLOCK, dtype=np.int32)
+            walk_leaves(rows, self.nodes, bool(np.isnan(rows).any()), self.leaf_number, node,
+                        out[start:stop])  # fmt: skip
+
+        over_blocks(work, len(X), CHUNK, threads)
+        return out
+
+    def margin(self, X: NDArray[np.float64], threads: int | None) -> NDArray[np.float64]:
+        """Margins (rows, outputs)."""
+        out = np.empty((len(X), len(self.base)))
+        out[:] = self.base
+
+        def work(start: int, stop: int) -> None:
+            rows = X[start:stop]
+            node = np.empty(BLOCK, dtype=np.int32)
+            walk_margin(rows, self.nodes, bool(np.isnan(rows).any()), self.leaf_number,
+                        self.weighted_value, self.tree_output, node, out[start:stop])  # fmt: skip
+
+        over_blocks(work, len(X), CHUNK, threads)
+        return out
+
+
+def tree_depths(
+    roots: NDArray[np.int32], feature: NDArray[np.int32], left: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """Number of splits on the longest path of each tree."""
+    depths = np.empty(len(roots), dtype=np.int32)
+    _tree_depths(roots, feature, left, np.empty(len(feature), dtype=np.int32), depths)
+    return depths
+
+
+@njit
+def _tree_depths(roots, feature, left, level, depths):  # type: ignore[no-untyped-def]
+    for t in range(len(roots)):
+        stop = roots[t + 1] if t + 1 < len(roots) else len(feature)
+        level[roots[t]] = 0
+        depths[t] = 0
+        for n in range(roots[t], stop):  # parents come before their children
+            if feature[n] >= 0:
+                level[left[n]] = level[n] + 1
+                level[left[n] + 1] = level[n] + 1
+                depths[t] = max(depths[t], level[n] + 1)
+
+
+@njit
+def goes_right(x, n, cut, missing_right, set_start, sets, n_levels, column):  # type: ignore[no-untyped-def]
+    """Whether value ``x`` goes right at node ``n``: numeric or categorical, NaN included."""
+    if np.isnan(x):
+        return missing_right[n]
+    start = set_start[n]
+    if start < 0:
+        return x >= cut[n]
+    code = n_levels[column]
+    if x >= 0 and x < code:
+        code = int(x)
+    return (sets[start + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1) == 0
+
+
+@njit
+def walk_tree(rows, t, nodes, has_nan, node):  # type: ignore[no-untyped-def]
+    """Final node of each of ``rows`` (at most a block) in tree ``t``, into ``node``."""
+    roots, feature, cut, left, missing_right, set_start, sets, n_levels, depths = nodes
+    n_rows = len(rows)
+    if depths[t] > LEVELS or len(sets) > 0:
+        for i in range(n_rows):
+            n = roots[t]
+            while left[n] != n:
+                column = feature[n]
+                n = left[n] + goes_right(
+                    rows[i, column], n, cut, missing_right, set_start, sets, n_levels, column
+                )
+            node[i] = n
+        return
+    for i in range(n_rows):
+        node[i] = roots[t]
+    if has_nan:
+        for _ in range(depths[t]):
+            for i in range(n_rows):
+                n = node[i]
+                x = rows[i, feature[n]]
+                node[i] = left[n] + ((x >= cut[n]) | (np.isnan(x) & missing_right[n]))
+    else:
+        for _ in range(depths[t]):
+            for i in range(n_rows):
+                n = node[i]
+                node[i] = left[n] + (rows[i, feature[n]] >= cut[n])
+
+
+@njit
+def walk_leaves(X, nodes, has_nan, leaf_number, node, out):  # type: ignore[no-untyped-def]
+    """Leaf numbers of rows into ``out`` (rows, trees)."""
+    for start in range(0, len(X), BLOCK):
+        rows = X[start : start + BLOCK]
+        for t in range(out.shape[1]):
+            walk_tree(rows, t, nodes, has_nan, node)
+            for i in range(len(rows)):
+                out[start + i, t] = leaf_number[node[i]]
+
+
+@njit
+def walk_margin(X, nodes, has_nan, leaf_number, weighted_value, tree_output, node, out):  # type: ignore[no-untyped-def]
+    """Add every tree's weighted values to ``out`` (rows, outputs)."""
+    width = weighted_value.shape[1]
+    for start in range(0, len(X), BLOCK):
+        rows = X[start : start + BLOCK]
+        for t in range(len(tree_output)):
+            walk_tree(rows, t, nodes, has_nan, node)
+            first = tree_output[t]
+            for i in range(len(rows)):
+                leaf = leaf_number[node[i]]
+                for j in range(width):
+                    out[start + i, first + j] += weighted_value[leaf, j]
