@@ -37,7 +37,7 @@ def replay(name: str, path: Path, X: NDArray[np.float64]) -> Replay:
             f"{child.returncode}: {lines[-1]})."
         )
     with np.load(io.BytesIO(child.stdout), allow_pickle=False) as answer:
-        return Replay(answer["margin"], answer["leaves"] if "leaves" in answer else None)
+        return Replay(answer["margin"], answer.get("leaves"))
 
 
 def _main(name: str, path: str) -> None:
