@@ -1,0 +1,1 @@
+"""Densities p(X): tractable distributions learned from tables with holes."""

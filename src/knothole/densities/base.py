@@ -1,0 +1,306 @@
+"""What every density can do, and the plumbing that all of them share.
+
+``fit`` takes tables with holes and never imputes; ``score_samples`` is log p of the observed part,
+holes marginalised, so that an all-missing row scores 0; ``complete`` draws the holes from
+p(x_m | x_o); ``log_mass`` confines some variables to regions. A density works on *variables*
+(:class:`~knothole.columns.Variable`): the columns' own, then, if asked for, a binary indicator
+for every variable that had holes in training (``informative=True``), and last a target.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from knothole.columns import Columns, Evidence, Kind, Variable
+from knothole.densities.leaves.base import Leaf
+from knothole.errors import InvalidInput, NotFitted
+
+Floats = NDArray[np.float64]
+
+# Rows whose (rows, variables, states) terms are held in memory at once.
+BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Within:
+    """A region of one variable: ``[low, high)``, or a set of codes of a categorical one.
+
+    ``not_recorded`` includes the state of that name; for a categorical it is a code like others.
+    """
+
+    variable: int
+    low: float = -np.inf
+    high: float = np.inf
+    codes: tuple[int, ...] | None = None
+    not_recorded: bool = False
+
+
+class Density(BaseEstimator):
+    """Base of all densities.
+
+    A subclass implements ``_fit``, ``log_evidence``, ``sample_points`` and ``complete_points``,
+    all in terms of variables; tables, targets and indicators are handled here.
+
+    Attributes
+    ----------
+    columns_ : Columns
+        Description of the training table.
+    variables_ : tuple of Variable
+        What p is over: the columns' variables, indicators, the target, in this order.
+    indicated_ : int array
+        Variables that have an indicator.
+    target_ : bool
+        Whether the last variable is a target.
+    """
+
+    informative: bool = False
+    random_state: Any = None
+
+    # ---- to be implemented -------------------------------------------------------------------
+
+    @abstractmethod
+    def _fit(self, evidence: Evidence, weight: Floats) -> None:
+        """Learn from all variables' evidence; ``self.variables_`` is set."""
+
+    @abstractmethod
+    def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
+        """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
+
+    @abstractmethod
+    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
+        """Draws of all variables, (n, variables)."""
+
+    @abstractmethod
+    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+
+    # ---- the public face ---------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        target: Any = None,
+        columns: Columns | None = None,
+        holes: NDArray[np.bool_] | None = None,
+    ) -> Self:
+        """Learn p from a table with holes.
+
+        Parameters
+        ----------
+        X : table
+            Anything :class:`~knothole.columns.Columns` takes.
+        y : ignored
+            For scikit-learn's sake.
+        sample_weight : array (rows,), optional
+            Weights of the rows.
+        target : array (rows,), optional
+            A further variable to learn beside X; marginalised unless it is given again.
+        columns : Columns, optional
+            Description of the columns; inferred from ``X`` by default.
+        holes : bool array (rows, columns), optional
+            Which NaN are holes; the others are the state "not recorded", in columns that are
+            described as nullable. By default every NaN of a column that is not nullable.
+        """
+        self.columns_ = Columns.infer(X) if columns is None else columns
+        matrix = self.columns_.matrix(X)
+        if len(matrix) == 0:
+            raise InvalidInput("X has no rows: a density needs at least one.")
+        evidence = self.columns_.evidence(matrix, holes)
+        variables = self.columns_.variables
+        hole = np.isnan(evidence.points)
+        self.indicated_ = np.flatnonzero(hole.any(axis=0)) if self.informative else np.arange(0)
+        indicators = tuple(
+            Variable(f"{variables[v].name} is missing", Kind.CATEGORICAL, (False, True), ())
+            for v in self.indicated_
+        )
+        self.target_ = target is not None
+        targets = (describe_target(target),) if target is not None else ()
+        self.variables_ = variables + indicators + targets
+        weight = _weights(sample_weight, len(matrix))
+        self._fit(self._extended(evidence, target), weight)
+        return self
+
+    def score_samples(self, X: Any, target: Any = None) -> Floats:
+        """Log density of the observed part of every row (with its target, where given)."""
+        return self.log_evidence(self.evidence(X, target=target))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log density of the rows."""
+        return float(self.score_samples(X).mean())
+
+    def log_mass(self, X: Any, within: Mapping[str, Any]) -> Floats:
+        """Log p(observed part of X, and each named variable in its region).
+
+        Parameters
+        ----------
+        X : table
+            Rows; variables named in ``within`` must be holes there.
+        within : mapping
+            By variable name: ``(low, high)`` for values in ``[low, high)``, or, for a categorical
+            variable, a collection of levels.
+        """
+        regions = [self._region(name, region) for name, region in within.items()]
+        evidence = self.evidence(X)
+        for region in regions:
+            if not np.isnan(evidence.points[:, region.variable]).all():
+                raise InvalidInput(
+                    f"within: {self.variables_[region.variable].name!r} is observed in some rows; "
+                    f"only holes can be confined to a region."
+                )
+        return self.log_evidence(evidence, regions)
+
+    def sample(self, n: int = 1) -> Floats:
+        """Rows drawn from p, as a matrix of the columns (categories as codes)."""
+        points = self.sample_points(n, self._rng())
+        return self.columns_.decode(points[:, : len(self.columns_.variables)])
+
+    def complete(self, X: Any, draws: int = 1) -> Floats:
+        """Holes drawn from p(x_m | x_o): (rows, draws, columns); observed entries as they are."""
+        points = self.complete_points(self.evidence(X), draws, self._rng())
+        points = points[:, :, : len(self.columns_.variables)]
+        flat = self.columns_.decode(points.reshape(-1, points.shape[2]))
+        return flat.reshape(points.shape[0], draws, -1)
+
+    # ---- shared plumbing ---------------------------------------------------------------------
+
+    def evidence(
+        self, X: Any, holes: NDArray[np.bool_] | None = None, target: Any = None
+    ) -> Evidence:
+        """What a table says about all variables of this density."""
+        if not hasattr(self, "variables_"):
+            raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit(X) first.")
+        own = self.columns_.evidence(self.columns_.matrix(X), holes)
+        return self._extended(own, target)
+
+    def _extended(self, own: Evidence, target: Any) -> Evidence:
+        """Add indicators and target to the evidence of the columns' own variables."""
+        rows = len(own.points)
+        parts = [own.points]
+        if len(self.indicated_):
+            parts.append(np.isnan(own.points[:, self.indicated_]).astype(np.float64))
+        if self.target_:
+            variable = self.variables_[-1]
+            values = np.full(rows, np.nan) if target is None else encode_target(variable, target)
+            parts.append(values[:, None])
+        elif target is not None:
+            raise InvalidInput("target: this density was fitted without one.")
+        return own if len(parts) == 1 else replace(own, points=np.hstack(parts))
+
+    def _region(self, name: str, region: Any) -> Within:
+        names = [variable.name for variable in self.variables_]
+        if name not in names:
+            raise InvalidInput(f"within: no variable {name!r}; there are {names}.")
+        index = names.index(name)
+        variable = self.variables_[index]
+        if variable.kind is not Kind.CATEGORICAL:
+            low, high = region
+            return Within(index, float(low), float(high))
+        unknown = [level for level in region if level not in variable.levels]
+        if unknown:
+            raise InvalidInput(f"within: {name!r} has no level {unknown[0]!r}.")
+        return Within(index, codes=tuple(variable.levels.index(level) for level in region))
+
+    def _rng(self) -> np.random.Generator:
+        """A generator that ``random_state`` determines."""
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return np.random.default_rng(seed)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.estimator_type = "density_estimator"
+        return tags
+
+
+class LeafDensity(Density):
+    """A density built from leaves: one :class:`Leaf` a variable, tied together by latents.
+
+    Attributes
+    ----------
+    leaves_ : tuple of Leaf
+        One for each variable, in the order of ``variables_``.
+    """
+
+    leaves_: tuple[Leaf, ...]
+
+    @abstractmethod
+    def combine(self, terms: list[Floats]) -> Floats:
+        """Log p of rows from their terms.
+
+        ``terms[v]`` is log p(what is known of variable v | its latent's state), (rows, states).
+        """
+
+    def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
+        """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
+        within = tuple(within)
+        rows = len(evidence.points)
+        blocks = (slice(start, start + BLOCK) for start in range(0, rows, BLOCK))
+        parts = [self.combine(self.terms(evidence[block], within)) for block in blocks]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def terms(self, evidence: Evidence, within: Iterable[Within] = ()) -> list[Floats]:
+        """What is known of each variable as a log likelihood of its latent's states."""
+        points = evidence.points
+        terms = [leaf.log_density(points[:, v]) for v, leaf in enumerate(self.leaves_)]
+        for v, rows, allowed in evidence.restricted():
+            with np.errstate(divide="ignore"):
+                terms[v][rows] = np.log(self.leaves_[v].set_mass(allowed))
+        for region in within:
+            terms[region.variable] = terms[region.variable] + self.log_region(region)
+        return terms
+
+    def log_region(self, region: Within) -> Floats:
+        """Log mass of a region in every state, (states,)."""
+        leaf = self.leaves_[region.variable]
+        if region.codes is None:
+            flag = np.array([region.not_recorded])
+            mass = leaf.mass(np.array([region.low]), np.array([region.high]), flag)
+        else:
+            allowed = np.zeros((1, len(self.variables_[region.variable].levels)), dtype=np.bool_)
+            allowed[0, list(region.codes)] = True
+            mass = leaf.set_mass(allowed)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(mass[0]))
+
+
+def describe_target(target: Any) -> Variable:
+    """A target as a variable: categorical where its values are labels, continuous otherwise."""
+    values = np.asarray(target)
+    if values.dtype.kind in "fiu":
+        return Variable("target", Kind.CONTINUOUS, (), ())
+    levels: tuple[Hashable, ...] = tuple(np.unique(values[values == values]).tolist())
+    return Variable("target", Kind.CATEGORICAL, levels, ())
+
+
+def encode_target(variable: Variable, target: Any) -> Floats:
+    """Numbers, or the codes of labels."""
+    values = np.asarray(target)
+    if variable.kind is not Kind.CATEGORICAL:
+        return np.asarray(values, dtype=np.float64)
+    codes = {level: float(code) for code, level in enumerate(variable.levels)}
+    unknown = [value for value in values.tolist() if value == value and value not in codes]
+    if unknown:
+        raise InvalidInput(f"target: {unknown[0]!r} is not one of {list(codes)}.")
+    return np.array([codes.get(value, np.nan) for value in values.tolist()])
+
+
+def _weights(sample_weight: Any, rows: int) -> Floats:
+    if sample_weight is None:
+        return np.ones(rows)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
+        raise InvalidInput(f"sample_weight must be {rows} finite numbers, none negative.")
+    if weight.sum() <= 0:
+        raise InvalidInput("sample_weight must not be all zero.")
+    return weight
