@@ -83,8 +83,16 @@ class Leaf(ABC):
     """
 
     family: ClassVar[str]
-    n_states: int
-    n_codes: int
+
+    @property
+    @abstractmethod
+    def n_states(self) -> int:
+        """Number of states."""
+
+    @property
+    @abstractmethod
+    def n_codes(self) -> int:
+        """Number of codes."""
 
     @classmethod
     @abstractmethod
@@ -145,7 +153,7 @@ class Leaf(ABC):
         """The inverse of :meth:`arrays`."""
 
     def log_density(self, x: Floats) -> Floats:
-        """log p(x | state), (rows, states); 0 at holes. The slow twin of the compiled sums."""
+        """Log p(x | state), (rows, states); 0 at holes. The slow twin of the compiled sums."""
         encoded, natural = self.encode(x), self.natural()
         out = np.asarray(natural.table[encoded.code])
         if natural.linear is not None and natural.square is not None:
@@ -154,3 +162,9 @@ class Leaf(ABC):
         if encoded.base is not None:
             out = out + encoded.base[:, None]
         return np.asarray(np.where(encoded.code[:, None] < 0, 0.0, out))
+
+
+def observed(x: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Values that are no holes (nor "not recorded") and have weight, and their weights."""
+    keep = np.isfinite(x) & (weight > 0)
+    return x[keep], weight[keep]
