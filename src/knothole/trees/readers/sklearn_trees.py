@@ -90,33 +90,26 @@ class Member:
 def read(model: Any) -> Reading:
     """Read a fitted tree, forest, bag of trees or GradientBoosting model."""
     members = members_of(model)
-    return (
-        _read_boosted(model, members)
-        if isinstance(model, BOOSTED)
-        else _read_averaged(model, members)
-    )
+    if isinstance(model, BOOSTED):
+        return _read_boosted(model, members)
+    return _read_averaged(model, members)
 
 
 def members_of(model: Any) -> list[Member]:
     """The trees of a model, in the order of the ensemble; refuses models that have others."""
+    if not isinstance(model, (BaseDecisionTree, *FORESTS, *BAGS, *BOOSTED)):
+        raise UnsupportedModel(
+            f"{type(model).__name__} does not predict by averaging or adding the leaf values of "
+            f"its trees. Of scikit-learn, knothole reads DecisionTree, ExtraTree, RandomForest, "
+            f"ExtraTrees, Bagging of trees, GradientBoosting and HistGradientBoosting, regressors "
+            f"and classifiers."
+        )
+    require_fitted(model)
     if isinstance(model, BaseDecisionTree):
-        require_fitted(model)
         return [_member(model)]
-    if isinstance(model, FORESTS):
-        require_fitted(model)
-        return [_member(estimator) for estimator in model.estimators_]
     if isinstance(model, BAGS):
-        require_fitted(model)
         return _bagged(model)
-    if isinstance(model, BOOSTED):
-        require_fitted(model)
-        return [_member(estimator) for estimator in model.estimators_.ravel()]
-    raise UnsupportedModel(
-        f"{type(model).__name__} does not predict by averaging or adding the leaf values of its "
-        f"trees. Of scikit-learn, knothole reads DecisionTree, ExtraTree, RandomForest, "
-        f"ExtraTrees, Bagging of trees, GradientBoosting and HistGradientBoosting, regressors "
-        f"and classifiers."
-    )
+    return [_member(estimator) for estimator in np.ravel(model.estimators_)]
 
 
 def _member(estimator: BaseDecisionTree, columns: Positions | None = None) -> Member:
@@ -255,7 +248,7 @@ def _read_boosted(model: Any, members: list[Member]) -> Reading:
 
 
 def _require_constant_start(model: Any) -> None:
-    """Refuse an ``init`` whose answer depends on the row: it is a part of the model without trees."""
+    """Refuse an ``init`` whose answer depends on the row: that part of the model has no trees."""
     init = model.init_
     constant = (
         init == "zero"
