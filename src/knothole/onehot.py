@@ -1,0 +1,73 @@
+"""One-hot blocks: which columns of a matrix are the dummies of one categorical variable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+SEPARATOR = "_"
+
+
+def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
+    """Blocks among columns named ``prefix_level`` next to each other, as encoders leave them.
+
+    A prefix counts only where the data bear it out: every value is 0 or 1, and no fully observed
+    row has two ones. Of nested prefixes the shortest such one is taken, so levels may contain the
+    separator.
+
+    Examples
+    --------
+    >>> X = np.array([[30.0, 1, 0, 0], [41, 0, 1, 1], [28, 0, 1, 0]])
+    >>> find_blocks(["age", "city_Graz", "city_Linz", "city_size"], X)
+    {}
+    >>> find_blocks(["age", "city_Graz", "city_Linz", "size"], X)
+    {'city': (1, 2)}
+    """
+    dummy = [problem_of((column,), X) is None for column in range(len(names))]
+    found: dict[str, tuple[int, ...]] = {}
+    position = 0
+    while position < len(names):
+        for prefix in _prefixes(names[position]) if dummy[position] else ():
+            stop = position
+            while stop < len(names) and dummy[stop] and _has_prefix(names[stop], prefix):
+                stop += 1
+            columns = tuple(range(position, stop))
+            if len(columns) > 1 and prefix not in found and problem_of(columns, X) is None:
+                found[prefix] = columns
+                position = stop - 1
+                break
+        position += 1
+    return found
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """What may stand before the separator, shortest first."""
+    parts = name.split(SEPARATOR)
+    for count in range(1, len(parts)):
+        prefix = SEPARATOR.join(parts[:count])
+        if prefix:
+            yield prefix
+
+
+def _has_prefix(name: str, prefix: str) -> bool:
+    return name.startswith(prefix + SEPARATOR)
+
+
+def problem_of(columns: Sequence[int], X: Floats) -> tuple[int, str] | None:
+    """The first row that shows that these columns are no block and the rule it breaks, or None."""
+    part = X[:, list(columns)]
+    strange = (~np.isnan(part) & (part != 0) & (part != 1)).any(axis=1)
+    if strange.any():
+        return int(np.argmax(strange)), "every value must be 0 or 1"
+    crowded = (part == 1).sum(axis=1) > 1
+    if crowded.any():
+        return int(np.argmax(crowded)), "at most one dummy may be 1"
+    return None
+
+
+def has_baseline(columns: Sequence[int], X: Floats) -> bool:
+    """Whether a fully observed row of zeros occurs, so that it is a category of its own."""
+    return bool((X[:, list(columns)] == 0).all(axis=1).any())

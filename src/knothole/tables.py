@@ -1,0 +1,288 @@
+"""Tables in, plain float64 columns out: numpy, pandas, polars and Arrow alike.
+
+A library is recognised by the *name* of the table's class, so that one that is absent is never
+imported. Every kind of hole (None, NaN, pd.NA, null) becomes NaN. A column of numbers keeps its
+values; a column of anything else becomes the positions of its entries among its levels.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import numbers
+import sys
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import InvalidInput
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class RawColumn:
+    """One column of a table: numbers, or (where ``levels`` is not None) codes of levels."""
+
+    name: str
+    values: Floats
+    levels: tuple[Hashable, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RawTable:
+    """The columns of a table; ``named`` is False where their names were made up."""
+
+    columns: tuple[RawColumn, ...]
+    named: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names in order."""
+        return tuple(column.name for column in self.columns)
+
+
+def read_table(table: Any) -> RawTable:
+    """Read a table of any supported library.
+
+    Raises
+    ------
+    InvalidInput
+        Where it is no table, has no rows or columns, has two columns of one name, or holds
+        infinite values, dates or anything else that is neither a number nor a category.
+
+    Examples
+    --------
+    >>> raw = read_table([[1.5, "red"], [None, "blue"]])
+    >>> raw.columns[0].values.tolist(), raw.columns[1].values.tolist(), raw.columns[1].levels
+    ([1.5, nan], [1.0, 0.0], ('blue', 'red'))
+    """
+    if isinstance(table, (list, tuple)):
+        table = np.array(table, dtype=object)
+    for base in type(table).__mro__:
+        reader = _READERS.get((base.__module__.partition(".")[0], base.__name__))
+        if reader is not None:
+            raw = reader(table)
+            break
+    else:
+        raise InvalidInput(
+            f"X must be a table: a two-dimensional numpy array, a pandas or polars DataFrame or an "
+            f"Arrow table; got {type(table).__module__}.{type(table).__qualname__}.{_hint(table)}"
+        )
+    _check(raw)
+    return raw
+
+
+def made_up_names(n_columns: int) -> tuple[str, ...]:
+    """Names for columns that have none, as scikit-learn makes them up."""
+    return tuple(f"x{position}" for position in range(n_columns))
+
+
+def plain_floats(table: Any) -> Floats | None:
+    """The table itself where it is a plain two-dimensional float64 array, else None."""
+    if type(table) is np.ndarray and table.dtype == np.float64 and table.ndim == 2 and table.size:
+        return table
+    return None
+
+
+def check_finite(values: Floats, name: str) -> None:
+    """Refuse infinite values in a column."""
+    infinite = np.isinf(values)
+    if infinite.any():
+        row = int(np.argmax(infinite))
+        raise InvalidInput(
+            f"column {name!r} must hold finite numbers; got {values[row]} in row {row}. Replace "
+            f"infinite values, by NaN where the number is not known."
+        )
+
+
+def _check(raw: RawTable) -> None:
+    if not raw.columns or not len(raw.columns[0].values):
+        raise InvalidInput(
+            f"X must have at least one row and one column; got {len(raw.columns)} columns"
+            + (" and no rows." if raw.columns else ".")
+        )
+    twice = sorted({name for name in raw.names if raw.names.count(name) > 1})
+    if twice:
+        raise InvalidInput(f"columns must have different names; {twice[0]!r} occurs twice.")
+    for column in raw.columns:
+        if column.levels is None:
+            check_finite(column.values, column.name)
+
+
+def _hint(table: Any) -> str:
+    if hasattr(table, "collect"):
+        return " Call .collect() on it first."
+    if hasattr(table, "to_frame"):
+        return " Call .to_frame() on it first."
+    if hasattr(table, "toarray"):
+        return " Call .toarray() on it first; an entry that a sparse matrix omits is a zero."
+    return ""
+
+
+# --- numpy ---------------------------------------------------------------------------------------
+
+
+def _from_numpy(table: NDArray[Any]) -> RawTable:
+    if table.ndim != 2:
+        raise InvalidInput(
+            f"X must have two dimensions, rows and columns; got {table.ndim}"
+            + (" (a single row is X.reshape(1, -1))." if table.ndim == 1 else ".")
+        )
+    names = made_up_names(table.shape[1])
+    if isinstance(table, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(table)
+        table = table.data.astype(object)
+        table[mask] = None
+    if table.dtype.kind in "OUST":
+        columns = [_objects(name, table[:, i]) for i, name in enumerate(names)]
+    else:
+        if table.dtype.kind not in "fiub":
+            raise InvalidInput(f"X must hold numbers or categories; got dtype {table.dtype}.")
+        values = table.astype(np.float64, copy=False)
+        columns = [RawColumn(name, values[:, i]) for i, name in enumerate(names)]
+    return RawTable(tuple(columns), named=False)
+
+
+def _objects(name: str, values: Any) -> RawColumn:
+    """A column of Python objects: numbers where all entries are, levels otherwise."""
+    import pandas as pd  # only tables of objects pay for it
+
+    values = np.asarray(values, dtype=object)
+    hole = np.asarray(pd.isna(values), dtype=np.bool_)
+    observed = values[~hole]
+    kinds = {type(value) for value in observed}
+    out = np.full(len(values), np.nan)
+    if all(issubclass(kind, (numbers.Real, np.bool_, decimal.Decimal)) for kind in kinds):
+        out[~hole] = observed.astype(np.float64)
+        return RawColumn(name, out)
+    for kind in kinds:
+        if issubclass(kind, (datetime.date, datetime.time, datetime.timedelta, np.datetime64)):
+            raise _refused(name, kind.__name__)
+        if kind.__hash__ is None:
+            raise InvalidInput(
+                f"column {name!r} must hold numbers or categories; got {kind.__name__} objects."
+            )
+    levels = _sorted(dict.fromkeys(observed.tolist()))
+    codes = {level: code for code, level in enumerate(levels)}
+    out[~hole] = [codes[value] for value in observed.tolist()]
+    return RawColumn(name, out, levels)
+
+
+def _sorted(levels: Iterable[Any]) -> tuple[Hashable, ...]:
+    """In their own order where they have one, else as they come."""
+    levels = tuple(levels)
+    try:
+        return tuple(sorted(levels))
+    except TypeError:
+        return levels
+
+
+def _refused(name: str, dtype: Any) -> InvalidInput:
+    return InvalidInput(
+        f"column {name!r} must hold numbers or categories; got {dtype}. Convert it to numbers, "
+        f"such as days since a date, the way it was for the model."
+    )
+
+
+def _codes(name: str, codes: Any, levels: Iterable[Hashable]) -> RawColumn:
+    """A column from codes in which a negative one is a hole."""
+    values = np.asarray(codes).astype(np.float64)
+    values[values < 0] = np.nan
+    return RawColumn(name, values, tuple(levels))
+
+
+# --- pandas --------------------------------------------------------------------------------------
+
+
+def _from_pandas(table: Any) -> RawTable:
+    labels = list(table.columns)
+    named = labels != list(range(len(labels)))
+    names = [str(label) for label in labels] if named else made_up_names(len(labels))
+    columns = [_pandas_column(name, table.iloc[:, i]) for i, name in enumerate(names)]
+    return RawTable(tuple(columns), named)
+
+
+def _pandas_column(name: str, series: Any) -> RawColumn:
+    import pandas as pd
+
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _codes(name, series.cat.codes, series.cat.categories.tolist())
+    if pd.api.types.is_complex_dtype(dtype):
+        raise _refused(name, dtype)
+    if pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
+        return RawColumn(name, series.to_numpy(dtype=np.float64, na_value=np.nan))
+    if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)) or dtype.kind in "mM":
+        raise _refused(name, dtype)
+    return _objects(name, series.to_numpy(dtype=object))
+
+
+# --- polars --------------------------------------------------------------------------------------
+
+
+def _from_polars(table: Any) -> RawTable:
+    columns = [_polars_column(series.name, series) for series in table.get_columns()]
+    return RawTable(tuple(columns), named=True)
+
+
+def _polars_column(name: str, series: Any) -> RawColumn:
+    pl = sys.modules["polars"]
+    dtype = series.dtype
+    if dtype.is_numeric() or dtype in (pl.Boolean, pl.Null):
+        values = series.cast(pl.Float64).fill_null(np.nan).to_numpy()
+        return RawColumn(name, np.asarray(values, dtype=np.float64))
+    if dtype == pl.Enum:
+        codes = series.to_physical().cast(pl.Float64).fill_null(-1.0).to_numpy()
+        return _codes(name, codes, series.cat.get_categories().to_list())
+    if dtype in (pl.String, pl.Categorical):
+        # The codes of a Categorical depend on what else the process has read: its text does not.
+        return _objects(name, series.cast(pl.String).to_list())
+    raise _refused(name, dtype)
+
+
+# --- Arrow ---------------------------------------------------------------------------------------
+
+
+def _from_arrow(table: Any) -> RawTable:
+    names = list(table.schema.names)
+    columns = [_arrow_column(name, table.column(i)) for i, name in enumerate(names)]
+    return RawTable(tuple(columns), named=True)
+
+
+def _arrow_column(name: str, column: Any) -> RawColumn:
+    pa = sys.modules["pyarrow"]
+    chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    kind = chunked.type
+    if pa.types.is_dictionary(kind):
+        return _arrow_dictionary(name, chunked.unify_dictionaries())
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if number or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        if pa.types.is_boolean(kind):
+            chunked = chunked.cast(pa.int8())
+        values = chunked.cast(pa.float64(), safe=False).to_numpy()
+        return RawColumn(name, np.asarray(values, dtype=np.float64))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _objects(name, chunked.to_pylist())
+    raise _refused(name, kind)
+
+
+def _arrow_dictionary(name: str, chunked: Any) -> RawColumn:
+    """Codes of a dictionary column whose chunks share one dictionary."""
+    if not chunked.num_chunks:
+        return RawColumn(name, np.empty(0), ())
+    codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in chunked.chunks]
+    return _codes(name, np.concatenate(codes), chunked.chunk(0).dictionary.to_pylist())
+
+
+# (top-level package, class name) -> how to read it.
+_READERS: dict[tuple[str, str], Callable[[Any], RawTable]] = {
+    ("numpy", "ndarray"): _from_numpy,
+    ("pandas", "DataFrame"): _from_pandas,
+    ("polars", "DataFrame"): _from_polars,
+    ("pyarrow", "Table"): _from_arrow,
+    ("pyarrow", "RecordBatch"): _from_arrow,
+}
