@@ -2,8 +2,8 @@
 
 A block of rows walks one tree at a time, all rows a level at a time: the tree's nodes stay in
 cache, and the rows' steps do not wait for each other. To make a step free of branches, a leaf
-points to itself (its cut is infinite and NaN goes left there). Trees too deep or too lopsided
-for that walk row by row.
+points to itself: its cut is NaN, so that no value goes right there, and NaN goes left. Trees too
+deep or too lopsided for that walk row by row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Walker:
         self.nodes = (
             ensemble.roots,
             np.where(leaf, np.int32(0), ensemble.feature),
-            np.where(leaf, np.inf, ensemble.cut),
+            ensemble.cut,
             np.where(leaf, here, ensemble.left),
             ~(leaf | ensemble.missing_left),
             ensemble.set_start,
