@@ -26,12 +26,15 @@ def lay_out(
     that no root leads to (deleted ones, in some libraries' files) are dropped.
     """
     n = len(nodes.feature)
-    roots = np.ascontiguousarray(nodes.roots, dtype=np.int32)
-    feature = np.ascontiguousarray(nodes.feature, dtype=np.int32)
-    left = np.ascontiguousarray(nodes.left, dtype=np.int32)
-    right = np.ascontiguousarray(nodes.right, dtype=np.int32)
-    if any(len(a) != n for a in (nodes.cut, left, right, nodes.missing_left, value)):
+    per_node = [nodes.cut, nodes.left, nodes.right, nodes.missing_left, value, nodes.native_leaf]
+    if nodes.set_start is not None:
+        per_node.append(nodes.set_start)
+    if any(len(a) != n for a in per_node):
         raise DamagedFile(f"{library}: node arrays of different lengths.")
+    roots = _as_int32(nodes.roots, library)
+    feature = _as_int32(nodes.feature, library)
+    left = _as_int32(np.where(feature < 0, -1, nodes.left), library)
+    right = _as_int32(np.where(feature < 0, -1, nodes.right), library)
     if n and (feature.max() >= len(n_levels) or feature.min() < -1):
         raise DamagedFile(f"{library}: a node splits on a column that the model does not have.")
 
@@ -54,7 +57,7 @@ def lay_out(
     set_start = np.full(count, -1, dtype=np.int32)
     sets = np.zeros(0, dtype=np.uint64)
     if nodes.set_start is not None and nodes.sets is not None:
-        set_start = np.where(leaf, -1, np.asarray(nodes.set_start)[order]).astype(np.int32)
+        set_start = _as_int32(np.where(leaf, -1, np.asarray(nodes.set_start)[order]), library)
         sets = np.array(nodes.sets, dtype=np.uint64)
     categorical = set_start >= 0
     last_word = set_start[categorical] + n_levels[feature[categorical]] // 64 + 1
@@ -78,6 +81,15 @@ def lay_out(
         "value": np.ascontiguousarray(leaf_value),
         "native_leaf": np.asarray(nodes.native_leaf)[order[leaf]].astype(np.int32),
     }
+
+
+def _as_int32(numbers: Any, library: str) -> NDArray[np.int32]:
+    """As 32-bit integers; a number that has no room in them would become another."""
+    numbers = np.asarray(numbers)
+    room = np.iinfo(np.int32)
+    if numbers.size and not (room.min <= numbers.min() and numbers.max() <= room.max):
+        raise DamagedFile(f"{library}: a node or column number does not fit into 32 bits.")
+    return np.ascontiguousarray(numbers, dtype=np.int32)
 
 
 @njit
