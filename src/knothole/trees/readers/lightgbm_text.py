@@ -1,0 +1,294 @@
+"""LightGBM's model text, taken apart strictly.
+
+The text is what ``save_model`` writes and ``model_to_string`` returns: a header of ``key=value``
+lines, one block per tree whose sizes in bytes the header announces, the parameters, and a last
+line with the categories of pandas columns. LightGBM's own parser forgives a lot and crashes on
+the rest; this one accepts what LightGBM writes and nothing else.
+
+The fields of all trees are joined before they are converted, so that a model costs a handful of
+conversions, not several for each tree.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
+
+VERSIONS = ("v3", "v4")
+
+# Possessive quantifiers: no backtracking, whatever a damaged text looks like.
+_INTEGERS = re.compile(rb"(?:-?[0-9]++ )*+")
+_NUMBERS = re.compile(rb"(?:-?(?:[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+|inf) )*+")
+_CATEGORICAL = re.compile(rb"^\[categorical_feature: (.*)\]$", re.MULTILINE)
+
+_HEADER_KEYS = {
+    "version",
+    "num_class",
+    "num_tree_per_iteration",
+    "label_index",
+    "max_feature_idx",
+    "objective",
+    "average_output",
+    "feature_names",
+    "monotone_constraints",
+    "feature_infos",
+    "tree_sizes",
+}
+# Of a tree: fields with one entry per split, which route a row; and all the others there are.
+_SPLIT_FIELDS = (b"split_feature", b"threshold", b"decision_type", b"left_child", b"right_child")
+_TREE_KEYS = {
+    *_SPLIT_FIELDS,
+    *(b"num_leaves", b"num_cat", b"leaf_value", b"cat_boundaries", b"cat_threshold"),
+    *(b"split_gain", b"leaf_weight", b"leaf_count", b"is_linear", b"shrinkage"),
+    *(b"internal_value", b"internal_weight", b"internal_count"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """The trees' fields, one tree after the other.
+
+    Splits have one entry per inner node, leaves one per leaf; a child is the number of a split
+    of the same tree, or ``~leaf``. The threshold of a categorical split is the number of its set
+    within the tree; set ``s`` (counted over all trees) is the 32-bit words ``set_start[s]`` to
+    ``set_start[s + 1]``.
+    """
+
+    n_leaves: NDArray[np.int64]
+    n_sets: NDArray[np.int64]
+    split_feature: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    decision_type: NDArray[np.int64]
+    left_child: NDArray[np.int64]
+    right_child: NDArray[np.int64]
+    leaf_value: NDArray[np.float64]
+    set_start: NDArray[np.int64]
+    set_words: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelText:
+    """A model text taken apart; ``feature_infos`` and ``objective`` are as they stand there."""
+
+    n_outputs: int
+    objective: str | None
+    averages: bool
+    feature_names: tuple[str, ...]
+    feature_infos: tuple[str, ...]
+    declared_categorical: frozenset[int]
+    pandas_levels: tuple[tuple[Hashable, ...], ...]
+    trees: Trees
+
+
+def parse(text: bytes) -> ModelText:
+    """Take a model text apart, or raise ``DamagedFile``."""
+    end_of_header = text.find(b"\n\n")
+    _require(text.startswith(b"tree\n") and end_of_header >= 0, "the header is not complete")
+    header = _header(text[len(b"tree\n") : end_of_header])
+    version = header.get("version", "")
+    if version not in VERSIONS:
+        raise DamagedFile(
+            f"LightGBM: the model text has version {version!r}; knothole reads "
+            f"{' and '.join(VERSIONS)}. Load the model with LightGBM 4 and save it again."
+        )
+    n_outputs = _whole(header, "num_tree_per_iteration")
+    _require(
+        n_outputs >= 1 and n_outputs == _whole(header, "num_class"),
+        "num_tree_per_iteration and num_class disagree",
+    )
+    n_columns = _whole(header, "max_feature_idx") + 1
+    names = tuple(header.get("feature_names", "").split(" "))
+    infos = tuple(header.get("feature_infos", "").split(" "))
+    _require(
+        len(names) == len(infos) == n_columns, "feature_names or feature_infos has the wrong length"
+    )
+    sizes = _integers(header.get("tree_sizes", "").encode(), "tree_sizes").tolist()
+    if not sizes:
+        raise NotFitted("LightGBM: the model has no trees. Train it first.")
+    _require(len(sizes) % n_outputs == 0, "the number of trees is no multiple of the classes'")
+    blocks, tail = _tree_blocks(text, end_of_header + len(b"\n\n"), sizes)
+    return ModelText(
+        n_outputs=n_outputs,
+        objective=header.get("objective"),
+        averages="average_output" in header,
+        feature_names=names,
+        feature_infos=infos,
+        declared_categorical=_declared_categorical(tail, names),
+        pandas_levels=_pandas_levels(tail),
+        trees=_trees(blocks),
+    )
+
+
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise DamagedFile(
+            f"LightGBM: the model text is damaged: {problem}. Save the model again with LightGBM."
+        )
+
+
+def _header(text: bytes) -> dict[str, str]:
+    try:
+        lines = text.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise DamagedFile(f"LightGBM: the header is not UTF-8 text ({error}).") from error
+    header = {}
+    for line in lines:
+        key, _, content = line.partition("=")
+        _require(key in _HEADER_KEYS, f"unknown header line {line[:60]!r}")
+        _require(key not in header, f"two header lines {key!r}")
+        header[key] = content
+    return header
+
+
+def _whole(header: dict[str, str], key: str) -> int:
+    numbers = _integers(header.get(key, "").encode(), key)
+    _require(len(numbers) == 1 and 0 <= numbers[0] < 2**31, f"{key} is not one whole number")
+    return int(numbers[0])
+
+
+def _tree_blocks(text: bytes, start: int, sizes: list[int]) -> tuple[list[bytes], bytes]:
+    """The text of every tree, without its first line, and all that follows the trees."""
+    blocks = []
+    for number, size in enumerate(sizes):
+        first_line = b"Tree=%d\n" % number
+        stop = start + size
+        _require(
+            size > 0 and text.startswith(first_line, start) and text.endswith(b"\n\n", 0, stop),
+            f"tree {number} is not where tree_sizes says",
+        )
+        blocks.append(text[start + len(first_line) : stop].rstrip(b"\n"))
+        start = stop
+    tail = text[start:]
+    _require(tail.startswith(b"end of trees\n"), "the trees do not end where tree_sizes says")
+    return blocks, tail
+
+
+def _trees(blocks: list[bytes]) -> Trees:
+    fields = [_fields(number, block) for number, block in enumerate(blocks)]
+    n_leaves = _one_each(fields, b"num_leaves")
+    n_sets = _one_each(fields, b"num_cat")
+    _require(bool((n_leaves >= 1).all()), "a tree without leaves")
+    split = {key: _joined(fields, key, n_leaves - 1) for key in _SPLIT_FIELDS}
+    set_start, set_words = _sets(fields, n_sets)
+    return Trees(
+        n_leaves=n_leaves,
+        n_sets=n_sets,
+        split_feature=_integers(split[b"split_feature"], "split_feature"),
+        threshold=_numbers(split[b"threshold"], "threshold"),
+        decision_type=_integers(split[b"decision_type"], "decision_type"),
+        left_child=_integers(split[b"left_child"], "left_child"),
+        right_child=_integers(split[b"right_child"], "right_child"),
+        leaf_value=_numbers(_joined(fields, b"leaf_value", n_leaves), "leaf_value"),
+        set_start=set_start,
+        set_words=set_words,
+    )
+
+
+def _fields(number: int, block: bytes) -> dict[bytes, bytes]:
+    """The ``key=value`` lines of one tree."""
+    lines = block.split(b"\n")
+    fields = {}
+    for line in lines:
+        key, _, content = line.partition(b"=")
+        fields[key] = content
+    if fields.get(b"is_linear", b"0") != b"0":
+        raise UnsupportedModel(
+            "LightGBM: linear_tree=True puts a linear model into every leaf, and knothole reads "
+            "trees with constant leaves only. Train with linear_tree=False."
+        )
+    _require(len(fields) == len(lines), f"tree {number} has the same field twice")
+    _require(fields.keys() <= _TREE_KEYS, f"tree {number} has an unknown field")
+    return fields
+
+
+def _one_each(fields: list[dict[bytes, bytes]], key: bytes) -> NDArray[np.int64]:
+    """A field that is one whole number in every tree."""
+    text = _joined(fields, key, np.ones(len(fields), dtype=np.int64))
+    numbers = _integers(text, key.decode())
+    _require(bool((numbers >= 0).all() and (numbers < 2**31).all()), f"{key.decode()} out of range")
+    return numbers
+
+
+def _joined(fields: list[dict[bytes, bytes]], key: bytes, counts: NDArray[np.int64]) -> bytes:
+    """A field of all trees in one text, each with as many entries as ``counts`` says."""
+    texts = []
+    for number, (tree, count) in enumerate(zip(fields, counts.tolist(), strict=True)):
+        text = tree.get(key, b"")
+        found = text.count(b" ") + 1 if text else 0
+        _require(
+            found == count, f"{key.decode()} of tree {number} has {found} entries, not {count}"
+        )
+        if text:
+            texts.append(text)
+    return b" ".join(texts)
+
+
+def _sets(
+    fields: list[dict[bytes, bytes]], n_sets: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    """Boundaries and words of all trees' categorical sets, joined."""
+    with_sets = [tree for tree, count in zip(fields, n_sets, strict=True) if count]
+    counts = n_sets[n_sets > 0]
+    bounds = _integers(_joined(with_sets, b"cat_boundaries", counts + 1), "cat_boundaries")
+    last = np.cumsum(counts + 1) - 1  # each tree's last boundary: how many words it has
+    n_words = np.delete(np.diff(bounds), last[:-1])
+    _require(
+        bool((bounds[last - counts] == 0).all() and (n_words >= 0).all()),
+        "cat_boundaries do not ascend from 0",
+    )
+    words = _integers(_joined(with_sets, b"cat_threshold", bounds[last]), "cat_threshold")
+    _require(bool((words >= 0).all() and (words < 2**32).all()), "cat_threshold out of range")
+    return np.concatenate([[0], np.cumsum(n_words)]), words.astype(np.uint32)
+
+
+def _integers(text: bytes, name: str) -> NDArray[np.int64]:
+    _require(not text or _INTEGERS.fullmatch(text + b" ") is not None, f"{name} are not integers")
+    return np.fromstring(text, dtype=np.int64, sep=" ")
+
+
+def _numbers(text: bytes, name: str) -> NDArray[np.float64]:
+    _require(not text or _NUMBERS.fullmatch(text + b" ") is not None, f"{name} are not numbers")
+    return np.fromstring(text, dtype=np.float64, sep=" ")
+
+
+def _declared_categorical(tail: bytes, names: tuple[str, ...]) -> frozenset[int]:
+    """Columns that the training parameters call categorical."""
+    end = tail.find(b"\nend of parameters\n")
+    _require(end >= 0, "it ends before the parameters do")
+    found = _CATEGORICAL.search(tail, 0, end)
+    declared = found.group(1).decode("utf-8", "replace") if found else ""
+    if declared.startswith("name:"):
+        wanted = set(declared.removeprefix("name:").split(","))
+        return frozenset(i for i, name in enumerate(names) if name in wanted)
+    numbers = _integers(declared.replace(",", " ").encode(), "categorical_feature").tolist()
+    return frozenset(i for i in numbers if 0 <= i < len(names))
+
+
+def _pandas_levels(tail: bytes) -> tuple[tuple[Hashable, ...], ...]:
+    """Categories of the pandas columns, in the order of columns and of codes."""
+    rest = tail[tail.find(b"\nend of parameters\n") + len(b"\nend of parameters\n") :].strip(b"\n")
+    if not rest:  # saved by the command line or another language
+        return ()
+    key, _, content = rest.partition(b":")
+    _require(key == b"pandas_categorical", "something unknown follows the parameters")
+    try:
+        levels = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(f"LightGBM: pandas_categorical is not JSON ({error}).") from error
+    levels = [] if levels is None else levels
+    _require(
+        isinstance(levels, list)
+        and all(
+            isinstance(column, list) and all(isinstance(x, (str, int, float)) for x in column)
+            for column in levels
+        ),
+        "pandas_categorical is not a list of lists of categories",
+    )
+    return tuple(tuple(column) for column in levels)
