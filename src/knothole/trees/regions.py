@@ -1,0 +1,318 @@
+"""Regions: which values lead to a leaf, and which arrive at a split.
+
+For a column, the values that lead somewhere are an interval ``[low, high)`` or a set of
+categories, and besides, the library's own NaN may lead there. A region is the product of these
+over the columns on the path; a column that no split on the path asks about is free.
+
+Sets are kept as bits, in the ensemble's own layout (:func:`~knothole.trees.ensemble.set_words`):
+bit ``c`` for category ``c``, bit ``n_levels`` for every category the model has never seen. Every
+edge below a categorical split owns one set, which all leaves below share.
+
+Values that the library takes for NaN (``Ensemble.sentinel``) are NaN here too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.columns import Column, Columns
+from knothole.compiled import njit
+from knothole.errors import InvalidInput
+from knothole.trees.ensemble import Ensemble
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Integers = NDArray[np.int32]
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """For every inner node, what arrives there in the node's own split column.
+
+    The probability of going left at a node, given arrival, is
+    mass(arrival and left) / mass(arrival). At leaves the entries say nothing.
+
+    Attributes
+    ----------
+    low, high : float64 (nodes,)
+        Values in ``[low, high)`` arrive; ``low >= high`` where none does.
+    set_start : int32 (nodes,)
+        First word in ``sets`` of the categories that arrive; -1 at a numeric split.
+    sets : uint64 (words,)
+        Bits of the sets.
+    missing : bool (nodes,)
+        Whether the library's own NaN in this column arrives.
+    """
+
+    low: Floats
+    high: Floats
+    set_start: Integers
+    sets: Words
+    missing: Flags
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """For every leaf, the values that lead to it, column by column.
+
+    Attributes
+    ----------
+    columns : Columns
+        What the trees split on.
+    start : int64 (leaves + 1,)
+        Entries ``start[l]`` to ``start[l + 1]`` are the region of leaf ``l``, one for every
+        column on its path, in ascending order of columns.
+    column : int32 (entries,)
+        The column.
+    low, high : float64 (entries,)
+        Values in ``[low, high)`` lead to the leaf; all do where the column has a set.
+    set_start : int32 (entries,)
+        First word in ``sets`` of the categories that lead to the leaf; -1 for an interval.
+    sets : uint64 (words,)
+        Bits of the sets.
+    missing : bool (entries,)
+        Whether the library's own NaN in this column leads to the leaf.
+    """
+
+    columns: Columns
+    start: NDArray[np.int64]
+    column: Integers
+    low: Floats
+    high: Floats
+    set_start: Integers
+    sets: Words
+    missing: Flags
+
+    def empty(self) -> Flags:
+        """Leaves that no value leads to, only a NaN if anything; (leaves,).
+
+        They appear where a library learned a side for NaN, and have reach 0 when NaN is a hole.
+        """
+        nothing = self.low >= self.high
+        has_set = self.set_start >= 0
+        for column in np.unique(self.column[has_set]).tolist():
+            entries = np.flatnonzero(has_set & (self.column == column))
+            words = self.set_start[entries, None] + np.arange(_n_words(self.columns[column]))
+            nothing[entries] |= ~self.sets[words].any(axis=1)
+        counts = np.concatenate([[0], np.cumsum(nothing)])
+        return np.asarray(counts[self.start[1:]] > counts[self.start[:-1]])
+
+    def describe(self, leaf: int) -> dict[str, str]:
+        """A leaf's region in words, by column name; columns that are free are left out.
+
+        Examples
+        --------
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> from knothole.trees.reading import read
+        >>> model = DecisionTreeRegressor(max_depth=2).fit([[0, 5], [1, 5], [1, 9]], [0, 1, 2])
+        >>> regions(read(model)).describe(0)
+        {'x0': 'x < 0.5'}
+        """
+        if not 0 <= leaf < len(self.start) - 1:
+            raise InvalidInput(
+                f"leaf must be a leaf's number, from 0 to {len(self.start) - 2}; got {leaf}."
+            )
+        return {
+            self.columns[int(self.column[entry])].name: self._phrase(entry)
+            for entry in range(int(self.start[leaf]), int(self.start[leaf + 1]))
+        }
+
+    def _words(self, entry: int) -> Words:
+        start = int(self.set_start[entry])
+        return self.sets[start : start + _n_words(self.columns[int(self.column[entry])])]
+
+    def _phrase(self, entry: int) -> str:
+        low, high = float(self.low[entry]), float(self.high[entry])
+        if self.set_start[entry] >= 0:
+            levels = self.columns[int(self.column[entry])].levels
+            bits = np.unpackbits(self._words(entry).view(np.uint8), bitorder="little")
+            options = [repr(level) for level, bit in zip(levels, bits, strict=False) if bit]
+            options += ["unseen"] if bits[len(levels)] else []
+            phrase = f"one of {', '.join(options)}" if options else "no value"
+        elif low >= high:
+            phrase = "no value"
+        else:
+            below = f" < {high:.6g}" if high < np.inf else ""
+            phrase = f"x{below}" if low == -np.inf else f"{low:.6g} <= x{below}"
+        return f"{phrase} or NaN" if self.missing[entry] else phrase
+
+
+def arrivals(ensemble: Ensemble) -> Arrivals:
+    """What arrives at every split; time linear in the paths' total length."""
+    tree = _tree(ensemble)
+    n = len(ensemble.feature)
+    low, high, missing = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_)
+    fill_arrivals(tree, low, high, missing)
+    return Arrivals(low, high, tree.arriving_set, tree.sets, missing)
+
+
+def regions(ensemble: Ensemble) -> Regions:
+    """The region of every leaf; time linear in the paths' total length."""
+    tree = _tree(ensemble)
+    leaf_node = np.empty(ensemble.n_leaves, dtype=np.int32)
+    is_leaf = ensemble.feature < 0
+    leaf_node[ensemble.left[is_leaf]] = np.flatnonzero(is_leaf)
+    slot = np.full(len(ensemble.columns), -1, dtype=np.int64)
+    start = np.zeros(ensemble.n_leaves + 1, dtype=np.int64)
+    count_columns(tree, leaf_node, slot, start)
+    n = int(start[-1])
+    column, set_start = np.empty(n, dtype=np.int32), np.full(n, -1, dtype=np.int32)
+    low, high, missing = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_)
+    fill_regions(tree, leaf_node, slot, start, column, low, high, set_start, missing)
+    return Regions(ensemble.columns, start, column, low, high, set_start, tree.sets, missing)
+
+
+class _Tree(NamedTuple):
+    """An ensemble as the kernels climb it; every node has its parent, every edge its set."""
+
+    parent: Integers
+    feature: Integers
+    cut: Floats
+    left: Integers
+    missing_left: Flags
+    edge_set: Integers
+    arriving_set: Integers
+    sets: Words
+
+
+def _n_words(column: Column) -> int:
+    return len(column.levels) // 64 + 1
+
+
+def _tree(ensemble: Ensemble) -> _Tree:
+    n = len(ensemble.feature)
+    inner = np.flatnonzero(ensemble.feature >= 0)
+    parent = np.full(n, -1, dtype=np.int32)
+    parent[ensemble.left[inner]] = inner
+    parent[ensemble.left[inner] + 1] = inner
+
+    # Words: the set of all categories for every categorical column, then two sets for every
+    # categorical split, left and right.
+    splits = np.flatnonzero(ensemble.set_start >= 0)
+    words = np.array([_n_words(column) for column in ensemble.columns], dtype=np.int64)
+    full_words = np.where(ensemble.n_levels > 0, words, 0)
+    full_start = (np.cumsum(full_words) - full_words).astype(np.int32)
+    split_words = words[ensemble.feature[splits]]
+    split_start = full_words.sum() + 2 * (np.cumsum(split_words) - split_words)
+    sets = np.zeros(int(full_words.sum() + 2 * split_words.sum()), dtype=np.uint64)
+    if len(sets) > np.iinfo(np.int32).max:
+        raise InvalidInput(
+            f"{ensemble.library}: the sets of {len(splits)} categorical splits need "
+            f"{len(sets)} words, more than can be addressed. Use fewer categories or trees."
+        )
+    for column in np.flatnonzero(full_words).tolist():
+        _fill_bits(sets[full_start[column] :], int(ensemble.n_levels[column]) + 1)
+    edge_set = np.full(n, -1, dtype=np.int32)
+    edge_set[ensemble.left[splits]] = split_start
+    edge_set[ensemble.left[splits] + 1] = split_start + split_words
+    arriving_set = np.full(n, -1, dtype=np.int32)
+    tree = _Tree(
+        parent, ensemble.feature, ensemble.cut, ensemble.left, ensemble.missing_left,
+        edge_set, arriving_set, sets,
+    )  # fmt: skip
+    fill_sets(tree, splits, ensemble.set_start, ensemble.sets, full_start, words)
+    return tree
+
+
+def _fill_bits(words: Words, n_bits: int) -> None:
+    """Set the first bits of a set."""
+    words[: n_bits // 64] = ~np.uint64(0)
+    if n_bits % 64:
+        words[n_bits // 64] = np.uint64((1 << n_bits % 64) - 1)
+
+
+@njit
+def fill_sets(tree, splits, set_start, left_sets, full_start, n_words):  # type: ignore[no-untyped-def]
+    """What arrives at each categorical split (parents come first), and what goes to each side."""
+    for n in splits:
+        column = tree.feature[n]
+        arriving = full_start[column]
+        node = n
+        while tree.parent[node] >= 0:
+            if tree.feature[tree.parent[node]] == column and tree.edge_set[node] >= 0:
+                arriving = tree.edge_set[node]
+                break
+            node = tree.parent[node]
+        tree.arriving_set[n] = arriving
+        to_left, to_right = tree.edge_set[tree.left[n]], tree.edge_set[tree.left[n] + 1]
+        for w in range(n_words[column]):
+            here, goes_left = tree.sets[arriving + w], left_sets[set_start[n] + w]
+            tree.sets[to_left + w] = here & goes_left
+            tree.sets[to_right + w] = here & ~goes_left
+
+
+@njit
+def fill_arrivals(tree, low, high, missing):  # type: ignore[no-untyped-def]
+    """Climb from every inner node and gather what ancestors ask about its column."""
+    for n in range(len(low)):
+        column = tree.feature[n]
+        if column < 0:
+            continue
+        node = n
+        while tree.parent[node] >= 0:
+            if tree.feature[tree.parent[node]] == column:
+                tighten(tree, node, low, high, missing, n)
+            node = tree.parent[node]
+
+
+@njit
+def tighten(tree, node, low, high, missing, entry):  # type: ignore[no-untyped-def]
+    """Confine an entry to what its column's split above ``node`` sends to ``node``."""
+    split = tree.parent[node]
+    is_left = node == tree.left[split]
+    missing[entry] &= is_left == tree.missing_left[split]
+    if tree.edge_set[node] >= 0:
+        return
+    if is_left:
+        high[entry] = min(high[entry], tree.cut[split])
+    else:
+        low[entry] = max(low[entry], tree.cut[split])
+
+
+@njit
+def count_columns(tree, leaf_node, slot, start):  # type: ignore[no-untyped-def]
+    """Number of different columns on each leaf's path, accumulated into ``start``."""
+    for leaf in range(len(leaf_node)):
+        start[leaf + 1] = start[leaf]
+        node = tree.parent[leaf_node[leaf]]
+        while node >= 0:
+            if slot[tree.feature[node]] != leaf:
+                slot[tree.feature[node]] = leaf
+                start[leaf + 1] += 1
+            node = tree.parent[node]
+
+
+@njit
+def fill_regions(tree, leaf_node, slot, start, column, low, high, set_start, missing):  # type: ignore[no-untyped-def]
+    """Climb from every leaf twice: for its columns, then for what the splits ask of them."""
+    slot[:] = -1
+    for leaf in range(len(leaf_node)):
+        first, stop = start[leaf], start[leaf]
+        node = tree.parent[leaf_node[leaf]]
+        while node >= 0:
+            c = tree.feature[node]
+            if slot[c] < 0:
+                slot[c] = 0
+                at = stop
+                while at > first and column[at - 1] > c:
+                    column[at] = column[at - 1]
+                    at -= 1
+                column[at] = c
+                stop += 1
+            node = tree.parent[node]
+        for entry in range(first, stop):
+            slot[column[entry]] = entry
+        node = leaf_node[leaf]
+        while tree.parent[node] >= 0:
+            entry = slot[tree.feature[tree.parent[node]]]
+            tighten(tree, node, low, high, missing, entry)
+            if tree.edge_set[node] >= 0 and set_start[entry] < 0:
+                set_start[entry] = tree.edge_set[node]  # the deepest set has all above in it
+            node = tree.parent[node]
+        for entry in range(first, stop):
+            slot[column[entry]] = -1
