@@ -1,19 +1,55 @@
 """Leaf families: distributions of one variable, for every state of a latent at once.
 
-A family is one file here with one class, a subclass of :class:`~.base.Leaf`, listed in
-``FAMILIES``; the contract tests in ``tests/densities/test_leaves.py`` pick it up from there.
+A family is a class, a subclass of :class:`~.base.Leaf`, listed in ``FAMILIES``; the contract
+tests in ``tests/densities/test_leaves.py`` pick it up from there.
 """
 
 from __future__ import annotations
 
-from knothole.columns import Kind, Variable
+import numpy as np
+
+from knothole.columns import NOT_RECORDED, Kind, Variable
+from knothole.densities.leaves.atoms import Atoms
 from knothole.densities.leaves.base import Floats, Leaf
 from knothole.densities.leaves.categorical import Categorical
+from knothole.densities.leaves.choice import PLAIN, choose_plain, repeated_values
 from knothole.densities.leaves.gaussian import Gaussian
+from knothole.errors import InvalidInput
 
-FAMILIES: dict[str, type[Leaf]] = {family.family: family for family in (Categorical, Gaussian)}
+__all__ = ["FAMILIES", "Atoms", "Categorical", "Gaussian", "Leaf", "choose", "start_leaf"]
+
+FAMILIES: dict[str, type[Leaf]] = {**PLAIN, Atoms.family: Atoms}
 
 
 def choose(variable: Variable, x: Floats) -> type[Leaf]:
     """The family for a variable, from its values (which may hold NaN)."""
-    return Categorical if variable.kind is Kind.CATEGORICAL else Gaussian
+    if variable.kind is Kind.CATEGORICAL:
+        return Categorical
+    if variable.nullable or len(repeated_values(variable, x, np.ones(len(x)))):
+        return Atoms
+    return choose_plain(variable, x)
+
+
+def start_leaf(
+    variable: Variable, x: Floats, weight: Floats, n_states: int, family: str | None = None
+) -> Leaf:
+    """A leaf for a variable: of the family chosen from the data, unless one is named.
+
+    A nullable numeric variable keeps its state "not recorded" beside whatever family.
+    """
+    if family is None:
+        return choose(variable, x).start(variable, x, weight, n_states)
+    if family not in FAMILIES:
+        raise InvalidInput(
+            f"leaves: {family!r} for {variable.name!r} is no family; there are {list(FAMILIES)}."
+        )
+    discrete = variable.kind is Kind.CATEGORICAL
+    if discrete != (family == Categorical.family):
+        raise InvalidInput(
+            f"leaves: {variable.name!r} is {variable.kind}, so its family "
+            f"{'must' if discrete else 'cannot'} be 'categorical'; got {family!r}."
+        )
+    if variable.nullable and not discrete and family != Atoms.family:
+        points = np.array([NOT_RECORDED])
+        return Atoms.beside(FAMILIES[family], points, variable, x, weight, n_states)
+    return FAMILIES[family].start(variable, x, weight, n_states)

@@ -1,23 +1,97 @@
-"""Tables of log probabilities, which several families have in part: prior, step, draws."""
+"""Families whose parameters are a table of log probabilities alone."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.leaves.base import Floats
+from knothole.densities.leaves.base import Floats, Leaf, Natural, Statistics
 
 # Rows' worth of uniform counts added to a column's frequencies, so that nothing is impossible.
 SMOOTHING = 1.0
 
 
-def smoothed_marginal(counts: Floats, base: Floats | None = None) -> Floats:
-    """Frequencies, with one more row spread over the codes (evenly, or as ``base`` says)."""
-    if base is None:
-        base = np.full(len(counts), 1 / len(counts))
-    marginal = counts + SMOOTHING * base
+@dataclass(frozen=True, eq=False)
+class TableLeaf(Leaf):
+    """A probability for each code in each state; where a code has several values, they share it.
+
+    The prior is Dirichlet: ``strength`` rows with the column's own frequencies.
+
+    Attributes
+    ----------
+    table : float64 (codes, states)
+        Log probabilities.
+    marginal : float64 (codes,)
+        Frequencies in training, smoothed.
+    """
+
+    table: Floats
+    marginal: Floats
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return int(self.table.shape[1])
+
+    @property
+    def n_codes(self) -> int:
+        """Number of codes."""
+        return len(self.table)
+
+    @abstractmethod
+    def coverage(self, low: Floats, high: Floats) -> Floats:
+        """Part of each code's mass that lies in ``[low, high)``: (regions, codes)."""
+
+    @abstractmethod
+    def value(self, code: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+        """A draw from what each code stands for."""
+
+    def natural(self) -> Natural:
+        """The log probabilities."""
+        return Natural(self.table)
+
+    def maximise(self, statistics: Statistics, strength: float) -> Self:
+        """Frequencies of the rows and of the prior's rows together."""
+        table = maximise_table(statistics.count, self.marginal, strength)
+        return replace(self, table=table)
+
+    def log_prior(self, strength: float) -> float:
+        """Expected log probability of the prior's rows."""
+        return table_prior(self.table, self.marginal, strength)
+
+    def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
+        """Mass of intervals."""
+        return np.asarray(self.coverage(low, high) @ np.exp(self.table))
+
+    def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
+        """A code, then a value of it."""
+        return self.value(draw_codes(self.table, state, rng), rng)
+
+    def take(self, states: NDArray[np.integer[Any]]) -> Self:
+        """Only these states."""
+        return replace(self, table=self.table[:, states])
+
+
+def weight_per_code(code: NDArray[np.int64], weight: Floats, n_codes: int) -> Floats:
+    """Weights summed per code."""
+    return np.bincount(code, weights=weight, minlength=n_codes).astype(np.float64)
+
+
+def start_table(counts: Floats, share: Floats | None, n_states: int) -> tuple[Floats, Floats]:
+    """The smoothed marginal as a table with the same column for each state, and itself."""
+    marginal = smoothed_marginal(counts, share)
+    return np.repeat(log_of(marginal)[:, None], n_states, axis=1), marginal
+
+
+def smoothed_marginal(counts: Floats, share: Floats | None = None) -> Floats:
+    """Frequencies with one more row spread over the codes, evenly or as ``share`` says."""
+    if share is None:
+        share = np.full(len(counts), 1 / len(counts))
+    marginal = counts + SMOOTHING * share
     return np.asarray(marginal / marginal.sum())
 
 

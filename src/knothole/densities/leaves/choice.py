@@ -1,0 +1,49 @@
+"""Which family a column gets, from its values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from knothole.columns import Kind, Variable
+from knothole.densities.leaves.base import Floats, Leaf
+from knothole.densities.leaves.categorical import Categorical
+from knothole.densities.leaves.counts import NegativeBinomial, Poisson
+from knothole.densities.leaves.gaussian import Gaussian
+from knothole.densities.leaves.histogram import Histogram
+from knothole.densities.leaves.integers import Integer
+
+#: The families that stand on their own.
+PLAIN: dict[str, type[Leaf]] = {
+    family.family: family
+    for family in (Categorical, Gaussian, Histogram, Integer, Poisson, NegativeBinomial)
+}
+
+# A continuous column with at most so many different values is a set of points.
+FEW_VALUES = 32
+# Rows each of them must have on average.
+ROWS_PER_VALUE = 10
+# Otherwise a value is a point where it has this part of the rows, and this many times as many as
+# values commonly have in the column (columns are rounded: most values occur more than once).
+REPEATED = 0.03
+COMMON = 10
+
+
+def repeated_values(variable: Variable, x: Floats, weight: Floats) -> Floats:
+    """Values of a continuous column that have a probability of their own."""
+    if variable.kind is not Kind.CONTINUOUS:
+        return np.empty(0)
+    values, counts = np.unique(x[np.isfinite(x) & (weight > 0)], return_counts=True)
+    rows = counts.sum()
+    if len(values) <= FEW_VALUES and rows >= ROWS_PER_VALUE * len(values):
+        return values
+    often = (counts >= REPEATED * rows) & (counts >= COMMON * np.median(counts))
+    return np.asarray(values[often])
+
+
+def choose_plain(variable: Variable, x: Floats) -> type[Leaf]:
+    """The family of a variable's values but for point masses."""
+    if variable.kind is Kind.CATEGORICAL:
+        return Categorical
+    if variable.kind is Kind.CONTINUOUS:
+        return Gaussian
+    return Integer
