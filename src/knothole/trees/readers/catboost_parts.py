@@ -1,0 +1,176 @@
+"""What a CatBoost model file says, whichever of its two formats said it.
+
+CatBoost numbers every question a tree can ask: first the borders of all numeric features, then
+the values of all one-hot features, then the borders of all CTR features. Trees name their splits by
+that number. A split is true, and the row goes right, iff ``float32(x) > border``, the category is
+the value, or the category's CTR is above the border.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import DamagedFile, UnsupportedModel
+
+# Kinds of CTR: counts over classes of the target, or a mean of the target, or counts of rows.
+CLASSES = ("Borders", "Buckets")
+MEANS = ("BinarizedTargetMeanValue", "FloatTargetMeanValue")
+COUNTERS = ("Counter", "FeatureFreq")
+# More splits than this on every path cannot be trained, and would not fit in memory.
+DEEPEST = 24
+
+
+@dataclass(frozen=True, eq=False)
+class NumericFeature:
+    """A numeric column: its position and name, the borders in use, and the side of NaN."""
+
+    column: int
+    name: str
+    borders: NDArray[np.float32]
+    nan_right: bool
+
+
+@dataclass(frozen=True)
+class CategoricalFeature:
+    """A categorical column: its position among all columns and among the categorical ones."""
+
+    column: int
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class OneHotFeature:
+    """Categories (by hash) of one categorical feature that splits single out."""
+
+    feature: int
+    hashes: NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class CtrKey:
+    """Which statistic of the target: its kind, the categorical features it is over, and whether
+    numeric or one-hot splits take part.
+    """
+
+    kind: str
+    features: tuple[int, ...]
+    plain: bool = True
+    classifier: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class CtrFeature:
+    """A CTR, from the counts of its table to a number, and the borders that number is split at."""
+
+    key: CtrKey
+    target_border: int
+    prior: float
+    prior_weight: float
+    shift: float
+    scale: float
+    borders: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class CtrTable:
+    """Counts (categories, numbers) of every category of the training data, by hashed category."""
+
+    keys: NDArray[np.uint64]
+    counts: NDArray[Any]
+    denominator: int
+
+
+@dataclass(frozen=True, eq=False)
+class ObliviousTrees:
+    """Trees that ask the same question everywhere on a level: ``depth`` splits each.
+
+    Bit k of a leaf's number is the answer to the tree's k-th split.
+    """
+
+    depth: NDArray[np.int64]
+    split: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class BinaryTrees:
+    """Ordinary binary trees: children by position, a leaf points to itself.
+
+    ``tree`` is the tree of each node, ``leaf`` the node's position in the model's leaf values, and
+    ``first_leaf`` the position of a tree's first leaf.
+    """
+
+    roots: NDArray[np.int64]
+    tree: NDArray[np.int64]
+    split: NDArray[np.int64]
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    leaf: NDArray[np.int64]
+    first_leaf: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """A model as its file has it."""
+
+    numeric: list[NumericFeature]
+    categorical: list[CategoricalFeature]
+    one_hot: list[OneHotFeature]
+    ctrs: list[CtrFeature]
+    tables: dict[CtrKey, CtrTable]
+    trees: ObliviousTrees | BinaryTrees
+    value: NDArray[np.float64]  # (leaves, outputs)
+    scale: float
+    bias: NDArray[np.float64]
+    info: dict[str, Any]
+    level_names: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss that the model was trained on; empty where the file does not say."""
+        for place in (self._options("params").get("loss_function"), self._options("loss_function")):
+            if isinstance(place, dict) and isinstance(place.get("type"), str):
+                return str(place["type"])
+        return ""
+
+    @property
+    def classes(self) -> tuple[Hashable, ...]:
+        """Class labels in the order of outputs, as the library reports them; empty if none."""
+        options = self._options("class_params") or self._options("multiclass_params")
+        given = self._options("params").get("data_processing_options", {}).get("class_names")
+        labels = options.get("class_names") or []
+        if not labels and options.get("classes_count"):
+            labels = range(options["classes_count"])
+        if not labels and "class_to_label" in options:
+            labels = [int(label) for label in options["class_to_label"]]
+        return tuple(labels or given or ())
+
+    def _options(self, key: str) -> dict[str, Any]:
+        """A part of the model's metadata: JSON in a string (cbm), or an object (JSON)."""
+        text = self.info.get(key, {})
+        options = json.loads(text) if isinstance(text, str) and text else text
+        return options if isinstance(options, dict) else {}
+
+
+def leaves_of_oblivious(depth: NDArray[np.int64], outputs: int, n_values: int) -> None:
+    """Refuse trees whose depths do not account for every leaf value."""
+    if len(depth) and not 0 <= depth.min() <= depth.max() <= DEEPEST:
+        raise DamagedFile(f"catboost: a tree's depth is not between 0 and {DEEPEST}.")
+    if outputs < 1 or int((1 << depth).sum()) * outputs != n_values:
+        raise DamagedFile("catboost: the number of leaf values is not that of the trees' leaves.")
+
+
+def refuse_text_and_embeddings(has_text: bool, has_embeddings: bool) -> None:
+    """Features made of texts or embeddings are not functions of single columns' values."""
+    if has_text or has_embeddings:
+        kind = "text" if has_text else "embedding"
+        raise UnsupportedModel(
+            f"catboost: the model has {kind} features, which cannot be read as splits on columns. "
+            f"Train it without them, or on numeric features computed from them beforehand."
+        )

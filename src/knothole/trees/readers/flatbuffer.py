@@ -1,0 +1,116 @@
+"""A strict reader of FlatBuffers tables: every offset is checked, nothing is trusted.
+
+A table starts with the distance to its vtable, which lists where each field lies; vectors, strings
+and tables are reached by offsets from their field. Whatever points outside the buffer is refused, and
+so is a buffer whose vectors together are larger than it is (offsets that point at the same bytes
+over and over would otherwise let a small file grow without bound).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import DamagedFile
+
+# Builders share small tables between parents, so that some bytes are rightly read more than once.
+SHARING = 8
+
+
+class Buffer:
+    """Bytes with a bound on how much may be read from them."""
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self.data = data
+        self.what = what
+        self._budget = SHARING * len(data)
+
+    def number(self, position: int, form: str) -> Any:
+        """One number at ``position``, of ``struct`` format ``form``."""
+        if not 0 <= position <= len(self.data) - struct.calcsize(form):
+            raise self.damage()
+        return struct.unpack_from(form, self.data, position)[0]
+
+    def array(self, position: int, dtype: Any, count: int) -> NDArray[Any]:
+        """``count`` numbers from ``position`` on."""
+        dtype = np.dtype(dtype)
+        size = count * dtype.itemsize
+        self._budget -= size
+        if position < 0 or count < 0 or position + size > len(self.data) or self._budget < 0:
+            raise self.damage()
+        return np.frombuffer(self.data, dtype, count, position)
+
+    def root(self) -> Table:
+        """The table that the buffer is about."""
+        return Table(self, self.number(0, "<I"))
+
+    def damage(self) -> DamagedFile:
+        """The exception for a buffer that does not hold what it says."""
+        return DamagedFile(
+            f"{self.what}: the file is truncated or corrupt. Save the model again with its library."
+        )
+
+
+class Table:
+    """One table; fields are named by their number in the schema, absent ones take the default."""
+
+    def __init__(self, buffer: Buffer, position: int) -> None:
+        vtable = position - buffer.number(position, "<i")
+        size = buffer.number(vtable, "<H")
+        self._buffer = buffer
+        self._position = position
+        self._fields = buffer.array(vtable + 4, "<u2", (size - 4) // 2)
+
+    def _field(self, slot: int) -> int | None:
+        if slot >= len(self._fields) or self._fields[slot] == 0:
+            return None
+        return self._position + int(self._fields[slot])
+
+    def _target(self, slot: int) -> int | None:
+        field = self._field(slot)
+        return None if field is None else field + int(self._buffer.number(field, "<I"))
+
+    def number(self, slot: int, form: str, default: Any) -> Any:
+        """A scalar field of ``struct`` format ``form``."""
+        field = self._field(slot)
+        return default if field is None else self._buffer.number(field, form)
+
+    def span(self, slot: int) -> tuple[int, int]:
+        """Position of a vector's first element, and how many it has; (0, 0) if it is absent."""
+        target = self._target(slot)
+        return (0, 0) if target is None else (target + 4, self._buffer.number(target, "<I"))
+
+    def vector(self, slot: int, dtype: Any) -> NDArray[Any]:
+        """A vector of numbers or structs."""
+        start, count = self.span(slot)
+        return self._buffer.array(start, dtype, count)
+
+    def string(self, slot: int) -> str:
+        """A string, or the empty one."""
+        return self.vector(slot, "u1").tobytes().decode("utf-8")
+
+    def table(self, slot: int) -> Table:
+        """A table, which must be there."""
+        target = self._target(slot)
+        if target is None:
+            raise self._buffer.damage()
+        return Table(self._buffer, target)
+
+    def tables(self, slot: int) -> list[Table]:
+        """A vector of tables."""
+        start, _ = self.span(slot)
+        offsets = self.vector(slot, "<u4").tolist()
+        return [Table(self._buffer, start + 4 * i + offset) for i, offset in enumerate(offsets)]
+
+    def strings(self, slot: int) -> list[str]:
+        """A vector of strings."""
+        start, _ = self.span(slot)
+        texts = []
+        for i, offset in enumerate(self.vector(slot, "<u4").tolist()):
+            target = start + 4 * i + offset
+            count = self._buffer.number(target, "<I")
+            texts.append(self._buffer.array(target + 4, "u1", count).tobytes().decode("utf-8"))
+        return texts
