@@ -26,7 +26,14 @@ def lay_out(
     that no root leads to (deleted ones, in some libraries' files) are dropped.
     """
     n = len(nodes.feature)
-    per_node = [nodes.cut, nodes.left, nodes.right, nodes.missing_left, value, nodes.native_leaf]
+    per_node: list[Any] = [
+        nodes.cut,
+        nodes.left,
+        nodes.right,
+        nodes.missing_left,
+        value,
+        nodes.native_leaf,
+    ]
     if nodes.set_start is not None:
         per_node.append(nodes.set_start)
     if any(len(a) != n for a in per_node):

@@ -39,6 +39,7 @@ WORDS = 4
 def read(model: Any) -> Reading:
     """Read a fitted HistGradientBoostingRegressor or HistGradientBoostingClassifier."""
     require_fitted(model)
+    _require_two_classes(model)
     levels = levels_of(model)
     columns = columns_of(model, levels)
     predictors = predictors_of(model)
@@ -59,6 +60,15 @@ def read(model: Any) -> Reading:
         return Replay(model._raw_predict(rows, n_threads=1), native_leaves(model, rows))
 
     return Reading(ensemble, replay)
+
+
+def _require_two_classes(model: Any) -> None:
+    """Refuse a classifier of one class: its margin is that of a class it does not have."""
+    if is_classifier(model) and len(model.classes_) < 2:
+        raise UnsupportedModel(
+            f"{type(model).__name__} was fitted on the single class {model.classes_[0]!r}, so "
+            f"that its trees say nothing. Fit it on rows of at least two classes."
+        )
 
 
 def predictors_of(model: Any) -> list[Any]:

@@ -240,8 +240,9 @@ def _read_boosted(model: Any, members: list[Member]) -> Reading:
     def replay(X: Floats) -> Replay:
         rows = as_fitted(model, X)
         margin = model.decision_function(rows) if is_classifier(model) else model.predict(rows)
-        # GradientBoosting counts leaves in floats.
-        leaves = model.apply(rows).astype(np.int64)
+        # Its trees were fitted without names, and ``apply`` hands rows straight to them; it
+        # returns the numbers of leaves as floats.
+        leaves = model.apply(X).astype(np.int64)
         return Replay(margin.reshape(len(X), -1), leaves.reshape(len(X), -1))
 
     return Reading(ensemble, replay, takes_nan=_takes_nan(model))
