@@ -109,7 +109,7 @@ class Regions:
         --------
         >>> from sklearn.tree import DecisionTreeRegressor
         >>> from knothole.trees.reading import read
-        >>> model = DecisionTreeRegressor(max_depth=2).fit([[0, 5], [1, 5], [1, 9]], [0, 1, 2])
+        >>> model = DecisionTreeRegressor(max_depth=2).fit([[0, 5], [1, 5], [1, 9]], [0, 4, 5])
         >>> regions(read(model)).describe(0)
         {'x0': 'x < 0.5'}
         """

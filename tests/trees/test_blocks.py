@@ -1,0 +1,147 @@
+"""Ensembles over variables: the leaves of rows and of their points are the same."""
+
+import doctest
+
+import numpy as np
+import pytest
+from generate import Shape, random_ensemble, random_rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knothole.columns import Block, Column, Columns, Kind
+from knothole.errors import ColumnMismatch
+from knothole.trees import blocks as module
+from knothole.trees.blocks import in_variables, with_nan
+
+
+def one_hot_rows(rng, X, block):
+    """``X`` with the columns of a block overwritten by proper dummies."""
+    X = X.copy()
+    n = len(block.columns)
+    category = rng.integers(0, n + block.baseline, len(X))
+    X[:, block.columns] = category[:, None] == np.arange(n)
+    return X
+
+
+@st.composite
+def cases(draw):
+    """An ensemble, a description of its columns with blocks and nullable ones, and rows."""
+    n_dummies = draw(st.sampled_from([1, 2, 3, 66]))
+    baseline = n_dummies == 1 or draw(st.booleans())
+    others = draw(st.lists(st.sampled_from([0, 0, 3, 64]), max_size=3))
+    levels = (0,) * n_dummies + tuple(others)
+    shape = Shape(
+        seed=draw(st.integers(0, 2**32 - 1)),
+        n_trees=3,
+        depth=draw(st.integers(0, 6)),
+        levels=levels,
+        sentinel=draw(st.booleans()),
+    )
+    ensemble = random_ensemble(shape)
+    rng = np.random.default_rng(shape.seed)
+    order = rng.permutation(n_dummies)
+    block = Block("block", tuple(order.tolist()), baseline)
+    further = draw(st.sampled_from([(), ("one more", "and another")]))
+    columns = tuple(
+        Column(c.name, c.kind, c.levels + further) if c.levels else c for c in ensemble.columns
+    )
+    nullable = rng.random(len(levels)) < 0.5
+    nullable[:n_dummies] = nullable[0]
+    columns = Columns(columns, (block,)).with_nullable(nullable)
+    X = one_hot_rows(rng, random_rows(ensemble, 60, seed=shape.seed), block)
+    n_levels = np.array([len(c.levels) for c in columns])
+    for i in np.flatnonzero(n_levels):
+        X[:, i] = rng.integers(0, n_levels[i], len(X))
+    X[:, n_dummies:][rng.random((len(X), len(others))) < 0.2] = np.nan
+    X[:5, :n_dummies] = np.nan
+    return ensemble, columns, X
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_points_reach_the_leaves_of_their_rows(case):
+    """NaN of nullable variables is a state, any other NaN a hole: both go the library's way."""
+    ensemble, columns, X = case
+    over_variables = in_variables(ensemble, columns)
+    points = columns.evidence(with_nan(ensemble, columns, X)).points
+    assert points.shape[1] == len(over_variables.columns) == len(columns.variables)
+    np.testing.assert_array_equal(
+        over_variables.leaves(points, threads=1), ensemble.leaves(X, threads=1)
+    )
+
+
+@settings(max_examples=20, deadline=None)
+@given(cases())
+def test_values_weights_and_leaves_stay(case):
+    ensemble, columns, X = case
+    over_variables = in_variables(ensemble, columns)
+    points = columns.evidence(with_nan(ensemble, columns, X)).points
+    np.testing.assert_array_equal(over_variables.margin(points), ensemble.margin(X))
+    assert over_variables.columns == columns.as_variables()
+    assert (over_variables.left == ensemble.left).all()
+
+
+@pytest.mark.parametrize(
+    ("cut", "left"),
+    [
+        (-0.5, set()),
+        (0.0, set()),
+        (5e-324, {0, 2, 3}),
+        (0.5, {0, 2, 3}),
+        (1.0, {0, 2, 3}),
+        (np.nextafter(1.0, 2.0), {0, 1, 2, 3}),
+        (np.inf, {0, 1, 2, 3}),
+    ],
+)
+def test_a_split_on_a_dummy_is_a_set_of_categories(cut, left):
+    ensemble = random_ensemble(n_trees=1, depth=1, levels=(0, 0, 0))
+    root = int(ensemble.roots[0])
+    ensemble.cut.flags.writeable = True
+    ensemble.feature.flags.writeable = True
+    ensemble.cut[root], ensemble.feature[root] = cut, 1
+    columns = Columns(ensemble.columns.columns, (Block("block", (0, 1, 2), baseline=True),))
+    over_variables = in_variables(ensemble, columns)
+    assert over_variables.n_levels.tolist() == [4]
+    assert np.isnan(over_variables.cut[root])
+    word = int(over_variables.sets[over_variables.set_start[root]])
+    assert {c for c in range(4) if word >> c & 1} == left
+
+
+def test_without_blocks_or_nullable_columns_nothing_changes():
+    ensemble = random_ensemble(levels=(0, 5, 0), depth=5)
+    over_variables = in_variables(ensemble, ensemble.columns)
+    assert over_variables.columns == ensemble.columns
+    X = random_rows(ensemble, 100)
+    X[:, 1] = np.where(X[:, 1] == 5, np.nan, X[:, 1])
+    np.testing.assert_array_equal(over_variables.leaves(X), ensemble.leaves(X))
+
+
+def test_rows_without_sentinels_are_not_copied():
+    ensemble = random_ensemble()
+    X = random_rows(ensemble, 10)
+    assert with_nan(ensemble, ensemble.columns, X) is X
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (Columns((Column("a"),)), "1 columns, but the model 2"),
+        (Columns((Column("a"), Column("b"))), "'b' is described as continuous"),
+        (
+            Columns((Column("a", Kind.CATEGORICAL, ("x",)), Column("c", Kind.CATEGORICAL))),
+            "'a' is described as categorical",
+        ),
+        (
+            Columns((Column("a"), Column("c", Kind.CATEGORICAL, ("level 1", "level 0")))),
+            "'c' is described",
+        ),
+    ],
+)
+def test_a_description_that_does_not_suit_the_model_is_refused(columns, message):
+    ensemble = random_ensemble(levels=(0, 2))
+    with pytest.raises(ColumnMismatch, match=message):
+        in_variables(ensemble, columns)
+
+
+def test_examples_in_the_docstrings_run():
+    assert doctest.testmod(module).failed == 0
