@@ -79,9 +79,7 @@ class Use:
 def read(model: Any) -> Reading:
     """Read a live Booster or wrapper."""
     booster, use = _unwrapped(model)
-    if booster.num_features() == 0:
-        raise NotFitted("this xgboost.Booster has not been trained; train it first.")
-    ensemble = _ensemble(ubjson.parse(bytes(booster.save_raw("ubj"))), use)
+    ensemble = _ensemble(ubjson.parse(bytes(_saved(booster))), use)
     return Reading(ensemble, lambda X: _replay(booster, use, ensemble, X))
 
 
@@ -104,6 +102,16 @@ def load(path: Path) -> Any:
     model = wrappers.get(_estimator_type(_parsed(data)) or "", xgboost.Booster)()
     model.load_model(bytearray(data))  # by content, whatever the file's name ends in
     return model
+
+
+def _saved(booster: Any) -> bytearray:
+    from xgboost.core import XGBoostError
+
+    try:
+        raw: bytearray = booster.save_raw("ubj")
+    except XGBoostError as error:  # it cannot save a model without columns
+        raise NotFitted("this xgboost.Booster has not been trained; train it first.") from error
+    return raw
 
 
 def _parsed(data: bytes) -> Any:
