@@ -45,6 +45,7 @@ def parse(data: bytes) -> Parts:
     thresholds = [f.borders for f in numeric] + [f.hashes.view(np.int32) for f in one_hot]
     thresholds += [f.borders for f in ctrs]
     asked = np.concatenate([np.zeros(0), *thresholds])
+    trees: ObliviousTrees | BinaryTrees
     if "oblivious_trees" in model:
         trees, value = _oblivious(_of(list, model["oblivious_trees"]), asked)
     else:
@@ -197,15 +198,18 @@ def _oblivious(
 def _nested(
     trees: list[Any], asked: NDArray[np.float64]
 ) -> tuple[BinaryTrees, NDArray[np.float64]]:
+    """Trees whose nodes hold each other: numbered depth first, left to right, as CatBoost does."""
     roots, first_leaf = [], []
-    splits: list[Any] = []
+    left: list[int] = []
+    right: list[int] = []
+    leaf, owner = [], []
     at: list[int] = []  # nodes that split
-    left, right, leaf, owner = [], [], [], []
+    splits: list[Any] = []
     values: list[Any] = []
     for number, tree in enumerate(trees):
         roots.append(len(left))
         first_leaf.append(len(values))
-        # Depth first, left to right, as the library numbers leaves; (node, where to note it).
+        # A node, and where to note its position.
         waiting: list[tuple[Any, list[int], int]] = [(tree, left, -1)]
         while waiting:
             node, side, parent = waiting.pop()

@@ -1,9 +1,9 @@
 """A strict reader of FlatBuffers tables: every offset is checked, nothing is trusted.
 
 A table starts with the distance to its vtable, which lists where each field lies; vectors, strings
-and tables are reached by offsets from their field. Whatever points outside the buffer is refused, and
-so is a buffer whose vectors together are larger than it is (offsets that point at the same bytes
-over and over would otherwise let a small file grow without bound).
+and tables are reached by offsets from their field. Whatever points outside the buffer is refused,
+and so is a buffer whose vectors together are far larger than it is (offsets that point at the same
+bytes over and over would otherwise let a small file grow without bound).
 """
 
 from __future__ import annotations
