@@ -28,7 +28,7 @@ from knothole.errors import DamagedFile, MissingExtra, NotFitted, UnsupportedMod
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
 from knothole.trees.readers import Reading, Replay, catboost_cbm, catboost_json
-from knothole.trees.readers.catboost_categories import HashedLevel, hash_of, text_for
+from knothole.trees.readers.catboost_categories import HashedLevel, text_for
 from knothole.trees.readers.catboost_parts import (
     BinaryTrees,
     CategoricalFeature,
@@ -150,7 +150,7 @@ def _columns(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Columns:
         columns[numeric.column] = Column(numeric.name or str(numeric.column))
     for categorical in parts.categorical:
         hashes = known[categorical.index].tolist()
-        levels = tuple(parts.level_names.get(h) or HashedLevel(h) for h in hashes)
+        levels = tuple(HashedLevel(h, parts.level_names.get(h, "")) for h in hashes)
         name = categorical.name or str(categorical.column)
         columns[categorical.column] = Column(name, Kind.CATEGORICAL, levels)
     named = any(feature.name not in ("", str(feature.column)) for feature in features)
@@ -235,7 +235,8 @@ def _replay(model: Any, ensemble: Ensemble, X: NDArray[np.float64]) -> Replay:
     frame.columns = pd.Index(ensemble.columns.names)
     categorical = [i for i, c in enumerate(ensemble.columns) if c.kind == Kind.CATEGORICAL]
     pool = catboost.Pool(frame, cat_features=categorical, thread_count=1)
-    margin = model.predict(pool, prediction_type="RawFormulaVal", thread_count=1)
+    # Wrappers' own ``predict`` differ in what they return and take.
+    margin = catboost.CatBoost.predict(model, pool, "RawFormulaVal", thread_count=1)
     leaves = model.calc_leaf_indexes(pool, thread_count=1)
     shape = (len(X), ensemble.n_outputs)
     return Replay(np.reshape(margin, shape), np.asarray(leaves, dtype=np.int64))
@@ -243,7 +244,7 @@ def _replay(model: Any, ensemble: Ensemble, X: NDArray[np.float64]) -> Replay:
 
 def _texts(column: Column, codes: NDArray[np.float64]) -> NDArray[np.object_]:
     """Texts that CatBoost takes for the categories with these codes; any other code is unseen."""
-    hashes = [x.hash if isinstance(x, HashedLevel) else hash_of(x) for x in column.levels]
+    hashes = [level.hash for level in column.levels if isinstance(level, HashedLevel)]
     unseen = next(h for h in range(len(hashes) + 1) if h not in set(hashes))
     seen = (codes >= 0) & (codes < len(hashes))
     position = np.where(seen, codes, len(hashes)).astype(np.int64)

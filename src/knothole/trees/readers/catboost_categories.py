@@ -8,7 +8,7 @@ model knows can be told from its file, but not what they are called: they appear
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.columns import Columns
+from knothole.columns import Column, Kind
+from knothole.encoding import check_names, observed_levels
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.tables import RawColumn, read_table
 from knothole.trees.ensemble import Ensemble, set_words
 
 MASK = 2**64 - 1
@@ -28,14 +30,29 @@ MIX = 0x9DDFEA08EB382D69
 SCRAMBLE = 0x4906BA494954CB65
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class HashedLevel:
-    """A category of which only CatBoost's hash is known."""
+    """A category of which only CatBoost's hash is known (and, from some JSON files, its text).
+
+    It is not equal to the value that it stands for; looking that up among such levels would find
+    nothing and pass for an unseen category. So they refuse to be looked among (hashed, that is)
+    until :func:`name_levels` has searched a table for their names.
+    """
 
     hash: int
+    text: str = ""
+    searched: bool = False
+
+    def __hash__(self) -> int:
+        if not self.searched:
+            raise InvalidInput(
+                "a CatBoost model knows its categories only by hash: name them by the training "
+                "table first (knothole.trees.readers.catboost_categories.name_levels)."
+            )
+        return self.hash
 
     def __str__(self) -> str:
-        return f"category {self.hash:#010x}"
+        return self.text or f"category {self.hash:#010x}"
 
 
 def hash_of(value: Hashable) -> int:
@@ -77,56 +94,50 @@ def hashes_of_keys(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
     return narrow.view(np.uint32)
 
 
-def name_levels(ensemble: Ensemble, values: Mapping[int, Iterable[Hashable]]) -> Ensemble:
+def name_levels(ensemble: Ensemble, table: Any) -> Ensemble:
     """The ensemble with its categories called what they are called in a table.
 
     Parameters
     ----------
     ensemble : Ensemble
-        As read from a CatBoost model.
-    values : mapping from column positions to values
-        Distinct values of categorical columns, without holes. Those that the model knows give
-        their name to a level; the others become levels of their own that go where the model sends
-        every category that it has never seen.
+        As read from any model; one that is not of CatBoost comes back as it is.
+    table : numpy array, pandas or polars DataFrame, Arrow table
+        With the model's columns in their order: the training table, or one that has its categories.
 
     Returns
     -------
     Ensemble
-        The same splits over more, and better named, levels.
+        The same but for the names of levels. Categories of the table that the model does not know
+        are not added; :meth:`knothole.columns.Columns.describe` does that, for any library.
     """
-    columns = list(ensemble.columns)
-    for position, found in values.items():
-        column = columns[position]
-        names = {hash_of(value): value for value in reversed(list(found))}
-        levels = [names.pop(_level_hash(level), level) for level in column.levels]
-        columns[position] = replace(column, levels=(*levels, *reversed(names.values())))
-    named = replace(ensemble.columns, columns=tuple(columns))
-    set_start, sets = _widened(ensemble, named)
-    return replace(ensemble, columns=named, set_start=set_start, sets=sets)
+    if ensemble.library != "catboost":
+        return ensemble
+    raw = read_table(table)
+    check_names(ensemble.columns.names, raw.names, ensemble.columns.named and raw.named)
+    columns = [
+        _named(column, source) if column.kind is Kind.CATEGORICAL else column
+        for column, source in zip(ensemble.columns, raw.columns, strict=True)
+    ]
+    return replace(ensemble, columns=replace(ensemble.columns, columns=tuple(columns)))
 
 
-def _level_hash(level: Any) -> int:
-    return level.hash if isinstance(level, HashedLevel) else hash_of(level)
-
-
-def _widened(ensemble: Ensemble, columns: Columns) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    """Sets over the levels of ``columns``, which begin with those of the ensemble."""
-    starts, node = np.unique(ensemble.set_start, return_inverse=True)
-    new_start = np.full(len(starts), -1, dtype=np.int32)
-    pieces = [np.zeros(0, dtype=np.uint64)]
-    words = 0
-    for i, start in enumerate(starts.tolist()):
-        if start < 0:
-            continue
-        column = int(ensemble.feature[np.argmax(node == i)])
-        n_old, n_new = int(ensemble.n_levels[column]), len(columns[column].levels)
-        old = ensemble.sets[start : start + set_words(n_old)]
-        bits = np.unpackbits(old.view(np.uint8), bitorder="little")[: n_old + 1]
-        added = np.full(n_new - n_old, bits[n_old])
-        pieces.append(pack(np.concatenate([bits[:n_old], added, bits[n_old:]])))
-        new_start[i] = words
-        words += set_words(n_new)
-    return new_start[node], np.concatenate(pieces)
+def _named(column: Column, source: RawColumn) -> Column:
+    values = source.levels if source.levels is not None else observed_levels(source)
+    names: dict[int, Hashable] = {}
+    for value in values:
+        other = names.setdefault(hash_of(value), value)
+        if other is not value:
+            raise InvalidInput(
+                f"column {column.name!r} holds {other!r} and {value!r}, which are one category to "
+                f"CatBoost. Write it in one way."
+            )
+    levels = (
+        names.get(level.hash, replace(level, searched=True))
+        if isinstance(level, HashedLevel)
+        else level
+        for level in column.levels
+    )
+    return replace(column, levels=tuple(levels))
 
 
 def pack(bits: NDArray[Any]) -> NDArray[np.uint64]:

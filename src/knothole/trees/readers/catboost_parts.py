@@ -149,6 +149,8 @@ class Parts:
             labels = range(options["classes_count"])
         if not labels and "class_to_label" in options:
             labels = [int(label) for label in options["class_to_label"]]
+        if options.get("class_label_type") == "Float":
+            labels = [float(label) for label in labels]
         return tuple(labels or given or ())
 
     def _options(self, key: str) -> dict[str, Any]:

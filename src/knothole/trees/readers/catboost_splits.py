@@ -146,8 +146,8 @@ def _only_feature(ctr: CtrFeature, parts: Parts) -> int:
 
 def _table(ctr: CtrFeature, parts: Parts) -> CtrTable:
     if ctr.key not in parts.tables:
-        raise DamagedFile(
-            "catboost: the model has no table for one of its CTRs (it may have been trained with "
-            "final_ctr_computation_mode='Skip'); it cannot predict."
+        raise UnsupportedModel(
+            "catboost: the model has no table for one of its CTRs, so that it cannot predict. "
+            "Train it with final_ctr_computation_mode='Default'."
         )
     return parts.tables[ctr.key]
