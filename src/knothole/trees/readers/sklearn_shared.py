@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from knothole.columns import Column, Columns, Kind
 from knothole.errors import NotFitted, UnsupportedModel
+from knothole.tables import made_up_names
 from knothole.trees.links import Link
 
 # A loss of scikit-learn names the way from raw predictions to the response by one of these.
@@ -50,7 +51,7 @@ def columns_of(model: Any, levels: Mapping[int, tuple[Hashable, ...]] | None = N
     """The columns a model was fitted on, with the ``levels`` of categorical ones by position."""
     names = getattr(model, "feature_names_in_", None)
     levels = levels or {}
-    made_up = [f"x{i}" for i in range(model.n_features_in_)]
+    made_up = made_up_names(model.n_features_in_)
     columns = [
         Column(str(name), Kind.CATEGORICAL, levels[i]) if i in levels else Column(str(name))
         for i, name in enumerate(made_up if names is None else names)
