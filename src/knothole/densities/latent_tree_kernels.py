@@ -6,153 +6,237 @@ before rows, so that every inner loop runs over contiguous rows whatever h is. M
 linear space; whenever two are multiplied, the row's largest entry is moved into a running log
 scale, so that nothing underflows that matters.
 
-Shapes: ``beta`` and ``message`` are (variables, states, TILE), ``transition[v, i, j]`` is
-p(z_v = j | z_parent = i), and ``transposed[v] = transition[v].T``.
+``transition[v, i, j]`` is p(z_v = j | z_parent = i).
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from knothole.compiled import njit
 
 # Rows that go through a pass together: a few variables' messages should stay in the cache.
 TILE = 128
+# Log of what a row's messages may fall by at one variable before lost states could matter.
+LOST = -600.0
+
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Model(NamedTuple):
+    """The tree and its latents: ``transposed[v] = transition[v].T``."""
+
+    order: Ints
+    parent: Ints
+    prior: Floats
+    transition: Floats
+    transposed: Floats
+
+
+class Scratch(NamedTuple):
+    """Room for a tile: messages (variables, states, TILE), and numbers a row (TILE,)."""
+
+    beta: Floats
+    message: Floats
+    gamma: Floats
+    scale: Floats
+    spare: Floats
+    fall: Floats
+
+
+class Sums(NamedTuple):
+    """Where statistics are added up."""
+
+    roots: Floats
+    pairs: Floats
+    count: Floats
+    first: Floats
+    second: Floats
+
+
+def scratch_for(n_variables: int, n_states: int) -> Scratch:
+    """Scratch for one thread."""
+    shape = n_variables, n_states, TILE
+    return Scratch(*(np.empty(shape) for _ in range(3)), *np.empty((3, TILE)))
+
+
+def sums_for(n_variables: int, n_states: int, n_codes: int) -> Sums:
+    """Sums of no rows."""
+    return Sums(
+        np.zeros(n_states),
+        np.zeros((n_variables, n_states, n_states)),
+        np.zeros((n_codes, n_states)),
+        np.zeros((n_variables, n_states)),
+        np.zeros((n_variables, n_states)),
+    )
 
 
 @njit
-def fill_terms(code, z, which, rows, factor, table, linear, square, peak, beta, scale):  # type: ignore[no-untyped-def]
-    """Beta starts as p(x_v | z_v), divided by its largest entry, whose log goes to ``scale``.
-
-    ``which[v]`` is the column of ``z`` that variable v uses, -1 for a variable without one. For
-    those, ``factor = exp(table - peak)`` is tabulated; the others need exponentials of
-    ``table[c] + z * linear + z**2 * square``.
-    """
-    n_states = table.shape[1]
+def fill_terms(values, tables, rows, scratch):  # type: ignore[no-untyped-def]
+    """Beta starts as p(x_v | z_v), divided by its largest entry, whose log goes to the scale."""
+    beta, scale = scratch.beta, scratch.scale
     width = len(rows)
-    for v in range(code.shape[1]):
-        if which[v] < 0:
-            for n in range(width):
-                c = code[rows[n], v]
-                if c < 0:
-                    for k in range(n_states):
-                        beta[v, k, n] = 1.0
-                else:
-                    for k in range(n_states):
-                        beta[v, k, n] = factor[c, k]
-                    scale[n] += peak[c]
-            continue
+    scale[:width] = 0.0
+    for v in range(values.code.shape[1]):
         for n in range(width):
-            c = code[rows[n], v]
+            c = values.code[rows[n], v]
             if c < 0:
-                for k in range(n_states):
+                for k in range(beta.shape[1]):
                     beta[v, k, n] = 1.0
-                continue
-            value = z[rows[n], which[v]]
-            largest = -np.inf
-            for k in range(n_states):
-                term = table[c, k] + value * (linear[v, k] + value * square[v, k])
-                beta[v, k, n] = term
-                largest = max(largest, term)
-            scale[n] += largest
-            for k in range(n_states):
-                beta[v, k, n] = np.exp(beta[v, k, n] - largest) if largest > -np.inf else 0.0
+            elif values.which[v] < 0:
+                scale[n] += tables.peak[c]
+                for k in range(beta.shape[1]):
+                    beta[v, k, n] = tables.factor[c, k]
+            else:
+                z = values.z[rows[n], values.which[v]]
+                largest = -np.inf
+                for k in range(beta.shape[1]):
+                    term = tables.table[c, k] + z * (tables.linear[v, k] + z * tables.square[v, k])
+                    beta[v, k, n] = term
+                    largest = max(largest, term)
+                scale[n] += largest
+                for k in range(beta.shape[1]):
+                    beta[v, k, n] = np.exp(beta[v, k, n] - largest) if largest > -np.inf else 0.0
 
 
 @njit
-def upward(order, parent, prior, transition, beta, message, scale, spare, width, out):  # type: ignore[no-untyped-def]
+def upward(model, scratch, width, limit, out):  # type: ignore[no-untyped-def]
     """Collect evidence towards the root; ``out[n]`` becomes log p of row n.
 
     Afterwards ``beta[v]`` is proportional to p(evidence at and below v | z_v) and ``message[v]``
     to p(evidence at and below v | z_parent).
+
+    A state whose leaf term vanished beside the row's largest one is lost. That is harmless unless
+    the children say the opposite just as strongly: where their product falls below ``exp(limit)``
+    at one variable, ``out[n]`` is NaN, and the caller must evaluate the row in log space.
     """
-    n_states = len(prior)
+    order, parent = model.order, model.parent
+    beta, message, scale, fall = scratch.beta, scratch.message, scratch.scale, scratch.fall
+    above = -1
     for position in range(len(order) - 1, 0, -1):
         v = order[position]
-        _product(transition[v], beta[v], message[v], width)
-        _multiply_in(beta[parent[v]], message[v], scale, spare, width)
+        if parent[v] != above:  # children of one parent follow each other in the order
+            above = parent[v]
+            fall[:width] = 0.0
+        _product(model.transition[v], beta[v], message[v], width)
+        _multiply_in(beta[above], message[v], scratch, width)
+        for n in range(width):
+            if fall[n] < limit:
+                scale[n] = np.nan
     root = order[0]
     for n in range(width):
         total = 0.0
-        for k in range(n_states):
-            total += prior[k] * beta[root, k, n]
+        for k in range(len(model.prior)):
+            total += model.prior[k] * beta[root, k, n]
         out[n] = np.log(total) + scale[n]
 
 
 @njit
-def downward(order, parent, prior, transposed, weight, beta, message, gamma, spare, width, pairs):  # type: ignore[no-untyped-def]
+def downward(model, weight, scratch, width, sums):  # type: ignore[no-untyped-def]
     """Distribute evidence from the root: ``gamma[v]`` becomes weight times p(z_v | row).
 
-    ``pairs[v, i, j]`` gains the weighted sum of p(z_parent = i, z_v = j | row), but for the factor
-    ``transition[v, i, j]``, which is the same for all rows and is left to the caller. Overwrites
-    ``message``.
+    ``sums.pairs[v, i, j]`` gains the weighted sum of p(z_parent = i, z_v = j | row), but for the
+    factor ``transition[v, i, j]``, which is the same for all rows and is left to the caller.
+    Overwrites the messages.
     """
-    n_states = len(prior)
-    root = order[0]
+    beta, message, gamma, spare = scratch.beta, scratch.message, scratch.gamma, scratch.spare
+    n_states = len(model.prior)
+    root = model.order[0]
     spare[:width] = 0.0
     for k in range(n_states):
         for n in range(width):
-            gamma[root, k, n] = prior[k] * beta[root, k, n]
+            gamma[root, k, n] = model.prior[k] * beta[root, k, n]
             spare[n] += gamma[root, k, n]
     for n in range(width):
         spare[n] = weight[n] / spare[n] if spare[n] > 0.0 else 0.0
     for k in range(n_states):
+        total = 0.0
         for n in range(width):
             gamma[root, k, n] *= spare[n]
-    for position in range(1, len(order)):
-        v = order[position]
+            total += gamma[root, k, n]
+        sums.roots[k] += total
+    for v in model.order[1:]:
         ratio = message[v]
-        above = gamma[parent[v]]
+        above = gamma[model.parent[v]]
         for k in range(n_states):
             for n in range(width):
                 # Where the message is 0, so is gamma above.
                 ratio[k, n] = above[k, n] / ratio[k, n] if ratio[k, n] > 0.0 else 0.0
-        _add_outer(ratio, beta[v], width, pairs[v])
-        _product(transposed[v], ratio, gamma[v], width)
+        _add_outer(ratio, beta[v], width, sums.pairs[v])
+        _product(model.transposed[v], ratio, gamma[v], width)
         for k in range(n_states):
             for n in range(width):
                 gamma[v, k, n] *= beta[v, k, n]
 
 
 @njit
-def add_statistics(code, z, which, rows, gamma, count, first, second):  # type: ignore[no-untyped-def]
+def add_statistics(values, rows, gamma, sums):  # type: ignore[no-untyped-def]
     """Responsibilities of the observed entries, summed per code and weighted by z and z**2."""
-    width = len(rows)
-    for v in range(code.shape[1]):
-        for n in range(width):
-            c = code[rows[n], v]
+    for v in range(values.code.shape[1]):
+        for n in range(len(rows)):
+            c = values.code[rows[n], v]
             if c < 0:
                 continue
             for k in range(gamma.shape[1]):
-                count[c, k] += gamma[v, k, n]
-            if which[v] >= 0:
-                value = z[rows[n], which[v]]
+                sums.count[c, k] += gamma[v, k, n]
+            if values.which[v] >= 0:
+                z = values.z[rows[n], values.which[v]]
                 for k in range(gamma.shape[1]):
-                    first[v, k] += gamma[v, k, n] * value
-                    second[v, k] += gamma[v, k, n] * (value * value)
+                    sums.first[v, k] += gamma[v, k, n] * z
+                    sums.second[v, k] += gamma[v, k, n] * (z * z)
 
 
 @njit
-def draw_states(order, parent, prior, transition, beta, uniform, width, out):  # type: ignore[no-untyped-def]
+def expectation(values, tables, model, rows, weight, scratch, out, sums):  # type: ignore[no-untyped-def]
+    """Both passes over ``rows``, tile by tile: log p into ``out``, statistics added up."""
+    for start in range(0, len(rows), TILE):
+        stop = min(start + TILE, len(rows))
+        tile = rows[start:stop]
+        fill_terms(values, tables, tile, scratch)
+        upward(model, scratch, stop - start, -np.inf, out[start:stop])
+        downward(model, weight[start:stop], scratch, stop - start, sums)
+        add_statistics(values, tile, scratch.gamma, sums)
+
+
+@njit
+def log_likelihood(values, tables, model, rows, scratch, out):  # type: ignore[no-untyped-def]
+    """The upward pass over ``rows``: log p into ``out``, NaN as :func:`upward` has it."""
+    for start in range(0, len(rows), TILE):
+        stop = min(start + TILE, len(rows))
+        fill_terms(values, tables, rows[start:stop], scratch)
+        upward(model, scratch, stop - start, LOST, out[start:stop])
+
+
+@njit
+def draw_states(model, beta, uniform, out):  # type: ignore[no-untyped-def]
     """Latents drawn from p(z | row), after :func:`upward`.
 
     ``uniform`` and ``out`` are (rows, draws, variables).
     """
-    n_states = len(prior)
-    for n in range(width):
+    n_states = len(model.prior)
+    for n in range(out.shape[0]):
         for draw in range(out.shape[1]):
-            for v in order:
-                weights = prior if parent[v] < 0 else transition[v, out[n, draw, parent[v]]]
+            for v in model.order:
+                # The root's transitions are its prior from every state.
+                above = out[n, draw, model.parent[v]] if model.parent[v] >= 0 else 0
+                weights = model.transition[v, above]
                 total = 0.0
                 for k in range(n_states):
                     total += weights[k] * beta[v, k, n]
                 left = uniform[n, draw, v] * total
-                state = n_states - 1
+                state = 0
                 for k in range(n_states):
-                    left -= weights[k] * beta[v, k, n]
-                    if left < 0.0:
+                    share = weights[k] * beta[v, k, n]
+                    if share > 0.0:
                         state = k
-                        break
+                        if left < share:
+                            break
+                        left -= share
                 out[n, draw, v] = state
 
 
@@ -206,8 +290,12 @@ def _add_outer(left, right, width, out):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _multiply_in(target, factor, scale, spare, width):  # type: ignore[no-untyped-def]
-    """``target *= factor``, then divide each row by its largest entry and log that."""
+def _multiply_in(target, factor, scratch, width):  # type: ignore[no-untyped-def]
+    """``target *= factor``, then divide each row by its largest entry and log that.
+
+    A row that is 0 in every state stays so.
+    """
+    scale, spare, fall = scratch.scale, scratch.spare, scratch.fall
     spare[:width] = 0.0
     for k in range(len(target)):
         for n in range(width):
@@ -215,52 +303,10 @@ def _multiply_in(target, factor, scale, spare, width):  # type: ignore[no-untype
             spare[n] = max(spare[n], target[k, n])
     for n in range(width):
         if spare[n] > 0.0:
-            scale[n] += np.log(spare[n])
+            largest = np.log(spare[n])
+            scale[n] += largest
+            fall[n] += largest
             spare[n] = 1.0 / spare[n]
-        else:
-            scale[n] = -np.inf
     for k in range(len(target)):
         for n in range(width):
             target[k, n] *= spare[n]
-
-
-@njit
-def expectation(
-    code, z, which, rows, weight, factor, table, linear, square, peak,
-    order, parent, prior, transition, transposed,
-    beta, message, gamma, scale, spare, out, pairs, roots, count, first, second,
-):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Both passes over ``rows``, tile by tile: log p into ``out``, statistics added up."""
-    for start in range(0, len(rows), TILE):
-        stop = min(start + TILE, len(rows))
-        tile = rows[start:stop]
-        width = stop - start
-        scale[:width] = 0.0
-        fill_terms(code, z, which, tile, factor, table, linear, square, peak, beta, scale)
-        upward(order, parent, prior, transition, beta, message, scale, spare, width, out[start:stop])
-        downward(
-            order, parent, prior, transposed, weight[start:stop],
-            beta, message, gamma, spare, width, pairs,
-        )  # fmt: skip
-        for k in range(len(prior)):
-            total = 0.0
-            for n in range(width):
-                total += gamma[order[0], k, n]
-            roots[k] += total
-        add_statistics(code, z, which, tile, gamma, count, first, second)
-
-
-@njit
-def log_likelihood(
-    code, z, which, rows, factor, table, linear, square, peak,
-    order, parent, prior, transition, beta, message, scale, spare, out,
-):  # type: ignore[no-untyped-def]  # fmt: skip
-    """The upward pass over ``rows``, tile by tile: log p into ``out``."""
-    for start in range(0, len(rows), TILE):
-        stop = min(start + TILE, len(rows))
-        tile = rows[start:stop]
-        scale[: stop - start] = 0.0
-        fill_terms(code, z, which, tile, factor, table, linear, square, peak, beta, scale)
-        upward(
-            order, parent, prior, transition, beta, message, scale, spare, stop - start, out[start:stop]
-        )
