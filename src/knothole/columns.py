@@ -234,8 +234,9 @@ class Columns:
         plain = tables.plain_floats(table)
         if plain is not None and not any(column.kind is Kind.CATEGORICAL for column in self):
             self._check_names(tables.made_up_names(plain.shape[1]), named=False)
-            for position in np.flatnonzero(np.isinf(plain).any(axis=0)).tolist():
-                tables.check_finite(plain[:, position], self.columns[position].name)
+            if np.isinf(plain).any():
+                for position, column in enumerate(self):
+                    tables.check_finite(plain[:, position], column.name)
             return np.ascontiguousarray(plain)
         raw = tables.read_table(table)
         self._check_names(raw.names, raw.named)

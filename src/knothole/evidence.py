@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,13 +50,20 @@ class Evidence:
     allowed: Words | None = None
     n_levels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    def __getitem__(self, rows: slice) -> Evidence:
+    def __getitem__(self, rows: slice | NDArray[np.integer[Any]]) -> Evidence:
         """The evidence of some of the rows."""
         return Evidence(
             self.points[rows],
             None if self.allowed is None else self.allowed[rows],
             self.n_levels,
         )
+
+    def partly_observed(self) -> NDArray[np.bool_]:
+        """Rows in which some block is observed in part, (rows,)."""
+        out = np.zeros(len(self.points), dtype=np.bool_)
+        for _, rows, _ in self.restricted():
+            out[rows] = True
+        return out
 
     def restricted(self) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.bool_]]]:
         """Variables with blocks observed in part: (variable, rows, allowed (rows, levels))."""
@@ -80,7 +86,7 @@ def word_offsets(n_levels: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(words)]).astype(np.int64)
 
 
-# What `read_points` reports.
+# What `read_categories` reports.
 (
     POINTS,
     RESTRICTED,
@@ -122,17 +128,33 @@ class Plan:
                 f"holes must be a matrix of booleans of the shape of X, {X.shape}; got "
                 f"{np.asarray(holes).dtype} of shape {np.shape(holes)}."
             )
-        arrays = (self.start, self.members, self.n_levels, self.block, self.nullable)
-        points = np.empty((len(X), len(self.names)))
-        found, row, variable = read_points(X, holes, arrays, points)
+        points = self._numbers(X, holes)
+        categorical = np.flatnonzero(self.n_levels)
+        if not len(categorical):
+            return Evidence(points)
+        variables = (self.start, self.members, self.n_levels, self.block, self.nullable)
+        found, row, variable = read_categories(X, holes, variables, categorical, points)
         if found > RESTRICTED:
             raise self._refusal(found, row, variable, X)
         if found == POINTS:
             return Evidence(points)
         offsets = word_offsets(self.n_levels)
         allowed = np.zeros((len(X), int(offsets[-1])), dtype=np.uint64)
-        read_allowed(X, holes, arrays, offsets, points, allowed)
+        read_allowed(holes, variables, categorical, offsets, points, allowed)
         return Evidence(points, allowed, self.n_levels)
+
+    def _numbers(self, X: Floats, holes: NDArray[np.bool_]) -> Floats:
+        """Points with those of numeric variables filled in."""
+        points = np.empty((len(X), len(self.names)))
+        may_be_nan = self.nullable | (self.n_levels > 0)
+        if self.block.any():
+            first = self.members[self.start[:-1]]
+            X, holes = X[:, first], holes[:, first]
+        row = read_numbers(X, holes, may_be_nan, points)
+        if row >= 0:
+            variable = int(np.argmax(np.isnan(X[row]) & ~holes[row] & ~may_be_nan))
+            raise self._refusal(NOT_NULLABLE, row, variable, X)
+        return points
 
     def _default_holes(self, X: Floats) -> NDArray[np.bool_]:
         """Every NaN is a hole, but where a nullable variable is NaN in all its columns."""
@@ -145,14 +167,14 @@ class Plan:
     def _refusal(self, problem: int, row: int, variable: int, X: Floats) -> InvalidInput:
         members = self.members[self.start[variable] : self.start[variable + 1]]
         name = self.names[variable]
-        got: Any = X[row, members].tolist()
         where = f"in row {row}, "
         if problem == NOT_NULLABLE:
             return InvalidInput(
-                f"{where}column {name!r} is said to be the model's own NaN, not a hole, but "
+                f"{where}variable {name!r} is said to be the model's own NaN, not a hole, but "
                 f"'not recorded' is not one of the variable's states. Declare the column nullable "
                 f"(Columns.with_nullable) before the density is fitted, or call it a hole."
             )
+        got = X[row, members].tolist()
         if problem == NOT_A_CODE:
             return InvalidInput(
                 f"{where}column {name!r} must hold codes of its levels, whole numbers from 0 to "
@@ -172,36 +194,54 @@ class Plan:
 
 
 @njit
-def read_points(X, holes, variables, points):  # type: ignore[no-untyped-def]
-    """Points of every row; returns what was found, and the row and variable of a problem."""
+def read_numbers(X, holes, nullable, points):  # type: ignore[no-untyped-def]
+    """Points of numeric variables; returns the first row with a NaN that should not be, or -1.
+
+    Without branches: which entries are holes cannot be guessed.
+    """
+    for i in range(len(X)):
+        row, hole, out = X[i], holes[i], points[i]
+        unexpected = False
+        for v in range(len(row)):
+            unrecorded = np.isnan(row[v]) & (not hole[v])
+            unexpected |= unrecorded & (not nullable[v])
+            out[v] = np.nan if hole[v] else (NOT_RECORDED if unrecorded else row[v])
+        if unexpected:
+            return i
+    return -1
+
+
+@njit
+def read_categories(X, holes, variables, categorical, points):  # type: ignore[no-untyped-def]
+    """Points of categorical variables; returns what was found, and a problem's row and variable."""
     start, members, n_levels, block, nullable = variables
     found = POINTS
     for i in range(len(X)):
-        for v in range(len(n_levels)):
+        for v in categorical:
+            columns = members[start[v] : start[v + 1]]
             if block[v]:
-                kind, points[i, v] = block_point(
-                    X[i], holes[i], members[start[v] : start[v + 1]], n_levels[v], nullable[v]
-                )
-                if kind == RESTRICTED:
-                    found = RESTRICTED
-                elif kind != POINTS:
-                    return kind, i, v
-                continue
-            column = members[start[v]]
-            x = X[i, column]
-            if holes[i, column]:
-                points[i, v] = np.nan
-            elif np.isnan(x):
-                if not nullable[v]:
-                    return NOT_NULLABLE, i, v
-                points[i, v] = n_levels[v] - 1 if n_levels[v] else NOT_RECORDED
-            elif n_levels[v] and not (
-                x >= 0 and x < n_levels[v] - nullable[v] and x == np.floor(x)
-            ):
-                return NOT_A_CODE, i, v
+                kind, point = block_point(X[i], holes[i], columns, n_levels[v], nullable[v])
             else:
-                points[i, v] = x
+                x, hole = X[i, columns[0]], holes[i, columns[0]]
+                kind, point = category_point(x, hole, n_levels[v], nullable[v])
+            points[i, v] = point
+            if kind == RESTRICTED:
+                found = RESTRICTED
+            elif kind != POINTS:
+                return kind, i, v
     return found, 0, 0
+
+
+@njit
+def category_point(x, hole, n_levels, nullable):  # type: ignore[no-untyped-def]
+    """What an entry says of a categorical column: (what was found, the point)."""
+    if hole:
+        return POINTS, np.nan
+    if np.isnan(x):
+        return (POINTS, float(n_levels - 1)) if nullable else (NOT_NULLABLE, np.nan)
+    if x >= 0 and x < n_levels - nullable and x == np.floor(x):
+        return POINTS, x
+    return NOT_A_CODE, np.nan
 
 
 @njit
@@ -241,13 +281,11 @@ def block_point(row, holes, dummies, n_levels, nullable):  # type: ignore[no-unt
 
 
 @njit
-def read_allowed(X, holes, variables, offsets, points, allowed):  # type: ignore[no-untyped-def]
+def read_allowed(holes, variables, categorical, offsets, points, allowed):  # type: ignore[no-untyped-def]
     """Set the bits of the categories that each row allows; ``allowed`` comes in as zeros."""
     start, members, n_levels, block, nullable = variables
-    for i in range(len(X)):
-        for v in range(len(n_levels)):
-            if n_levels[v] == 0:
-                continue
+    for i in range(len(points)):
+        for v in categorical:
             words = allowed[i, offsets[v] : offsets[v + 1]]
             if not np.isnan(points[i, v]):
                 set_bit(words, int(points[i, v]))
