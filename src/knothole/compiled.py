@@ -23,6 +23,16 @@ def njit(function: Callable[..., Any]) -> Any:
     return numba.njit(cache=True, nogil=True, fastmath=FASTMATH, error_model="numpy")(function)
 
 
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a small function into the kernels that call it.
+
+    A call passes every array as seven words; in an inner loop that costs more than the work.
+    """
+    return numba.njit(
+        cache=True, nogil=True, fastmath=FASTMATH, error_model="numpy", inline="always"
+    )(function)
+
+
 def thread_count(threads: int | None = None) -> int:
     """Threads to use: the argument, else ``KNOTHOLE_THREADS``, else the cores we may run on."""
     if threads is not None:

@@ -128,7 +128,7 @@ class Density(BaseEstimator):
         targets = (describe_target(target),) if target is not None else ()
         self.variables_ = variables + indicators + targets
         weight = _weights(sample_weight, len(matrix))
-        self._fit(self._extended(evidence, target), weight)
+        self._fit(self.extended(evidence, target), weight)
         return self
 
     def score_samples(self, X: Any, target: Any = None) -> Floats:
@@ -181,9 +181,9 @@ class Density(BaseEstimator):
         if not hasattr(self, "variables_"):
             raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit(X) first.")
         own = self.columns_.evidence(self.columns_.matrix(X), holes)
-        return self._extended(own, target)
+        return self.extended(own, target)
 
-    def _extended(self, own: Evidence, target: Any) -> Evidence:
+    def extended(self, own: Evidence, target: Any) -> Evidence:
         """Add indicators and target to the evidence of the columns' own variables."""
         rows = len(own.points)
         parts = [own.points]

@@ -1,0 +1,248 @@
+"""Kernels of :mod:`knothole.reach.completions`: 64 completions of a row as the bits of a word.
+
+For a row and one word of draws, ``masks`` has a word for every row of the grid
+(:class:`~knothole.reach.tables.Grid`): of a numeric hole, the draws below each cut; of a
+categorical one, the draws with each code. ``absent`` has the draws in which a numeric variable is
+not recorded. The draws that go left at a split on a hole are then one look-up and one AND.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from knothole.compiled import inlined, njit
+from knothole.reach.product_kernels import observed_right
+
+LANES = 64
+ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+@intrinsic
+def popcount(typing_context: Any, word: Any) -> Any:
+    """Number of bits set in a uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def lowest_bit(typing_context: Any, word: Any) -> Any:
+    """Position of the lowest bit set in a uint64 that is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
+@njit
+def fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent):  # type: ignore[no-untyped-def]
+    """Masks of the holes of one row from its draws (variables, lanes).
+
+    ``cuts[cut_start[v]:cut_start[v + 1]]`` are the cuts of variable ``v``; variables that no
+    tree splits on (``used`` is False) are passed over.
+    """
+    for v in range(len(n_levels)):
+        if not used[v] or not np.isnan(points[row, v]):
+            continue
+        first = offset[v]
+        absent[v] = np.uint64(0)
+        for i in range(first, offset[v + 1]):
+            masks[i] = np.uint64(0)
+        if n_levels[v] > 0:
+            for lane in range(LANES):
+                masks[first + int(draws[row, v, lane])] |= np.uint64(1) << np.uint64(lane)
+            continue
+        start = cut_start[v]
+        n_cuts = cut_start[v + 1] - start
+        for lane in range(LANES):
+            x = draws[row, v, lane]
+            bit = np.uint64(1) << np.uint64(lane)
+            if x == np.inf:
+                absent[v] |= bit
+                continue
+            # Number of cuts that are <= x, without branches.
+            below = 0
+            length = n_cuts
+            while length > 1:
+                half = length >> 1
+                below += half * (cuts[start + below + half - 1] <= x)
+                length -= half
+            below += cuts[start + below] <= x
+            masks[first + below + 1] |= bit
+        for i in range(first + 1, offset[v + 1]):
+            masks[i] |= masks[i - 1]
+
+
+@inlined
+def left_mask(node, v, position, offset, masks, absent, missing_left, set_start, sets, n_levels):  # type: ignore[no-untyped-def]
+    """Draws that go left at a split on a hole."""
+    if n_levels[v] == 0:
+        goes = masks[offset[v] + position[node]]
+        if missing_left[node]:
+            goes |= absent[v]
+        return goes
+    goes = np.uint64(0)
+    for code in range(n_levels[v]):
+        inside = (sets[set_start[node] + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1)
+        if inside != 0:
+            goes |= masks[offset[v] + code]
+    return goes
+
+
+@njit
+def walk_row(  # type: ignore[no-untyped-def]
+    points, row, nodes, position, offset, n_levels, masks, absent, plain, slot_node, slot_mask,
+    out_leaf, out_mask, tree_stop,
+):  # fmt: skip
+    """Leaves that a row's completions reach, with the word of those that do.
+
+    Trees follow each other; the entries of tree ``t`` end before ``tree_stop[t]``.
+    """
+    roots, feature, cut, left, missing_left, set_start, sets, _ = nodes
+    count = 0
+    for tree in range(len(roots)):
+        slot_node[0] = roots[tree]
+        slot_mask[0] = ALL
+        top = 0
+        while top >= 0:
+            node = slot_node[top]
+            mask = slot_mask[top]
+            while feature[node] >= 0:
+                v = feature[node]
+                x = points[row, v]
+                if np.isnan(x):
+                    goes = mask & left_mask(
+                        node, v, position, offset, masks, absent, missing_left, set_start, sets,
+                        n_levels,
+                    )  # fmt: skip
+                    rest = mask ^ goes
+                    if goes == 0:
+                        node = left[node] + 1
+                    elif rest == 0:
+                        node = left[node]
+                    else:
+                        slot_node[top] = left[node] + 1
+                        slot_mask[top] = rest
+                        top += 1
+                        node = left[node]
+                        mask = goes
+                elif plain:
+                    node = left[node] + (x >= cut[node])
+                else:
+                    node = left[node] + observed_right(x, node, cut, missing_left, set_start, sets)
+            out_leaf[count] = left[node]
+            out_mask[count] = mask
+            count += 1
+            top -= 1
+        tree_stop[tree] = count
+    return count
+
+
+@njit
+def group_sums(leaves, masks, tree_stop, groups, value, tree_output, out):  # type: ignore[no-untyped-def]
+    """Add, for each group of lanes, the leaf values summed over the group's draws.
+
+    ``groups`` holds a word for each group; ``out`` is (groups, outputs).
+    """
+    width = value.shape[1]
+    entry = 0
+    for tree in range(len(tree_output)):
+        first = tree_output[tree]
+        while entry < tree_stop[tree]:
+            for g in range(len(groups)):
+                draws = float(popcount(masks[entry] & groups[g]))
+                for j in range(width):
+                    out[g, first + j] += draws * value[leaves[entry], j]
+            entry += 1
+
+
+@njit
+def lane_margins(leaves, masks, tree_stop, value, tree_output, out):  # type: ignore[no-untyped-def]
+    """Add the leaf values to the margins of the draws that reach them, ``out`` (lanes, outputs)."""
+    width = value.shape[1]
+    entry = 0
+    for tree in range(len(tree_output)):
+        first = tree_output[tree]
+        while entry < tree_stop[tree]:
+            mask = masks[entry]
+            for j in range(width):
+                x = value[leaves[entry], j]
+                rest = mask
+                while rest != 0:
+                    out[lowest_bit(rest), first + j] += x
+                    rest &= rest - np.uint64(1)
+            entry += 1
+
+
+@njit
+def block_groups(  # type: ignore[no-untyped-def]
+    points, draws, nodes, grid, plain, groups, value, tree_output, scratch, out,
+):  # fmt: skip
+    """Group sums of a block of rows for one word of draws; ``out`` (rows, groups, outputs)."""
+    cuts, cut_start, position, offset, n_levels, used = grid
+    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    for row in range(len(points)):
+        fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent)
+        walk_row(points, row, nodes, position, offset, n_levels, masks, absent, plain, slot_node,
+                 slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+        group_sums(leaves, leaf_masks, tree_stop, groups, value, tree_output, out[row])
+
+
+@njit
+def block_lanes(  # type: ignore[no-untyped-def]
+    points, draws, nodes, grid, plain, value, tree_output, scratch, out,
+):  # fmt: skip
+    """Margins of a block's 64 completions each; ``out`` (rows, lanes, outputs)."""
+    cuts, cut_start, position, offset, n_levels, used = grid
+    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    for row in range(len(points)):
+        fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent)
+        walk_row(points, row, nodes, position, offset, n_levels, masks, absent, plain, slot_node,
+                 slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+        lane_margins(leaves, leaf_masks, tree_stop, value, tree_output, out[row])
+
+
+@njit
+def block_entries(points, draws, nodes, grid, plain, row, scratch, out_row, out_leaf, out_reach):  # type: ignore[no-untyped-def]
+    """Write (row, leaf, share of the draws) from ``row`` on until ``out`` is full."""
+    cuts, cut_start, position, offset, n_levels, used = grid
+    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    count = 0
+    while row < len(points) and count + len(leaves) <= len(out_leaf):
+        fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent)
+        n = walk_row(points, row, nodes, position, offset, n_levels, masks, absent, plain,
+                     slot_node, slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+        for entry in range(n):
+            out_row[count] = row
+            out_leaf[count] = leaves[entry]
+            out_reach[count] = float(popcount(leaf_masks[entry])) / LANES
+            count += 1
+        row += 1
+    return count, row
+
+
+@njit
+def block_pairs(points, draws, row_weight, nodes, grid, plain, scratch, out):  # type: ignore[no-untyped-def]
+    """Add the rows' weighted pair reach to the upper part of ``out`` (leaves, leaves)."""
+    cuts, cut_start, position, offset, n_levels, used = grid
+    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    for row in range(len(points)):
+        fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent)
+        n = walk_row(points, row, nodes, position, offset, n_levels, masks, absent, plain,
+                     slot_node, slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+        unit = row_weight[row] / LANES
+        tree = 0
+        for i in range(n):
+            while i >= tree_stop[tree]:
+                tree += 1
+            out[leaves[i], leaves[i]] += unit * float(popcount(leaf_masks[i]))
+            for j in range(tree_stop[tree], n):
+                out[leaves[i], leaves[j]] += unit * float(popcount(leaf_masks[i] & leaf_masks[j]))

@@ -1,0 +1,233 @@
+"""Reach by completions: for densities without closed-form boxes, and for what is not linear.
+
+64 draws of a row's holes walk a tree at once as the bits of one machine word
+(:mod:`knothole.reach.completion_kernels`). The word is made of :data:`GROUPS` independent sets of
+draws; how far their means lie apart gives the standard error. More words give more draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.evidence import Evidence
+from knothole.reach import completion_kernels as kernels
+from knothole.reach.engine import (
+    ENTRIES,
+    Engine,
+    Entries,
+    Moments,
+    node_arrays,
+    plain,
+    stack_size,
+    weighted_values,
+)
+from knothole.reach.tables import Grid
+from knothole.trees.ensemble import Ensemble
+
+Floats = NDArray[np.float64]
+
+LANES = kernels.LANES
+GROUPS = 4
+
+
+class Sampler(Protocol):
+    """Draws the holes of a block of rows, 64 draws at a time."""
+
+    def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
+        """Draws (rows, variables, 64); only the entries of holes are read.
+
+        The same ``first_row`` and ``word`` give the same draws; different words are independent,
+        and so are the :data:`GROUPS` equal parts of a word.
+        """
+        ...
+
+
+class Completer(Protocol):
+    """A density that can complete rows."""
+
+    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+        ...
+
+
+class IndependentDraws:
+    """A sampler for any density with ``complete_points``: plain independent draws."""
+
+    def __init__(self, density: Completer, seed: int) -> None:
+        self.density = density
+        self.seed = seed
+
+    def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
+        """Draws (rows, variables, 64), seeded by the block's place and the word."""
+        rng = np.random.default_rng([self.seed, first_row, word])
+        points = self.density.complete_points(evidence, LANES, rng)
+        return np.ascontiguousarray(points.transpose(0, 2, 1))
+
+
+class CompletionsEngine(Engine):
+    """Expectations over draws of the holes, each with its standard error.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        Over variables.
+    sampler : Sampler
+    tol : float, optional
+        Words are added to a row until the standard error of its margin is at most this.
+    max_words : int
+        Most words a row is given.
+    moment_words : int
+        Words for variances, links and quantiles, which one word tells only roughly.
+    """
+
+    exact = False
+    block = 128
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        sampler: Sampler,
+        tol: float | None = None,
+        max_words: int = 64,
+        moment_words: int = 4,
+    ) -> None:
+        self.ensemble = ensemble
+        self.sampler = sampler
+        self.tol = tol
+        self.max_words = max_words
+        self.moment_words = moment_words
+        self.nodes = node_arrays(ensemble)
+        self.value = weighted_values(ensemble)
+        self.depth = stack_size(ensemble)
+        grid = Grid.of(ensemble)
+        self.n_masks = int(grid.offset[-1])
+        starts = np.concatenate([[0], np.cumsum([len(cuts) for cuts in grid.cuts])])
+        used = np.zeros(len(ensemble.columns), dtype=np.bool_)
+        used[ensemble.feature[ensemble.feature >= 0]] = True
+        self.grid = (
+            np.concatenate([*grid.cuts, np.empty(0)]),
+            starts.astype(np.int64),
+            grid.position,
+            grid.offset,
+            ensemble.n_levels,
+            used,
+        )
+        lanes = LANES // GROUPS
+        self.groups = np.array(
+            [((1 << lanes) - 1) << (lanes * g) for g in range(GROUPS)], dtype=np.uint64
+        )
+
+    def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
+        """Mean over draws, and its standard error from the spread of independent groups."""
+        means = [self._group_means(evidence, first_row, 0)]
+        mean, error = _mean_and_error(np.concatenate(means, axis=1))
+        if self.tol is None:
+            return mean, error
+        word = 1
+        rows = np.flatnonzero((error > self.tol).any(axis=1))
+        kept = means[0][rows]
+        while len(rows) and word < self.max_words:
+            more = self._group_means(evidence[rows], first_row, word)
+            kept = np.concatenate([kept, more], axis=1)
+            mean[rows], error[rows] = _mean_and_error(kept)
+            word += 1
+            wanting = (error[rows] > self.tol).any(axis=1)
+            rows, kept = rows[wanting], kept[wanting]
+        return mean, error
+
+    def _group_means(self, evidence: Evidence, first_row: int, word: int) -> Floats:
+        """Mean margin of each group of draws of one word, (rows, groups, outputs)."""
+        points = evidence.points
+        sums = np.zeros((len(points), GROUPS, self.ensemble.n_outputs))
+        draws = self.sampler.draw(evidence, first_row, word)
+        kernels.block_groups(
+            points, draws, self.nodes, self.grid, plain(self.ensemble, points), self.groups,
+            self.value, self.ensemble.tree_output, self._scratch(), sums,
+        )  # fmt: skip
+        return np.asarray(sums / (LANES // GROUPS) + self.ensemble.base)
+
+    def margins(self, evidence: Evidence, first_row: int, words: int | None = None) -> Floats:
+        """Margins of the completions themselves, (rows, draws, outputs)."""
+        points = evidence.points
+        words = self.moment_words if words is None else words
+        out = np.empty((len(points), words, LANES, self.ensemble.n_outputs))
+        out[:] = self.ensemble.base
+        for word in range(words):
+            lanes = np.ascontiguousarray(out[:, word])
+            kernels.block_lanes(
+                points, self.sampler.draw(evidence, first_row, word), self.nodes, self.grid,
+                plain(self.ensemble, points), self.value, self.ensemble.tree_output,
+                self._scratch(), lanes,
+            )  # fmt: skip
+            out[:, word] = lanes
+        return out.reshape(len(points), words * LANES, -1)
+
+    def mean_of(
+        self, function: Callable[[Floats], Floats], evidence: Evidence, first_row: int
+    ) -> tuple[Floats, Floats]:
+        """Mean of a function of the margin over draws, and its standard error."""
+        values = function(self.margins(evidence, first_row))
+        groups = values.reshape(len(values), -1, LANES // GROUPS, values.shape[2])
+        return _mean_and_error(groups.mean(axis=2))
+
+    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
+        """Shares of the draws of one word that reach each leaf."""
+        points = evidence.points
+        draws = self.sampler.draw(evidence, first_row, 0)
+        scratch = self._scratch()
+        capacity = max(ENTRIES, self.ensemble.n_leaves)
+        row = 0
+        while row < len(points):
+            out = (
+                np.empty(capacity, dtype=np.int32),
+                np.empty(capacity, dtype=np.int32),
+                np.empty(capacity),
+            )
+            count, row = kernels.block_entries(
+                points, draws, self.nodes, self.grid, plain(self.ensemble, points), row, scratch,
+                *out,
+            )  # fmt: skip
+            yield Entries(out[0][:count], out[1][:count], out[2][:count])
+
+    def moments(self, evidence: Evidence, first_row: int) -> Moments:
+        """Moments of the completions' margins, with standard errors from independent groups."""
+        margins = self.margins(evidence, first_row)
+        rows, _, outputs = margins.shape
+        groups = margins.reshape(rows, -1, LANES // GROUPS, outputs)
+        mean, error = _mean_and_error(groups.mean(axis=2))
+        variance = margins.var(axis=1)
+        # Each group's mean square about the row's mean: independent, and their mean is `variance`.
+        about = ((groups - mean[:, None, None]) ** 2).mean(axis=2)
+        return Moments(mean, variance, error, _mean_and_error(about)[1])
+
+    def add_pairs(
+        self, evidence: Evidence, row_weight: Floats, first_row: int, out: Floats
+    ) -> None:
+        """Add shares of the draws of one word that reach two leaves at once."""
+        points = evidence.points
+        kernels.block_pairs(
+            points, self.sampler.draw(evidence, first_row, 0), row_weight, self.nodes, self.grid,
+            plain(self.ensemble, points), self._scratch(), out,
+        )  # fmt: skip
+
+    def _scratch(self) -> tuple[Any, ...]:
+        n = self.ensemble.n_leaves
+        return (
+            np.empty(self.n_masks, dtype=np.uint64),
+            np.empty(len(self.ensemble.columns), dtype=np.uint64),
+            np.empty(self.depth, dtype=np.int32),
+            np.empty(self.depth, dtype=np.uint64),
+            np.empty(n, dtype=np.int32),
+            np.empty(n, dtype=np.uint64),
+            np.empty(self.ensemble.n_trees, dtype=np.int64),
+        )
+
+
+def _mean_and_error(groups: Floats) -> tuple[Floats, Floats]:
+    """Mean over independent groups (axis 1), and its standard error."""
+    n = groups.shape[1]
+    return groups.mean(axis=1), groups.std(axis=1, ddof=1) / np.sqrt(n)

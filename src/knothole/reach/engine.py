@@ -1,0 +1,129 @@
+"""What an engine does: reach, margins and second moments of a block of rows.
+
+There is one engine for each way to integrate over holes: exactly under a mixture of products, a
+latent tree or a circuit, and by completions under anything that can draw them. All of them work on
+evidence about variables and on an ensemble over variables; rows come in blocks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.compiled import njit
+from knothole.evidence import Evidence
+from knothole.trees.ensemble import Ensemble
+from knothole.trees.traverse import tree_depths
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int32]
+
+# Entries of the reach matrix that are held at once (more only if one row has more leaves).
+ENTRIES = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """A part of a block's reach matrix: rows (in the block), leaves, and the reach of each."""
+
+    row: Integers
+    leaf: Integers
+    reach: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Mean and variance of the margin given what is observed, (rows, outputs) each.
+
+    ``error`` is the standard error of the mean and ``variance_error`` that of the variance; both
+    are 0 where the engine is exact.
+    """
+
+    mean: Floats
+    variance: Floats
+    error: Floats
+    variance_error: Floats
+
+
+class Engine(ABC):
+    """Integrates an ensemble over the holes of rows, under one density."""
+
+    ensemble: Ensemble
+    exact: bool
+    block: int  # rows that are best handled together
+
+    @abstractmethod
+    def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
+        """Expected margin of a block's rows and its standard error, (rows, outputs) each.
+
+        ``first_row`` is the place of the block's first row in the whole table: draws are seeded
+        by a row's place, so that blocks and threads do not matter.
+        """
+
+    @abstractmethod
+    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
+        """The reach matrix of a block, part by part."""
+
+    @abstractmethod
+    def moments(self, evidence: Evidence, first_row: int) -> Moments:
+        """Mean and variance of the margin (Lemmas 1 and 2)."""
+
+    @abstractmethod
+    def add_pairs(
+        self, evidence: Evidence, row_weight: Floats, first_row: int, out: Floats
+    ) -> None:
+        """Add the rows' weighted pair reach to ``out`` (leaves, leaves).
+
+        Only entries (i, j) with i = j, or leaf i's tree before leaf j's, are written: the matrix
+        is symmetric, and two leaves of one tree are never reached at once.
+        """
+
+
+def node_arrays(ensemble: Ensemble) -> tuple[NDArray[np.generic], ...]:
+    """The trees as kernels take them; last, which nodes have two leaves for children."""
+    leaf = ensemble.feature < 0
+    child = np.where(leaf, 0, ensemble.left)
+    twins = ~leaf & leaf[child] & leaf[child + ~leaf]
+    return (
+        ensemble.roots,
+        ensemble.feature,
+        ensemble.cut,
+        ensemble.left,
+        ensemble.missing_left,
+        ensemble.set_start,
+        ensemble.sets,
+        twins,
+    )
+
+
+def plain(ensemble: Ensemble, points: Floats) -> bool:
+    """Whether every split is numeric and no value is "not recorded": a shorter test at splits."""
+    return len(ensemble.sets) == 0 and not bool(np.isposinf(points).any())
+
+
+def stack_size(ensemble: Ensemble) -> int:
+    """Frames that a walk of the deepest tree can need."""
+    depths = tree_depths(ensemble.roots, ensemble.feature, ensemble.left)
+    return int(depths.max(initial=0)) + 2
+
+
+def weighted_values(ensemble: Ensemble) -> Floats:
+    """Leaf values times the weight of their tree, (leaves, width)."""
+    return np.asarray(ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None])
+
+
+def add_values(ensemble: Ensemble, value: Floats, entries: Entries, out: Floats) -> None:
+    """Add the leaf values that rows reach, weighted by reach, to their margins (Prop. 1)."""
+    output = ensemble.tree_output[ensemble.leaf_tree[entries.leaf]]
+    _add_values(entries.row, entries.leaf, entries.reach, value, output, out)
+
+
+@njit
+def _add_values(row, leaf, reach, value, output, out):  # type: ignore[no-untyped-def]
+    for i in range(len(row)):
+        for j in range(value.shape[1]):
+            out[row[i], output[i] + j] += reach[i] * value[leaf[i], j]

@@ -1,0 +1,275 @@
+"""``compile``: an ensemble and a density become one thing that answers rows with holes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from knothole.compiled import over_blocks
+from knothole.densities.base import Density
+from knothole.errors import InvalidInput
+from knothole.evidence import Evidence
+from knothole.reach.completions import CompletionsEngine, IndependentDraws
+from knothole.reach.engine import Engine, Moments
+from knothole.reach.product import ProductEngine
+from knothole.trees.blocks import in_variables, with_nan
+from knothole.trees.ensemble import Ensemble
+
+Floats = NDArray[np.float64]
+Holes = Literal["auto", "all"] | NDArray[np.bool_]
+
+
+def compile(
+    ensemble: Ensemble,
+    density: Density,
+    method: Literal["auto", "exact", "completions"] = "auto",
+    tol: float | None = None,
+    seed: int = 0,
+) -> Expectation:
+    """Tabulate everything about a model and a density that does not depend on a row.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        What a reader made of the model.
+    density : Density
+        Fitted on the same columns, described as the model has them
+        (:meth:`knothole.columns.Columns.describe`); a column that does not fit is named.
+    method : {"auto", "exact", "completions"}
+        How holes are integrated. "auto" is exact where the density allows.
+    tol : float, optional
+        For completions: the standard error of the margin to reach, where 64 draws have a larger.
+    seed : int
+        For completions: where the draws start.
+    """
+    if method not in ("auto", "exact", "completions"):
+        raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
+    return Expectation(ensemble, density, method, tol, seed)
+
+
+class Expectation:
+    """A tree model under a density: expectations given the observed part of rows.
+
+    Made by :func:`compile`. All methods take tables (or matrices of codes) over the density's
+    columns, and ``holes``: "auto" integrates over every NaN but those of nullable columns, which
+    are the model's own value there; "all" over every NaN; a boolean mask says it by entry.
+    """
+
+    def __init__(
+        self, ensemble: Ensemble, density: Density, method: str, tol: float | None, seed: int
+    ) -> None:
+        self.original = ensemble
+        self.density = density
+        self.columns = density.columns_
+        self.ensemble = in_variables(ensemble, self.columns)
+        self.completions = CompletionsEngine(self.ensemble, sampler_of(density, seed), tol)
+        engine = None if method == "completions" else exact_engine(self.ensemble, density)
+        if engine is None and method == "exact":
+            raise InvalidInput(
+                f"method='exact': {type(density).__name__} has no closed form for regions; use "
+                f"method='completions', or a Mixture, LatentTree or Circuit."
+            )
+        self.engine: Engine = self.completions if engine is None else engine
+        used = np.zeros(len(self.ensemble.columns), dtype=np.bool_)
+        used[self.ensemble.feature[self.ensemble.feature >= 0]] = True
+        self._used = np.flatnonzero(used)
+
+    @property
+    def exact(self) -> bool:
+        """Whether margins and reach are exact."""
+        return self.engine.exact
+
+    # ---- linear in the leaves ------------------------------------------------------------------
+
+    def margin(
+        self, X: Any, holes: Holes = "auto", *, target: Any = None, threads: int | None = None
+    ) -> tuple[Floats, Floats]:
+        """Expected margin (Prop. 1) and its standard error, (rows, outputs) each."""
+        evidence = self.evidence(X, holes, target)
+
+        def work(start: int, stop: int) -> tuple[Floats, ...]:
+            part = evidence[start:stop]
+            return self._with_complete(part, lambda some: self.engine.margin(some, start))
+
+        blocks = over_blocks(work, len(evidence.points), self.engine.block, threads)
+        mean, error = self._stacked(blocks, 2)
+        return mean, error
+
+    def reach(
+        self, X: Any, holes: Holes = "auto", *, target: Any = None, threads: int | None = None
+    ) -> sparse.csr_matrix:
+        """The reach matrix, sparse (rows, leaves): p(region of leaf, x_o) / p(x_o)."""
+        evidence = self.evidence(X, holes, target)
+        n_leaves = self.ensemble.n_leaves
+
+        def work(start: int, stop: int) -> sparse.csr_matrix:
+            parts = list(self.engine.entries(evidence[start:stop], start))
+            row = np.concatenate([part.row for part in parts])
+            leaf = np.concatenate([part.leaf for part in parts])
+            reach = np.concatenate([part.reach for part in parts])
+            matrix = sparse.csr_matrix((reach, (row, leaf)), shape=(stop - start, n_leaves))
+            matrix.eliminate_zeros()
+            return matrix
+
+        blocks = over_blocks(work, len(evidence.points), self.engine.block, threads)
+        if not blocks:
+            return sparse.csr_matrix((0, n_leaves))
+        return sparse.csr_matrix(sparse.vstack(blocks, format="csr"))
+
+    # ---- beyond ---------------------------------------------------------------------------------
+
+    def moments(
+        self,
+        X: Any,
+        holes: Holes = "auto",
+        *,
+        method: Literal["auto", "exact", "completions"] = "auto",
+        target: Any = None,
+        threads: int | None = None,
+    ) -> Moments:
+        """Mean and variance of the margin given x_o (Lemmas 1 and 2).
+
+        Exactly over all pairs of trees where the density allows and pairs are not too many
+        ("auto": at most :data:`EXACT_TREES` trees), otherwise from completions.
+        """
+        evidence = self.evidence(X, holes, target)
+        exact = self.engine.exact and (method == "exact" or self.ensemble.n_trees <= EXACT_TREES)
+        if method == "exact" and not self.engine.exact:
+            raise InvalidInput("method='exact': this density has no exact second moments.")
+        engine = self.engine if exact and method != "completions" else self.completions
+
+        def work(start: int, stop: int) -> tuple[Floats, ...]:
+            def incomplete(some: Evidence) -> tuple[Floats, ...]:
+                found = engine.moments(some, start)
+                return found.mean, found.variance, found.error, found.variance_error
+
+            return self._with_complete(evidence[start:stop], incomplete, 4)
+
+        parts = over_blocks(work, len(evidence.points), engine.block, threads)
+        return Moments(*self._stacked(parts, 4))
+
+    def predict(
+        self, X: Any, holes: Holes = "auto", *, target: Any = None, threads: int | None = None
+    ) -> tuple[Floats, Floats]:
+        """Expected prediction E[link(F)] and its standard error, (rows, outputs) each.
+
+        For an identity link that is the expected margin; for others it comes from the
+        completions' margins, because E[link(F)] is not link(E[F]).
+        """
+        link = self.ensemble.link
+        if link.linear:
+            mean, error = self.margin(X, holes, target=target, threads=threads)
+            return mean * link.scale, error * abs(link.scale)
+        evidence = self.evidence(X, holes, target)
+        engine = self.completions
+
+        def work(start: int, stop: int) -> tuple[Floats, ...]:
+            def incomplete(some: Evidence) -> tuple[Floats, ...]:
+                return engine.mean_of(link, some, start)
+
+            part = evidence[start:stop]
+            return self._with_complete(part, incomplete, complete=self.ensemble.predict)
+
+        blocks = over_blocks(work, len(evidence.points), engine.block, threads)
+        mean, error = self._stacked(blocks, 2)
+        return mean, error
+
+    def quantiles(
+        self,
+        X: Any,
+        quantiles: Sequence[float],
+        holes: Holes = "auto",
+        *,
+        target: Any = None,
+        threads: int | None = None,
+    ) -> Floats:
+        """Quantiles of the prediction given x_o, (rows, outputs, quantiles), from completions."""
+        levels = np.asarray(quantiles, dtype=np.float64)
+        if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
+            raise InvalidInput(f"quantiles must be numbers from 0 to 1; got {quantiles!r}.")
+        evidence = self.evidence(X, holes, target)
+        engine = self.completions
+
+        def work(start: int, stop: int) -> Floats:
+            predictions = self.ensemble.link(engine.margins(evidence[start:stop], start))
+            return np.moveaxis(np.quantile(predictions, levels, axis=1), 0, 2)
+
+        parts = over_blocks(work, len(evidence.points), engine.block, threads)
+        shape = (0, self.ensemble.n_outputs, len(levels))
+        return np.concatenate(parts) if parts else np.empty(shape)
+
+    # ---- shared -------------------------------------------------------------------------------
+
+    def evidence(self, X: Any, holes: Holes = "auto", target: Any = None) -> Evidence:
+        """What rows say about the density's variables, under a reading of their NaN."""
+        matrix = self.columns.matrix(X)
+        values = with_nan(self.original, self.columns, matrix)
+        if isinstance(holes, str):
+            if holes not in ("auto", "all"):
+                raise InvalidInput(f"holes must be 'auto', 'all' or a mask; got {holes!r}.")
+            if values is matrix and holes == "auto":
+                return self.density.extended(self.columns.evidence(matrix), target)
+            mask = np.isnan(matrix)
+            if holes == "auto":
+                mask &= ~np.array([column.nullable for column in self.columns])
+        else:
+            mask = np.asarray(holes)
+            if mask.shape != matrix.shape or mask.dtype != np.bool_:
+                raise InvalidInput(
+                    f"holes must be booleans of shape {matrix.shape}; got {mask.dtype} of shape "
+                    f"{mask.shape}."
+                )
+            if not np.isnan(matrix[mask]).all():
+                raise InvalidInput("holes: an entry that is not NaN was marked as a hole.")
+        return self.density.extended(self.columns.evidence(values, mask), target)
+
+    def _with_complete(
+        self,
+        evidence: Evidence,
+        incomplete: Callable[[Evidence], tuple[Floats, ...]],
+        parts: int = 2,
+        complete: Callable[[Floats, int], Floats] | None = None,
+    ) -> tuple[Floats, ...]:
+        """Answer rows without a hole that matters by the trees alone, the others by the engine."""
+        points = evidence.points
+        has_hole = np.isnan(points[:, self._used]).any(axis=1)
+        if has_hole.all():
+            return incomplete(evidence)
+        own = points[:, : len(self.ensemble.columns)]
+        out = [np.zeros((len(points), self.ensemble.n_outputs)) for _ in range(parts)]
+        native = self.ensemble.margin if complete is None else complete
+        out[0][~has_hole] = native(np.ascontiguousarray(own[~has_hole]), 1)
+        if has_hole.any():
+            for whole, part in zip(
+                out, incomplete(evidence[np.flatnonzero(has_hole)]), strict=True
+            ):
+                whole[has_hole] = part
+        return tuple(out)
+
+    def _stacked(self, blocks: list[tuple[Floats, ...]], parts: int) -> list[Floats]:
+        """Results of blocks, one below the other."""
+        nothing = np.empty((0, self.ensemble.n_outputs))
+        return [np.concatenate([nothing, *(block[i] for block in blocks)]) for i in range(parts)]
+
+
+# Forests up to this size have their second moments exactly by default: the work grows with the
+# square of the number of trees.
+EXACT_TREES = 16
+
+
+def exact_engine(ensemble: Ensemble, density: Any) -> Engine | None:
+    """The exact engine for a density, if there is one."""
+    if hasattr(density, "responsibilities") and hasattr(density, "leaves_"):
+        return ProductEngine(ensemble, density)
+    return None
+
+
+def sampler_of(density: Any, seed: int) -> Any:
+    """The density's own sampler, or plain independent draws."""
+    if hasattr(density, "sampler"):
+        return density.sampler(seed)
+    return IndependentDraws(density, seed)
