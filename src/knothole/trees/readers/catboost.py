@@ -150,7 +150,7 @@ def _columns(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Columns:
         columns[numeric.column] = Column(numeric.name or str(numeric.column))
     for categorical in parts.categorical:
         hashes = known[categorical.index].tolist()
-        levels = tuple(HashedLevel(h, parts.level_names.get(h, "")) for h in hashes)
+        levels = tuple(HashedLevel(h, parts.level_names.get(h)) for h in hashes)
         name = categorical.name or str(categorical.column)
         columns[categorical.column] = Column(name, Kind.CATEGORICAL, levels)
     named = any(feature.name not in ("", str(feature.column)) for feature in features)

@@ -40,7 +40,7 @@ class HashedLevel:
     """
 
     hash: int
-    text: str = ""
+    text: str | None = None
     searched: bool = False
 
     def __hash__(self) -> int:
@@ -52,7 +52,7 @@ class HashedLevel:
         return self.hash
 
     def __str__(self) -> str:
-        return self.text or f"category {self.hash:#010x}"
+        return f"category {self.hash:#010x}" if self.text is None else self.text
 
 
 def hash_of(value: Hashable) -> int:

@@ -55,8 +55,9 @@ def splits_of(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Splits:
     lefts: list[NDArray[np.bool_]] = []  # who goes left: each known category, then unseen ones
 
     for numeric in parts.numeric:
-        if not np.isfinite(numeric.borders).all():
-            raise DamagedFile(f"catboost: a border of column {numeric.column} is not finite.")
+        # An infinite border is possible: CatBoost takes the middle of two huge values in float32.
+        if np.isnan(numeric.borders).any():
+            raise DamagedFile(f"catboost: a border of column {numeric.column} is not a number.")
         feature.append(np.full(len(numeric.borders), numeric.column, dtype=np.int32))
         cut.append(cut_less_equal_float32(numeric.borders))
         missing_left.append(np.full(len(numeric.borders), not numeric.nan_right))

@@ -31,4 +31,13 @@ def write(model: Any, value: NDArray[np.float64]) -> Any:
     own[first_leaf[ensemble.leaf_tree] + ensemble.native_leaf] = value
     copy = model.copy()
     copy.load_model(blob=replace_leaf_values(data, own))
+    _remember(copy, model)
     return copy
+
+
+def _remember(copy: Any, model: Any) -> None:
+    """What fitting leaves on a model beside the trees, and loading does not bring back."""
+    copy._n_features_in = model.n_features_in_
+    if getattr(copy, "_prediction_values_change", None) is not None:
+        copy.get_feature_importance(type="PredictionValuesChange")  # the copy keeps the result
+    copy._loss_value_change = None  # of the old leaves; it takes data to compute it for the new
