@@ -15,8 +15,8 @@ def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
     """Blocks among columns named ``prefix_level`` next to each other, as encoders leave them.
 
     A prefix counts only where the data bear it out: every value is 0 or 1, and no fully observed
-    row has two ones. Of nested prefixes the shortest such one is taken, so levels may contain the
-    separator.
+    row has two ones. The most columns for which this holds make a block, so both prefixes and
+    levels may contain the separator.
 
     Examples
     --------
@@ -35,8 +35,9 @@ def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
             while stop < len(names) and dummy[stop] and _has_prefix(names[stop], prefix):
                 stop += 1
             columns = tuple(range(position, stop))
-            if len(columns) > 1 and prefix not in found and problem_of(columns, X) is None:
-                found[prefix] = columns
+            block = _common_prefix(names[position:stop])
+            if len(columns) > 1 and block not in found and problem_of(columns, X) is None:
+                found[block] = columns
                 position = stop - 1
                 break
         position += 1
@@ -50,6 +51,12 @@ def _prefixes(name: str) -> Iterator[str]:
         prefix = SEPARATOR.join(parts[:count])
         if prefix:
             yield prefix
+
+
+def _common_prefix(names: Sequence[str]) -> str:
+    """The longest of the first name's prefixes that all have; "" if there is none."""
+    shared = (p for p in _prefixes(names[0]) if all(_has_prefix(name, p) for name in names))
+    return max(shared, key=len, default="")
 
 
 def _has_prefix(name: str, prefix: str) -> bool:

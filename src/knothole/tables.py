@@ -237,7 +237,7 @@ def _polars_column(name: str, series: Any) -> RawColumn:
         return RawColumn(name, np.asarray(values, dtype=np.float64))
     if dtype == pl.Enum:
         codes = series.to_physical().cast(pl.Float64).fill_null(-1.0).to_numpy()
-        return _codes(name, codes, series.cat.get_categories().to_list())
+        return _codes(name, codes, dtype.categories.to_list())
     if dtype in (pl.String, pl.Categorical):
         # The codes of a Categorical depend on what else the process has read: its text does not.
         return _objects(name, series.cast(pl.String).to_list())
