@@ -29,8 +29,8 @@ from knothole.trees.readers.xgboost_trees import Forest, field, floats, forest, 
 Floats = NDArray[np.float64]
 
 LIBRARY = "XGBoost"
-# A count that no other part of a file bears out must not be able to exhaust the memory.
-MAX_COLUMNS = MAX_OUTPUTS = 2**20
+# A count in a file that nothing else there bears out must not be able to exhaust the memory.
+MAX_UNPROVEN = 2**16
 
 # A model trained with a function of the user's carries the objective whose link its own predict
 # applies, so that such models need no entry. ``binary:hinge`` has a step for a link.
@@ -86,6 +86,7 @@ def read(model: Any) -> Reading:
 def read_file(path: Path) -> Ensemble:
     """Read a JSON or UBJ file by our own parsers."""
     document = _parsed(path.read_bytes())
+    _check_counts(field(document, "learner"))
     return _ensemble(document, _use_of_file(document))
 
 
@@ -167,13 +168,13 @@ def _estimator_type(document: Any) -> str | None:
 def _ensemble(document: Any, use: Use) -> Ensemble:
     learner = field(document, "learner")
     model, weights = _trees_and_weights(field(learner, "gradient_booster"))
-    outputs = _count(learner, "num_class", "num_target", most=MAX_OUTPUTS)
+    outputs = _count(learner, "num_class", "num_target")
     link = _link(learner)
     trees = field(model, "trees")
     n_trees = _trees_used(model, use.rounds)
     if n_trees == 0:
         raise NotFitted("this XGBoost model has no trees; train it for at least one round.")
-    n_columns = _count(learner, "num_feature", most=MAX_COLUMNS)
+    n_columns = _count(learner, "num_feature")
     found = forest(trees[:n_trees], n_columns, outputs)
     columns = _columns(learner, model, found, n_columns)
     sentinel = np.tile(_rounds_to(use.missing), (n_columns, 1))
@@ -213,13 +214,21 @@ def _trees_and_weights(booster: Any) -> tuple[Any, NDArray[np.float32] | None]:
     return model, floats(weights, "weight_drop")
 
 
-def _count(learner: Any, *keys: str, most: int) -> int:
+def _count(learner: Any, *keys: str) -> int:
     """The largest of some counts, at least 1."""
     params = field(learner, "learner_model_param")
-    count = max(1, *(int(params.get(key, 1)) for key in keys))
-    if count > most:
-        raise DamagedFile(f"XGBoost: {' or '.join(keys)} is {count}; at most {most} are read.")
-    return count
+    return max(1, *(int(params.get(key, 1)) for key in keys))
+
+
+def _check_counts(learner: Any) -> None:
+    for key in ("num_feature", "num_class", "num_target"):
+        count = _count(learner, key)
+        proven = key == "num_feature" and len(learner.get("feature_names") or []) == count
+        if count > MAX_UNPROVEN and not proven:
+            raise DamagedFile(
+                f"XGBoost: the file says {key} {count} and nothing else in it does; at most "
+                f"{MAX_UNPROVEN} are believed. Give the columns names, or read the live model."
+            )
 
 
 def _link(learner: Any) -> Link:
@@ -252,6 +261,8 @@ def _base(learner: Any, link: Link, outputs: int) -> Floats:
 def _trees_used(model: Any, rounds: int | None) -> int:
     """How many trees the first ``rounds`` boosting rounds have."""
     n_trees = len(field(model, "trees"))
+    if int(field(model, "gbtree_model_param", "num_trees")) != n_trees:
+        raise DamagedFile(f"XGBoost: {n_trees} trees are not as many as the file says it has.")
     if rounds is None:
         return n_trees
     first = integers(field(model, "iteration_indptr"), "iteration_indptr")
@@ -266,7 +277,7 @@ def _classes(learner: Any, outputs: int) -> tuple[Hashable, ...] | None:
     """Labels: XGBoost has classes 0 to n - 1; None where outputs are labels of their own."""
     if outputs == 1:
         return (0, 1)
-    return tuple(range(outputs)) if _count(learner, "num_class", most=MAX_OUTPUTS) > 1 else None
+    return tuple(range(outputs)) if _count(learner, "num_class") > 1 else None
 
 
 def _columns(learner: Any, model: Any, found: Forest, n_columns: int) -> Columns:
@@ -346,6 +357,7 @@ def _replay(booster: Any, use: Use, ensemble: Ensemble, X: Floats) -> Replay:
         feature_names=booster.feature_names,
         feature_types=booster.feature_types,
         enable_categorical=True,
+        nthread=1,
     )
     rounds = (0, use.rounds or 0)
     leaves = booster.predict(data, pred_leaf=True, iteration_range=rounds)

@@ -148,8 +148,9 @@ def forest(trees: list[Any], n_columns: int, n_outputs: int) -> Forest:
     """Put the trees of a document one after the other."""
     left = [integers(field(tree, "left_children"), "left_children") for tree in trees]
     count = np.array([len(nodes) for nodes in left], dtype=np.int64)
-    if (count == 0).any():
-        raise DamagedFile("XGBoost: a tree without nodes.")
+    said = [int(field(tree, "tree_param", "num_nodes")) for tree in trees]
+    if said != count.tolist() or 0 in said:
+        raise DamagedFile("XGBoost: a tree has not as many nodes as the file says, or none.")
     offset = np.concatenate([[0], np.cumsum(count)[:-1]]).astype(np.int64)
     whole = _Lists(trees, count)
     column = whole.integers("split_indices")

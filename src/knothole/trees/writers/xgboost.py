@@ -44,7 +44,6 @@ def write(model: Any, value: NDArray[np.float64]) -> Any:
 def _overwrite(tree: Any, leaves: NDArray[np.int64], value: NDArray[np.float32]) -> None:
     """Set values at the nodes ``leaves`` of a tree, in the buffer that it is a view of."""
     width = value.shape[1]
-    tree["base_weights"].reshape(-1, width)[leaves] = value
     if width == 1:
         tree["split_conditions"][leaves] = value[:, 0]
     else:
