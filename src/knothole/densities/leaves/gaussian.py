@@ -14,6 +14,8 @@ from knothole.densities.leaves.base import Encoded, Floats, Leaf, Natural, Stati
 
 # The least variance of a state, as a part of the column's: keeps EM away from singular solutions.
 VARIANCE_FLOOR = 1e-6
+# Spread, relative to the values, that is no more than rounding.
+ROUNDING = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +110,7 @@ class Gaussian(Leaf):
 
 
 def location_and_scale(x: Floats, weight: Floats) -> tuple[float, float]:
-    """Mean and sd; for a column that does not vary, a scale far below its values.
+    """Mean and sd; for a column that does not vary, its own size is all there is for a scale.
 
     Scaled by the largest value first, so that squares neither overflow nor vanish.
     """
@@ -118,7 +120,7 @@ def location_and_scale(x: Floats, weight: Floats) -> tuple[float, float]:
     scaled = x / unit
     mean = float(np.average(scaled, weights=weight))
     sd = float(np.sqrt(np.average((scaled - mean) ** 2, weights=weight)))
-    return mean * unit, max(sd, 1e-9) * unit
+    return mean * unit, (sd if sd > ROUNDING else 1.0) * unit
 
 
 def normal_mass(low: Floats, high: Floats) -> Floats:

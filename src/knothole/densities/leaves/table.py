@@ -132,3 +132,23 @@ def draw_codes(
         position = np.searchsorted(bounds, u[here] * bounds[-1], side="right")
         codes[here] = possible[np.minimum(position, len(possible) - 1)]
     return codes
+
+
+def draw_allowed(
+    table: Floats,
+    state: NDArray[np.integer[Any]],
+    allowed: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """One of the allowed codes, (draws, codes), for each entry of ``state``.
+
+    Where the state gives none of them any mass, one of them evenly.
+    """
+    chance = np.exp(table.T)[state] * allowed
+    nothing = chance.sum(axis=1) == 0
+    chance[nothing] = allowed[nothing]
+    bounds = np.cumsum(chance, axis=1)
+    u = rng.random(len(state)) * bounds[:, -1]
+    # A draw on the last bound itself is one too far.
+    last = chance.shape[1] - 1 - np.argmax(chance[:, ::-1] > 0, axis=1)
+    return np.asarray(np.minimum((bounds <= u[:, None]).sum(axis=1), last))

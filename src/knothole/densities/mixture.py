@@ -1,0 +1,284 @@
+"""Mixtures of products, and the product alone."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.exceptions import ConvergenceWarning
+
+from knothole.columns import Evidence, Kind
+from knothole.densities.base import Floats, LeafDensity, Within
+from knothole.densities.em import Components, Run, log_densities, shares
+from knothole.densities.leaves import start_leaf
+from knothole.densities.leaves.table import draw_allowed, log_of
+from knothole.densities.mixture_kernels import pick
+from knothole.densities.mixture_search import (
+    FIRST_ROWS,
+    MANY_ROWS,
+    STRENGTH,
+    Rows,
+    Search,
+    Trainer,
+    sizes_for,
+    split,
+)
+from knothole.densities.mixture_start import comparable
+from knothole.densities.packed_rows import pack
+from knothole.errors import InvalidInput
+
+# Fewer rows than this cannot spare any to be held out.
+TOO_FEW_TO_HOLD_OUT = 20
+
+
+class Mixture(LeafDensity):
+    """A mixture of products: given its component, a row's variables are independent.
+
+    Parameters
+    ----------
+    components : int or "auto"
+        Number of components; "auto" takes the best of 1, 2, 4, ... by held-out log p.
+    leaves : mapping from a variable's name to a family, optional
+        Families for some variables ("gaussian", "histogram", "integer", ...); the others' are
+        chosen from the data.
+    strength : float or "auto"
+        Weight of the prior in rows, per component: Dirichlet and normal-inverse-gamma priors
+        centred on the columns' own distributions. "auto" chooses it by held-out log p where
+        rows are few for the number of components.
+    max_iter : int
+        Most steps of EM.
+    tol : float
+        Training stops when a step gains less log likelihood than this per row.
+    n_init : int
+        Starts, of which the best is trained to the end.
+    validation_fraction : float
+        Part of the rows held out to stop training before it overfits; 0 for none. The last
+        steps are made on all rows.
+    informative : bool
+        Whether p is also over which variables are holes, for data that is not missing at random.
+    random_state : int, RandomState or None
+        Seed of starts, splits and draws.
+    verbose : bool
+        Whether to print progress.
+
+    Attributes
+    ----------
+    weights_ : float64 (components,)
+    leaves_ : tuple of Leaf
+        One for each variable.
+    n_iter_ : int
+        Steps of EM on the whole training part.
+    converged_ : bool
+    objective_ : float64 (n_iter_,)
+        Log likelihood of the training part plus log prior, before each step.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> centre = rng.choice([-2.0, 2.0], size=(500, 1))
+    >>> X = centre + 0.1 * rng.normal(size=(500, 2))
+    >>> density = Mixture(components=2, random_state=0).fit(X)
+    >>> hole = np.nan
+    >>> bool(abs(density.complete([[2.0, hole]], draws=50)[0, :, 1].mean() - 2) < 0.1)
+    True
+    """
+
+    weights_: Floats
+    n_iter_: int
+    converged_: bool
+    objective_: Floats
+
+    def __init__(
+        self,
+        components: int | Literal["auto"] = "auto",
+        *,
+        leaves: Mapping[str, str] | None = None,
+        strength: float | Literal["auto"] = "auto",
+        max_iter: int = 200,
+        tol: float = 1e-3,
+        n_init: int = 3,
+        validation_fraction: float = 0.1,
+        informative: bool = False,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.components = components
+        self.leaves = leaves
+        self.strength = strength
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_init = n_init
+        self.validation_fraction = validation_fraction
+        self.informative = informative
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ---- learning ----------------------------------------------------------------------------
+
+    def _fit(self, evidence: Evidence, weight: Floats) -> None:
+        self._check_parameters()
+        trainer = self._trainer(evidence, weight)
+        run, strength = self._trained(trainer)
+        components = run.components
+        if not np.isnan(run.held_out):
+            components = trainer.refined(run, strength)
+        self.weights_, self.leaves_ = components.weight, components.leaves
+        self.objective_, self.n_iter_ = run.objective, len(run.objective)
+        self.strength_ = strength
+        self.converged_ = run.converged
+        if not run.converged:
+            warnings.warn(
+                f"EM stopped after max_iter={self.max_iter} steps while it was still gaining more "
+                f"than tol={self.tol} per row; raise one of them.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _trainer(self, evidence: Evidence, weight: Floats) -> Trainer:
+        rng = self._rng()
+        overrides = self.leaves or {}
+        leaves = tuple(
+            start_leaf(variable, evidence.points[:, v], weight, 1, overrides.get(variable.name))
+            for v, variable in enumerate(self.variables_)
+        )
+        order = rng.permutation(np.flatnonzero(weight > 0))
+        value = comparable(evidence.points[order[:FIRST_ROWS]], self.variables_)
+        category = np.array([v.kind is Kind.CATEGORICAL for v in self.variables_], dtype=np.bool_)
+        return Trainer(
+            rows=Rows(pack(leaves, evidence, order), weight[order], value),
+            leaves=leaves,
+            category=category,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_init=self.n_init,
+            seed=int(rng.integers(2**31)),
+            report=self._report,
+        )
+
+    def _trained(self, trainer: Trainer) -> tuple[Run, float]:
+        """The run to keep, and the strength of its prior."""
+        rows, fraction = trainer.rows, self.validation_fraction
+        hold_out = fraction > 0 and len(rows) >= TOO_FEW_TO_HOLD_OUT
+        sizes = sizes_for(len(rows)) if self.components == "auto" else [int(self.components)]
+        few = len(rows) < MANY_ROWS * sizes[-1]
+        if hold_out and (len(sizes) > 1 or (few and self.strength == "auto" and sizes[0] > 1)):
+            return self._searched(Search(trainer, fraction), sizes, few)
+        strength = STRENGTH if self.strength == "auto" else float(self.strength)
+        part, held = split(rows, fraction) if hold_out and sizes[0] > 1 else (rows, None)
+        return trainer.fit(sizes[0], strength, part, held), strength
+
+    def _searched(self, search: Search, sizes: list[int], few: bool) -> tuple[Run, float]:
+        if self.strength != "auto":
+            best = search.best_size(float(self.strength), sizes)
+        elif few:
+            best = search.best_strength(sizes)
+        else:
+            best = search.best_size(STRENGTH, sizes)
+        if len(sizes) > 1:
+            best = search.guarded(best)
+        return best.run, best.strength
+
+    def _check_parameters(self) -> None:
+        if self.components != "auto":
+            _check_number("components", self.components, numbers.Integral, 1)
+        if self.strength != "auto":
+            _check_number("strength", self.strength, numbers.Real, 0)
+        _check_number("max_iter", self.max_iter, numbers.Integral, 1)
+        _check_number("n_init", self.n_init, numbers.Integral, 1)
+        _check_number("tol", self.tol, numbers.Real, 0)
+        _check_number("validation_fraction", self.validation_fraction, numbers.Real, 0)
+        if self.validation_fraction >= 1:
+            raise InvalidInput(
+                f"validation_fraction must be below 1; got {self.validation_fraction!r}."
+            )
+        names = [variable.name for variable in self.variables_]
+        unknown = [name for name in self.leaves or {} if name not in names]
+        if unknown:
+            raise InvalidInput(f"leaves: no variable {unknown[0]!r}; there are {names}.")
+
+    def _report(self, line: str) -> None:
+        if self.verbose:
+            print(f"[{type(self).__name__}] {line}")
+
+    # ---- questions ---------------------------------------------------------------------------
+
+    @property
+    def _components(self) -> Components:
+        return Components(self.weights_, self.leaves_)
+
+    def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Log p(evidence), (rows,), and p(component | evidence), (rows, components).
+
+        A row that no component can have has log p = -inf and the weights for responsibilities.
+        """
+        return shares(pack(self.leaves_, evidence), self._components)
+
+    def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
+        """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
+        regions = sum((self.log_region(region) for region in within), np.zeros(len(self.weights_)))
+        return log_densities(pack(self.leaves_, evidence), self._components, regions)
+
+    def combine(self, terms: list[Floats]) -> Floats:
+        """Log p of rows from their terms: the slow twin of the compiled sums."""
+        return np.asarray(logsumexp(np.add.reduce(terms) + log_of(self.weights_), axis=1))
+
+    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
+        """Draws of all variables, (n, variables)."""
+        component = rng.choice(len(self.weights_), size=n, p=self.weights_)
+        return np.stack([leaf.sample(component, rng) for leaf in self.leaves_], axis=1)
+
+    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+        _, share = self.responsibilities(evidence)
+        component = np.empty((len(share), draws), dtype=np.int64)
+        pick(share, rng.random(component.shape), component)
+        points = np.repeat(evidence.points[:, None, :], draws, axis=1)
+        for v, leaf in enumerate(self.leaves_):
+            rows = np.flatnonzero(np.isnan(evidence.points[:, v]))
+            drawn = leaf.sample(component[rows].reshape(-1), rng)
+            points[rows, :, v] = drawn.reshape(len(rows), draws)
+        for v, rows, allowed in evidence.restricted():
+            states = component[rows].reshape(-1)
+            table = self.leaves_[v].natural().table
+            codes = draw_allowed(table, states, np.repeat(allowed, draws, axis=0), rng)
+            points[rows, :, v] = codes.reshape(len(rows), draws)
+        return points
+
+
+class Factorized(Mixture):
+    """All variables independent: a mixture of one component.
+
+    Parameters
+    ----------
+    leaves : mapping from a variable's name to a family, optional
+        Families for some variables; the others' are chosen from the data.
+    informative : bool
+        Whether p is also over which variables are holes.
+    random_state : int, RandomState or None
+        Seed of draws.
+
+    Examples
+    --------
+    >>> density = Factorized().fit([[0.0, "red"], [1.0, "blue"], [None, "red"]])
+    >>> float(density.score_samples([[None, None]])[0])
+    0.0
+    """
+
+    def __init__(
+        self,
+        *,
+        leaves: Mapping[str, str] | None = None,
+        informative: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(1, leaves=leaves, informative=informative, random_state=random_state)
+
+
+def _check_number(name: str, value: Any, kind: type, least: int) -> None:
+    if not isinstance(value, kind) or not least <= float(value) < np.inf:  # type: ignore[arg-type]
+        what = "a whole number" if kind is numbers.Integral else "a number"
+        raise InvalidInput(f"{name} must be {what} from {least}; got {value!r}.")
