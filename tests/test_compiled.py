@@ -1,0 +1,74 @@
+"""The thread pool around kernels: order, coverage, errors, and how many threads."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from knothole.compiled import njit, over_blocks, thread_count
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7, None])
+@pytest.mark.parametrize("n_rows", [0, 1, 9, 10, 11, 95])
+def test_blocks_cover_the_rows_once_and_results_keep_their_order(n_rows, threads):
+    blocks = over_blocks(lambda start, stop: range(start, stop), n_rows, 10, threads)
+    assert [row for block in blocks for row in block] == list(range(n_rows))
+    assert all(len(block) == 10 for block in blocks[:-1])
+
+
+def test_blocks_run_on_several_threads_at_once():
+    meeting = threading.Barrier(2, timeout=30)
+    names = over_blocks(
+        lambda start, stop: (meeting.wait(), threading.current_thread().name)[1], 2, 1, threads=2
+    )
+    assert len(set(names)) == 2
+
+
+def test_one_thread_or_one_block_needs_no_pool():
+    here = threading.current_thread()
+    assert over_blocks(lambda *_: threading.current_thread(), 3, 1, threads=1) == [here] * 3
+    assert over_blocks(lambda *_: threading.current_thread(), 3, 3, threads=4) == [here]
+
+
+def test_an_error_in_a_block_reaches_the_caller():
+    def work(start, stop):
+        if start == 2:
+            raise ZeroDivisionError("in block 2")
+
+    for threads in (1, 2):
+        with pytest.raises(ZeroDivisionError, match="in block 2"):
+            over_blocks(work, 5, 1, threads)
+
+
+def test_the_number_of_threads_is_the_argument_then_the_setting_then_the_cores(monkeypatch):
+    monkeypatch.setenv("KNOTHOLE_THREADS", "3")
+    assert thread_count(5) == 5
+    assert thread_count() == 3
+    assert thread_count(0) == 1
+    monkeypatch.setenv("KNOTHOLE_THREADS", "-2")
+    assert thread_count() == 1
+    monkeypatch.delenv("KNOTHOLE_THREADS")
+    assert thread_count() >= 1
+
+
+@njit
+def count_nan(values):
+    total = 0
+    for value in values:
+        total += np.isnan(value)
+    return total
+
+
+@njit
+def sum_infinite(values):
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+def test_kernels_see_nan_and_infinity():
+    """``fastmath=True`` would let the compiler assume that there are none."""
+    assert count_nan(np.array([1.0, np.nan, np.inf, np.nan])) == 2
+    assert sum_infinite(np.array([1.0, np.inf])) == np.inf
+    assert np.isnan(sum_infinite(np.array([-np.inf, np.inf])))
