@@ -304,6 +304,20 @@ def test_splits_between_missing_and_the_rest():
     assert assert_reads(model, X).n_leaves == 2
 
 
+def test_a_threshold_that_is_nan():
+    """As scikit-learn 1.6 leaves it for some data: every number goes right."""
+    X, y, _ = make_data(holes=0.2)
+    model = DecisionTreeRegressor(max_depth=3).fit(X, y)
+    model.tree_.threshold[1] = np.nan
+    assert_reads(model, X)
+
+
+def test_models_that_use_several_processes():
+    X, y, _ = make_data()
+    for model in (RandomForestRegressor(4), BaggingRegressor(n_estimators=4)):
+        read(model.fit(X, y).set_params(n_jobs=2))
+
+
 def test_holes_where_training_had_none():
     X, y, label = make_data()
     holes, _, _ = make_data(holes=0.3)
@@ -357,6 +371,14 @@ def test_what_cannot_be_read_is_refused_by_name():
     for message, model in refused():
         with pytest.raises(UnsupportedModel, match=message):
             read(model)
+
+
+def test_written_values_are_exact():
+    X, y, _ = make_data()
+    for model in (RandomForestRegressor(4), GradientBoostingRegressor(n_estimators=4)):
+        ensemble = read(model.fit(X, y))
+        value = np.random.default_rng(0).normal(size=ensemble.value.shape)
+        assert np.array_equal(read(write(model, ensemble.with_values(value))).value, value)
 
 
 def test_writing_into_another_model_is_refused():

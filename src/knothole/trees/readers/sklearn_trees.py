@@ -12,7 +12,7 @@ Several outputs stand side by side in the margin. For a classifier with several 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,6 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.tree import BaseDecisionTree
-from sklearn.utils import get_tags
 
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes
@@ -165,10 +164,14 @@ def nodes_of(members: Sequence[Member], width: int) -> Nodes:
     value = np.zeros((len(leaf), width))
     for root, count, member in zip(roots, counts, members, strict=True):
         value[root : root + count, member.target] = member.flat_value[:, member.source]
+    threshold = np.concatenate([tree.threshold for tree in trees])
+    # Some versions leave NaN where only the missing are on one side. No number is at most NaN: all
+    # of them go right, as they do from a cut at -inf.
+    cut = np.where(np.isnan(threshold), -np.inf, cut_less_equal_float32(threshold))
     return Nodes(
         roots=roots.astype(np.int32),
         feature=np.where(leaf, -1, feature).astype(np.int32),
-        cut=cut_less_equal_float32(np.concatenate([tree.threshold for tree in trees])),
+        cut=cut,
         left=(left + shift).astype(np.int32),
         right=(np.concatenate([tree.children_right for tree in trees]) + shift).astype(np.int32),
         missing_left=np.concatenate([tree.missing_go_to_left for tree in trees]).astype(np.bool_),
@@ -198,27 +201,28 @@ def _read_averaged(model: Any, members: list[Member]) -> Reading:
     )
 
     def replay(X: Floats) -> Replay:
-        rows = as_fitted(model, X)
-        with parallel_config("sequential"):
-            answer = model.predict_proba(rows) if is_classifier(model) else model.predict(rows)
-            leaves = _apply(model)(rows)
+        answer = _predict(model, X)
         margin = np.hstack(answer) if isinstance(answer, list) else answer
-        return Replay(margin.reshape(len(X), -1), leaves.reshape(len(X), -1))
+        return Replay(margin.reshape(len(X), -1), _apply(model, X).reshape(len(X), -1))
 
     return Reading(ensemble, replay, takes_nan=_takes_nan(model))
 
 
-def _apply(model: Any) -> Callable[[Any], NDArray[np.int64]]:
-    """The model's own ``apply``; a bag has none, but its trees do."""
-    if not isinstance(model, BAGS):
-        return model.apply  # type: ignore[no-any-return]
+def _predict(model: Any, X: Floats) -> Any:
+    """The model's own prediction or probabilities, without starting processes for it."""
+    rows = as_fitted(model, X)
+    with parallel_config("sequential"):
+        return model.predict_proba(rows) if is_classifier(model) else model.predict(rows)
 
-    def apply(rows: Any) -> NDArray[np.int64]:
-        X = np.asarray(rows)
+
+def _apply(model: Any, X: Floats) -> NDArray[np.int64]:
+    """The model's own leaves; a bag has no ``apply``, but its trees do."""
+    if isinstance(model, BAGS):
         parts = zip(model.estimators_, model.estimators_features_, strict=True)
         return np.column_stack([tree.apply(X[:, columns]) for tree, columns in parts])
-
-    return apply
+    with parallel_config("sequential"):
+        leaves: NDArray[np.int64] = model.apply(as_fitted(model, X))
+    return leaves
 
 
 def _read_boosted(model: Any, members: list[Member]) -> Reading:
@@ -265,4 +269,9 @@ def _require_constant_start(model: Any) -> None:
 
 
 def _takes_nan(model: Any) -> bool:
-    return bool(get_tags(model).input_tags.allow_nan)
+    """Whether the model answers rows with NaN: it depends on version, criterion and constraints."""
+    try:
+        _predict(model, np.full((1, model.n_features_in_), np.nan))
+    except ValueError:
+        return False
+    return True
