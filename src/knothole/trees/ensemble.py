@@ -109,8 +109,9 @@ class Ensemble:
     link : Link
         From margin to prediction.
     classes : tuple or None
-        Class labels of a classifier, in the order of its outputs (binary: two labels, one output,
-        the margin is that of the second).
+        Class labels of a classifier, in the order of its outputs (binary with a sigmoid: two
+        labels, one output, the margin is that of the second). A scikit-learn classifier of
+        several targets has one tuple of labels for each; their outputs follow one another.
     library : str
         Where the model came from, for messages.
     precision : {"float32", "float64"}

@@ -13,7 +13,7 @@ Several outputs stand side by side in the margin. For a classifier with several 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -138,9 +138,7 @@ def _bagged(model: Any) -> list[Member]:
         member = _member(estimator, np.asarray(columns, dtype=np.intp))
         if is_classifier(model):
             # Trees are fitted on positions of labels, and a tree knows only those it has seen.
-            member = Member(
-                member.tree, member.columns, member.source, estimator.classes_.astype(np.intp)
-            )
+            member = replace(member, target=estimator.classes_.astype(np.intp))
         members.append(member)
     return members
 
