@@ -117,7 +117,8 @@ class Tables:
 def left_probabilities(ensemble: Ensemble, grid: Grid, mass: Floats, absent: Floats) -> Floats:
     """Probability q of going left, for every node and state.
 
-    It is mass(arriving and left) / mass(arriving). A state that gives the arriving region no mass carries no weight there either; q is 0 then.
+    It is mass(arriving and left) / mass(arriving). A state that gives the arriving region no mass
+    carries no weight there either; q is 0 then.
     """
     arriving = arrivals(ensemble)
     out = np.zeros((len(ensemble.feature), mass.shape[1]))
