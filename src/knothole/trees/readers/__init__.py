@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile, UnsupportedModel
+from knothole.errors import DamagedFile, KnotholeError, UnsupportedModel
 from knothole.trees.ensemble import Ensemble
 
 # (top-level package, class name) -> module of this package.
@@ -102,6 +102,8 @@ def read_file(path: Any) -> Reading:
     module = import_module(f"{__name__}.{name}")
     try:
         ensemble: Ensemble = module.read_file(path)
+    except KnotholeError:
+        raise  # some of ours are ValueErrors and TypeErrors too, and say more
     except _SYMPTOMS as error:
         raise DamagedFile(
             f"{path}: the file is damaged or not of a format this version reads "
