@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole import encoding, onehot, tables
-from knothole.errors import ColumnMismatch, InvalidInput
+from knothole.errors import InvalidInput
 from knothole.evidence import NOT_RECORDED, Evidence, Plan, word_offsets
 from knothole.tables import RawColumn, RawTable
 
@@ -167,7 +167,9 @@ class Columns:
         raw = tables.read_table(table)
         columns = tuple(Column(name) for name in raw.names)
         described = cls(columns, named=raw.named)
-        coded = {described._position(column, "categorical") for column in categorical or ()}
+        coded = {
+            encoding.position_of(column, raw.names, "categorical") for column in categorical or ()
+        }
         marked = tuple(
             replace(column, kind=Kind.CATEGORICAL)
             if i in coded or raw.columns[i].levels is not None
@@ -270,31 +272,16 @@ class Columns:
             found = onehot.find_blocks(self.names, X)
         else:
             found = {
-                name: tuple(self._position(column, f"blocks[{name!r}]") for column in members)
+                name: tuple(
+                    encoding.position_of(column, self.names, f"blocks[{name!r}]")
+                    for column in members
+                )
                 for name, members in blocks.items()
             }
-        for name, columns in found.items():
-            problem = onehot.problem_of(columns, X)
-            if problem is not None:
-                row, rule = problem
-                raise InvalidInput(
-                    f"the columns of block {name!r} do not encode one category: {rule}; row {row} "
-                    f"has {X[row, list(columns)].tolist()}. Leave the block out, or correct it."
-                )
+            for name, columns in found.items():
+                onehot.check_block(name, columns, X)
         return tuple(
             Block(name, columns, onehot.has_baseline(columns, X)) for name, columns in found.items()
-        )
-
-    def _position(self, column: str | int, parameter: str) -> int:
-        """Position of a column given by name or position."""
-        if isinstance(column, str):
-            if column in self.names:
-                return self.names.index(column)
-        elif -len(self) <= column < len(self):
-            return int(column) % len(self)
-        raise ColumnMismatch(
-            f"{parameter} names column {column!r}, which the table does not have. It has "
-            f"{encoding.listed(self.names)}."
         )
 
     def _check_names(self, names: tuple[str, ...], named: bool) -> None:
@@ -423,36 +410,18 @@ class Columns:
         >>> columns.decode(np.array([[1.0], [np.nan]])).tolist()
         [[0.0, 1.0], [nan, nan]]
         """
-        points = np.asarray(points, dtype=np.float64)
-        X = np.empty((len(points), len(self)))
-        for v, variable in enumerate(self.variables):
-            point = points[:, v]
-            state = len(variable.levels) - 1 if variable.levels else NOT_RECORDED
-            unknown = np.isnan(point) | (variable.nullable & (point == state))
-            if v in self._block_at:
-                for code, position in enumerate(variable.columns):
-                    X[:, position] = np.where(unknown, np.nan, point == code)
-            else:
-                X[:, variable.columns[0]] = np.where(unknown, np.nan, point)
-        return X
-
-    @cached_property
-    def _block_at(self) -> frozenset[int]:
-        """Which variables are blocks."""
-        blocks = {block.columns for block in self.blocks}
-        return frozenset(
-            v for v, variable in enumerate(self.variables) if variable.columns in blocks
-        )
+        return self._plan.decode(np.asarray(points, dtype=np.float64))
 
     @cached_property
     def _plan(self) -> Plan:
         variables = self.variables
+        blocks = {block.columns for block in self.blocks}
         return Plan(
             names=tuple(v.name for v in variables),
             start=np.cumsum([0, *(len(v.columns) for v in variables)], dtype=np.int64),
             members=np.array([i for v in variables for i in v.columns], dtype=np.int64),
             n_levels=np.array([len(v.levels) for v in variables], dtype=np.int64),
-            block=np.array([v in self._block_at for v in range(len(variables))], dtype=np.bool_),
+            block=np.array([v.columns in blocks for v in variables], dtype=np.bool_),
             nullable=np.array([v.nullable for v in variables], dtype=np.bool_),
         )
 

@@ -41,6 +41,19 @@ def check_names(expected: Sequence[str], got: Sequence[str], by_name: bool) -> N
         )
 
 
+def position_of(column: str | int, names: Sequence[str], parameter: str) -> int:
+    """Position of a column that a parameter gives by name or position."""
+    if isinstance(column, str):
+        if column in names:
+            return names.index(column)
+    elif -len(names) <= column < len(names):
+        return int(column) % len(names)
+    raise ColumnMismatch(
+        f"{parameter} names column {column!r}, which the table does not have. It has "
+        f"{listed(names)}."
+    )
+
+
 def numbers_of(column: RawColumn) -> Floats:
     """Values of a column that must be of numbers; categories that are numbers will do."""
     if column.levels is None:

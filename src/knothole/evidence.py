@@ -50,7 +50,7 @@ class Evidence:
     allowed: Words | None = None
     n_levels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    def __getitem__(self, rows: slice | NDArray[np.integer[Any]]) -> Evidence:
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Evidence:
         """The evidence of some of the rows."""
         return Evidence(
             self.points[rows],
@@ -142,6 +142,18 @@ class Plan:
         allowed = np.zeros((len(X), int(offsets[-1])), dtype=np.uint64)
         read_allowed(holes, variables, categorical, offsets, points, allowed)
         return Evidence(points, allowed, self.n_levels)
+
+    def decode(self, points: Floats) -> Floats:
+        """Rows of columns from points; see :meth:`knothole.columns.Columns.decode`."""
+        X = np.empty((len(points), len(self.members)))
+        for v, n_levels in enumerate(self.n_levels.tolist()):
+            columns = self.members[self.start[v] : self.start[v + 1]]
+            point = points[:, v : v + 1]
+            state = n_levels - 1 if n_levels else NOT_RECORDED
+            unknown = np.isnan(point) | (self.nullable[v] & (point == state))
+            entries = point == np.arange(len(columns)) if self.block[v] else point
+            X[:, columns] = np.where(unknown, np.nan, entries)
+        return X
 
     def _numbers(self, X: Floats, holes: NDArray[np.bool_]) -> Floats:
         """Points with those of numeric variables filled in."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.errors import InvalidInput
+
 Floats = NDArray[np.float64]
 SEPARATOR = "_"
 
@@ -73,6 +75,17 @@ def problem_of(columns: Sequence[int], X: Floats) -> tuple[int, str] | None:
     if crowded.any():
         return int(np.argmax(crowded)), "at most one dummy may be 1"
     return None
+
+
+def check_block(name: str, columns: Sequence[int], X: Floats) -> None:
+    """Refuse a block that the data do not bear out."""
+    problem = problem_of(columns, X)
+    if problem is not None:
+        row, rule = problem
+        raise InvalidInput(
+            f"the columns of block {name!r} do not encode one category: {rule}; row {row} has "
+            f"{X[row, list(columns)].tolist()}. Leave the block out, or correct it."
+        )
 
 
 def has_baseline(columns: Sequence[int], X: Floats) -> bool:
