@@ -9,6 +9,7 @@ for every variable that had holes in training (``informative=True``), and last a
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +21,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from knothole.columns import Columns, Evidence, Kind, Variable
-from knothole.densities.leaves.base import Leaf
+from knothole.densities import storage
+from knothole.densities.leaves import FAMILIES, Leaf
 from knothole.errors import InvalidInput, NotFitted
 
 Floats = NDArray[np.float64]
@@ -116,8 +118,12 @@ class Density(BaseEstimator):
         matrix = self.columns_.matrix(X)
         if len(matrix) == 0:
             raise InvalidInput("X has no rows: a density needs at least one.")
+        self.n_features_in_ = matrix.shape[1]
+        if self.columns_.named:
+            self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
         evidence = self.columns_.evidence(matrix, holes)
         variables = self.columns_.variables
+        _check_observed(evidence, variables)
         hole = np.isnan(evidence.points)
         self.indicated_ = np.flatnonzero(hole.any(axis=0)) if self.informative else np.arange(0)
         indicators = tuple(
@@ -162,6 +168,7 @@ class Density(BaseEstimator):
 
     def sample(self, n: int = 1) -> Floats:
         """Rows drawn from p, as a matrix of the columns (categories as codes)."""
+        self._check_fitted()
         points = self.sample_points(n, self._rng())
         return self.columns_.decode(points[:, : len(self.columns_.variables)])
 
@@ -172,14 +179,62 @@ class Density(BaseEstimator):
         flat = self.columns_.decode(points.reshape(-1, points.shape[2]))
         return flat.reshape(points.shape[0], draws, -1)
 
+    # ---- storage -----------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted density to one file, without pickle."""
+        storage.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a density of this class (or a subclass) that :meth:`save` wrote."""
+        density = storage.load(path)
+        if not isinstance(density, cls):
+            raise InvalidInput(
+                f"{os.fspath(path)!r} holds a {type(density).__name__}, not a {cls.__name__}; "
+                f"load it with {type(density).__name__}.load."
+            )
+        return density
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Everything that was learned: a dictionary for JSON, and arrays.
+
+        A subclass adds what it has to ``super().state()``.
+        """
+        self._check_fitted()
+        extra = self.variables_[len(self.columns_.variables) :]
+        header = {
+            "columns": storage.describe_columns(self.columns_),
+            "extra": [storage.describe_column(variable) for variable in extra],
+            "target": self.target_,
+        }
+        return header, {"indicated": self.indicated_}
+
+    def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Take on what :meth:`state` gave. A subclass calls ``super().restore`` first."""
+        self.columns_ = storage.columns_from(header["columns"])
+        self.n_features_in_ = len(self.columns_)
+        if self.columns_.named:
+            self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
+        extra = tuple(
+            Variable(column.name, column.kind, column.levels)
+            for column in map(storage.column_from, header["extra"])
+        )
+        self.variables_ = self.columns_.variables + extra
+        self.target_ = bool(header["target"])
+        self.indicated_ = arrays["indicated"]
+
     # ---- shared plumbing ---------------------------------------------------------------------
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "variables_"):
+            raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit(X) first.")
 
     def evidence(
         self, X: Any, holes: NDArray[np.bool_] | None = None, target: Any = None
     ) -> Evidence:
         """What a table says about all variables of this density."""
-        if not hasattr(self, "variables_"):
-            raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit(X) first.")
+        self._check_fitted()
         own = self.columns_.evidence(self.columns_.matrix(X), holes)
         return self.extended(own, target)
 
@@ -233,6 +288,25 @@ class LeafDensity(Density):
     """
 
     leaves_: tuple[Leaf, ...]
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """With the families and arrays of the leaves."""
+        header, arrays = super().state()
+        header["families"] = [leaf.family for leaf in self.leaves_]
+        for v, leaf in enumerate(self.leaves_):
+            arrays |= {f"leaf{v}.{name}": array for name, array in leaf.arrays().items()}
+        return header, arrays
+
+    def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """With the leaves."""
+        super().restore(header, arrays)
+        parts: list[dict[str, NDArray[Any]]] = [{} for _ in header["families"]]
+        for name, array in arrays.items():
+            owner, dot, field = name.partition(".")
+            if dot and owner.startswith("leaf"):
+                parts[int(owner.removeprefix("leaf"))][field] = array
+        families = zip(header["families"], parts, strict=True)
+        self.leaves_ = tuple(FAMILIES[family].from_arrays(part) for family, part in families)
 
     @abstractmethod
     def combine(self, terms: list[Floats]) -> Floats:
@@ -293,6 +367,20 @@ def encode_target(variable: Variable, target: Any) -> Floats:
     if unknown:
         raise InvalidInput(f"target: {unknown[0]!r} is not one of {list(codes)}.")
     return np.array([codes.get(value, np.nan) for value in values.tolist()])
+
+
+def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None:
+    """Of a variable that was never observed nothing can be learned."""
+    empty = np.asarray(np.isnan(evidence.points).all(axis=0))
+    for v, _, _ in evidence.restricted():
+        empty[v] = False
+    if empty.any():
+        name = variables[int(np.argmax(empty))].name
+        raise InvalidInput(
+            f"column {name!r} has no observed value in X, so nothing can be learned about it. "
+            f"Leave it out, or, where NaN is a value of its own there, declare it nullable "
+            f"(Columns.with_nullable)."
+        )
 
 
 def _weights(sample_weight: Any, rows: int) -> Floats:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
@@ -75,6 +76,8 @@ class Mixture(LeafDensity):
     converged_ : bool
     objective_ : float64 (n_iter_,)
         Log likelihood of the training part plus log prior, before each step.
+    strength_ : float
+        The strength of the prior that was used.
 
     Examples
     --------
@@ -91,6 +94,7 @@ class Mixture(LeafDensity):
     n_iter_: int
     converged_: bool
     objective_: Floats
+    strength_: float
 
     def __init__(
         self,
@@ -129,7 +133,7 @@ class Mixture(LeafDensity):
         self.weights_, self.leaves_ = components.weight, components.leaves
         self.objective_, self.n_iter_ = run.objective, len(run.objective)
         self.strength_ = strength
-        self.converged_ = run.converged
+        self.converged_ = bool(run.converged)
         if not run.converged:
             warnings.warn(
                 f"EM stopped after max_iter={self.max_iter} steps while it was still gaining more "
@@ -203,6 +207,22 @@ class Mixture(LeafDensity):
     def _report(self, line: str) -> None:
         if self.verbose:
             print(f"[{type(self).__name__}] {line}")
+
+    # ---- storage -----------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """With the weights, and how training went."""
+        header, arrays = super().state()
+        header |= {"converged": self.converged_, "strength": self.strength_}
+        arrays |= {"weights": self.weights_, "objective": self.objective_}
+        return header, arrays
+
+    def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """With the weights, and how training went."""
+        super().restore(header, arrays)
+        self.weights_, self.objective_ = arrays["weights"], arrays["objective"]
+        self.n_iter_ = len(self.objective_)
+        self.converged_, self.strength_ = header["converged"], header["strength"]
 
     # ---- questions ---------------------------------------------------------------------------
 

@@ -1,0 +1,197 @@
+"""One file for a density: a zip of plain arrays (npz) with a JSON header. Nothing is unpickled.
+
+The header names the format, its version, the class, and its parameters; what a density has
+learned comes from :meth:`Density.state`. A file is written beside its place and then moved there,
+so that there is never half a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import uuid
+import zipfile
+import zlib
+from collections.abc import Hashable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.columns import Block, Column, Columns, Kind, Variable
+from knothole.errors import DamagedFile, InvalidInput
+
+if TYPE_CHECKING:
+    from knothole.densities.base import Density
+
+FORMAT = "knothole density"
+VERSION = 1
+HEADER = "header.json"
+
+#: Where each class that a file may name lives; a file can name no other.
+CLASSES = {
+    "Factorized": "knothole.densities.mixture",
+    "Mixture": "knothole.densities.mixture",
+    "LatentTree": "knothole.densities.latent_tree",
+    "GaussianMixture": "knothole.densities.gaussian_mixture",
+    "Circuit": "knothole.densities.circuit",
+}
+
+# What reading a file that is not what it should be can raise.
+_BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, IndexError, zipfile.BadZipFile,
+           zlib.error, NotImplementedError)  # fmt: skip
+
+
+def save(density: Density, path: str | os.PathLike[str]) -> None:
+    """Write a fitted density to one file.
+
+    A ``random_state`` that is not a whole number is not kept: the loaded density has None.
+    """
+    name = type(density).__name__
+    if name not in CLASSES:
+        raise InvalidInput(f"a {name} cannot be saved; these can: {list(CLASSES)}.")
+    state, arrays = density.state()
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "class": name,
+        "parameters": _parameters(density),
+        "state": state,
+    }
+    write(Path(path), header, arrays)
+
+
+def load(path: str | os.PathLike[str]) -> Density:
+    """Read a density that :func:`save` wrote.
+
+    Raises
+    ------
+    DamagedFile
+        Where the file is truncated, corrupt, of another format, or from a newer version.
+    """
+    path = Path(path)
+    header, arrays = read(path)
+    name = header.get("class")
+    if name not in CLASSES:
+        raise DamagedFile(f"{path}: holds a {name!r}, which is no density.")
+    cls = getattr(importlib.import_module(CLASSES[name]), name)
+    try:
+        density: Density = cls(**header["parameters"])
+        density.restore(header["state"], arrays)
+    except _BROKEN as error:
+        raise DamagedFile(f"{path}: its parts do not fit together ({error!r}).") from error
+    return density
+
+
+def write(path: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Arrays and a JSON header into one file."""
+    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    everything: dict[str, Any] = {HEADER: text, **arrays}
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with open(temporary, "xb") as file:
+            np.savez_compressed(file, **everything)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Header and arrays of a file that :func:`write` wrote."""
+    with open(path, "rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            header = json.loads(arrays.pop(HEADER).tobytes())
+        except _BROKEN as error:
+            raise DamagedFile(
+                f"{path}: truncated, damaged, or not a file of knothole ({error})."
+            ) from error
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise DamagedFile(f"{path}: not a knothole density.")
+    version = header.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise DamagedFile(
+            f"{path}: written by a newer knothole (format {version}; this one reads up to "
+            f"{VERSION}). Update knothole."
+        )
+    return header, arrays
+
+
+# ---- columns in JSON ----------------------------------------------------------------------------
+
+
+def describe_columns(columns: Columns) -> dict[str, Any]:
+    """For JSON; the inverse of :func:`columns_from`."""
+    return {
+        "columns": [describe_column(column) for column in columns],
+        "blocks": [[block.name, list(block.columns), block.baseline] for block in columns.blocks],
+        "named": columns.named,
+    }
+
+
+def columns_from(description: dict[str, Any]) -> Columns:
+    """From JSON."""
+    return Columns(
+        tuple(column_from(column) for column in description["columns"]),
+        tuple(
+            Block(name, tuple(columns), baseline)
+            for name, columns, baseline in description["blocks"]
+        ),
+        description["named"],
+    )
+
+
+def describe_column(column: Column | Variable) -> dict[str, Any]:
+    """For JSON; the inverse of :func:`column_from`."""
+    return {
+        "name": column.name,
+        "kind": column.kind.value,
+        "levels": [_describe_level(level, column.name) for level in column.levels],
+        "nullable": column.nullable,
+    }
+
+
+def column_from(description: dict[str, Any]) -> Column:
+    """From JSON."""
+    levels = tuple(_level_from(level) for level in description["levels"])
+    return Column(
+        description["name"], Kind(description["kind"]), levels, bool(description["nullable"])
+    )
+
+
+def _describe_level(level: Hashable, column: str) -> list[Any]:
+    """A level with the name of its type: 1, 1.0, True and "1" are different ones."""
+    if isinstance(level, np.generic):
+        level = level.item()
+    if level is None or type(level) in (bool, int, str):
+        return [type(level).__name__, level]
+    if type(level) is float:
+        return ["float", level.hex()]
+    raise InvalidInput(
+        f"column {column!r} has a level of type {type(level).__name__}, {level!r}; only text, "
+        f"numbers, booleans and None can be stored."
+    )
+
+
+def _level_from(description: list[Any]) -> Hashable:
+    kind, value = description
+    if kind == "float":
+        return float.fromhex(value)
+    level: Hashable = value
+    if type(level).__name__ != kind:
+        raise DamagedFile(f"level {value!r} is not of type {kind}.")
+    return level
+
+
+def _parameters(density: Density) -> dict[str, Any]:
+    parameters = density.get_params(deep=False)
+    if not isinstance(parameters.get("random_state"), int):
+        parameters["random_state"] = None
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in parameters.items()
+    }
