@@ -3,15 +3,18 @@
 import doctest
 
 import numpy as np
+import pandas as pd
 import pytest
 from generate import Shape, random_ensemble, random_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 from knothole.columns import Block, Column, Columns, Kind
 from knothole.errors import ColumnMismatch
 from knothole.trees import blocks as module
 from knothole.trees.blocks import in_variables, with_nan
+from knothole.trees.reading import read
 
 
 def one_hot_rows(rng, X, block):
@@ -141,6 +144,63 @@ def test_a_description_that_does_not_suit_the_model_is_refused(columns, message)
     ensemble = random_ensemble(levels=(0, 2))
     with pytest.raises(ColumnMismatch, match=message):
         in_variables(ensemble, columns)
+
+
+def homes(n=400):
+    """A table with a category, one-hot dummies, natural NaN, and a target."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "age": rng.integers(0, 60, n),
+            "size": rng.normal(size=n),
+            "city": rng.choice(["Graz", "Linz", "Wien"], n),
+            "zone": pd.Categorical(rng.choice(["x", "y", "zz"], n)),
+        }
+    )
+    y = table["age"] + 10 * (table["city"] == "Linz") + 3 * (table["zone"] == "y") + table["size"]
+    table.loc[rng.random(n) < 0.2, "size"] = np.nan
+    return pd.get_dummies(table, columns=["city"], dtype=float), y
+
+
+def fitted_models():
+    lightgbm = {"n_estimators": 8, "n_jobs": 1, "verbose": -1}
+    xgboost = {"n_estimators": 8, "n_jobs": 1, "enable_categorical": True}
+    hist = HistGradientBoostingRegressor(max_iter=8, categorical_features="from_dtype")
+    return {
+        "xgboost": ("xgboost", "XGBRegressor", xgboost),
+        "xgboost, zeros missing": ("xgboost", "XGBRegressor", xgboost | {"missing": 0.0}),
+        "lightgbm": ("lightgbm", "LGBMRegressor", lightgbm),
+        "lightgbm, zeros missing": (
+            "lightgbm",
+            "LGBMRegressor",
+            lightgbm | {"zero_as_missing": True},
+        ),
+        "scikit-learn": hist,
+    }
+
+
+@pytest.mark.parametrize("name", fitted_models())
+def test_from_a_table_through_variables_to_the_librarys_own_prediction(name):
+    """Parity to the rounding of float32: the leaves are exactly the library's."""
+    model = fitted_models()[name]
+    if isinstance(model, tuple):
+        library, kind, options = model
+        model = getattr(pytest.importorskip(library), kind)(**options)
+    table, y = homes()
+    model.fit(table, y)
+    ensemble = read(model)
+    columns = ensemble.columns.describe(table, blocks="auto")
+    assert columns.blocks == (Block("city", (3, 4, 5)),)
+    assert columns[0].kind is Kind.INTEGER and columns[2].levels == ("x", "y", "zz")
+    X = columns.matrix(table)
+    seen = with_nan(ensemble, columns, X)
+    columns = columns.with_nullable(np.isnan(seen).any(axis=0))
+    over_variables = in_variables(ensemble, columns)
+    assert over_variables.columns.names == ("age", "size", "zone", "city")
+    points = columns.evidence(seen).points
+    assert not np.isnan(points).any()
+    expected = model.predict(table)
+    np.testing.assert_allclose(over_variables.predict(points)[:, 0], expected, rtol=1e-5)
 
 
 def test_examples_in_the_docstrings_run():
