@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from tests.trees.generate import random_ensemble
 
 from knothole.columns import Block, Columns
 from knothole.densities.mixture import Factorized, Mixture
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.links import Link
-from tests.trees.generate import random_ensemble
 
 EXACT = {
     "Factorized": lambda seed: Factorized(random_state=seed),

@@ -6,7 +6,7 @@ regions, and its leaves from walking the trees with one representative.
 """
 
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def cells_of(ensemble, density, v):
     cuts = np.unique(ensemble.cut[(ensemble.feature == v) & (ensemble.set_start < 0)])
     edges = [-np.inf, *cuts[np.isfinite(cuts)], np.inf]
     cells = []
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         point = low if np.isfinite(low) else (high - 1.0 if np.isfinite(high) else 0.0)
         cells.append((Within(v, low, high), point))
     if variable.nullable:

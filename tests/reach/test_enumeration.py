@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from knothole.reach.expectation import compile
 from tests.reach.cases import EXACT, as_table, random_case
 from tests.reach.naive import enumerate_row
+
+from knothole.reach.expectation import compile
 
 TOLERANCE = 1e-10
 seeds = st.integers(0, 2**31 - 1)
