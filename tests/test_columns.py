@@ -370,6 +370,13 @@ def test_names_alone_make_no_block():
     assert Columns.infer(apart, blocks={"c": ["c_a", "c_b"]}).blocks == (Block("c", (0, 2)),)
 
 
+def test_a_prefix_that_is_a_column_itself_is_no_block():
+    table = pd.DataFrame({"c": [7, 8], "c_a": [1, 0], "c_b": [0, 1]})
+    assert Columns.infer(table, blocks="auto").blocks == ()
+    blocks = Columns.infer(table, blocks={"c dummies": ["c_a", "c_b"]}).blocks
+    assert blocks == (Block("c dummies", (1, 2)),)
+
+
 def test_holes_do_not_hide_a_block():
     dummies = pd.get_dummies(HOMES[["city"]]).astype(float)
     dummies.iloc[0, 0] = None
@@ -383,6 +390,7 @@ def test_holes_do_not_hide_a_block():
         ({"b": ["a", "b"]}, InvalidInput, "block 'b' do not.*at most one dummy.*row 1"),
         ({"b": ["a", "n"]}, InvalidInput, "block 'b' do not.*0 or 1.*row 2"),
         ({"b": ["a"], "c": ["a"]}, InvalidInput, "'a' must be in one block"),
+        ({"n": ["a"]}, InvalidInput, "block 'n' must have a name of its own"),
         ({"b": []}, InvalidInput, "'b' must have at least one column"),
         ("find", InvalidInput, "blocks must be None, 'auto' or a mapping"),
     ],

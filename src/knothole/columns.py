@@ -119,6 +119,14 @@ class Columns:
                 taken[position] = block.name
             if not block.columns:
                 raise InvalidInput(f"block {block.name!r} must have at least one column.")
+        others = [c.name for i, c in enumerate(self.columns) if i not in taken]
+        names = others + [block.name for block in self.blocks]
+        for block in self.blocks:
+            if names.count(block.name) > 1:
+                raise InvalidInput(
+                    f"block {block.name!r} must have a name of its own; another column or block "
+                    f"has it too."
+                )
 
     def __len__(self) -> int:
         return len(self.columns)

@@ -38,7 +38,8 @@ def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
                 stop += 1
             columns = tuple(range(position, stop))
             block = _common_prefix(names[position:stop])
-            if len(columns) > 1 and block not in found and problem_of(columns, X) is None:
+            is_new = block not in found and block not in names
+            if len(columns) > 1 and is_new and problem_of(columns, X) is None:
                 found[block] = columns
                 position = stop - 1
                 break
