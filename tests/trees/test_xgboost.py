@@ -452,6 +452,23 @@ def test_names_that_xgboost_cuts_short_are_refused(levels):
         read(model)
 
 
+def test_codes_without_their_meaning_are_refused(tmp_path):
+    """Before 3.1 a table's categories were codes in the model, and their names nowhere."""
+    table, y = make_table()
+    model = xgb.XGBRegressor(n_jobs=1, n_estimators=2, enable_categorical=True).fit(table, y)
+    document = json.loads(bytes(model.get_booster().save_raw("json")))
+    document["version"] = [3, 0, 5]
+    del document["learner"]["gradient_booster"]["model"]["cats"]
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(UnsupportedModel, match="letter"):
+        read(path)
+    document["learner"]["feature_names"] = []
+    path.write_text(json.dumps(document))
+    levels = reader.read_file(path).columns[1].levels
+    assert levels == tuple(range(len(levels)))
+
+
 def test_names_of_columns_are_checked():
     table, y = make_table()
     table = table[["number", "count"]]

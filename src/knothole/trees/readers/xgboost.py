@@ -11,20 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.columns import Column, Columns, Kind
 from knothole.errors import DamagedFile, NotFitted, ReaderMismatch, UnsupportedModel
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.links import Link
 from knothole.trees.readers import Reading, Replay, ubjson
 from knothole.trees.readers.cuts import cut_less_float32
-from knothole.trees.readers.xgboost_trees import Forest, field, floats, forest, integers
+from knothole.trees.readers.xgboost_columns import columns_of
+from knothole.trees.readers.xgboost_trees import field, floats, forest, integers
 
 Floats = NDArray[np.float64]
 
@@ -54,7 +53,6 @@ LINKS = {
     "survival:aft": "exp",
     "survival:cox": "exp",
 }
-KINDS = {"c": Kind.CATEGORICAL, "int": Kind.INTEGER, "i": Kind.INTEGER}
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,7 @@ def _ensemble(document: Any, use: Use) -> Ensemble:
         raise NotFitted("this XGBoost model has no trees; train it for at least one round.")
     n_columns = _count(learner, "num_feature")
     found = forest(trees[:n_trees], n_columns, outputs)
-    columns = _columns(learner, model, found, n_columns)
+    columns = columns_of(document, model, found, n_columns)
     sentinel = np.tile(_rounds_to(use.missing), (n_columns, 1))
     return Ensemble.build(
         found.nodes(np.array([len(column.levels) for column in columns], dtype=np.int64)),
@@ -278,63 +276,6 @@ def _classes(learner: Any, outputs: int) -> tuple[Hashable, ...] | None:
     if outputs == 1:
         return (0, 1)
     return tuple(range(outputs)) if _count(learner, "num_class") > 1 else None
-
-
-def _columns(learner: Any, model: Any, found: Forest, n_columns: int) -> Columns:
-    names, types = (
-        _texts(learner.get(key) or [], n_columns, key) for key in ("feature_names", "feature_types")
-    )
-    stored = _stored_levels(model, n_columns)
-    highest = found.highest_category(n_columns).tolist()
-    columns = []
-    for i in range(n_columns):
-        name = names[i] if names else f"f{i}"
-        kind = KINDS.get(types[i], Kind.CONTINUOUS) if types else Kind.CONTINUOUS
-        if highest[i] >= 0 or stored.get(i):
-            kind = Kind.CATEGORICAL
-        # Without stored names the levels are the codes, as far as the splits know them: to the
-        # model, a higher code is like one never seen.
-        levels = stored.get(i) or tuple(range(highest[i] + 1))
-        columns.append(Column(name, kind, levels))
-    return Columns(tuple(columns), named=bool(names))
-
-
-def _texts(values: Any, n_columns: int, key: str) -> list[str]:
-    if not isinstance(values, list) or not all(isinstance(text, str) for text in values):
-        raise DamagedFile(f"XGBoost: {key} must be a list of texts.")
-    if values and len(values) != n_columns:
-        raise DamagedFile(f"XGBoost: {n_columns} columns, but {len(values)} {key}.")
-    return values
-
-
-def _stored_levels(model: Any, n_columns: int) -> dict[int, tuple[Hashable, ...]]:
-    """Levels by column, as a model trained on a table with categories keeps them (since 3.1)."""
-    encoded = model.get("cats", {}).get("enc", [])
-    if len(encoded) not in (0, n_columns):
-        raise DamagedFile(f"XGBoost: {n_columns} columns, but the levels of {len(encoded)}.")
-    return {i: _levels(entry, i) for i, entry in enumerate(encoded) if len(entry["values"])}
-
-
-def _levels(entry: Any, column: int) -> tuple[Hashable, ...]:
-    values = integers(entry["values"], "values")
-    if "offsets" not in entry:
-        levels = tuple(values.tolist())
-    else:
-        text = (values % 256).astype(np.uint8).tobytes()
-        if not text.isascii():
-            raise UnsupportedModel(
-                f"XGBoost: the names of the categories of column {column} are not all ASCII. "
-                f"XGBoost cuts such names short when it stores them (it counts characters, not "
-                f"bytes), so they cannot be told. Train on ASCII names, or on integer codes."
-            )
-        ends = integers(entry["offsets"], "offsets")
-        if ends[0] != 0 or ends[-1] != len(text) or (np.diff(ends) < 0).any():
-            raise DamagedFile(f"XGBoost: the categories of column {column} overlap.")
-        cuts = ends.tolist()
-        levels = tuple(text[a:b].decode() for a, b in pairwise(cuts))
-    if len(set(levels)) != len(levels):
-        raise DamagedFile(f"XGBoost: a category of column {column} is there twice.")
-    return levels
 
 
 def _rounds_to(missing: float) -> tuple[float, float]:

@@ -157,7 +157,8 @@ def forest(trees: list[Any], n_columns: int, n_outputs: int) -> Forest:
     child = np.concatenate(left)
     deleted = column == DELETED
     leaf = (child == -1) | deleted
-    _check_children(child, whole.integers("right_children"), leaf, deleted, count, offset)
+    right, parent = whole.integers("right_children"), whole.integers("parents")
+    _check_children(child, right, parent, leaf, deleted, offset, count)
     if not ((column >= 0) & (column < n_columns))[~leaf].all():
         raise DamagedFile(f"XGBoost: a split on a column that is none of the {n_columns}.")
     threshold = whole.floats("split_conditions")
@@ -201,17 +202,22 @@ class _Lists:
 def _check_children(
     left: Int64s,
     right: Int64s,
+    parent: Int64s,
     leaf: NDArray[np.bool_],
     deleted: NDArray[np.bool_],
-    count: Int64s,
     offset: Int64s,
+    count: Int64s,
 ) -> None:
     inner = ~leaf
     if not ((left >= 1) & (left + 1 < np.repeat(count, count)))[inner].all():
         raise DamagedFile("XGBoost: a node's child is not a node of its tree.")
     if not (right == left + 1)[inner].all():
         raise DamagedFile("XGBoost: a right child that does not follow the left one.")
-    child = (left + np.repeat(offset, count))[inner]
+    first = np.repeat(offset, count)
+    child = (left + first)[inner]
+    node = (np.arange(len(left)) - first)[inner]
+    if not ((parent[child] == node) & (parent[child + 1] == node)).all():
+        raise DamagedFile("XGBoost: a child whose parent is another node.")
     if deleted[child].any() or deleted[child + 1].any() or deleted[offset].any():
         raise DamagedFile("XGBoost: a tree leads to a node that was deleted.")
 
