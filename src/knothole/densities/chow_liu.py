@@ -9,6 +9,7 @@ are not favoured.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +43,10 @@ class Tree:
     order: Ints
 
 
-def chow_liu(points: Floats, weight: Floats, threads: int | None = None) -> Tree:
+def chow_liu(points: Floats, weight: Floats, categorical: Sequence[bool] = ()) -> Tree:
     """The Chow-Liu tree of the variables of ``points`` (rows, variables), NaN for holes.
+
+    ``categorical`` says which variables hold codes without an order; none by default.
 
     Examples
     --------
@@ -58,32 +61,35 @@ def chow_liu(points: Floats, weight: Floats, threads: int | None = None) -> Tree
     if len(points) > MOST_ROWS:
         rows = np.linspace(0, len(points) - 1, MOST_ROWS).astype(np.int64)
         points, weight = points[rows], weight[rows]
-    information = mutual_information(discretise(points), weight, threads)
+    information = mutual_information(discretise(points, categorical), weight)
     return rooted(spanning_edges(information), len(information))
 
 
-def discretise(points: Floats, bins: int = BINS) -> NDArray[np.int32]:
-    """Codes (variables, rows) from 0, at most ``bins`` of them in a variable; -1 for holes.
+def discretise(points: Floats, categorical: Sequence[bool] = ()) -> NDArray[np.int32]:
+    """Codes (variables, rows) from 0, at most ``BINS`` of them in a variable; -1 for holes.
 
-    A variable with few values keeps them; of others, quantiles are the cuts.
+    A variable with few values keeps them. Of others, quantiles are the cuts; a categorical one
+    keeps its most frequent levels, and the rest are taken as one.
     """
     codes = np.full(points.T.shape, -1, dtype=np.int32)
+    unordered = dict(enumerate(categorical))
     for v, column in enumerate(points.T):
         seen = ~np.isnan(column)
         values = column[seen]
-        levels = np.unique(values)
-        if len(levels) > bins:
-            inner = np.linspace(0, 1, bins + 1)[1:-1]
+        levels, position, counts = np.unique(values, return_inverse=True, return_counts=True)
+        if len(levels) <= BINS:
+            codes[v, seen] = position
+        elif unordered.get(v, False):
+            rank = np.argsort(np.argsort(-counts, kind="stable"), kind="stable")
+            codes[v, seen] = np.minimum(rank, BINS - 1)[position]
+        else:
+            inner = np.linspace(0, 1, BINS + 1)[1:-1]
             cuts = np.unique(np.quantile(values, inner, method="inverted_cdf"))
             codes[v, seen] = np.searchsorted(cuts, values, side="right")
-        else:
-            codes[v, seen] = np.searchsorted(levels, values)
     return codes
 
 
-def mutual_information(
-    codes: NDArray[np.int32], weight: Floats, threads: int | None = None
-) -> Floats:
+def mutual_information(codes: NDArray[np.int32], weight: Floats) -> Floats:
     """Mutual information in nats of every pair, on the rows that observe both.
 
     Corrected for the number of rows (Miller-Madow), so an estimate can be a little below 0.
@@ -95,7 +101,7 @@ def mutual_information(
     def work(start: int, stop: int) -> None:
         _information(codes, weight, start, stop, np.empty((n_codes, n_codes)), out)
 
-    over_blocks(work, n_variables, 4, threads)
+    over_blocks(work, n_variables, 4)
     return out + out.T
 
 

@@ -1,19 +1,19 @@
-"""Learning a latent tree from packed rows: the start, mini-batches, full passes, smoothing.
+"""Learning a latent tree from packed rows: the start, mini-batches, full passes, choices.
 
-The start breaks the symmetry of the states at the rows' level: every state takes after a random
-row, in all variables alike, and latents tend to agree with their parent's ("sticky"). That is a
+The start breaks the symmetry of the states at the rows' level: every state takes after a few
+random rows, in all variables alike, and latents tend to agree with their parent's. That is a
 mixture of products to begin with, which EM then bends locally; it needs no randomness per
 variable, so the columns' order does not matter.
 
-Mini-batches (stepwise EM; Cappé and Moulines 2009) do most of the work: statistics are running
-averages with a falling step size. Full passes finish. All along, smoothing follows the held-out
-rows: after each round the M step is tried with less and with more of it.
+Mini-batches (stepwise EM: Cappé and Moulines 2009) do most of the work: statistics are running
+averages with a falling step size. Full passes finish. All along the strength of the prior follows
+the held-out rows: after each round the M step is tried with less and with more of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,10 @@ from knothole.densities.latent_tree_em import (
     log_likelihood,
     maximise,
     maximise_leaves,
+    values_of,
 )
 from knothole.densities.leaves.base import Leaf
-from knothole.densities.latent_tree_rows import Packed
+from knothole.densities.packed_rows import Packed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,11 +43,17 @@ BATCH = (64, 1024)
 BATCHES = 32
 STEP = (0.3, 0.02)
 # Rounds without a better held-out score after which mini-batches stop.
-PATIENCE = 6
+PATIENCE = 5
 # Rows per state that the prior is worth: to begin with, and how it is varied within bounds.
-SMOOTHING = 0.5
+STRENGTH = 0.5
 FACTORS = (1.0, 0.25, 4.0)
 BOUNDS = (0.01, 1e5)
+# Numbers of states to choose from, each needing some rows, and the rows to choose by.
+STATES = (1, 4, 8, 16, 32, 64)
+ROWS_PER_STATE = 10
+ROWS_TO_CHOOSE = 20_000
+# What a row that needs log space (or is impossible) counts as when tries are compared.
+FAR_OUT = -1e4
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,127 +66,182 @@ class Task:
     weight : float64 (rows,)
     train, held : int64
         Positions of rows to learn from, and to judge by.
-    smoothing : float or None
-        None: chosen by held-out score.
+    tree : Tree
+    leaves : tuple of Leaf
+        With one state: the marginals.
+    strength : float or None
+        Weight of the prior; None: chosen by held-out score.
     max_iter : int
         Rounds of mini-batches and full passes together, at most.
     tol : float
         Full passes stop where the held-out score, per row, improves by less.
-    threads : int or None
+    n_init : int
+        Starts, of which the best after a round is taken further.
     report : callable
-        Takes a line of progress.
+        Told of progress.
     """
 
     packed: Packed
     weight: Floats
     train: Ints
     held: Ints
-    smoothing: float | None
+    tree: Tree
+    leaves: tuple[Leaf, ...]
+    strength: float | None
     max_iter: int
     tol: float
-    threads: int | None
+    n_init: int
     report: Callable[[str], None]
 
-    def score(self, parameters: Parameters) -> float:
-        """Mean log p of the held-out rows."""
-        values = log_likelihood(parameters, self.packed, self.held, self.threads)
-        # A row that needs log space is far out: any low number will do for comparisons.
-        values = np.nan_to_num(values, nan=-1e4, neginf=-1e4)
-        return float(np.average(values, weights=self.weight[self.held]))
+    def scores(self, parameters: Parameters) -> Floats:
+        """Log p of the held-out rows."""
+        values = log_likelihood(parameters, self.packed, self.held)
+        return np.nan_to_num(values, nan=FAR_OUT, neginf=FAR_OUT)
+
+    def mean(self, scores: Floats) -> float:
+        """Weighted mean of held-out scores."""
+        return float(np.average(scores, weights=self.weight[self.held]))
 
     def expect(self, parameters: Parameters, rows: Ints) -> Expected:
         """Statistics of rows, scaled to the weight of all training rows."""
-        expected = expect(parameters, self.packed, rows, self.weight, self.threads)
-        return expected.scaled(float(self.weight[self.train].sum()) / expected.weight)
+        total = float(self.weight[self.train].sum())
+        return expect(parameters, self.packed, rows, self.weight, total)
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A stage of learning: parameters, the smoothing they came with, and their held-out score."""
+    """A stage of learning: parameters, the prior's strength, and the mean held-out score."""
 
     parameters: Parameters
-    smoothing: float
-    score: float
+    strength: float
+    score: float = -np.inf
     n_iter: int = 0
     converged: bool = True
 
 
-def learn(task: Task, tree: Tree, leaves: tuple[Leaf, ...], rng: np.random.Generator) -> Fit:
-    """Parameters of a latent tree with these leaves, which are alike in all their states."""
-    parameters = sticky_start(task, tree, leaves, rng)
-    fit = Fit(parameters, SMOOTHING if task.smoothing is None else task.smoothing, -np.inf)
-    if len(fit.parameters.prior) > 1:
-        fit = stepwise(task, fit, rng)
-    return full_passes(task, fit)
+def learn(task: Task, n_states: int, rng: np.random.Generator) -> Fit:
+    """A latent tree with so many states, judged by the held-out rows throughout."""
+    strength = STRENGTH if task.strength is None else task.strength
+    if n_states == 1:
+        only = Fit(sticky_start(task, 1, rng), strength)
+        return full_passes(task, only)
+    starts = [
+        Stepwise(task, Fit(sticky_start(task, n_states, rng), strength), rng)
+        for _ in range(task.n_init)
+    ]
+    for start in starts:
+        start.round()
+    chosen = max(starts, key=lambda start: start.best.score)
+    return full_passes(task, chosen.run())
 
 
-def sticky_start(
-    task: Task, tree: Tree, leaves: tuple[Leaf, ...], rng: np.random.Generator
-) -> Parameters:
+def choose_states(task: Task, rng: np.random.Generator) -> Fit:
+    """The fit whose number of states serves held-out rows best.
+
+    Numbers are tried upwards as long as the gain exceeds its standard error. Of large tables a
+    part is enough to choose by, and the number chosen is then learned from all rows.
+    """
+    part = replace(task, train=task.train[:ROWS_TO_CHOOSE])
+    best = learn(part, 1, rng)
+    for n_states in STATES[1:]:
+        if n_states * ROWS_PER_STATE > len(part.train):
+            break
+        fit = learn(part, n_states, rng)
+        gain = task.scores(fit.parameters) - task.scores(best.parameters)
+        error = gain.std() / np.sqrt(len(gain))
+        task.report(f"{n_states} states: held-out {fit.score:.5f}, {task.mean(gain):+.5f}")
+        if task.mean(gain) <= error:
+            break
+        best = fit
+    if len(part.train) == len(task.train):
+        return best
+    return learn(task, best.parameters.n_states, rng)
+
+
+def sticky_start(task: Task, n_states: int, rng: np.random.Generator) -> Parameters:
     """States that take after random rows, each a few, and prefer their parent's state."""
-    n_states, n_variables = leaves[0].n_states, len(leaves)
+    packed, n_variables = task.packed, len(task.leaves)
     n_centres = n_states * CENTRES
     rows = rng.choice(task.train, n_centres, replace=n_centres > len(task.train))
     gamma = np.tile(np.eye(n_states), (n_variables, 1, CENTRES))
-    sums = kernels.sums_for(n_variables, n_states, task.packed.n_codes)
-    kernels.add_statistics(task.packed.values, rows, gamma, sums)
-    sums = sums._replace(count=sums.count[: task.packed.start[-1]])
+    sums = kernels.sums_for(n_variables, n_states, int(packed.offset[-1]), packed.z.shape[1])
+    kernels.add_statistics(values_of(packed), rows, gamma, sums)
+    leaves = [leaf.take(np.zeros(n_states, dtype=np.int64)) for leaf in task.leaves]
+    statistics = packed.statistics(leaves, sums.codes, sums.first, sums.second)
     prior = np.full(n_states, 1 / n_states)
     transition = np.empty((n_variables, n_states, n_states))
     transition[:] = STICKY * np.eye(n_states) + (1 - STICKY) / n_states
-    transition[tree.order[0]] = prior
-    return Parameters(tree, prior, transition, maximise_leaves(leaves, sums, float(CENTRES)))
+    transition[task.tree.order[0]] = prior
+    return Parameters(
+        task.tree, prior, transition, maximise_leaves(leaves, statistics, float(CENTRES))
+    )
 
 
-def stepwise(task: Task, fit: Fit, rng: np.random.Generator) -> Fit:
-    """Mini-batches, for half of the rounds at most; the best stage is kept."""
-    size = int(np.clip(len(task.train) // BATCHES, *BATCH))
-    rounds = task.max_iter // 2
-    batches = min(BATCHES, -(-len(task.train) // size))
-    steps = iter(np.geomspace(*STEP, rounds * batches))
-    stream = _batches(task.train, size, rng)
-    best = fit
-    running: Expected | None = None
-    for n_iter in range(1, rounds + 1):
-        for _ in range(batches):
-            new = task.expect(fit.parameters, next(stream))
-            step = next(steps)
-            running = new if running is None else running.scaled(1 - step) + new.scaled(step)
-            fit = Fit(maximise(fit.parameters, running, fit.smoothing), fit.smoothing, -np.inf)
-        fit = _smoothed(task, fit, running, n_iter)
-        best = fit if fit.score > best.score else best
-        task.report(f"round {n_iter}: held-out {fit.score:.5f}, smoothing {fit.smoothing:g}")
-        if n_iter - best.n_iter >= PATIENCE:
-            break
-    return best
+class Stepwise:
+    """Mini-batches, in rounds: for half of ``max_iter`` at most. The best stage is kept."""
+
+    def __init__(self, task: Task, fit: Fit, rng: np.random.Generator) -> None:
+        size = int(np.clip(len(task.train) // BATCHES, *BATCH))
+        self.task = task
+        self.fit = self.best = fit
+        self.running: Expected | None = None
+        self.rounds = max(1, task.max_iter // 2)
+        self.batches = min(BATCHES, -(-len(task.train) // size))
+        self.steps = iter(np.geomspace(*STEP, self.rounds * self.batches))
+        self.stream = _batches(task.train, size, rng)
+
+    def run(self) -> Fit:
+        """Rounds until none has been better for a while; the best stage."""
+        while self.fit.n_iter < self.rounds and self.fit.n_iter - self.best.n_iter < PATIENCE:
+            self.round()
+        return replace(self.best, n_iter=self.fit.n_iter)
+
+    def round(self) -> None:
+        """A number of mini-batches, then a look at the held-out rows."""
+        parameters, strength = self.fit.parameters, self.fit.strength
+        for _ in range(self.batches):
+            new, step = self.task.expect(parameters, next(self.stream)), next(self.steps)
+            self.running = new if self.running is None else self.running.moved(new, step)
+            parameters = maximise(parameters, self.running, strength)
+        if self.running is not None:
+            self.fit = _judged(self.task, replace(self.fit, parameters=parameters), self.running)
+        self.best = max(self.best, self.fit, key=lambda fit: fit.score)
 
 
 def full_passes(task: Task, fit: Fit) -> Fit:
     """EM passes over all training rows until the held-out score is no better by ``tol``."""
-    for n_iter in range(fit.n_iter + 1, task.max_iter + 1):
-        new = _smoothed(task, fit, task.expect(fit.parameters, task.train), n_iter)
-        task.report(f"pass {n_iter}: held-out {new.score:.5f}, smoothing {new.smoothing:g}")
+    while fit.n_iter < task.max_iter:
+        new = _judged(task, fit, task.expect(fit.parameters, task.train))
         gain = new.score - fit.score
-        fit = new if gain > 0 else fit
+        fit = new if gain > 0 else replace(fit, n_iter=new.n_iter)
         if gain < task.tol:
-            return Fit(fit.parameters, fit.smoothing, fit.score, n_iter)
-    return Fit(fit.parameters, fit.smoothing, fit.score, task.max_iter, converged=False)
+            return fit
+    return replace(fit, converged=False)
 
 
-def _smoothed(task: Task, fit: Fit, expected: Expected, n_iter: int) -> Fit:
-    """The M step with the smoothing, near the present one, that held-out rows like best."""
-    factors = FACTORS if task.smoothing is None else (1.0,)
-    candidates = []
-    for factor in factors:
-        smoothing = (
-            fit.smoothing if factor == 1 else float(np.clip(fit.smoothing * factor, *BOUNDS))
-        )
-        parameters = maximise(fit.parameters, expected, smoothing)
-        candidates.append(Fit(parameters, smoothing, task.score(parameters), n_iter))
-    return max(candidates, key=lambda candidate: candidate.score)
+def refined(task: Task, fit: Fit) -> Fit:
+    """One more pass, over the held-out rows too."""
+    rows = np.concatenate([task.train, task.held])
+    expected = expect(fit.parameters, task.packed, rows, task.weight)
+    return replace(fit, parameters=maximise(fit.parameters, expected, fit.strength))
 
 
-def _batches(rows: Ints, size: int, rng: np.random.Generator):  # type: ignore[no-untyped-def]
+def _judged(task: Task, fit: Fit, expected: Expected) -> Fit:
+    """The M step with the strength, near the present one, that held-out rows like best."""
+    strengths = {fit.strength}
+    if task.strength is None:
+        strengths |= {float(np.clip(fit.strength * factor, *BOUNDS)) for factor in FACTORS}
+    tries = []
+    for strength in sorted(strengths):
+        parameters = maximise(fit.parameters, expected, strength)
+        score = task.mean(task.scores(parameters))
+        tries.append(Fit(parameters, strength, score, fit.n_iter + 1))
+    best = max(tries, key=lambda one: one.score)
+    task.report(f"{best.n_iter}: held-out {best.score:.5f}, strength {best.strength:g}")
+    return best
+
+
+def _batches(rows: Ints, size: int, rng: np.random.Generator) -> Iterator[Ints]:
     """Mini-batches without end: every row once before any row twice."""
     while True:
         order = rng.permutation(rows)

@@ -28,6 +28,28 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+class Values(NamedTuple):
+    """Encoded rows; see :class:`~knothole.densities.packed_rows.Packed`."""
+
+    code: NDArray[np.int32]
+    z: Floats
+    slot: Ints
+
+
+class Tables(NamedTuple):
+    """Parameters of all leaves; see :meth:`~knothole.densities.packed_rows.Packed.parameters`.
+
+    ``peak`` is the largest entry of a code; ``factor = exp(table - peak)`` serves variables
+    without ``z``.
+    """
+
+    table: Floats
+    linear: Floats
+    square: Floats
+    peak: Floats
+    factor: Floats
+
+
 class Model(NamedTuple):
     """The tree and its latents: ``transposed[v] = transition[v].T``."""
 
@@ -54,7 +76,7 @@ class Sums(NamedTuple):
 
     roots: Floats
     pairs: Floats
-    count: Floats
+    codes: Floats
     first: Floats
     second: Floats
 
@@ -65,14 +87,14 @@ def scratch_for(n_variables: int, n_states: int) -> Scratch:
     return Scratch(*(np.empty(shape) for _ in range(3)), *np.empty((3, TILE)))
 
 
-def sums_for(n_variables: int, n_states: int, n_codes: int) -> Sums:
+def sums_for(n_variables: int, n_states: int, n_codes: int, n_slots: int) -> Sums:
     """Sums of no rows."""
     return Sums(
         np.zeros(n_states),
         np.zeros((n_variables, n_states, n_states)),
         np.zeros((n_codes, n_states)),
-        np.zeros((n_variables, n_states)),
-        np.zeros((n_variables, n_states)),
+        np.zeros((n_slots, n_states)),
+        np.zeros((n_slots, n_states)),
     )
 
 
@@ -88,15 +110,16 @@ def fill_terms(values, tables, rows, scratch):  # type: ignore[no-untyped-def]
             if c < 0:
                 for k in range(beta.shape[1]):
                     beta[v, k, n] = 1.0
-            elif values.which[v] < 0:
+            elif values.slot[v] < 0:
                 scale[n] += tables.peak[c]
                 for k in range(beta.shape[1]):
                     beta[v, k, n] = tables.factor[c, k]
             else:
-                z = values.z[rows[n], values.which[v]]
+                z = values.z[rows[n], values.slot[v]]
+                linear, square = tables.linear[values.slot[v]], tables.square[values.slot[v]]
                 largest = -np.inf
                 for k in range(beta.shape[1]):
-                    term = tables.table[c, k] + z * (tables.linear[v, k] + z * tables.square[v, k])
+                    term = tables.table[c, k] + z * (linear[k] + z * square[k])
                     beta[v, k, n] = term
                     largest = max(largest, term)
                 scale[n] += largest
@@ -183,12 +206,13 @@ def add_statistics(values, rows, gamma, sums):  # type: ignore[no-untyped-def]
             if c < 0:
                 continue
             for k in range(gamma.shape[1]):
-                sums.count[c, k] += gamma[v, k, n]
-            if values.which[v] >= 0:
-                z = values.z[rows[n], values.which[v]]
+                sums.codes[c, k] += gamma[v, k, n]
+            if values.slot[v] >= 0:
+                slot = values.slot[v]
+                z = values.z[rows[n], slot]
                 for k in range(gamma.shape[1]):
-                    sums.first[v, k] += gamma[v, k, n] * z
-                    sums.second[v, k] += gamma[v, k, n] * (z * z)
+                    sums.first[slot, k] += gamma[v, k, n] * z
+                    sums.second[slot, k] += gamma[v, k, n] * (z * z)
 
 
 @njit
@@ -213,23 +237,33 @@ def log_likelihood(values, tables, model, rows, scratch, out):  # type: ignore[n
 
 
 @njit
-def draw_states(model, beta, uniform, out):  # type: ignore[no-untyped-def]
-    """Latents drawn from p(z | row), after :func:`upward`.
+def draw_states(values, tables, model, rows, scratch, uniform, out):  # type: ignore[no-untyped-def]
+    """Latents drawn from p(z | row); ``uniform`` and ``out`` are (rows, draws, variables).
 
-    ``uniform`` and ``out`` are (rows, draws, variables).
+    Rows of probability 0 get -1.
     """
+    for start in range(0, len(rows), TILE):
+        stop = min(start + TILE, len(rows))
+        fill_terms(values, tables, rows[start:stop], scratch)
+        upward(model, scratch, stop - start, -np.inf, scratch.spare)
+        _descend(model, scratch.beta, uniform[start:stop], out[start:stop])
+
+
+@njit
+def _descend(model, beta, uniform, out):  # type: ignore[no-untyped-def]
+    """Latents of a tile, parents before children, after :func:`upward`."""
     n_states = len(model.prior)
     for n in range(out.shape[0]):
         for draw in range(out.shape[1]):
             for v in model.order:
-                # The root's transitions are its prior from every state.
+                # The root's transitions are its prior, whatever the state above.
                 above = out[n, draw, model.parent[v]] if model.parent[v] >= 0 else 0
                 weights = model.transition[v, above]
                 total = 0.0
                 for k in range(n_states):
                     total += weights[k] * beta[v, k, n]
                 left = uniform[n, draw, v] * total
-                state = 0
+                state = -1
                 for k in range(n_states):
                     share = weights[k] * beta[v, k, n]
                     if share > 0.0:

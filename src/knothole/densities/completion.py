@@ -1,0 +1,39 @@
+"""Values for latents' states: the last step of every draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.columns import Evidence
+from knothole.densities.leaves.base import Leaf
+from knothole.densities.leaves.table import draw_allowed
+
+Floats = NDArray[np.float64]
+
+
+def fill_holes(
+    leaves: Sequence[Leaf],
+    evidence: Evidence,
+    states: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> Floats:
+    """Points with holes drawn given their latents: (rows, draws, variables).
+
+    ``states`` has the state of every variable's leaf, (rows, draws, variables). A variable that
+    is known to lie in a set of categories is drawn within it.
+    """
+    draws = states.shape[1]
+    points = np.repeat(evidence.points[:, None, :], draws, axis=1)
+    for v, leaf in enumerate(leaves):
+        rows = np.flatnonzero(np.isnan(evidence.points[:, v]))
+        drawn = leaf.sample(states[rows, :, v].reshape(-1), rng)
+        points[rows, :, v] = drawn.reshape(len(rows), draws)
+    for v, rows, allowed in evidence.restricted():
+        table = leaves[v].natural().table
+        sets = np.repeat(allowed, draws, axis=0)
+        codes = draw_allowed(table, states[rows, :, v].reshape(-1), sets, rng)
+        points[rows, :, v] = codes.reshape(len(rows), draws)
+    return points
