@@ -81,11 +81,10 @@ def assert_parity(model, table, ensemble, X):
     prediction = ensemble.predict(X)
     if ensemble.classes is not None and ensemble.n_outputs == 1:
         prediction = np.column_stack([1 - prediction, prediction])
-    own = (
-        cb.CatBoost.predict(model, pool, "Probability")
-        if ensemble.classes is not None
-        else model.predict(pool).reshape(prediction.shape)
-    )
+    if ensemble.link.name in ("sigmoid", "softmax"):
+        own = cb.CatBoost.predict(model, pool, "Probability")
+    else:
+        own = model.predict(pool).reshape(prediction.shape)
     np.testing.assert_allclose(prediction, own, rtol=1e-12, atol=1e-15)
 
 
@@ -136,6 +135,7 @@ def test_classifiers(loss, policy):
     model = cb.CatBoostClassifier(loss_function=loss, grow_policy=policy, **TINY).fit(X, target)
     ensemble = read(model)
     assert ensemble.link.name == CLASSIFICATION[loss]
+    assert (ensemble.classes is None) == (loss == "MultiLogloss")
     assert_parity(model, X, ensemble, X)
 
 
@@ -168,13 +168,18 @@ def test_plain_catboost_by_its_loss():
     np.testing.assert_allclose(read(model).predict(X)[:, 0], model.predict(X, "Exponent"))
 
 
-def test_own_objective_has_no_link():
+def test_own_objectives():
     class Squared:
         def calc_ders_range(self, approxes, targets, weights):
             return [(targets[i] - approxes[i], -1.0) for i in range(len(targets))]
 
     X, y = numeric_table()
     model = cb.CatBoostRegressor(loss_function=Squared(), eval_metric="RMSE", **TINY).fit(X, y)
+    assert read(model).link.name == "identity"
+    assert_parity(model, X, read(model), X)
+    model = cb.CatBoostClassifier(loss_function=Squared(), eval_metric="Logloss", **TINY)
+    model.fit(X, y > 0.5)
+    assert read(model).link.name == "sigmoid"
     assert_parity(model, X, read(model), X)
 
 
@@ -407,6 +412,9 @@ def test_unused_columns_stay():
     ensemble = read(model)
     assert len(ensemble.columns) == 4
     assert set(ensemble.feature.tolist()) <= {-1, 1, 2}
+    model.drop_unused_features()
+    with pytest.raises(UnsupportedModel, match="drop_unused_features"):
+        read(model)
 
 
 # --- trees --------------------------------------------------------------------------------------

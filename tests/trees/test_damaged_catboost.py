@@ -121,6 +121,7 @@ def first_split(document):
         lambda d: d.update(scale_and_bias=[1e400, [0.0, 0.0, 0.0]]),
         lambda d: d["features_info"]["float_features"][0].update(flat_feature_index=2**40),
         lambda d: d["features_info"]["float_features"][0].update(flat_feature_index=1),
+        lambda d: d["features_info"]["categorical_features"][0].update(feature_index=1),
         lambda d: d["features_info"]["float_features"][0].update(nan_value_treatment="AsZero"),
         lambda d: d["features_info"].pop("ctrs"),
         lambda d: d.pop("ctr_data"),

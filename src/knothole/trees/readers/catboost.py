@@ -6,6 +6,8 @@ CatBoost does, and what follows:
 - It compares ``float32(x) > border``; the cut is the exact float64 equivalent.
 - It refuses NaN in a categorical column. An ensemble sends it where a category goes that was never
   seen; the self-check asks CatBoost about such a category instead.
+- Margins go through the link of the loss, also for the plain ``CatBoost`` class, whose ``predict``
+  returns margins.
 - It knows categories only by hash (:mod:`.catboost_categories`).
 - Symmetric trees become ordinary binary trees, the last split at the root, so that leaves come in
   CatBoost's own order.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Hashable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +41,8 @@ from knothole.trees.readers.catboost_parts import (
 )
 from knothole.trees.readers.catboost_splits import Splits, known_hashes, splits_of
 
-# The link by loss; predictions of any other loss are margins.
+# The link by loss. Without an entry, predictions are margins, or (of a classifier) what CatBoost's
+# predict_proba does with any loss: a sigmoid of one output, a softmax over several.
 LINKS = {
     "Poisson": "exp",
     "Tweedie": "exp",
@@ -50,6 +54,8 @@ LINKS = {
     "MultiCrossEntropy": "sigmoid",
     "MultiClass": "softmax",
 }
+# Several labels at once: outputs are not classes to choose from.
+MULTI_LABEL = ("MultiLogloss", "MultiCrossEntropy")
 UNSUPPORTED_LOSSES = {
     "RMSEWithUncertainty": "its second output is the logarithm of a variance, not a prediction; "
     "train with loss_function='RMSE'",
@@ -64,19 +70,19 @@ def read(model: Any) -> Reading:
 
 def read_file(path: Path) -> Ensemble:
     """Read a saved model, cbm or JSON."""
+    if find_spec("catboost") is None:
+        raise MissingExtra(
+            "reading a CatBoost file needs catboost, to check the reading against it: "
+            "pip install 'knothole[catboost]'."
+        )
     data = path.read_bytes()
     return _ensemble((catboost_cbm if _is_cbm(data) else catboost_json).parse(data))
 
 
 def load(path: Path) -> Any:
     """Let CatBoost load a saved model."""
-    try:
-        import catboost
-    except ImportError as error:
-        raise MissingExtra(
-            "reading a CatBoost file needs catboost, to check the reading against it: "
-            "pip install 'knothole[catboost]'."
-        ) from error
+    import catboost
+
     with path.open("rb") as file:
         kind = "cbm" if _is_cbm(file.read(len(catboost_cbm.MAGIC))) else "json"
     return catboost.CatBoost().load_model(str(path), format=kind)
@@ -107,10 +113,12 @@ def _ensemble(parts: Parts) -> Ensemble:
         raise UnsupportedModel(f"catboost: loss {loss} is not read: {UNSUPPORTED_LOSSES[loss]}.")
     known = known_hashes(parts)
     columns = _columns(parts, known)
+    splits = splits_of(parts, known)
     if isinstance(parts.trees, ObliviousTrees):
-        nodes = _oblivious(parts.trees, parts.value, splits_of(parts, known))
+        nodes = _oblivious(parts.trees, parts.value, splits)
     else:
-        nodes = _binary(parts.trees, parts.value, splits_of(parts, known))
+        nodes = _binary(parts.trees, parts.value, splits)
+    link = _link(parts)
     if parts.value.shape[1] != len(parts.bias):
         raise DamagedFile(f"catboost: {len(parts.bias)} biases for {parts.value.shape[1]} outputs.")
     return Ensemble.build(
@@ -118,15 +126,22 @@ def _ensemble(parts: Parts) -> Ensemble:
         columns=columns,
         base=parts.bias,
         tree_weight=np.full(len(nodes.roots), parts.scale),
-        link=Link(LINKS.get(loss, "identity")),
-        classes=_classes(parts, loss),
+        link=link,
+        classes=_classes(parts, link),
         library="catboost",
         precision="float64",
     )
 
 
-def _classes(parts: Parts, loss: str) -> tuple[Hashable, ...] | None:
-    if LINKS.get(loss) not in ("sigmoid", "softmax"):
+def _link(parts: Parts) -> Link:
+    fallback = "identity"
+    if parts.classes:
+        fallback = "sigmoid" if parts.value.shape[1] == 1 else "softmax"
+    return Link(LINKS.get(parts.loss, fallback))
+
+
+def _classes(parts: Parts, link: Link) -> tuple[Hashable, ...] | None:
+    if link.name not in ("sigmoid", "softmax") or parts.loss in MULTI_LABEL:
         return None
     outputs = parts.value.shape[1]
     n_classes = 2 if outputs == 1 else outputs
@@ -137,22 +152,23 @@ def _classes(parts: Parts, loss: str) -> tuple[Hashable, ...] | None:
 
 
 def _columns(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Columns:
-    """Columns in the order of the training table; one that no feature stands for is unused."""
+    """Columns in the order of the training table."""
     features: list[NumericFeature | CategoricalFeature] = [*parts.numeric, *parts.categorical]
-    positions = sorted(feature.column for feature in features)
-    if positions != sorted(set(positions)) or (positions and positions[0] < 0):
-        raise DamagedFile("catboost: two features stand for the same column, or one for none.")
-    width = positions[-1] + 1 if positions else 0
-    if width > 2**24:
-        raise DamagedFile(f"catboost: a feature stands for column {width - 1}.")
-    columns = [Column(str(position)) for position in range(width)]
-    for numeric in parts.numeric:
-        columns[numeric.column] = Column(numeric.name or str(numeric.column))
-    for categorical in parts.categorical:
-        hashes = known[categorical.index].tolist()
-        levels = tuple(HashedLevel(h, parts.level_names.get(h)) for h in hashes)
-        name = categorical.name or str(categorical.column)
-        columns[categorical.column] = Column(name, Kind.CATEGORICAL, levels)
+    features.sort(key=lambda feature: feature.column)
+    if [feature.column for feature in features] != list(range(len(features))):
+        raise UnsupportedModel(
+            "catboost: not every column of the training table has a feature in the model "
+            "(drop_unused_features takes them away). Read the model as it was trained."
+        )
+    columns = []
+    for feature in features:
+        name = feature.name or str(feature.column)
+        if isinstance(feature, NumericFeature):
+            columns.append(Column(name))
+        else:
+            hashes = known[feature.index].tolist()
+            levels = tuple(HashedLevel(h, parts.level_names.get(h)) for h in hashes)
+            columns.append(Column(name, Kind.CATEGORICAL, levels))
     named = any(feature.name not in ("", str(feature.column)) for feature in features)
     return Columns(tuple(columns), named=named)
 
@@ -245,9 +261,11 @@ def _replay(model: Any, ensemble: Ensemble, X: NDArray[np.float64]) -> Replay:
 def _texts(column: Column, codes: NDArray[np.float64]) -> NDArray[np.object_]:
     """Texts that CatBoost takes for the categories with these codes; any other code is unseen."""
     hashes = [level.hash for level in column.levels if isinstance(level, HashedLevel)]
-    unseen = next(h for h in range(len(hashes) + 1) if h not in set(hashes))
-    seen = (codes >= 0) & (codes < len(hashes))
-    position = np.where(seen, codes, len(hashes)).astype(np.int64)
-    texts = np.empty(len(hashes) + 1, dtype=object)
-    texts[:] = [text_for(h) for h in [*hashes, unseen]]
-    return texts[position]
+    taken = set(hashes)
+    hashes.append(next(h for h in range(len(hashes) + 1) if h not in taken))
+    seen = (codes >= 0) & (codes < len(hashes) - 1)
+    position = np.where(seen, codes, len(hashes) - 1).astype(np.int64)
+    used, inverse = np.unique(position, return_inverse=True)
+    texts = np.empty(len(used), dtype=object)
+    texts[:] = [text_for(hashes[i]) for i in used.tolist()]
+    return texts[inverse]

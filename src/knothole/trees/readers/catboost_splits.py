@@ -37,6 +37,8 @@ def known_hashes(parts: Parts) -> dict[int, NDArray[np.uint32]]:
     found: dict[int, list[NDArray[np.uint32]]] = {
         feature.index: [np.zeros(0, dtype=np.uint32)] for feature in parts.categorical
     }
+    if len(found) < len(parts.categorical):
+        raise DamagedFile("catboost: two categorical features have the same number.")
     for one_hot in parts.one_hot:
         if one_hot.feature not in found:
             raise DamagedFile("catboost: a one-hot split on a feature that is not categorical.")
