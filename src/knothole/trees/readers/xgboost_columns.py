@@ -80,8 +80,9 @@ def _levels(entry: Any, column: int) -> tuple[Hashable, ...]:
         if not text.isascii():
             raise UnsupportedModel(
                 f"XGBoost: the names of the categories of column {column} are not all ASCII. "
-                f"XGBoost cuts such names short when it stores them (it counts characters, not "
-                f"bytes), so they cannot be told. Train on ASCII names, or on integer codes."
+                f"XGBoost cuts such names of a pandas table short when it stores them (it counts "
+                f"characters, not bytes), so they cannot be told. Train on ASCII names, or on "
+                f"integer codes."
             )
         ends = integers(entry["offsets"], "offsets")
         if ends[0] != 0 or ends[-1] != len(text) or (np.diff(ends) < 0).any():

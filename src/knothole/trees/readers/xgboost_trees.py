@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile
+from knothole.errors import DamagedFile, UnsupportedModel
 from knothole.trees.ensemble import Nodes
 from knothole.trees.readers.cuts import cut_less_float32
 
@@ -23,8 +23,8 @@ Float32s = NDArray[np.float32]
 
 # What XGBoost puts in the place of the column of a node that pruning deleted.
 DELETED = 2**31 - 1
-# XGBoost's own limit for a category's code, and ours for the sets of all splits together.
-MAX_CATEGORIES = 2**24
+# A code stands for as many levels as there are below it: these bound what one number can cost.
+MAX_CATEGORIES = 2**20
 MAX_SET_WORDS = 2**25
 
 
@@ -129,9 +129,9 @@ class Forest:
             raise DamagedFile("XGBoost: a split names a category that its column does not have.")
         words = levels // 64 + 1
         if words.sum() > MAX_SET_WORDS:
-            raise DamagedFile(
+            raise UnsupportedModel(
                 f"XGBoost: the sets of the categorical splits would take {words.sum()} words of 64 "
-                f"bits; at most {MAX_SET_WORDS} are read."
+                f"bits; up to {MAX_SET_WORDS} are read. Train on fewer categories or trees."
             )
         start = np.concatenate([[0], np.cumsum(words)])
         sets = np.full(start[-1], ~np.uint64(0))
@@ -291,8 +291,13 @@ def _categorical(
             raise DamagedFile("XGBoost: the categories of a split lie outside the list.")
         if size.sum() != len(category):
             raise DamagedFile("XGBoost: categories that belong to no split.")
-        if len(category) and (category.min() < 0 or category.max() >= MAX_CATEGORIES):
-            raise DamagedFile(f"XGBoost: a category is not in 0 to {MAX_CATEGORIES - 1}.")
+        if (category < 0).any():
+            raise DamagedFile(f"XGBoost: a category with the code {category.min()}.")
+        if (category >= MAX_CATEGORIES).any():
+            raise UnsupportedModel(
+                f"XGBoost: a category with the code {category.max()}; those up to "
+                f"{MAX_CATEGORIES - 1} are read. Number the categories from 0, without gaps."
+            )
         nodes.append(node + first)
         sizes.append(size)
         categories.append(category)
