@@ -434,7 +434,7 @@ def test_codes_as_categories(levels, onehot_up_to):
 
 def test_codes_with_large_gaps_are_refused():
     X = np.repeat([[0.0], [2.0**21]], 20, axis=0)
-    data = xgb.DMatrix(X, label=X[:, 0], feature_types=["c"], enable_categorical=True)
+    data = xgb.DMatrix(X, label=-X[:, 0], feature_types=["c"], enable_categorical=True)
     booster = xgb.train({"max_cat_to_onehot": 1, "nthread": 1}, data, 1)
     with pytest.raises(UnsupportedModel, match="without gaps"):
         read(booster)
