@@ -21,6 +21,8 @@ from knothole.densities import latent_tree_kernels as kernels
 from knothole.densities.base import BLOCK, Floats, LeafDensity, Within
 from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.chow_liu import Tree, chow_liu
+from knothole.densities.circuit import Circuit
+from knothole.densities.circuit_build import tree_to_circuit
 from knothole.densities.completion import fill_holes
 from knothole.densities.latent_tree_em import Parameters, log_likelihood, posterior_states
 from knothole.densities.latent_tree_fit import Fit, Task, choose_states, learn, refined
@@ -307,3 +309,9 @@ class LatentTree(LeafDensity):
                 )
             points[start : start + BLOCK] = fill_holes(self.leaves_, part, states, rng)
         return points
+
+    def to_circuit(self) -> Circuit:
+        """The same density as a circuit of sums, products and leaves."""
+        self._check_fitted()
+        parameters = self._parameters
+        return tree_to_circuit(self, parameters.tree, self.prior_, self.transition_)
