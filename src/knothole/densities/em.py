@@ -133,14 +133,14 @@ def _score(
 class Run:
     """What training came to.
 
-    ``objective`` has the objective before each step; ``held_out`` the mean held-out log p of the
-    components that were kept, NaN where nothing was held out.
+    ``objective`` has the objective before each step; ``steps`` is how many of them the components
+    have behind them (fewer, where later ones had a worse held-out score).
     """
 
     components: Components
     objective: Floats
+    steps: int
     converged: bool
-    held_out: float = np.nan
 
 
 def train(
@@ -157,26 +157,22 @@ def train(
     With ``score`` (a held-out one), the components that had the best are kept.
     """
     trace: list[float] = []
-    best, best_score, worse = components, -np.inf, 0
+    kept, steps, best, worse = components, 0, -np.inf, 0
     rows = float(weight.sum())
     converged = False
-    for _ in range(max_iter):
+    for step in range(1, max_iter + 1):
         found = expected(packed, weight, components)
         trace.append(found.log_likelihood + components.log_prior(strength))
         if len(trace) > 1 and trace[-1] - trace[-2] < tol * rows:
             converged = True
             break
         components = components.maximised(found, strength)
-        if score is None:
-            continue
-        now = score(components)
-        if now > best_score:
-            best, best_score, worse = components, now, 0
+        now = np.inf if score is None else score(components)
+        if now > best or score is None:
+            kept, steps, best, worse = components, step, now, 0
         else:
             worse += 1
-            if worse >= PATIENCE:
+            if worse == PATIENCE:
                 converged = True
                 break
-    if score is None or not trace:
-        return Run(components, np.array(trace), converged)
-    return Run(best, np.array(trace), converged, best_score)
+    return Run(kept, np.array(trace), steps, converged)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,23 +13,22 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.columns import Evidence, Kind
+from knothole.columns import Evidence
 from knothole.densities.base import Floats, LeafDensity, Within
 from knothole.densities.em import Components, Run, log_densities, shares
-from knothole.densities.leaves import start_leaf
 from knothole.densities.leaves.table import draw_allowed, log_of
 from knothole.densities.mixture_kernels import pick
 from knothole.densities.mixture_search import (
-    FIRST_ROWS,
+    FEW_ROWS,
     MANY_ROWS,
     STRENGTH,
-    Rows,
     Search,
-    Trainer,
+    Settings,
+    folds_of,
+    prepare,
     sizes_for,
     split,
 )
-from knothole.densities.mixture_start import comparable
 from knothole.densities.packed_rows import pack
 from knothole.errors import InvalidInput
 
@@ -125,14 +125,19 @@ class Mixture(LeafDensity):
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         self._check_parameters()
-        trainer = self._trainer(evidence, weight)
-        run, strength = self._trained(trainer)
-        components = run.components
-        if not np.isnan(run.held_out):
-            components = trainer.refined(run, strength)
-        self.weights_, self.leaves_ = components.weight, components.leaves
+        rng = self._rng()
+        order = rng.permutation(np.flatnonzero(weight > 0))
+        settings = Settings(
+            families=self.leaves or {},
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_init=self.n_init,
+            seed=int(rng.integers(2**31)),
+            report=self._report,
+        )
+        run, self.strength_ = self._trained(evidence, weight, order, settings)
+        self.weights_, self.leaves_ = run.components.weight, run.components.leaves
         self.objective_, self.n_iter_ = run.objective, len(run.objective)
-        self.strength_ = strength
         self.converged_ = bool(run.converged)
         if not run.converged:
             warnings.warn(
@@ -142,49 +147,37 @@ class Mixture(LeafDensity):
                 stacklevel=3,
             )
 
-    def _trainer(self, evidence: Evidence, weight: Floats) -> Trainer:
-        rng = self._rng()
-        overrides = self.leaves or {}
-        leaves = tuple(
-            start_leaf(variable, evidence.points[:, v], weight, 1, overrides.get(variable.name))
-            for v, variable in enumerate(self.variables_)
-        )
-        order = rng.permutation(np.flatnonzero(weight > 0))
-        value = comparable(evidence.points[order[:FIRST_ROWS]], self.variables_)
-        category = np.array([v.kind is Kind.CATEGORICAL for v in self.variables_], dtype=np.bool_)
-        return Trainer(
-            rows=Rows(pack(leaves, evidence, order), weight[order], value),
-            leaves=leaves,
-            category=category,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            n_init=self.n_init,
-            seed=int(rng.integers(2**31)),
-            report=self._report,
-        )
-
-    def _trained(self, trainer: Trainer) -> tuple[Run, float]:
+    def _trained(
+        self, evidence: Evidence, weight: Floats, order: NDArray[np.intp], settings: Settings
+    ) -> tuple[Run, float]:
         """The run to keep, and the strength of its prior."""
-        rows, fraction = trainer.rows, self.validation_fraction
-        hold_out = fraction > 0 and len(rows) >= TOO_FEW_TO_HOLD_OUT
-        sizes = sizes_for(len(rows)) if self.components == "auto" else [int(self.components)]
-        few = len(rows) < MANY_ROWS * sizes[-1]
-        if hold_out and (len(sizes) > 1 or (few and self.strength == "auto" and sizes[0] > 1)):
-            return self._searched(Search(trainer, fraction), sizes, few)
-        strength = STRENGTH if self.strength == "auto" else float(self.strength)
-        part, held = split(rows, fraction) if hold_out and sizes[0] > 1 else (rows, None)
-        return trainer.fit(sizes[0], strength, part, held), strength
-
-    def _searched(self, search: Search, sizes: list[int], few: bool) -> tuple[Run, float]:
-        if self.strength != "auto":
-            best = search.best_size(float(self.strength), sizes)
-        elif few:
-            best = search.best_strength(sizes)
+        n_rows = len(order)
+        sizes = sizes_for(n_rows) if self.components == "auto" else [int(self.components)]
+        strengths = self.strength == "auto" and n_rows < MANY_ROWS * sizes[-1] and sizes[-1] > 1
+        hold_out = self.validation_fraction > 0 and n_rows >= TOO_FEW_TO_HOLD_OUT and sizes[-1] > 1
+        trainer = prepare(self.variables_, evidence, weight, order, settings)
+        default = STRENGTH if self.strength == "auto" else float(self.strength)
+        if not hold_out:
+            return trainer.fit(sizes[0], default, trainer.rows), default
+        whole = split(trainer, self.validation_fraction)
+        if len(sizes) == 1 and not strengths:
+            run = trainer.fit(sizes[0], default, whole.rows, whole.held)
+            return trainer.refined(run, default), default
+        few = n_rows < FEW_ROWS
+        folds = folds_of(self.variables_, evidence, weight, order, settings) if few else [whole]
+        search = Search(folds, self._report)
+        if strengths:
+            search.try_strengths(sizes)
         else:
-            best = search.best_size(STRENGTH, sizes)
-        if len(sizes) > 1:
-            best = search.guarded(best)
-        return best.run, best.strength
+            search.try_sizes(default, sizes)
+        best = search.simplest()
+        if not few:
+            return trainer.refined(best.runs[0], best.strength), best.strength
+        # What the folds learned is in the terms of their own rows: train again on all.
+        steps = round(np.mean([run.steps for run in best.runs]))
+        run = trainer.fit(best.n_components, best.strength, trainer.rows, max_iter=max(1, steps))
+        converged = all(each.converged for each in best.runs)
+        return replace(run, converged=converged), best.strength
 
     def _check_parameters(self) -> None:
         if self.components != "auto":

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.columns import Evidence, Kind, Variable
 from knothole.densities.em import Components, Run, log_densities, train
+from knothole.densities.leaves import start_leaf
 from knothole.densities.leaves.base import Floats, Leaf
-from knothole.densities.mixture_start import start
-from knothole.densities.packed_rows import Packed
+from knothole.densities.mixture_start import comparable, start
+from knothole.densities.packed_rows import Packed, pack
 
 # Rows for the first steps, and how many times as many each further stage has.
 FIRST_ROWS = 8192
@@ -31,9 +33,21 @@ ROWS_PER_COMPONENT = 5
 # The strength of the prior to begin with, and the factor between those tried.
 STRENGTH = 1.0
 STRENGTH_FACTOR = 10.0
-MAX_STRENGTH = 1000.0
+MAX_STRENGTH = 100.0
 # With more rows than this for each component, the strength makes no difference.
 MANY_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train, whatever the rows."""
+
+    families: Mapping[str, str]
+    max_iter: int
+    tol: float
+    n_init: int
+    seed: int
+    report: Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +61,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.packed)
 
-    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Rows:
+    def __getitem__(self, rows: slice) -> Rows:
         return Rows(self.packed[rows], self.weight[rows], self.value[rows])
+
+    def score(self, components: Components) -> float:
+        """Weighted mean of log p."""
+        return float(np.average(log_densities(self.packed, components), weights=self.weight))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,66 +78,121 @@ class Trainer:
     rows : Rows
         In random order.
     leaves : tuple of Leaf
-        With one state: the marginals.
+        With one state: the marginals, on which priors are centred.
     category : bool (variables,)
         Which variables are categorical.
-    report : callable
-        Told of progress.
     """
 
     rows: Rows
     leaves: tuple[Leaf, ...]
     category: NDArray[np.bool_]
-    max_iter: int
-    tol: float
-    n_init: int
-    seed: int
-    report: Callable[[str], None]
+    settings: Settings
 
-    def fit(self, n_components: int, strength: float, rows: Rows, held: Rows | None) -> Run:
+    def fit(
+        self,
+        n_components: int,
+        strength: float,
+        rows: Rows,
+        held: Rows | None = None,
+        max_iter: int | None = None,
+    ) -> Run:
         """The best of several starts, trained on more and more of the rows."""
         few = rows[:FIRST_ROWS]
-        starts = range(self.n_init if n_components > 1 else 1)
+        starts = range(self.settings.n_init if n_components > 1 else 1)
         runs = [self._short_run(n_components, strength, few, number) for number in starts]
         components = max(runs, key=lambda run: float(run.objective[-1])).components
         size = FIRST_ROWS * GROWTH
         while size < len(rows):
-            part = rows[:size]
-            components = train(
-                part.packed, part.weight, components, strength, SHORT, self.tol
-            ).components
+            components = self._train(rows[:size], components, strength, SHORT).components
             size *= GROWTH
-        score = None if held is None else lambda components: mean_score(held, components)
-        return train(rows.packed, rows.weight, components, strength, self.max_iter, self.tol, score)
+        steps = self.settings.max_iter if max_iter is None else max_iter
+        return self._train(rows, components, strength, steps, None if held is None else held.score)
+
+    def refined(self, run: Run, strength: float) -> Run:
+        """A few more steps on all rows; what is told of the training stays."""
+        again = self._train(self.rows, run.components, strength, REFINE)
+        return Run(again.components, run.objective, run.steps, run.converged)
 
     def _short_run(self, n_components: int, strength: float, few: Rows, number: int) -> Run:
-        rng = np.random.default_rng([self.seed, n_components, number])
+        rng = np.random.default_rng([self.settings.seed, n_components, number])
         components = start(
             few.packed, few.weight, few.value, self.category, self.leaves, n_components,
             strength, rng,
         )  # fmt: skip
-        return train(few.packed, few.weight, components, strength, SHORT, self.tol)
+        return self._train(few, components, strength, SHORT)
 
-    def refined(self, run: Run, strength: float) -> Components:
-        """A few more steps on all rows."""
-        rows = self.rows
-        return train(
-            rows.packed, rows.weight, run.components, strength, REFINE, self.tol
-        ).components
+    def _train(
+        self,
+        rows: Rows,
+        components: Components,
+        strength: float,
+        max_iter: int,
+        score: Callable[[Components], float] | None = None,
+    ) -> Run:
+        tol = self.settings.tol
+        return train(rows.packed, rows.weight, components, strength, max_iter, tol, score)
 
 
-def mean_score(rows: Rows, components: Components) -> float:
-    """Weighted mean of log p."""
-    return float(np.average(log_densities(rows.packed, components), weights=rows.weight))
+def prepare(
+    variables: Sequence[Variable],
+    evidence: Evidence,
+    weight: Floats,
+    order: NDArray[np.intp],
+    settings: Settings,
+) -> Trainer:
+    """A trainer for the rows that ``order`` names."""
+    chosen = np.zeros(len(weight))
+    chosen[order] = weight[order]
+    leaves = tuple(
+        start_leaf(variable, evidence.points[:, v], chosen, 1, settings.families.get(variable.name))
+        for v, variable in enumerate(variables)
+    )
+    value = comparable(evidence.points[order[:FIRST_ROWS]], variables)
+    category = np.array([v.kind is Kind.CATEGORICAL for v in variables], dtype=np.bool_)
+    rows = Rows(pack(leaves, evidence, order), weight[order], value)
+    return Trainer(rows, leaves, category, settings)
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Rows to train on, with what their training needs, and rows held out."""
+
+    trainer: Trainer
+    rows: Rows
+    held: Rows
+
+
+def split(trainer: Trainer, fraction: float) -> Fold:
+    """The last of the rows held out. Marginals have seen them; many rows make up for it."""
+    rows = trainer.rows
+    cut = len(rows) - max(1, round(fraction * len(rows)))
+    return Fold(trainer, rows[:cut], rows[cut:])
+
+
+def folds_of(
+    variables: Sequence[Variable],
+    evidence: Evidence,
+    weight: Floats,
+    order: NDArray[np.intp],
+    settings: Settings,
+) -> list[Fold]:
+    """Each part of the rows held out once, marginals included."""
+    folds = []
+    for part in range(FOLDS):
+        out = np.arange(len(order)) % FOLDS == part
+        trainer = prepare(variables, evidence, weight, order[~out], settings)
+        held = Rows(pack(trainer.leaves, evidence, order[out]), weight[order[out]], np.empty(0))
+        folds.append(Fold(trainer, trainer.rows, held))
+    return folds
 
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """One size and strength: the run of the first fold, and log p of all rows held out."""
+    """One size and strength: the runs of the folds, and log p of all rows held out."""
 
     n_components: int
     strength: float
-    run: Run
+    runs: list[Run]
     held_out: Floats
     score: float
 
@@ -127,83 +200,68 @@ class Tried:
 class Search:
     """Sizes and strengths by held-out score; each is tried once."""
 
-    def __init__(self, trainer: Trainer, fraction: float) -> None:
-        self.trainer = trainer
-        self.folds = folds_of(trainer.rows, fraction)
+    def __init__(self, folds: Sequence[Fold], report: Callable[[str], None]) -> None:
+        self.folds = folds
+        self.report = report
         self.tried: dict[tuple[int, float], Tried] = {}
 
     def attempt(self, n_components: int, strength: float) -> Tried:
         """Train on each fold's rows, score those it holds out."""
         key = (n_components, strength)
         if key not in self.tried:
-            runs = [self.trainer.fit(*key, rows, held) for rows, held in self.folds]
-            scores = [
-                log_densities(held.packed, run.components)
-                for run, (_, held) in zip(runs, self.folds, strict=True)
-            ]
-            weight = np.concatenate([held.weight for _, held in self.folds])
-            log_p = np.concatenate(scores)
-            score = float(np.average(log_p, weights=weight))
-            self.tried[key] = Tried(*key, runs[0], log_p, score)
-            self.trainer.report(
+            runs = [fold.trainer.fit(*key, fold.rows, fold.held) for fold in self.folds]
+            pairs = zip(self.folds, runs, strict=True)
+            log_p = [log_densities(fold.held.packed, run.components) for fold, run in pairs]
+            held_out = np.concatenate(log_p)
+            weight = np.concatenate([fold.held.weight for fold in self.folds])
+            score = float(np.average(held_out, weights=weight))
+            self.tried[key] = Tried(*key, runs, held_out, score)
+            self.report(
                 f"{n_components} components, strength {strength:g}: held-out log p {score:.4f}"
             )
         return self.tried[key]
 
-    def best_size(self, strength: float, sizes: Iterable[int]) -> Tried:
-        """The best of the sizes, which are tried until several in a row have not helped."""
-        best: Tried | None = None
-        misses = 0
+    def try_sizes(self, strength: float, sizes: Iterable[int]) -> float:
+        """The best score of the sizes, tried until several in a row have not helped."""
+        best, misses = -np.inf, 0
         for n_components in sizes:
-            tried = self.attempt(n_components, strength)
-            if best is None or tried.score > best.score:
-                best, misses = tried, 0
-            else:
-                misses += 1
-                if misses == MISSES:
-                    break
-        if best is None:
-            raise ValueError("sizes must not be empty")
-        return best
-
-    def best_strength(self, sizes: Iterable[int]) -> Tried:
-        """Sizes under stronger priors as long as that helps, else the best one under weaker."""
-        best = self.best_size(STRENGTH, sizes)
-        for factor in (STRENGTH_FACTOR, 1 / STRENGTH_FACTOR):
-            strength = STRENGTH * factor
-            while 1 / MAX_STRENGTH <= strength <= MAX_STRENGTH:
-                tried = self.best_size(strength, sizes if factor > 1 else [best.n_components])
-                if tried.score <= best.score:
-                    break
-                best = tried
-                strength *= factor
-            if best.strength > STRENGTH:
+            score = self.attempt(n_components, strength).score
+            misses = 0 if score > best else misses + 1
+            best = max(best, score)
+            if misses == MISSES:
                 break
         return best
 
-    def guarded(self, best: Tried) -> Tried:
-        """The best, unless one component is as good within a standard error."""
-        single = self.attempt(1, best.strength)
-        gain = best.held_out - single.held_out
-        error = gain.std() / np.sqrt(len(gain))
-        return best if gain.mean() > error else single
+    def try_strengths(self, sizes: Sequence[int]) -> None:
+        """Stronger priors as long as they help; else weaker ones for the best size."""
+        best = self.try_sizes(STRENGTH, sizes)
+        strength = STRENGTH * STRENGTH_FACTOR
+        # A single component is the prior's centre, whatever its strength.
+        larger = [size for size in sizes if size > 1]
+        while strength <= MAX_STRENGTH and self.try_sizes(strength, larger) > best:
+            best = self.best.score
+            strength *= STRENGTH_FACTOR
+        if self.best.strength == STRENGTH and self.best.n_components > 1:
+            self.attempt(self.best.n_components, STRENGTH / STRENGTH_FACTOR)
 
+    @property
+    def best(self) -> Tried:
+        """What had the best score."""
+        return max(self.tried.values(), key=lambda tried: tried.score)
 
-def split(rows: Rows, fraction: float) -> tuple[Rows, Rows]:
-    """Rows to train on, and the last of them, held out."""
-    cut = len(rows) - max(1, round(fraction * len(rows)))
-    return rows[:cut], rows[cut:]
+    def simplest(self) -> Tried:
+        """The smallest (with the strongest prior) that is as good within a standard error.
 
-
-def folds_of(rows: Rows, fraction: float) -> list[tuple[Rows, Rows]]:
-    """(rows to train on, rows held out): one pair, or of a small table several."""
-    if len(rows) >= FEW_ROWS:
-        return [split(rows, fraction)]
-    number = np.arange(len(rows)) % FOLDS
-    return [
-        (rows[np.flatnonzero(number != fold)], rows[np.flatnonzero(number == fold)])
-        for fold in range(FOLDS)
-    ]
+        A single component, which cannot overfit, within two: the best is the best of many.
+        """
+        best = self.best
+        ordered = sorted(self.tried.values(), key=lambda t: (t.n_components, -t.strength))
+        for tried in ordered:
+            loss = best.held_out - tried.held_out
+            error = loss.std() / np.sqrt(len(loss))
+            if loss.mean() <= (2 * error if tried.n_components == 1 else error):
+                return tried
+        return best
 
 
 def sizes_for(n_rows: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knothole.columns import Kind, Variable
 from knothole.densities.leaves.base import Floats, Leaf
@@ -23,9 +24,10 @@ FEW_VALUES = 32
 # Rows each of them must have on average.
 ROWS_PER_VALUE = 10
 # Otherwise a value is a point where it has this part of the rows, and this many times as many as
-# values commonly have in the column (columns are rounded: most values occur more than once).
-REPEATED = 0.03
-COMMON = 10
+# the values next to it: columns are rounded, so that most values of the middle occur often.
+REPEATED = 0.02
+OUTSTANDING = 5
+NEIGHBOURS = 3
 
 
 def repeated_values(variable: Variable, x: Floats, weight: Floats) -> Floats:
@@ -35,9 +37,15 @@ def repeated_values(variable: Variable, x: Floats, weight: Floats) -> Floats:
     values, counts = np.unique(x[np.isfinite(x) & (weight > 0)], return_counts=True)
     rows = counts.sum()
     if len(values) <= FEW_VALUES and rows >= ROWS_PER_VALUE * len(values):
-        return values
-    often = (counts >= REPEATED * rows) & (counts >= COMMON * np.median(counts))
-    return np.asarray(values[often])
+        return np.asarray(values)
+    often = np.flatnonzero(counts >= REPEATED * rows)
+    return np.array([values[i] for i in often if counts[i] >= OUTSTANDING * _next_to(counts, i)])
+
+
+def _next_to(counts: NDArray[np.int64], i: int) -> float:
+    """The larger of the mean counts on either side."""
+    sides = counts[max(0, i - NEIGHBOURS) : i], counts[i + 1 : i + 1 + NEIGHBOURS]
+    return max((float(side.mean()) for side in sides if len(side)), default=0.0)
 
 
 def choose_plain(variable: Variable, x: Floats) -> type[Leaf]:
