@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from knothole.columns import Column, Columns, Kind
 from knothole.densities.base import Within
+from knothole.densities.latent_tree import LatentTree
 from knothole.densities.mixture import Factorized, Mixture
 from knothole.errors import ColumnMismatch, InvalidInput, NotFitted
 
@@ -24,6 +25,8 @@ DENSITIES = {
     "Mixture": Mixture(components=4, random_state=0),
     "Mixture, auto": Mixture(random_state=0, max_iter=50),
     "Mixture, informative": Mixture(components=3, informative=True, random_state=0),
+    "LatentTree": LatentTree(states=3, random_state=0),
+    "LatentTree, auto": LatentTree(random_state=0, max_iter=20),
 }
 
 every = pytest.mark.parametrize("name", DENSITIES)

@@ -22,9 +22,8 @@ from knothole.compiled import njit, over_blocks
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Bins of a variable, and the most rows that are looked at: the ranking of edges needs no more.
+# Most bins of a variable.
 BINS = 8
-MOST_ROWS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +57,6 @@ def chow_liu(points: Floats, weight: Floats, categorical: Sequence[bool] = ()) -
     >>> chow_liu(np.column_stack([a, b, c]).astype(float), np.ones(500)).parent.tolist()
     [1, -1, 1]
     """
-    if len(points) > MOST_ROWS:
-        rows = np.linspace(0, len(points) - 1, MOST_ROWS).astype(np.int64)
-        points, weight = points[rows], weight[rows]
     information = mutual_information(discretise(points, categorical), weight)
     return rooted(spanning_edges(information), len(information))
 

@@ -33,6 +33,8 @@ from knothole.errors import InvalidInput
 # Fewer rows than this cannot spare any to be held out; the prior then has this strength.
 TOO_FEW_TO_HOLD_OUT = 20
 STRENGTH_OF_FEW = 1.0
+# The ranking of edges needs no more rows than this.
+ROWS_FOR_STRUCTURE = 20_000
 
 
 class LatentTree(LeafDensity):
@@ -160,6 +162,7 @@ class LatentTree(LeafDensity):
         categorical = [variable.kind is Kind.CATEGORICAL for variable in self.variables_]
         rows = rng.permutation(np.flatnonzero(weight > 0))
         n_held = round(self.validation_fraction * len(rows))
+        some = rows[:ROWS_FOR_STRUCTURE]
         strength = None if self.strength == "auto" else float(self.strength)
         if len(rows) < TOO_FEW_TO_HOLD_OUT or n_held == 0:
             train = held = rows
@@ -171,7 +174,7 @@ class LatentTree(LeafDensity):
             weight=weight,
             train=train,
             held=held,
-            tree=chow_liu(evidence.points, weight, categorical),
+            tree=chow_liu(evidence.points[some], weight[some], categorical),
             leaves=leaves,
             strength=strength,
             max_iter=self.max_iter,
