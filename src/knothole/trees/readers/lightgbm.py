@@ -27,6 +27,9 @@ from knothole.trees.readers.lightgbm_text import ModelText, Trees, parse
 
 LIBRARY = "LightGBM"
 
+# Pairs (split, category code) as two arrays.
+Members = tuple[NDArray[np.int64], NDArray[np.int64]]
+
 # LightGBM's kZeroThreshold, a float32: values this close to zero are zero.
 ZERO = float(np.float32(1e-35))
 
@@ -41,14 +44,19 @@ LINKS = {
     **dict.fromkeys(["binary", "multiclassova", "cross_entropy"], "sigmoid"),
     "multiclass": "softmax",
 }
+# What the objective line says after the objective's name.
+SETTINGS = {
+    "binary": {"sigmoid"},
+    "multiclass": {"num_class"},
+    "multiclassova": {"num_class", "sigmoid"},
+}
 
 
 def read(model: Any) -> Reading:
     """Read a fitted Booster or scikit-learn wrapper, up to its best iteration."""
     booster = booster_of(model)
     text = parse(booster.model_to_string().encode())
-    categories = find_categories(text, _codes_in_sets(text.trees))
-    ensemble = _ensemble(text, categories, _classes(model))
+    ensemble, categories = _understand(text, _classes(model))
     n_iterations = len(text.trees.n_leaves) // text.n_outputs
 
     def replay(X: NDArray[np.float64]) -> Replay:
@@ -66,8 +74,8 @@ def read(model: Any) -> Reading:
 
 def read_file(path: Path) -> Ensemble:
     """Read a model text file with our own parser."""
-    text = parse(path.read_bytes())
-    return _ensemble(text, find_categories(text, _codes_in_sets(text.trees)), classes=None)
+    ensemble, _ = _understand(parse(path.read_bytes()), classes=None)
+    return ensemble
 
 
 def load(path: Path) -> Any:
@@ -130,29 +138,35 @@ def _link(text: ModelText) -> Link:
     try:
         n_classes = int(settings.get("num_class", 1))
         scale = float(settings.get("sigmoid", 1.0))
-    except ValueError as error:
-        raise DamagedFile(f"LightGBM: cannot make sense of {text.objective!r}.") from error
-    if n_classes != text.n_outputs or not 0 < scale < np.inf:
+    except ValueError:
+        n_classes, scale = 0, 0.0
+    if (
+        settings.keys() != SETTINGS.get(name, set())
+        or n_classes != text.n_outputs
+        or not 0 < scale < np.inf
+    ):
         raise DamagedFile(
-            f"LightGBM: objective {text.objective!r} does not fit {text.n_outputs} trees an "
-            f"iteration."
+            f"LightGBM: the objective {text.objective!r} makes no sense for {text.n_outputs} "
+            f"trees an iteration."
         )
     return Link(LINKS[name], scale)
 
 
-def _ensemble(
-    text: ModelText, categories: dict[int, Categories], classes: tuple[Hashable, ...] | None
-) -> Ensemble:
+def _understand(
+    text: ModelText, classes: tuple[Hashable, ...] | None
+) -> tuple[Ensemble, dict[int, Categories]]:
+    """The ensemble, and what the codes of its categorical columns are to LightGBM."""
     trees = text.trees
     n_trees = len(trees.n_leaves)
-    if len(trees.split_feature) and not (
-        0 <= trees.split_feature.min() <= trees.split_feature.max() < len(text.feature_names)
-    ):
+    used = trees.split_feature
+    if len(used) and not 0 <= used.min() <= used.max() < len(text.feature_names):
         raise DamagedFile("LightGBM: a split on a column that the model does not have.")
+    members = _set_members(trees)
+    categories = find_categories(text, _codes_in_sets(trees, members))
     _require_expressible(trees, categories)
     columns = describe(text, categories)
     ensemble = Ensemble.build(
-        _nodes(trees, categories),
+        _nodes(trees, *_sets(trees, members, categories)),
         columns=columns,
         base=np.zeros(text.n_outputs),
         library=LIBRARY,
@@ -165,10 +179,10 @@ def _ensemble(
     )
     if ensemble.n_leaves != trees.n_leaves.sum():
         raise DamagedFile("LightGBM: a tree has leaves that no split leads to.")
-    return ensemble
+    return ensemble, categories
 
 
-def _nodes(trees: Trees, categories: dict[int, Categories]) -> Nodes:
+def _nodes(trees: Trees, set_start: NDArray[np.int64], sets: NDArray[np.uint64]) -> Nodes:
     """All splits first, then all leaves, both one tree after the other."""
     n_splits = trees.n_leaves - 1
     first_split = np.cumsum(n_splits) - n_splits
@@ -185,7 +199,6 @@ def _nodes(trees: Trees, categories: dict[int, Categories]) -> Nodes:
     def with_leaves(of_splits: Any, of_leaves: Any) -> NDArray[Any]:
         return np.concatenate([of_splits, np.broadcast_to(of_leaves, n_leaves)])
 
-    set_start, sets = _sets(trees, categories)
     numbers = np.arange(n_leaves) + total
     return Nodes(
         roots=np.where(n_splits > 0, first_split, first_leaf).astype(np.int32),
@@ -269,7 +282,7 @@ def _sentinel(
     return sentinel
 
 
-def _set_members(trees: Trees) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _set_members(trees: Trees) -> Members:
     """Pairs (split, category code) of all categorical sets."""
     splits = np.flatnonzero(_is_set(trees))
     tree = np.repeat(np.arange(len(trees.n_leaves)), trees.n_leaves - 1)[splits]
@@ -288,9 +301,9 @@ def _set_members(trees: Trees) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return split_of_set[which], (word - trees.set_start[which]) * 32 + bit
 
 
-def _codes_in_sets(trees: Trees) -> dict[int, set[int]]:
+def _codes_in_sets(trees: Trees, members: Members) -> dict[int, set[int]]:
     """For every column with categorical splits, the codes in its sets."""
-    split, code = _set_members(trees)
+    split, code = members
     column = trees.split_feature[split]
     codes: dict[int, set[int]] = {
         int(c): set() for c in np.unique(trees.split_feature[_is_set(trees)])
@@ -301,7 +314,7 @@ def _codes_in_sets(trees: Trees) -> dict[int, set[int]]:
 
 
 def _sets(
-    trees: Trees, categories: dict[int, Categories]
+    trees: Trees, members: Members, categories: dict[int, Categories]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """First word of each split's set (-1: none), and all words."""
     has_set = _on(categories, trees)
@@ -310,7 +323,7 @@ def _sets(
         words[trees.split_feature == column] = set_words(len(found.codes))
     set_start = np.where(has_set, np.cumsum(words) - words, -1)
     sets = np.zeros(int(words.sum()), dtype=np.uint64)
-    split, code = _set_members(trees)
+    split, code = members
     for column, found in categories.items():
         here = trees.split_feature[split] == column
         place = np.searchsorted(found.codes, code[here])

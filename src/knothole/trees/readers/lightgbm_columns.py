@@ -27,7 +27,8 @@ from knothole.trees.readers.lightgbm_text import ModelText
 # Integer categories up to here are taken to count from 0 without gaps.
 SPARSE = 4096
 
-_RANGE = re.compile(r"\[(-?[0-9.e+-]+|-?inf):(-?[0-9.e+-]+|-?inf)\]")
+_NUMBER = r"(-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?|inf))"
+_RANGE = re.compile(rf"\[{_NUMBER}:{_NUMBER}\]")
 _CODES = re.compile(r"-?[0-9]{1,10}(:-?[0-9]{1,10})*")
 
 
@@ -118,12 +119,13 @@ def _match_pandas(
     hold declared integers. Then the codes seen in training must leave one choice only.
     """
     lists = text.pandas_levels
+    largest = {column: max(codes, default=-1) for column, codes in known.items()}
 
     def fits(levels: tuple[Hashable, ...], column: int) -> bool:
         if column in ranges:
             low, high = ranges[column]
             return low >= 0 and high < len(levels) and low.is_integer() and high.is_integer()
-        return max(known.get(column, ()), default=-1) < len(levels)
+        return largest.get(column, -1) < len(levels)
 
     if len(lists) <= len(categorical):
         candidates = categorical

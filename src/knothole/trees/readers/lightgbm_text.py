@@ -26,7 +26,8 @@ VERSIONS = ("v3", "v4")
 # Possessive quantifiers: no backtracking, whatever a damaged text looks like.
 _INTEGERS = re.compile(rb"(?:-?[0-9]++ )*+")
 _NUMBERS = re.compile(rb"(?:-?(?:[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+|inf) )*+")
-_CATEGORICAL = re.compile(rb"^\[categorical_feature: (.*)\]$", re.MULTILINE)
+_STATISTICS = re.compile(rb"(?:-?(?:[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+|inf|nan) )*+")
+_PARAMETER = re.compile(r"\[[a-z0-9_]+: [^\x00-\x1f]*\]")
 
 _HEADER_KEYS = {
     "version",
@@ -41,13 +42,14 @@ _HEADER_KEYS = {
     "feature_infos",
     "tree_sizes",
 }
-# Of a tree: fields with one entry per split, which route a row; and all the others there are.
+# Fields of a tree with one entry per split, which route a row; and statistics that no prediction
+# needs, but which must be well formed, or LightGBM itself would not load the text.
 _SPLIT_FIELDS = (b"split_feature", b"threshold", b"decision_type", b"left_child", b"right_child")
+_SPLIT_STATISTICS = (b"split_gain", b"internal_value", b"internal_weight", b"internal_count")
+_LEAF_STATISTICS = (b"leaf_weight", b"leaf_count")
 _TREE_KEYS = {
-    *_SPLIT_FIELDS,
     *(b"num_leaves", b"num_cat", b"leaf_value", b"cat_boundaries", b"cat_threshold"),
-    *(b"split_gain", b"leaf_weight", b"leaf_count", b"is_linear", b"shrinkage"),
-    *(b"internal_value", b"internal_weight", b"internal_count"),
+    *(b"is_linear", b"shrinkage", *_SPLIT_FIELDS, *_SPLIT_STATISTICS, *_LEAF_STATISTICS),
 }
 
 
@@ -89,6 +91,13 @@ class ModelText:
 
 def parse(text: bytes) -> ModelText:
     """Take a model text apart, or raise ``DamagedFile``."""
+    try:
+        return _parse(text)
+    except UnicodeDecodeError as error:
+        raise DamagedFile(f"LightGBM: the model text is not UTF-8 ({error}).") from error
+
+
+def _parse(text: bytes) -> ModelText:
     end_of_header = text.find(b"\n\n")
     _require(text.startswith(b"tree\n") and end_of_header >= 0, "the header is not complete")
     header = _header(text[len(b"tree\n") : end_of_header])
@@ -103,6 +112,7 @@ def parse(text: bytes) -> ModelText:
         n_outputs >= 1 and n_outputs == _whole(header, "num_class"),
         "num_tree_per_iteration and num_class disagree",
     )
+    _whole(header, "label_index")
     n_columns = _whole(header, "max_feature_idx") + 1
     names = tuple(header.get("feature_names", "").split(" "))
     infos = tuple(header.get("feature_infos", "").split(" "))
@@ -114,14 +124,15 @@ def parse(text: bytes) -> ModelText:
         raise NotFitted("LightGBM: the model has no trees. Train it first.")
     _require(len(sizes) % n_outputs == 0, "the number of trees is no multiple of the classes'")
     blocks, tail = _tree_blocks(text, end_of_header + len(b"\n\n"), sizes)
+    parameters, last_line = _end_of_text(tail)
     return ModelText(
         n_outputs=n_outputs,
         objective=header.get("objective"),
         averages="average_output" in header,
         feature_names=names,
         feature_infos=infos,
-        declared_categorical=_declared_categorical(tail, names),
-        pandas_levels=_pandas_levels(tail),
+        declared_categorical=_declared_categorical(parameters, names),
+        pandas_levels=_pandas_levels(last_line),
         trees=_trees(blocks),
     )
 
@@ -134,12 +145,8 @@ def _require(condition: bool, problem: str) -> None:
 
 
 def _header(text: bytes) -> dict[str, str]:
-    try:
-        lines = text.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise DamagedFile(f"LightGBM: the header is not UTF-8 text ({error}).") from error
-    header = {}
-    for line in lines:
+    header: dict[str, str] = {}
+    for line in text.decode("utf-8").split("\n"):
         key, _, content = line.partition("=")
         _require(key in _HEADER_KEYS, f"unknown header line {line[:60]!r}")
         _require(key not in header, f"two header lines {key!r}")
@@ -177,6 +184,7 @@ def _trees(blocks: list[bytes]) -> Trees:
     _require(bool((n_leaves >= 1).all()), "a tree without leaves")
     split = {key: _joined(fields, key, n_leaves - 1) for key in _SPLIT_FIELDS}
     set_start, set_words = _sets(fields, n_sets)
+    _check_statistics(fields, n_leaves)
     return Trees(
         n_leaves=n_leaves,
         n_sets=n_sets,
@@ -248,6 +256,21 @@ def _sets(
     return np.concatenate([[0], np.cumsum(n_words)]), words.astype(np.uint32)
 
 
+def _check_statistics(fields: list[dict[bytes, bytes]], n_leaves: NDArray[np.int64]) -> None:
+    n_entries = {
+        **dict.fromkeys(_SPLIT_STATISTICS, n_leaves - 1),
+        **dict.fromkeys(_LEAF_STATISTICS, n_leaves),
+        b"shrinkage": np.ones_like(n_leaves),
+    }
+    for key, counts in n_entries.items():
+        there = np.array([key in tree for tree in fields]) & (n_leaves > 1)
+        text = _joined([fields[i] for i in np.flatnonzero(there)], key, counts[there])
+        _require(
+            not text or _STATISTICS.fullmatch(text + b" ") is not None,
+            f"{key.decode()} are not numbers",
+        )
+
+
 def _integers(text: bytes, name: str) -> NDArray[np.int64]:
     _require(not text or _INTEGERS.fullmatch(text + b" ") is not None, f"{name} are not integers")
     return np.fromstring(text, dtype=np.int64, sep=" ")
@@ -258,12 +281,22 @@ def _numbers(text: bytes, name: str) -> NDArray[np.float64]:
     return np.fromstring(text, dtype=np.float64, sep=" ")
 
 
-def _declared_categorical(tail: bytes, names: tuple[str, ...]) -> frozenset[int]:
+def _end_of_text(tail: bytes) -> tuple[list[str], str]:
+    """The lines of the training parameters, and what follows them."""
+    before, found, rest = tail.decode("utf-8").partition("\n\nend of parameters\n")
+    _, begun, parameters = before.partition("\n\nparameters:\n")
+    lines = parameters.split("\n")
+    _require(bool(found and begun), "it ends before the parameters do")
+    _require(all(map(_PARAMETER.fullmatch, lines)), "a parameter is not in brackets")
+    return lines, rest.strip("\n")
+
+
+def _declared_categorical(parameters: list[str], names: tuple[str, ...]) -> frozenset[int]:
     """Columns that the training parameters call categorical."""
-    end = tail.find(b"\nend of parameters\n")
-    _require(end >= 0, "it ends before the parameters do")
-    found = _CATEGORICAL.search(tail, 0, end)
-    declared = found.group(1).decode("utf-8", "replace") if found else ""
+    declared = ""
+    for line in parameters:
+        if line.startswith("[categorical_feature: "):
+            declared = line.removeprefix("[categorical_feature: ").removesuffix("]")
     if declared.startswith("name:"):
         wanted = set(declared.removeprefix("name:").split(","))
         return frozenset(i for i, name in enumerate(names) if name in wanted)
@@ -271,13 +304,12 @@ def _declared_categorical(tail: bytes, names: tuple[str, ...]) -> frozenset[int]
     return frozenset(i for i in numbers if 0 <= i < len(names))
 
 
-def _pandas_levels(tail: bytes) -> tuple[tuple[Hashable, ...], ...]:
+def _pandas_levels(last_line: str) -> tuple[tuple[Hashable, ...], ...]:
     """Categories of the pandas columns, in the order of columns and of codes."""
-    rest = tail[tail.find(b"\nend of parameters\n") + len(b"\nend of parameters\n") :].strip(b"\n")
-    if not rest:  # saved by the command line or another language
+    if not last_line:  # saved by the command line or another language
         return ()
-    key, _, content = rest.partition(b":")
-    _require(key == b"pandas_categorical", "something unknown follows the parameters")
+    key, _, content = last_line.partition(":")
+    _require(key == "pandas_categorical", "something unknown follows the parameters")
     try:
         levels = json.loads(content)
     except (ValueError, RecursionError) as error:
