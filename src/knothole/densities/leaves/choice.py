@@ -39,7 +39,9 @@ def repeated_values(variable: Variable, x: Floats, weight: Floats) -> Floats:
     if len(values) <= FEW_VALUES and rows >= ROWS_PER_VALUE * len(values):
         return np.asarray(values)
     often = np.flatnonzero(counts >= REPEATED * rows)
-    return np.array([values[i] for i in often if counts[i] >= OUTSTANDING * _next_to(counts, i)])
+    return np.array(
+        [values[i] for i in often if counts[i] >= OUTSTANDING * _next_to(counts, int(i))]
+    )
 
 
 def _next_to(counts: NDArray[np.int64], i: int) -> float:

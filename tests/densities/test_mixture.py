@@ -1,0 +1,263 @@
+"""Mixtures of products: EM, its starts, the choice of size, and the compiled sums."""
+
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.exceptions import ConvergenceWarning
+
+from knothole.columns import Columns
+from knothole.densities.base import LeafDensity
+from knothole.densities.em import Components, expected, shares, train
+from knothole.densities.leaves import start_leaf
+from knothole.densities.mixture import Factorized, Mixture
+from knothole.densities.mixture_search import FEW_ROWS
+from knothole.densities.mixture_start import assign, comparable
+from knothole.densities.packed_rows import pack
+from knothole.errors import InvalidInput
+
+HOLE = np.nan
+
+
+def clusters(rows=400, holes=0.2, seed=0):
+    """Two groups that differ in every column, of all kinds, with a block observed in part."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 2, rows)
+    colour = np.where(rng.random(rows) < 0.8, 2 * group, 1)
+    X = np.column_stack([
+        rng.normal(4.0 * group, 1.0),
+        np.where(rng.random(rows) < 0.3, 0.0, rng.exponential(1.0 + 3 * group)),
+        rng.poisson(1 + 5 * group),
+        *np.eye(3)[colour].T,
+    ])  # fmt: skip
+    columns = Columns.infer(X, blocks={"colour": [3, 4, 5]})
+    X[rng.random(X.shape) < holes] = HOLE
+    return X, columns
+
+
+def packed_and_leaves(X, columns, n_states, families=()):
+    evidence = columns.evidence(columns.matrix(X))
+    one = np.ones(len(X))
+    leaves = tuple(
+        start_leaf(variable, evidence.points[:, v], one, n_states, dict(families).get(v))
+        for v, variable in enumerate(columns.variables)
+    )
+    return evidence, leaves, pack(leaves, evidence)
+
+
+def spread(components, packed, strength, seed=0):
+    """Components that differ: a step from statistics with noise."""
+    rng = np.random.default_rng(seed)
+    found = expected(packed, np.ones(len(packed)), components)
+    noisy = [
+        replace(part, count=part.count * rng.uniform(0.2, 1.8, part.count.shape))
+        for part in found.statistics
+    ]
+    return components.maximised(replace(found, statistics=noisy), strength)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.3, 5.0])
+@pytest.mark.parametrize("family", [None, "gaussian", "histogram"])
+def test_em_never_lowers_its_objective(strength, family):
+    X, columns = clusters(holes=0.4)
+    families = {} if family is None else {0: family, 1: family}
+    _, leaves, packed = packed_and_leaves(X, columns, 5, families)
+    start = spread(Components(np.full(5, 0.2), leaves), packed, strength)
+    run = train(packed, np.linspace(0.5, 2, len(X)), start, strength, max_iter=40, tol=0)
+    assert len(run.objective) > 5
+    gains = np.diff(run.objective)
+    assert (gains > -1e-9 * np.abs(run.objective[0])).all()
+    assert gains.sum() > 10
+
+
+def test_a_fit_never_lowers_its_objective():
+    X, columns = clusters()
+    density = Mixture(3, strength=1.0, tol=1e-6, validation_fraction=0, random_state=0)
+    density.fit(X, columns=columns)
+    assert density.n_iter_ == len(density.objective_) > 3
+    assert (np.diff(density.objective_) > -1e-8).all()
+
+
+def test_compiled_sums_match_the_slow_twin():
+    X, columns = clusters()
+    density = Mixture(4, random_state=0).fit(X, columns=columns)
+    evidence = density.evidence(X)
+    assert evidence.allowed is not None  # blocks observed in part are among them
+    slow = LeafDensity.log_evidence(density, evidence)
+    log_p, share = density.responsibilities(evidence)
+    np.testing.assert_allclose(log_p, slow, rtol=1e-12, atol=1e-12)
+    terms = np.add.reduce(density.terms(evidence)) + np.log(density.weights_)
+    np.testing.assert_allclose(share, np.exp(terms - slow[:, None]), atol=1e-12)
+    np.testing.assert_allclose(share.sum(axis=1), 1, atol=1e-12)
+
+
+def test_statistics_match_the_slow_twin():
+    X, columns = clusters()
+    evidence, leaves, packed = packed_and_leaves(X, columns, 3)
+    components = spread(Components(np.array([0.2, 0.5, 0.3]), leaves), packed, 1.0)
+    weight = np.random.default_rng(0).uniform(0, 2, len(X))
+    found = expected(packed, weight, components)
+    log_p, share = shares(packed, components)
+    np.testing.assert_allclose(found.log_likelihood, weight @ log_p, rtol=1e-12)
+    share = share * weight[:, None]
+    np.testing.assert_allclose(found.total, share.sum(axis=0), rtol=1e-12)
+    for v, (leaf, statistics) in enumerate(zip(components.leaves, found.statistics, strict=True)):
+        encoded = leaf.encode(evidence.points[:, v])
+        count = np.zeros((leaf.n_codes, 3))
+        seen = encoded.code >= 0
+        np.add.at(count, encoded.code[seen], share[seen])
+        for variable, rows, allowed in evidence.restricted():
+            if variable == v:  # a set's share goes to its levels by their probabilities
+                level = allowed[:, :, None] * np.exp(leaf.table)
+                count += (share[rows][:, None] * level / level.sum(1, keepdims=True)).sum(0)
+        np.testing.assert_allclose(statistics.count, count, rtol=1e-10, atol=1e-12)
+        z = np.where(seen, encoded.z, 0.0)
+        np.testing.assert_allclose(statistics.first, z @ share, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(statistics.second, z**2 @ share, rtol=1e-10, atol=1e-10)
+
+
+def test_one_gaussian_component_is_maximum_likelihood():
+    X = np.random.default_rng(0).normal(3, 2, size=(500, 1))
+    density = Mixture(1, strength=0.0).fit(X)
+    truth = stats.norm(X.mean(), X.std())
+    np.testing.assert_allclose(density.score_samples(X), truth.logpdf(X[:, 0]), rtol=1e-9)
+
+
+def test_finds_components():
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 3, 3000)
+    X = np.array([[0, 0, 0], [6, 0, -6], [0, 6, 6]])[group] + rng.normal(size=(3000, 3))
+    X[rng.random(X.shape) < 0.3] = HOLE
+    density = Mixture(3, random_state=0).fit(X)
+    np.testing.assert_allclose(np.sort(density.weights_), np.full(3, 1 / 3), atol=0.05)
+    means = np.stack([leaf.location + leaf.scale * leaf.mean for leaf in density.leaves_], axis=1)
+    ordered = means[np.lexsort((means[:, 1], means[:, 0]))]
+    np.testing.assert_allclose(ordered, [[0, 0, 0], [0, 6, 6], [6, 0, -6]], atol=0.35)
+
+
+@pytest.mark.parametrize("rows", [500, FEW_ROWS + 500])
+def test_auto_finds_dependence_and_independence(rows):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, 3))
+    assert len(Mixture(random_state=0).fit(X).weights_) == 1
+    X[:, 1] = np.where(rng.random(rows) < 0.5, -1, 1) * 3 + 0.5 * X[:, 1]
+    X[:, 2] = np.sign(X[:, 1]) * 2 + 0.5 * X[:, 2]
+    density = Mixture(random_state=0).fit(X)
+    assert len(density.weights_) > 1
+    new = X[:100] * 1.0
+    assert density.score(new) > Factorized().fit(X).score(new) + 0.5
+
+
+def insurance():
+    folder = os.environ.get("KNOTHOLE_DATA")
+    if folder is None:
+        pytest.skip("KNOTHOLE_DATA is not set")
+    parts = [pd.read_csv(Path(folder) / "mc2/insurance" / f"{p}.csv") for p in ("train", "test")]
+    return [part.drop(columns=["row_index", "target"]).to_numpy(float) for part in parts]
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_heavy_holes_do_not_overfit(rate):
+    """Held-out log p on Insurance is never below that of independent variables."""
+    rows, test = insurance()
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random(rows.shape) < rate, HOLE, rows)
+    masked = np.where(rng.random(test.shape) < rate, HOLE, test)
+    mixture, single = Mixture(random_state=0).fit(rows), Factorized().fit(rows)
+    for held_out in (test, masked):
+        assert mixture.score(held_out) >= single.score(held_out) - 1e-9
+
+
+def test_seeds_are_apart_despite_holes():
+    rng = np.random.default_rng(0)
+    centre = np.array([[0.0, 0, 0], [9, 9, 0], [0, 9, 9], [9, 0, 9]])
+    group = rng.integers(0, 4, 400)
+    X = centre[group] + 0.1 * rng.normal(size=(400, 3))
+    columns = Columns.infer(X)
+    value = comparable(X, columns.variables)
+    value[rng.random(X.shape) < 0.1] = HOLE
+    nearest = assign(value, np.zeros(3, bool), np.ones(400), 4, np.random.default_rng(1))
+    complete = ~np.isnan(value).any(axis=1)
+    table = pd.crosstab(group[complete], nearest[complete]).to_numpy()
+    assert (table > 0).sum() == 4
+
+
+def test_rows_that_no_component_can_have():
+    """Log p is -inf, responsibilities are the weights; nothing is NaN."""
+    table = pd.DataFrame({"c": pd.Categorical([0, 1] * 20, categories=[0, 1, 2])})
+    density = Mixture(2, strength=0.0, validation_fraction=0, random_state=0).fit(table)
+    log_p, share = density.responsibilities(density.evidence(table[:1].assign(c=[2])))
+    assert log_p[0] == -np.inf
+    np.testing.assert_array_equal(share[0], density.weights_)
+
+
+def test_responsibilities_of_far_rows_are_shares():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    density = Mixture(3, random_state=0).fit(X)
+    far = np.array([[1e200, 0.0], [1e8, -1e8], [HOLE, HOLE]])
+    log_p, share = density.responsibilities(density.evidence(far))
+    np.testing.assert_allclose(share.sum(axis=1), 1)
+    assert not np.isnan(log_p).any() and log_p[2] == pytest.approx(0, abs=1e-12)
+
+
+def test_families_can_be_named():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    density = Mixture(2, leaves={"x1": "histogram"}, random_state=0).fit(X)
+    assert [leaf.family for leaf in density.leaves_] == ["gaussian", "histogram"]
+
+
+def test_weights_count_as_rows():
+    X, columns = clusters(rows=60)
+    weight = np.random.default_rng(1).integers(1, 4, 60)
+    weighted = Factorized().fit(X, columns=columns, sample_weight=weight)
+    repeated = Factorized().fit(np.repeat(X, weight, axis=0), columns=columns)
+    np.testing.assert_allclose(weighted.score_samples(X), repeated.score_samples(X), atol=1e-9)
+
+
+def test_informative_holes_say_something():
+    """Where large values are hidden, a hole makes the other column larger, too."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=1000)
+    X = np.column_stack([np.where(x > 0.5, HOLE, x), 3 * x + rng.normal(size=1000)])
+    row = np.array([[HOLE, HOLE]])
+    blind = Mixture(8, random_state=0).fit(X).complete(row, draws=2000)
+    aware = Mixture(8, informative=True, random_state=0).fit(X)
+    assert [v.name for v in aware.variables_] == ["x0", "x1", "x0 is missing"]
+    assert aware.complete(row, draws=2000)[0, :, 1].mean() > blind[0, :, 1].mean() + 0.5
+
+
+def test_too_few_steps_are_told():
+    X, columns = clusters()
+    with pytest.warns(ConvergenceWarning, match="max_iter=1"):
+        density = Mixture(4, max_iter=1, strength=1.0, random_state=0).fit(X, columns=columns)
+    assert not density.converged_ and density.n_iter_ == 1
+
+
+def test_defaults_do_not_warn():
+    X, columns = clusters()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Mixture(random_state=0).fit(X, columns=columns)
+
+
+def test_progress(capsys):
+    X, columns = clusters(rows=100)
+    Mixture(random_state=0, verbose=True).fit(X, columns=columns)
+    assert "[Mixture] 1 components" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"components": 0}, {"components": 1.5}, {"components": "many"}, {"strength": -1},
+     {"strength": np.nan}, {"max_iter": 0}, {"n_init": 0}, {"tol": -1e-3},
+     {"validation_fraction": 1.0}, {"leaves": {"nobody": "gaussian"}},
+     {"leaves": {"x0": "gamma"}}],
+)  # fmt: skip
+def test_parameters_are_checked(parameters):
+    with pytest.raises(InvalidInput, match=next(iter(parameters))):
+        Mixture(**parameters).fit(np.random.default_rng(0).normal(size=(30, 2)))
