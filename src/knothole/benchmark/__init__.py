@@ -1,0 +1,1 @@
+"""Datasets, peers, the runner that puts them side by side, and the paper's figure."""
