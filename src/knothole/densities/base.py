@@ -114,8 +114,22 @@ class Density(BaseEstimator):
             Which NaN are holes; the others are the state "not recorded", in columns that are
             described as nullable. By default every NaN of a column that is not nullable.
         """
-        self.columns_ = Columns.infer(X) if columns is None else columns
-        matrix = self.columns_.matrix(X)
+        described = Columns.infer(X) if columns is None else columns
+        return self.fit_matrix(
+            described.matrix(X), described, sample_weight=sample_weight, target=target, holes=holes
+        )
+
+    def fit_matrix(
+        self,
+        matrix: Floats,
+        columns: Columns,
+        *,
+        sample_weight: Any = None,
+        target: Any = None,
+        holes: NDArray[np.bool_] | None = None,
+    ) -> Self:
+        """:meth:`fit` on a table that is encoded already, by ``columns.matrix``."""
+        self.columns_ = columns
         if len(matrix) == 0:
             raise InvalidInput("X has no rows: a density needs at least one.")
         self.n_features_in_ = matrix.shape[1]
@@ -124,8 +138,9 @@ class Density(BaseEstimator):
         evidence = self.columns_.evidence(matrix, holes)
         variables = self.columns_.variables
         _check_observed(evidence, variables)
-        hole = np.isnan(evidence.points)
-        self.indicated_ = np.flatnonzero(hole.any(axis=0)) if self.informative else np.arange(0)
+        self.indicated_ = np.arange(0)
+        if self.informative:
+            self.indicated_ = np.flatnonzero(np.isnan(evidence.points).any(axis=0))
         indicators = tuple(
             Variable(f"{variables[v].name} is missing", Kind.CATEGORICAL, (False, True), ())
             for v in self.indicated_
@@ -371,13 +386,12 @@ def encode_target(variable: Variable, target: Any) -> Floats:
 
 def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None:
     """Of a variable that was never observed nothing can be learned."""
-    empty = np.asarray(np.isnan(evidence.points).all(axis=0))
-    for v, _, _ in evidence.restricted():
-        empty[v] = False
-    if empty.any():
-        name = variables[int(np.argmax(empty))].name
+    partly = {v for v, _, _ in evidence.restricted()}
+    for v, variable in enumerate(variables):
+        if v in partly or not np.isnan(evidence.points[:, v]).all():
+            continue
         raise InvalidInput(
-            f"column {name!r} has no observed value in X, so nothing can be learned about it. "
+            f"column {variable.name!r} has no observed value in X, so nothing can be learned about it. "
             f"Leave it out, or, where NaN is a value of its own there, declare it nullable "
             f"(Columns.with_nullable)."
         )

@@ -15,6 +15,7 @@ from knothole.errors import InvalidInput
 from knothole.evidence import Evidence
 from knothole.reach.completions import CompletionsEngine, IndependentDraws
 from knothole.reach.engine import Engine, Moments
+from knothole.reach.latent import LatentEngine
 from knothole.reach.product import ProductEngine
 from knothole.trees.blocks import in_variables, with_nan
 from knothole.trees.ensemble import Ensemble
@@ -29,6 +30,7 @@ def compile(
     method: Literal["auto", "exact", "completions"] = "auto",
     tol: float | None = None,
     seed: int = 0,
+    integrate: NDArray[np.bool_] | None = None,
 ) -> Expectation:
     """Tabulate everything about a model and a density that does not depend on a row.
 
@@ -45,26 +47,38 @@ def compile(
         For completions: the standard error of the margin to reach, where 64 draws have a larger.
     seed : int
         For completions: where the draws start.
+    integrate : bool (columns,), optional
+        Columns in which ``holes="auto"`` integrates over NaN, where elsewhere it is the model's
+        own value; by default those that are not nullable.
     """
     if method not in ("auto", "exact", "completions"):
         raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
-    return Expectation(ensemble, density, method, tol, seed)
+    return Expectation(ensemble, density, method, tol, seed, integrate)
 
 
 class Expectation:
     """A tree model under a density: expectations given the observed part of rows.
 
-    Made by :func:`compile`. All methods take tables (or matrices of codes) over the density's
-    columns, and ``holes``: "auto" integrates over every NaN but those of nullable columns, which
-    are the model's own value there; "all" over every NaN; a boolean mask says it by entry.
+    Made by :func:`compile`. All methods take tables over the density's columns (or what
+    :meth:`evidence` made of them), and ``holes``: "auto" integrates over every NaN but those of
+    nullable columns, which are the model's own value there; "all" over every NaN; a boolean mask
+    says it by entry.
     """
 
     def __init__(
-        self, ensemble: Ensemble, density: Density, method: str, tol: float | None, seed: int
+        self,
+        ensemble: Ensemble,
+        density: Density,
+        method: str,
+        tol: float | None,
+        seed: int,
+        integrate: NDArray[np.bool_] | None = None,
     ) -> None:
         self.original = ensemble
         self.density = density
         self.columns = density.columns_
+        nullable = np.array([column.nullable for column in self.columns], dtype=np.bool_)
+        self.integrate = ~nullable if integrate is None else integrate | ~nullable
         self.ensemble = in_variables(ensemble, self.columns)
         self.completions = CompletionsEngine(self.ensemble, sampler_of(density, seed), tol)
         engine = None if method == "completions" else exact_engine(self.ensemble, density)
@@ -206,26 +220,38 @@ class Expectation:
 
     def evidence(self, X: Any, holes: Holes = "auto", target: Any = None) -> Evidence:
         """What rows say about the density's variables, under a reading of their NaN."""
-        matrix = self.columns.matrix(X)
+        if isinstance(X, Evidence):
+            return X
+        return self.evidence_of(self.columns.matrix(X), holes, target)
+
+    def evidence_of(self, matrix: Floats, holes: Holes = "auto", target: Any = None) -> Evidence:
+        """The evidence of rows that ``columns.matrix`` has encoded."""
         values = with_nan(self.original, self.columns, matrix)
-        if isinstance(holes, str):
-            if holes not in ("auto", "all"):
-                raise InvalidInput(f"holes must be 'auto', 'all' or a mask; got {holes!r}.")
-            if values is matrix and holes == "auto":
-                return self.density.extended(self.columns.evidence(matrix), target)
-            mask = np.isnan(matrix)
-            if holes == "auto":
-                mask &= ~np.array([column.nullable for column in self.columns])
-        else:
-            mask = np.asarray(holes)
-            if mask.shape != matrix.shape or mask.dtype != np.bool_:
-                raise InvalidInput(
-                    f"holes must be booleans of shape {matrix.shape}; got {mask.dtype} of shape "
-                    f"{mask.shape}."
-                )
-            if not np.isnan(matrix[mask]).all():
-                raise InvalidInput("holes: an entry that is not NaN was marked as a hole.")
+        mask = self._holes(matrix, values, holes)
         return self.density.extended(self.columns.evidence(values, mask), target)
+
+    def _holes(self, matrix: Floats, values: Floats, holes: Holes) -> NDArray[np.bool_] | None:
+        """Entries to integrate over; None for the columns' own reading.
+
+        A value that the model takes for NaN (``values``) is a hole where the model never met one.
+        """
+        if not isinstance(holes, str):
+            return _checked_mask(holes, matrix)
+        if holes not in ("auto", "all"):
+            raise InvalidInput(f"holes must be 'auto', 'all' or a mask; got {holes!r}.")
+        nullable = np.array([column.nullable for column in self.columns], dtype=np.bool_)
+        if holes == "auto" and np.array_equal(self.integrate, ~nullable):
+            return None
+        if holes == "all":
+            return np.isnan(matrix) | (np.isnan(values) & ~nullable)
+        missing = np.isnan(values)
+        mask = missing & self.integrate
+        for block in self.columns.blocks:
+            members = list(block.columns)
+            if not self.integrate[members].any():  # in part NaN: the others are holes
+                part = missing[:, members]
+                mask[:, members] = part & ~part.all(axis=1, keepdims=True)
+        return mask
 
     def _with_complete(
         self,
@@ -256,6 +282,18 @@ class Expectation:
         return [np.concatenate([nothing, *(block[i] for block in blocks)]) for i in range(parts)]
 
 
+def _checked_mask(holes: Any, matrix: Floats) -> NDArray[np.bool_]:
+    mask = np.asarray(holes)
+    if mask.shape != matrix.shape or mask.dtype != np.bool_:
+        raise InvalidInput(
+            f"holes must be 'auto', 'all' or booleans of shape {matrix.shape}; got {mask.dtype} of "
+            f"shape {mask.shape}."
+        )
+    if not np.isnan(matrix[mask]).all():
+        raise InvalidInput("holes: an entry that is not NaN was marked as a hole.")
+    return mask
+
+
 # Forests up to this size have their second moments exactly by default: the work grows with the
 # square of the number of trees.
 EXACT_TREES = 16
@@ -265,6 +303,8 @@ def exact_engine(ensemble: Ensemble, density: Any) -> Engine | None:
     """The exact engine for a density, if there is one."""
     if hasattr(density, "responsibilities") and hasattr(density, "leaves_"):
         return ProductEngine(ensemble, density)
+    if hasattr(density, "transition_"):
+        return LatentEngine(ensemble, density)
     return None
 
 
