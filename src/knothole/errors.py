@@ -39,3 +39,7 @@ class DamagedFile(KnotholeError, ValueError):
 
 class MissingExtra(KnotholeError, ImportError):
     """An optional library is needed and not installed."""
+
+
+class ImpossibleRow(UserWarning):
+    """A row's observed values have no probability under the density; a fallback answered."""

@@ -8,12 +8,14 @@ import pandas as pd
 from tests.trees.generate import random_ensemble
 
 from knothole.columns import Block, Columns
+from knothole.densities.latent_tree import LatentTree
 from knothole.densities.mixture import Factorized, Mixture
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.links import Link
 
 EXACT = {
     "Factorized": lambda seed: Factorized(random_state=seed),
+    "LatentTree": lambda seed: LatentTree(3, max_iter=3, tol=10.0, random_state=seed),
     "Mixture": lambda seed: Mixture(3, n_init=1, max_iter=5, tol=10.0, random_state=seed),
 }
 

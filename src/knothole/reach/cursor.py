@@ -1,71 +1,101 @@
-"""Kernels that walk with the regions of holes in hand, under a mixture of products.
+"""Cursors under a mixture of products: the walk is the responsibilities (rows, components).
 
-A *cursor* goes through the leaves of one tree that a row can reach, depth first. It carries the
-components' weights and the region of every hole, so a second cursor can start inside a leaf of the
-first and walk another tree there: that is pair reach (Lemma 2). It also starts from any region,
-such as a one-hot block observed in part.
+A frame's weights are what each component has left of the row's probability; at a split on a hole
+they divide by the masses of the two sides of what remains of the hole, read off the tables.
 
-Arrays travel in tuples, because kernels take many of them:
-
-``nodes``   as in :mod:`knothole.reach.product_kernels`
-``tables``  position, offset, mass, absent (:class:`~knothole.reach.tables.Tables`), n_levels, and
-            set_offset, the first word of each variable in ``region``'s sets
-``region``  of each variable: low and high (grid positions), recorded (whether "not recorded" is
-            excluded); sets, the bits of the codes that remain
-``stack``   of frames: node, phase, saved low, high, recorded and set, weight (frames + 1,
-            components), and top
+``stack``: top, reach, node, phase, saved low, high, recorded and set, weight (frames, components).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba.extending import overload
 
-from knothole.compiled import inlined, njit
+from knothole.compiled import njit
+from knothole.reach import walks
 from knothole.reach.product_kernels import observed_right
-
-# What is left to do in a frame.
-ENTER, RIGHT, LEAVE = 0, 1, 2
+from knothole.reach.walks import ENTER, LEAVE, RIGHT
 
 
-@inlined
-def reset_region(region, tables, allowed, row):  # type: ignore[no-untyped-def]
-    """Every hole may be anything, but for what ``allowed`` (rows, words) says of its set."""
-    low, high, recorded, sets = region
-    _, offset, _, _, _, _ = tables
-    for v in range(len(low)):
-        low[v] = 0
-        high[v] = offset[v + 1] - offset[v] - 1
-        recorded[v] = False
-    for word in range(len(sets)):
-        sets[word] = allowed[row, word]
+def is_product(walk: Any) -> bool:
+    """Whether a walk (its numba type) is that of a mixture of products."""
+    return len(walk) == 1
 
 
-@inlined
-def place(stack, root, weights, n_components):  # type: ignore[no-untyped-def]
-    """Put a cursor before the first leaf below ``root``."""
-    node, phase, _, _, _, _, weight, top = stack
+@overload(walks.begin_row)
+def _begin_row(points, row, tables, region, walk):  # type: ignore[no-untyped-def]
+    if not is_product(walk):
+        return None
+
+    def begin_row(points, row, tables, region, walk):  # type: ignore[no-untyped-def]
+        pass
+
+    return begin_row
+
+
+@overload(walks.place)
+def _place(stack, root, walk, row):  # type: ignore[no-untyped-def]
+    if not is_product(walk):
+        return None
+
+    def place(stack, root, walk, row):  # type: ignore[no-untyped-def]
+        start(stack, root, walk[0][row])
+
+    return place
+
+
+@overload(walks.place_inside)
+def _place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
+    if not is_product(walk):
+        return None
+
+    def place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
+        start(stack, root, outer[8][outer[0][0]])
+
+    return place_inside
+
+
+@overload(walks.leave_inside)
+def _leave_inside(outer, walk):  # type: ignore[no-untyped-def]
+    if not is_product(walk):
+        return None
+
+    def leave_inside(outer, walk):  # type: ignore[no-untyped-def]
+        pass
+
+    return leave_inside
+
+
+@njit
+def start(stack, root, weights):  # type: ignore[no-untyped-def]
+    """One frame at ``root``, with these weights."""
+    top, reach, node, phase, _, _, _, _, weight = stack
     node[0] = root
     phase[0] = ENTER
     top[0] = 0
-    for k in range(n_components):
+    reach[0] = 0.0
+    for k in range(len(weights)):
         weight[0, k] = weights[k]
+        reach[0] += weights[k]
 
 
-@inlined
-def advance(points, row, nodes, tables, region, stack):  # type: ignore[no-untyped-def]
-    """Go to the next leaf and return it, or -1 when there is none.
+@overload(walks.advance)
+def _advance(points, row, nodes, tables, region, walk, stack, leaves, reaches):  # type: ignore[no-untyped-def]
+    return advance if is_product(walk) else None
 
-    At the leaf, the weights are in row ``top[0]`` of the stack's weights, and ``region`` is the
-    leaf's. After the last leaf the region is what it was at the start.
-    """
+
+def advance(points, row, nodes, tables, region, walk, stack, leaves, reaches):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.advance`."""
     _, feature, cut, left, missing_left, set_start, sets, _ = nodes
     position, offset, mass, absent, n_levels, set_offset = tables
     low, high, recorded, remaining = region
-    node, phase, saved_low, saved_high, saved_recorded, saved_set, weight, top = stack
+    top, reach, node, phase, saved_low, saved_high, saved_recorded, saved_set, weight = stack
     n_components = weight.shape[1]
-    found = -1
+    found = 0
     at = top[0]
-    while at >= 0 and found < 0:
+    while at >= 0 and found < len(leaves):
         n = node[at]
         if phase[at] == ENTER:
             while feature[n] >= 0 and not np.isnan(points[row, feature[n]]):
@@ -75,7 +105,9 @@ def advance(points, row, nodes, tables, region, stack):  # type: ignore[no-untyp
             if feature[n] < 0:
                 phase[at] = LEAVE
                 node[at] = n
-                found = left[n]
+                leaves[found] = left[n]
+                reaches[found] = reach[at]
+                found += 1
                 continue
         v = feature[n]
         if v < 0:
@@ -137,10 +169,10 @@ def advance(points, row, nodes, tables, region, stack):  # type: ignore[no-untyp
             at -= 1
             continue
         # Most pairs of regions do not meet: a side without weight is not visited.
-        total = 0.0
+        reach[at + 1] = 0.0
         for k in range(n_components):
-            total += weight[at + 1, k]
-        if total > 0.0:
+            reach[at + 1] += weight[at + 1, k]
+        if reach[at + 1] > 0.0:
             at += 1
             node[at] = child
             phase[at] = ENTER
@@ -163,113 +195,3 @@ def divide_set(node, first, n_levels, set_start, sets, remaining, mass, weight, 
         if total > 0.0:
             goes_left[k] = weight[k] * part / total
             weight[k] -= goes_left[k]
-
-
-@njit
-def emit_restricted(  # type: ignore[no-untyped-def]
-    points, weights, allowed, nodes, tables, region, stack, leaf_start, tree, row, out_row,
-    out_leaf, out_reach,
-):  # fmt: skip
-    """Write (row, leaf, reach) of rows with restricted sets, as ``emit_reach`` does of others."""
-    roots = nodes[0]
-    n_components = weights.shape[1]
-    weight, top = stack[6], stack[7]
-    count = 0
-    while row < len(points):
-        reset_region(region, tables, allowed, row)
-        while tree < len(roots):
-            if count + leaf_start[tree + 1] - leaf_start[tree] > len(out_leaf):
-                return count, tree, row
-            place(stack, roots[tree], weights[row], n_components)
-            while True:
-                leaf = advance(points, row, nodes, tables, region, stack)
-                if leaf < 0:
-                    break
-                reach = 0.0
-                for k in range(n_components):
-                    reach += weight[top[0], k]
-                out_row[count] = row
-                out_leaf[count] = leaf
-                out_reach[count] = reach
-                count += 1
-            tree += 1
-        tree = 0
-        row += 1
-    return count, tree, row
-
-
-@njit
-def add_squares(  # type: ignore[no-untyped-def]
-    points, weights, allowed, nodes, tables, region, outer, inner, value, tree_output, out,
-):  # fmt: skip
-    """Add E[margin^2] of each output, without the base, to ``out`` (rows, outputs).
-
-    The square of a sum over trees is the sum over pairs of trees: one tree with itself is
-    Lemma 1, two are Lemma 2.
-    """
-    roots = nodes[0]
-    n_components = weights.shape[1]
-    width = value.shape[1]
-    for row in range(len(points)):
-        reset_region(region, tables, allowed, row)
-        for tree in range(len(roots)):
-            place(outer, roots[tree], weights[row], n_components)
-            while True:
-                leaf = advance(points, row, nodes, tables, region, outer)
-                if leaf < 0:
-                    break
-                reach = 0.0
-                for k in range(n_components):
-                    reach += outer[6][outer[7][0], k]
-                for j in range(width):
-                    out[row, tree_output[tree] + j] += reach * value[leaf, j] ** 2
-                for other in range(tree + 1, len(roots)):
-                    if tree_output[other] != tree_output[tree]:
-                        continue
-                    place(inner, roots[other], outer[6][outer[7][0]], n_components)
-                    while True:
-                        mate = advance(points, row, nodes, tables, region, inner)
-                        if mate < 0:
-                            break
-                        reach = 0.0
-                        for k in range(n_components):
-                            reach += inner[6][inner[7][0], k]
-                        for j in range(width):
-                            out[row, tree_output[tree] + j] += (
-                                2.0 * reach * value[leaf, j] * value[mate, j]
-                            )
-
-
-@njit
-def add_pairs(  # type: ignore[no-untyped-def]
-    points, weights, allowed, row_weight, nodes, tables, region, outer, inner, out,
-):  # fmt: skip
-    """Add every row's pair reach, times the row's weight, to the upper part of ``out``.
-
-    ``out`` is (leaves, leaves); entry (i, j) is filled where leaf j's tree is leaf i's or comes
-    after it (M of Prop. 3).
-    """
-    roots = nodes[0]
-    n_components = weights.shape[1]
-    for row in range(len(points)):
-        reset_region(region, tables, allowed, row)
-        for tree in range(len(roots)):
-            place(outer, roots[tree], weights[row], n_components)
-            while True:
-                leaf = advance(points, row, nodes, tables, region, outer)
-                if leaf < 0:
-                    break
-                reach = 0.0
-                for k in range(n_components):
-                    reach += outer[6][outer[7][0], k]
-                out[leaf, leaf] += row_weight[row] * reach
-                for other in range(tree + 1, len(roots)):
-                    place(inner, roots[other], outer[6][outer[7][0]], n_components)
-                    while True:
-                        mate = advance(points, row, nodes, tables, region, inner)
-                        if mate < 0:
-                            break
-                        reach = 0.0
-                        for k in range(n_components):
-                            reach += inner[6][inner[7][0], k]
-                        out[leaf, mate] += row_weight[row] * reach

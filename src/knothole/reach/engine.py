@@ -7,6 +7,7 @@ evidence about variables and on an ensemble over variables; rows come in blocks.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.compiled import njit
+from knothole.errors import ImpossibleRow
 from knothole.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.traverse import tree_depths
@@ -81,6 +83,18 @@ class Engine(ABC):
         Only entries (i, j) with i = j, or leaf i's tree before leaf j's, are written: the matrix
         is symmetric, and two leaves of one tree are never reached at once.
         """
+
+
+def warn_impossible(log_p: Floats) -> None:
+    """Say so where the density gives what is observed no probability at all."""
+    n = int(np.isneginf(log_p).sum())
+    if n:
+        warnings.warn(
+            f"{n} row(s) have values that the density holds impossible; their holes are answered "
+            f"as if those values were unknown. Fit the density on data that has such values.",
+            ImpossibleRow,
+            stacklevel=2,
+        )
 
 
 def node_arrays(ensemble: Ensemble) -> tuple[NDArray[np.generic], ...]:

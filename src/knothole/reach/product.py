@@ -19,20 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.densities.leaves.base import Leaf
-from knothole.evidence import Evidence, word_offsets
-from knothole.reach import cursor, product_kernels
-from knothole.reach.engine import (
-    ENTRIES,
-    Engine,
-    Entries,
-    Moments,
-    add_values,
-    node_arrays,
-    plain,
-    stack_size,
-    weighted_values,
-)
-from knothole.reach.tables import Tables
+from knothole.evidence import Evidence
+from knothole.reach import cursor as cursor  # its functions serve this engine's kind of walk
+from knothole.reach import product_kernels
+from knothole.reach.engine import Entries, plain, warn_impossible
+from knothole.reach.tables import left_probabilities
+from knothole.reach.walk_engine import WalkEngine
 from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
@@ -48,60 +40,50 @@ class Product(Protocol):
         ...
 
 
-class ProductEngine(Engine):
+class ProductEngine(WalkEngine):
     """Exact expectations under a mixture of products."""
 
-    exact = True
-    block = 1024
-
     def __init__(self, ensemble: Ensemble, density: Product) -> None:
-        self.ensemble = ensemble
+        super().__init__(ensemble, density.leaves_)
         self.density = density
-        self.tables = Tables.of(ensemble, density.leaves_)
-        self.value = weighted_values(ensemble)
         self.n_components = self.tables.mass.shape[1]
-        self.nodes = node_arrays(ensemble)
-        twins = self.nodes[-1].astype(np.bool_)
-        first = np.where(twins, ensemble.left[np.where(twins, ensemble.left, 0)], 0)
-        q = self.tables.go_left
-        left_value, right_value = self.value[first, :1], self.value[first + twins, :1]
-        self.below = np.where(twins[:, None], q * left_value + (1 - q) * right_value, 0.0)
-        self.depth = stack_size(ensemble)
-        n_levels = ensemble.n_levels.astype(np.int64)
-        self.set_offset = word_offsets(n_levels)
-        grid = self.tables.grid
-        self.cursor_tables = (
-            grid.position,
-            grid.offset,
-            self.tables.mass,
-            self.tables.absent,
-            n_levels,
-            self.set_offset,
-        )
+        self.go_left = left_probabilities(ensemble, self.tables)
+        self.below = self._values_below()
 
     def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
-        points = evidence.points
-        weights = self.density.responsibilities(evidence)[1]
-        out = np.tile(self.ensemble.base, (len(points), 1))
-        whole = ~evidence.partly_observed()
-        if whole.all():
-            self._add_margin(points, weights, out)
+        partly = evidence.partly_observed()
+        if partly.all() and len(partly):
+            return super().margin(evidence, first_row)
+        out = np.tile(self.ensemble.base, (len(partly), 1))
+        if not partly.any():
+            self._add_margin(evidence, out)
             return out, np.zeros_like(out)
+        whole, rest = np.flatnonzero(~partly), np.flatnonzero(partly)
         part = out[whole]
-        self._add_margin(points[whole], weights[whole], part)
+        self._add_margin(evidence[whole], part)
         out[whole] = part
-        for entries in self._restricted(evidence, weights, np.flatnonzero(~whole)):
-            add_values(self.ensemble, self.value, entries, out)
+        out[rest] = super().margin(evidence[rest], first_row)[0]
         return out, np.zeros_like(out)
 
-    def _add_margin(self, points: Floats, weights: Floats, out: Floats) -> None:
+    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
+        """The reach matrix of a block, part by part."""
+        partly = evidence.partly_observed()
+        whole, rest = np.flatnonzero(~partly), np.flatnonzero(partly)
+        if len(whole):
+            yield from self._whole_entries(evidence[whole], whole)
+        if len(rest):
+            for part in super().entries(evidence[rest], first_row):
+                yield Entries(rest[part.row].astype(np.int32), part.leaf, part.reach)
+
+    def _add_margin(self, evidence: Evidence, out: Floats) -> None:
+        points = evidence.points
         product_kernels.add_margin(
             points,
-            weights,
+            self._walk(evidence)[0],
             self.nodes,
             plain(self.ensemble, points),
-            self.tables.go_left,
+            self.go_left,
             self.below,
             self.value,
             self.ensemble.tree_output,
@@ -109,107 +91,38 @@ class ProductEngine(Engine):
             out,
         )
 
-    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
-        """The reach matrix of a block, part by part."""
-        weights = self.density.responsibilities(evidence)[1]
-        partly = evidence.partly_observed()
-        whole = np.flatnonzero(~partly)
-        ensemble = self.ensemble
+    def _whole_entries(self, evidence: Evidence, rows: NDArray[np.intp]) -> Iterator[Entries]:
+        """Entries of rows without blocks observed in part, which have the numbers ``rows``."""
+        (weights,) = self._walk(evidence)
         slots = self._slots()
-        points, own_weights = evidence.points[whole], weights[whole]
-
-        def emit(tree: int, row: int, *out: Any) -> tuple[int, int, int]:
-            found: tuple[int, int, int] = product_kernels.emit_reach(
-                points, own_weights, self.nodes, ensemble.leaf_start, self.tables.go_left,
+        tree = row = 0
+        while tree < self.ensemble.n_trees:
+            out = self._room()
+            count, tree, row = product_kernels.emit_reach(
+                evidence.points, weights, self.nodes, self.ensemble.leaf_start, self.go_left,
                 tree, row, *slots, *out,
             )  # fmt: skip
-            return found
+            yield Entries(rows[out[0][:count]].astype(np.int32), out[1][:count], out[2][:count])
 
-        if len(whole):
-            yield from _parts(emit, whole, self._capacity, lambda t, _: t >= ensemble.n_trees)
-        yield from self._restricted(evidence, weights, np.flatnonzero(partly))
+    def _values_below(self) -> Floats:
+        """What each component expects at nodes with two leaves for children, (nodes, components).
 
-    def _restricted(
-        self, evidence: Evidence, weights: Floats, rows: NDArray[np.intp]
-    ) -> Iterator[Entries]:
-        """Entries of rows with blocks observed in part."""
-        if len(rows) == 0:
-            return
-        points, own_weights = evidence.points[rows], weights[rows]
-        allowed = self._allowed(evidence)[rows]
-        region, stack = self._region(), self._stack()
+        A row with a hole there needs no more than one dot product.
+        """
+        ensemble = self.ensemble
+        twins = self.nodes[-1].astype(np.bool_)
+        leaf = np.where(twins, ensemble.left[np.where(twins, ensemble.left, 0)], 0)
+        left, right = self.value[leaf, :1], self.value[leaf + twins, :1]
+        below = self.go_left * left + (1 - self.go_left) * right
+        return np.asarray(np.where(twins[:, None], below, 0.0))
 
-        def emit(tree: int, row: int, *out: Any) -> tuple[int, int, int]:
-            found: tuple[int, int, int] = cursor.emit_restricted(
-                points, own_weights, allowed, self.nodes, self.cursor_tables, region, stack,
-                self.ensemble.leaf_start, tree, row, *out,
-            )  # fmt: skip
-            return found
-
-        yield from _parts(emit, rows, self._capacity, lambda _, r: r >= len(points))
-
-    def moments(self, evidence: Evidence, first_row: int) -> Moments:
-        """Lemmas 1 and 2, over all pairs of trees."""
-        weights = self.density.responsibilities(evidence)[1]
-        square = np.zeros((len(weights), self.ensemble.n_outputs))
-        cursor.add_squares(
-            evidence.points, weights, self._allowed(evidence), self.nodes, self.cursor_tables,
-            self._region(), self._stack(), self._stack(), self.value,
-            self.ensemble.tree_output, square,
-        )  # fmt: skip
-        mean, error = self.margin(evidence, first_row)
-        variance = np.maximum(square - (mean - self.ensemble.base) ** 2, 0.0)
-        return Moments(mean, variance, error, np.zeros_like(error))
-
-    def add_pairs(
-        self, evidence: Evidence, row_weight: Floats, first_row: int, out: Floats
-    ) -> None:
-        """Add the rows' weighted pair reach to the upper part of ``out`` (leaves, leaves)."""
-        weights = self.density.responsibilities(evidence)[1]
-        cursor.add_pairs(
-            evidence.points, weights, self._allowed(evidence), row_weight, self.nodes,
-            self.cursor_tables, self._region(), self._stack(), self._stack(), out,
-        )  # fmt: skip
-
-    # ---- what kernels write on ---------------------------------------------------------------
-
-    @property
-    def _capacity(self) -> int:
-        return max(ENTRIES, int(np.diff(self.ensemble.leaf_start).max(initial=1)))
+    def _walk(self, evidence: Evidence) -> tuple[Any, ...]:
+        log_p, weights = self.density.responsibilities(evidence)
+        warn_impossible(log_p)
+        return (weights,)
 
     def _slots(self) -> tuple[NDArray[np.int32], Floats]:
         return np.empty(self.depth, dtype=np.int32), np.empty((self.depth, self.n_components))
 
-    def _region(self) -> tuple[Any, ...]:
-        n = len(self.ensemble.columns)
-        positions = (np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64))
-        return (*positions, np.empty(n, dtype=np.bool_), np.empty(self.set_offset[-1], np.uint64))
-
     def _stack(self) -> tuple[Any, ...]:
-        words = int(self.ensemble.n_levels.max(initial=0)) // 64 + 1
-        integers = (np.empty(self.depth, dtype=np.int64) for _ in range(4))
-        return (
-            *integers,
-            np.empty(self.depth, dtype=np.bool_),
-            np.empty((self.depth, words), dtype=np.uint64),
-            np.empty((self.depth + 1, self.n_components)),
-            np.empty(1, dtype=np.int64),
-        )
-
-    def _allowed(self, evidence: Evidence) -> NDArray[np.uint64]:
-        """The evidence's sets, or sets of everything."""
-        if evidence.allowed is not None:
-            return evidence.allowed
-        everything = np.iinfo(np.uint64).max
-        return np.full((len(evidence.points), int(self.set_offset[-1])), everything, np.uint64)
-
-
-def _parts(emit: Any, rows: NDArray[np.intp], capacity: int, done: Any) -> Iterator[Entries]:
-    """Call a kernel that fills arrays of entries until it is done; rows by their own numbers."""
-    tree = row = 0
-    while not done(tree, row):
-        out_row, out_leaf = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
-        out_reach = np.empty(capacity)
-        count, tree, row = emit(tree, row, out_row, out_leaf, out_reach)
-        own = rows[out_row[:count]].astype(np.int32)
-        yield Entries(own, out_leaf[:count], out_reach[:count])
+        return (*self._frames(), np.empty((self.depth, self.n_components)))

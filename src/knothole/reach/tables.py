@@ -95,15 +95,11 @@ class Tables:
         See the module's docstring.
     absent : float64 (variables, states)
         Mass of "not recorded" of numeric variables.
-    go_left : float64 (nodes, states)
-        q: probability of going left at a node, given that its own variable is in the region
-        with which a row arrives there, and is a hole.
     """
 
     grid: Grid
     mass: Floats
     absent: Floats
-    go_left: Floats
 
     @classmethod
     def of(cls, ensemble: Ensemble, leaves: Sequence[Leaf]) -> Tables:
@@ -111,15 +107,16 @@ class Tables:
         grid = Grid.of(ensemble)
         mass = grid.masses(leaves, ensemble.n_levels)
         absent = not_recorded_mass(leaves, ensemble.n_levels)
-        return cls(grid, mass, absent, left_probabilities(ensemble, grid, mass, absent))
+        return cls(grid, mass, absent)
 
 
-def left_probabilities(ensemble: Ensemble, grid: Grid, mass: Floats, absent: Floats) -> Floats:
-    """Probability q of going left, for every node and state.
+def left_probabilities(ensemble: Ensemble, tables: Tables) -> Floats:
+    """Probability q of going left at a node, for every state, where the node's variable is a hole.
 
     It is mass(arriving and left) / mass(arriving). A state that gives the arriving region no mass
     carries no weight there either; q is 0 then.
     """
+    grid, mass, absent = tables.grid, tables.mass, tables.absent
     arriving = arrivals(ensemble)
     out = np.zeros((len(ensemble.feature), mass.shape[1]))
     for v, n_levels in enumerate(ensemble.n_levels.tolist()):
