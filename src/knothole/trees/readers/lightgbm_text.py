@@ -318,7 +318,8 @@ def _pandas_levels(last_line: str) -> tuple[tuple[Hashable, ...], ...]:
     _require(
         isinstance(levels, list)
         and all(
-            isinstance(column, list) and all(isinstance(x, (str, int, float)) for x in column)
+            isinstance(column, list)
+            and all(isinstance(x, (str, int, float)) and x == x for x in column)
             for column in levels
         ),
         "pandas_categorical is not a list of lists of categories",
