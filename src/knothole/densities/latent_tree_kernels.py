@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.compiled import njit
+from knothole.densities.exponential import exponentials
 
 # Rows that go through a pass together: a few variables' messages should stay in the cache.
 TILE = 128
@@ -66,9 +67,11 @@ class Scratch(NamedTuple):
     beta: Floats
     message: Floats
     gamma: Floats
+    bits: Ints  # beta, seen as whole numbers
     scale: Floats
     spare: Floats
     fall: Floats
+    code: NDArray[np.int32]
 
 
 class Sums(NamedTuple):
@@ -83,8 +86,11 @@ class Sums(NamedTuple):
 
 def scratch_for(n_variables: int, n_states: int) -> Scratch:
     """Scratch for one thread."""
-    shape = n_variables, n_states, TILE
-    return Scratch(*(np.empty(shape) for _ in range(3)), *np.empty((3, TILE)))
+    beta, message, gamma = (np.empty((n_variables, n_states, TILE)) for _ in range(3))
+    numbers = np.empty((3, TILE))
+    return Scratch(
+        beta, message, gamma, beta.view(np.int64), *numbers, np.empty(TILE, dtype=np.int32)
+    )
 
 
 def sums_for(n_variables: int, n_states: int, n_codes: int, n_slots: int) -> Sums:
@@ -101,30 +107,52 @@ def sums_for(n_variables: int, n_states: int, n_codes: int, n_slots: int) -> Sum
 @njit
 def fill_terms(values, tables, rows, scratch):  # type: ignore[no-untyped-def]
     """Beta starts as p(x_v | z_v), divided by its largest entry, whose log goes to the scale."""
-    beta, scale = scratch.beta, scratch.scale
-    width = len(rows)
-    scale[:width] = 0.0
+    scratch.scale[: len(rows)] = 0.0
     for v in range(values.code.shape[1]):
+        if values.slot[v] < 0:
+            _look_up(values, tables, rows, v, scratch)
+        else:
+            _compute(values, tables, rows, v, scratch)
+
+
+@njit
+def _look_up(values, tables, rows, v, scratch):  # type: ignore[no-untyped-def]
+    """Terms of a variable without z, which are tabulated."""
+    beta, scale = scratch.beta[v], scratch.scale
+    for n in range(len(rows)):
+        c = values.code[rows[n], v]
+        if c < 0:
+            for k in range(len(beta)):
+                beta[k, n] = 1.0
+        else:
+            scale[n] += tables.peak[c]
+            for k in range(len(beta)):
+                beta[k, n] = tables.factor[c, k]
+
+
+@njit
+def _compute(values, tables, rows, v, scratch):  # type: ignore[no-untyped-def]
+    """Terms of a variable with z, which take exponentials."""
+    beta, peak, z, code = scratch.beta[v], scratch.spare, scratch.fall, scratch.code
+    slot = values.slot[v]
+    linear, square = tables.linear[slot], tables.square[slot]
+    width = len(rows)
+    for n in range(width):
+        code[n] = values.code[rows[n], v]
+        z[n] = values.z[rows[n], slot] if code[n] >= 0 else 0.0
+        peak[n] = -np.inf
+    for k in range(len(beta)):
+        terms = beta[k]
         for n in range(width):
-            c = values.code[rows[n], v]
-            if c < 0:
-                for k in range(beta.shape[1]):
-                    beta[v, k, n] = 1.0
-            elif values.slot[v] < 0:
-                scale[n] += tables.peak[c]
-                for k in range(beta.shape[1]):
-                    beta[v, k, n] = tables.factor[c, k]
-            else:
-                z = values.z[rows[n], values.slot[v]]
-                linear, square = tables.linear[values.slot[v]], tables.square[values.slot[v]]
-                largest = -np.inf
-                for k in range(beta.shape[1]):
-                    term = tables.table[c, k] + z * (linear[k] + z * square[k])
-                    beta[v, k, n] = term
-                    largest = max(largest, term)
-                scale[n] += largest
-                for k in range(beta.shape[1]):
-                    beta[v, k, n] = np.exp(beta[v, k, n] - largest) if largest > -np.inf else 0.0
+            known = tables.table[max(code[n], 0), k]
+            terms[n] = (known if code[n] >= 0 else 0.0) + z[n] * (linear[k] + z[n] * square[k])
+            peak[n] = max(peak[n], terms[n])
+    for n in range(width):
+        scratch.scale[n] += peak[n]
+        # Impossible in every state: all terms become 0.
+        peak[n] = peak[n] if peak[n] > -np.inf else 0.0
+    for k in range(len(beta)):
+        exponentials(beta[k], peak, code, scratch.bits[v, k], width)
 
 
 @njit
