@@ -1,0 +1,261 @@
+"""Peers that fill holes and hand the filled table to the model.
+
+The imputer and the model are both fitted on the training table, filled the same way. Categories
+are filled as categories: by the most frequent one, or through dummies, of which the largest wins.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401 (it registers the class)
+from sklearn.impute import IterativeImputer, KNNImputer
+
+from knothole import missingness
+from knothole.benchmark.models import Floats, outputs
+from knothole.benchmark.peers import Peer, Training
+
+# Rows that slow imputers learn from; more hardly change them, and their time grows with the square
+# of the rows (neighbours) or of the dummies (regressions).
+LEARNED_ROWS = 5000
+# Holes given to the training table for imputers that refuse to learn from a complete one.
+PRACTICE_RATE = 0.2
+
+
+class Imputing(Peer):
+    """A peer made of an imputer: a subclass fits it, and fills tables."""
+
+    def fit(self, training: Training) -> Self:
+        """Fit the imputer and, on the filled training table, the model."""
+        self.task_ = training.task
+        self._fit_imputer(training.table, training.seed)
+        self.model_ = training.fitted(self._fill(training.table))
+        return self
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Fill, and ask the model."""
+        return outputs(self.model_, self._fill(table), self.task_)
+
+    @abstractmethod
+    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
+        """Learn how to fill."""
+
+    @abstractmethod
+    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Make a table without holes."""
+
+
+class Filled(Imputing):
+    """Mean, median or mode of the training column; a categorical column always by its mode."""
+
+    def __init__(self, statistic: str) -> None:
+        self.name = self.statistic = statistic
+
+    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
+        self.values_ = {name: _statistic(table[name], self.statistic) for name in table}
+
+    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
+        return table.fillna(self.values_)
+
+
+def _statistic(column: pd.Series[Any], statistic: str) -> Any:
+    if statistic == "mode" or isinstance(column.dtype, pd.CategoricalDtype):
+        return column.mode().iloc[0]
+    return column.mean() if statistic == "mean" else column.median()
+
+
+class MeanAndMask(Peer):
+    """Means, and a column of 0 / 1 beside each that says where there was a hole; model retrained.
+
+    Where the training table is complete the mask would teach the model nothing, so that it is
+    trained on one copy with holes as they come at deployment.
+    """
+
+    name = "mean + mask"
+    informed = True
+
+    def fit(self, training: Training) -> Self:
+        """Fit means and, on the masked training table, the model."""
+        self.task_ = training.task
+        self.filled_ = Filled("mean")
+        self.filled_._fit_imputer(training.table, training.seed)
+        table = training.table
+        if training.poke is not None:
+            table = training.poke(table, training.seed)
+        self.model_ = training.fitted(self._with_mask(table))
+        return self
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Fill, add the mask, and ask the model."""
+        return outputs(self.model_, self._with_mask(table), self.task_)
+
+    def _with_mask(self, table: pd.DataFrame) -> pd.DataFrame:
+        mask = table.isna().astype(np.float64).add_suffix(" is missing")
+        return pd.concat([self.filled_._fill(table), mask], axis=1)
+
+
+class Dummies:
+    """Numbers as they are, categories one-hot, and back: the largest dummy is the category."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        self.dtypes = table.dtypes
+
+    def numbers(self, table: pd.DataFrame) -> Floats:
+        """One column for each number, one for each category; NaN at holes."""
+        return np.column_stack([self._numbers_of(table[name]) for name in table])
+
+    def _numbers_of(self, column: pd.Series[Any]) -> Floats:
+        if not isinstance(column.dtype, pd.CategoricalDtype):
+            return column.to_numpy(dtype=np.float64)[:, None]
+        codes = column.cat.codes.to_numpy()
+        dummies = codes[:, None] == np.arange(len(column.dtype.categories))
+        return np.where(codes[:, None] < 0, np.nan, dummies)
+
+    def table(self, numbers: Floats, like: pd.DataFrame) -> pd.DataFrame:
+        """Holes of a table filled from numbers without any; what was observed stays as it was."""
+        filled = like.copy()
+        start = 0
+        for name, dtype in self.dtypes.items():
+            hole = like[name].isna().to_numpy()
+            if isinstance(dtype, pd.CategoricalDtype):
+                stop = start + len(dtype.categories)
+                if hole.any():
+                    codes = like[name].cat.codes.to_numpy().copy()
+                    codes[hole] = numbers[hole, start:stop].argmax(axis=1)
+                    filled[name] = pd.Categorical.from_codes(codes, dtype=dtype)
+            else:
+                stop = start + 1
+                if hole.any():
+                    filled[name] = np.where(hole, numbers[:, start], like[name])
+            start = stop
+        return filled
+
+
+class Iterative(Imputing):
+    """Chained regressions (MICE): ``IterativeImputer`` with its Bayesian ridge.
+
+    Ten rounds always. (Left to itself it stops learning on a complete training table after the
+    first round, and then fills with that one round only.)
+
+    Parameters
+    ----------
+    draws : int
+        0 fills with the best guess. Otherwise so many draws from the posterior are filled in, and
+        the model's predictions averaged; the model is trained on the first.
+    """
+
+    def __init__(self, draws: int = 0) -> None:
+        self.draws = draws
+        self.name = f"MICE x{draws}" if draws else "MICE"
+
+    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
+        self.dummies_ = Dummies(table)
+        numbers = _sampled(self.dummies_.numbers(table), seed)
+        self.imputer_ = IterativeImputer(
+            sample_posterior=self.draws > 0,
+            tol=0.0,
+            random_state=seed,
+            keep_empty_features=True,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # tol=0 never counts as converged
+            self.imputer_.fit(numbers)
+
+    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
+        numbers = self.dummies_.numbers(table)
+        if not np.isnan(numbers).any():
+            return table
+        return self.dummies_.table(self.imputer_.transform(numbers), table)
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Fill, and ask the model; once, or on average over the draws."""
+        predictions = [super(Iterative, self).predict(table) for _ in range(max(1, self.draws))]
+        return np.asarray(np.mean(predictions, axis=0))
+
+
+class Neighbours(Imputing):
+    """The mean of the five nearest training rows, on standardised columns: ``KNNImputer``."""
+
+    name = "nearest neighbours"
+
+    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
+        self.dummies_ = Dummies(table)
+        numbers = _sampled(self.dummies_.numbers(table), seed)
+        self.mean_ = np.nanmean(numbers, axis=0)
+        spread = np.nanstd(numbers, axis=0)
+        self.spread_ = np.where(spread > 0, spread, 1.0)
+        self.imputer_ = KNNImputer(keep_empty_features=True)
+        self.imputer_.fit((numbers - self.mean_) / self.spread_)
+
+    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
+        numbers = (self.dummies_.numbers(table) - self.mean_) / self.spread_
+        if not np.isnan(numbers).any():
+            return table
+        filled = self.imputer_.transform(numbers) * self.spread_ + self.mean_
+        return self.dummies_.table(filled, table)
+
+
+class Miceforest(Imputing):
+    """Chained LightGBM models with mean matching: miceforest, two rounds.
+
+    A complete training table is given practice holes, because miceforest learns only columns that
+    have some.
+    """
+
+    name = "miceforest"
+    requires = ("miceforest",)
+
+    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
+        import miceforest
+
+        self.kernel_ = miceforest.ImputationKernel(
+            _practice(table, seed), num_datasets=1, random_state=seed
+        )
+        self.kernel_.mice(2, verbose=False, num_threads=1)
+
+    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
+        if not table.isna().any(axis=None):
+            return table
+        fresh = table.reset_index(drop=True)
+        filled = self.kernel_.impute_new_data(fresh, verbose=False).complete_data(0)
+        return pd.DataFrame(filled[table.columns]).set_axis(table.index)
+
+
+class MissForest(Imputing):
+    """Random forests in turn: MissForest; a complete training table is given practice holes."""
+
+    name = "MissForest"
+    requires = ("missforest", "lightgbm")
+
+    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
+        from missforest import MissForest as Imputer
+
+        categorical = list(table.select_dtypes("category").columns)
+        self.imputer_ = Imputer(categorical=categorical or None)
+        self.imputer_.fit(_practice(table, seed))
+
+    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
+        if not table.isna().any(axis=None):
+            return table
+        return pd.DataFrame(self.imputer_.transform(table)[table.columns])
+
+
+def _practice(table: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """The table with holes in every column, where some have none."""
+    if table.isna().any().all():
+        return table
+    poked: pd.DataFrame = missingness.mcar(table, PRACTICE_RATE, seed)
+    return poked.reset_index(drop=True)
+
+
+def _sampled(numbers: Floats, seed: int) -> NDArray[np.float64]:
+    if len(numbers) <= LEARNED_ROWS:
+        return numbers
+    rows = np.random.default_rng(seed).permutation(len(numbers))[:LEARNED_ROWS]
+    return numbers[rows]
