@@ -1,10 +1,9 @@
 """Structure of a latent tree: the spanning tree of greatest mutual information (Chow & Liu 1968).
 
 Mutual information of two variables is estimated on the rows that observe both, after continuous
-and integer variables are cut into quantile bins. The plug-in estimate is too high by about
-(cells - 1) / (2 n) for chance alone, and the more so the fewer rows observe the pair; the
-correction of Miller and Madow takes that off, so that pairs with many holes or many categories
-are not favoured.
+and integer variables are cut into quantile bins. By chance alone the plug-in estimate is too high
+by about (a - 1)(b - 1) / (2 n) for a and b codes and n rows: the more so the fewer rows observe the
+pair. That is taken off, so that pairs with many holes or many categories are not favoured.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def discretise(points: Floats, categorical: Sequence[bool] = ()) -> NDArray[np.i
 def mutual_information(codes: NDArray[np.int32], weight: Floats) -> Floats:
     """Mutual information in nats of every pair, on the rows that observe both.
 
-    Corrected for the number of rows (Miller-Madow), so an estimate can be a little below 0.
+    Corrected for the number of rows, so an estimate can be a little below 0.
     """
     n_variables = len(codes)
     n_codes = int(codes.max(initial=0)) + 1
@@ -117,18 +116,16 @@ def _information(codes, weight, start, stop, joint, out):  # type: ignore[no-unt
             if total <= 0.0:
                 continue
             information = 0.0
-            cells = rows = columns = 0
+            rows = columns = 0
             for a in range(n_codes):
-                row = joint[a].sum()
+                row, column = joint[a].sum(), joint[:, a].sum()
                 rows += row > 0.0
-                column = joint[:, a].sum()
                 columns += column > 0.0
                 information -= _entropy_term(row / total) + _entropy_term(column / total)
                 for b in range(n_codes):
-                    cells += joint[a, b] > 0.0
                     information += _entropy_term(joint[a, b] / total)
             effective = total * total / squares
-            out[u, v] = information - (cells - rows - columns + 1) / (2.0 * effective)
+            out[u, v] = information - (rows - 1) * (columns - 1) / (2.0 * effective)
 
 
 @njit

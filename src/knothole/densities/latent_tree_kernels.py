@@ -87,10 +87,9 @@ class Sums(NamedTuple):
 def scratch_for(n_variables: int, n_states: int) -> Scratch:
     """Scratch for one thread."""
     beta, message, gamma = (np.empty((n_variables, n_states, TILE)) for _ in range(3))
-    numbers = np.empty((3, TILE))
-    return Scratch(
-        beta, message, gamma, beta.view(np.int64), *numbers, np.empty(TILE, dtype=np.int32)
-    )
+    scale, spare, fall = np.empty((3, TILE))
+    code = np.empty(TILE, dtype=np.int32)
+    return Scratch(beta, message, gamma, beta.view(np.int64), scale, spare, fall, code)
 
 
 def sums_for(n_variables: int, n_states: int, n_codes: int, n_slots: int) -> Sums:
