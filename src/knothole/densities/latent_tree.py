@@ -303,8 +303,9 @@ class LatentTree(LeafDensity):
         for start in range(0, n_rows, BLOCK):
             part = evidence[start : start + BLOCK]
             uniform = rng.random((len(part.points), draws, n_variables))
-            states = posterior_states(self._parameters, pack(self.leaves_, part), uniform)
-            impossible = np.flatnonzero((states < 0).any(axis=(1, 2)))
+            packed = pack(self.leaves_, part)
+            states = posterior_states(self._parameters, packed, uniform)
+            impossible = np.flatnonzero((states < 0).any(axis=(1, 2)) | np.isneginf(packed.base))
             if len(impossible):
                 raise InvalidInput(
                     f"X: row {start + impossible[0]} has probability 0 under this density, so its "

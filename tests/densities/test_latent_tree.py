@@ -1,0 +1,411 @@
+"""LatentTree against enumeration, its slow twin, its circuit, and published benchmarks."""
+
+import itertools
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
+
+from knothole.columns import Columns, Evidence
+from knothole.densities.base import Within
+from knothole.densities.exponential import LEAST, exponentials
+from knothole.densities.latent_tree import LatentTree
+from knothole.densities.latent_tree_em import expect, log_likelihood, log_prior, maximise
+from knothole.densities.latent_tree_fit import Task, sticky_start
+from knothole.densities.latent_tree_kernels import LOST
+from knothole.densities.mixture import Factorized
+from knothole.densities.packed_rows import pack
+from knothole.densities.storage import read, write
+from knothole.errors import DamagedFile, InvalidInput
+
+HOLE = np.nan
+
+
+def mixed_table(rows=240, seed=0):
+    """Continuous, categorical, integer, zero-inflated; dependent; a fifth of it holes."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 3, rows)
+    table = pd.DataFrame({
+        "size": rng.normal(2.0 * group, 1.0),
+        "kind": pd.Categorical(np.where(rng.random(rows) < 0.8, group, 0), categories=[0, 1, 2]),
+        "number": rng.poisson(2 + 3 * group).astype(float),
+        "rain": np.where(rng.random(rows) < 0.4, 0.0, rng.exponential(1 + group)),
+        "late": pd.Categorical(np.where(group + rng.normal(size=rows) > 1, "yes", "no")),
+    })  # fmt: skip
+    return table.mask(rng.random(table.shape) < 0.2)
+
+
+def block_table(rows=200, seed=0):
+    """A one-hot block, often observed in part, and a number that goes with it."""
+    rng = np.random.default_rng(seed)
+    colour = rng.integers(0, 4, rows)
+    X = np.column_stack([np.eye(4)[colour], colour + rng.normal(size=rows)])
+    columns = Columns.infer(X, blocks={"colour": [0, 1, 2, 3]})
+    X[rng.random(X.shape) < 0.3] = HOLE
+    return X, columns
+
+
+def fitted(X, states=3, columns=None, **options):
+    options = {"random_state": 0, "max_iter": 10} | options
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return LatentTree(states, **options).fit(X, columns=columns)
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    return fitted(mixed_table())
+
+
+def log_p_by_enumeration(density, terms):
+    """Sum over all latents at once; also p(all latents | row)."""
+    n_variables = len(density.parent_)
+    paths = list(itertools.product(range(density.states_), repeat=n_variables))
+    joint = np.empty((len(terms[0]), len(paths)))
+    for i, z in enumerate(paths):
+        joint[:, i] = np.log(density.prior_[z[density.order_[0]]])
+        for v in range(n_variables):
+            joint[:, i] += terms[v][:, z[v]]
+            if density.parent_[v] >= 0:
+                joint[:, i] += np.log(density.transition_[v, z[density.parent_[v]], z[v]])
+    log_p = np.logaddexp.reduce(joint, axis=1)
+    return log_p, np.exp(joint - log_p[:, None]), np.array(paths)
+
+
+# ---- evaluation -----------------------------------------------------------------------------
+
+
+def test_log_p_is_the_sum_over_all_latents(mixed):
+    evidence = mixed.evidence(mixed_table())
+    by_hand, _, _ = log_p_by_enumeration(mixed, mixed.terms(evidence))
+    np.testing.assert_allclose(mixed.log_evidence(evidence), by_hand, rtol=1e-10)
+    np.testing.assert_allclose(mixed.combine(mixed.terms(evidence)), by_hand, rtol=1e-10)
+
+
+def test_log_p_of_blocks_observed_in_part():
+    X, columns = block_table()
+    density = fitted(X, columns=columns)
+    evidence = density.evidence(X)
+    assert any(True for _ in evidence.restricted())
+    by_hand, _, _ = log_p_by_enumeration(density, density.terms(evidence))
+    np.testing.assert_allclose(density.log_evidence(evidence), by_hand, rtol=1e-10)
+
+
+def test_circuit_agrees(mixed):
+    """Points, holes and regions."""
+    circuit = mixed.to_circuit()
+    table = mixed_table(seed=5)
+    evidence = mixed.evidence(table)
+    np.testing.assert_allclose(
+        circuit.log_evidence(evidence), mixed.log_evidence(evidence), rtol=1e-10, atol=1e-10
+    )
+    evidence = Evidence(np.where([True, False, True, True, False], HOLE, evidence.points))
+    for within in (
+        [Within(0, -1.0, 2.0)],
+        [Within(0, 0.5, np.inf), Within(2, 3.0, 8.0)],
+        [Within(3, 0.0, 1e-300), Within(0, -np.inf, 1.0)],
+    ):
+        np.testing.assert_allclose(
+            circuit.log_evidence(evidence, within),
+            mixed.log_evidence(evidence, within),
+            rtol=1e-10,
+            atol=1e-10,
+        )
+
+
+def test_circuit_agrees_on_blocks_and_with_a_target():
+    X, columns = block_table()
+    density = fitted(X, columns=columns, informative=True)
+    np.testing.assert_allclose(
+        density.to_circuit().score_samples(X), density.score_samples(X), rtol=1e-10
+    )
+    target = np.where(np.arange(len(X)) % 3 == 0, "a", "b")
+    density = LatentTree(2, random_state=0).fit(X, columns=columns, target=target)
+    np.testing.assert_allclose(
+        density.to_circuit().score_samples(X, target=target),
+        density.score_samples(X, target=target),
+        rtol=1e-10,
+    )
+
+
+FAMILIES = {"size": "gaussian", "rain": "atoms"}
+
+
+def test_one_state_is_independence():
+    table = mixed_table()
+    alone = fitted(table, states=1, strength=1.0, leaves=FAMILIES)
+    apart = Factorized(leaves=FAMILIES).fit(table)
+    np.testing.assert_allclose(alone.score_samples(table), apart.score_samples(table), rtol=1e-9)
+
+
+def test_a_prior_without_bounds_is_independence():
+    table = mixed_table()
+    density = fitted(table, states=4, strength=1e9, leaves=FAMILIES)
+    apart = Factorized(leaves=FAMILIES).fit(table)
+    # The centre of a leaf's prior is smoothed by a row, so it is not quite the marginal.
+    np.testing.assert_allclose(density.score_samples(table), apart.score_samples(table), atol=0.05)
+
+
+def hub(children):
+    """One parent of many children, two groups far apart, latents that hardly ever change state."""
+    rng = np.random.default_rng(0)
+    X = 10.0 * rng.integers(0, 2, (400, 1)) + rng.normal(size=(400, children + 1))
+    density = fitted(X, states=2, strength=0.01)
+    density.parent_ = np.append(-1, np.zeros(children, dtype=np.int64))
+    density.order_ = np.arange(children + 1)
+    density.prior_ = np.array([0.5, 0.5])
+    density.transition_ = np.full((children + 1, 2, 2), 1e-12)
+    density.transition_[:, [0, 1], [0, 1]] = 1 - 1e-12
+    density.transition_[0] = 0.5
+    return density
+
+
+def test_states_lost_to_underflow_are_noticed():
+    """The parent's leaf prefers one state by exp(845), its 40 children the other by 1e12 each.
+
+    So the children prevail, in the state that underflows beside the leaf's: log space takes over.
+    """
+    density = hub(40)
+    evidence = Evidence(np.vstack([np.append(-50.0, np.full(40, 10.0)), np.full(41, 10.0)]))
+    terms = density.terms(evidence)
+    assert LOST - 500 < -abs(terms[0][0, 0] - terms[0][0, 1]) < -745 < LOST
+    by_scaling = log_likelihood(density._parameters, pack(density.leaves_, evidence))
+    assert np.isnan(by_scaling).tolist() == [True, False]
+    expected = density._log_combine(terms)
+    np.testing.assert_allclose(density.log_evidence(evidence), expected, rtol=1e-12)
+    np.testing.assert_allclose(density.combine(terms), expected, rtol=1e-12)
+
+
+def test_impossible_rows():
+    density = fitted(mixed_table())
+    terms = density.terms(density.evidence(mixed_table()))
+    terms[1][:] = -np.inf
+    assert np.isneginf(density.combine(terms)).all()
+    points = np.full((2, 5), HOLE)
+    points[1, 0] = np.inf  # no value of a Gaussian
+    assert density.log_evidence(Evidence(points)).tolist() == [pytest.approx(0), -np.inf]
+    with pytest.raises(InvalidInput, match="row 1 has probability 0"):
+        density.complete_points(Evidence(points), 2, np.random.default_rng(0))
+
+
+# ---- learning -------------------------------------------------------------------------------
+
+
+def test_expected_statistics_match_enumeration(mixed):
+    table = mixed_table()[:50]
+    evidence = mixed.evidence(table)
+    weight = np.random.default_rng(0).uniform(0.5, 2, 50)
+    packed = pack(mixed.leaves_, evidence)
+    found = expect(mixed._parameters, packed, np.arange(50), weight)
+    log_p, posterior, paths = log_p_by_enumeration(mixed, mixed.terms(evidence))
+    mass = posterior * weight[:, None]
+    np.testing.assert_allclose(found.log_likelihood, weight @ log_p, rtol=1e-10)
+    for v, parent in enumerate(mixed.parent_):
+        for i, j in itertools.product(range(3), repeat=2):
+            chosen = paths[:, v] == j
+            if parent >= 0:
+                pair = mass[:, chosen & (paths[:, parent] == i)].sum()
+                np.testing.assert_allclose(found.pairs[v, i, j], pair, atol=1e-10)
+            elif i == 0:
+                np.testing.assert_allclose(found.roots[j], mass[:, chosen].sum(), atol=1e-10)
+        for j in range(3):
+            share = mass[:, paths[:, v] == j].sum(axis=1)
+            encoded = mixed.leaves_[v].encode(evidence.points[:, v])
+            seen = encoded.code >= 0
+            for code in range(mixed.leaves_[v].n_codes):
+                here = share[encoded.code == code].sum()
+                np.testing.assert_allclose(found.leaves[v].count[code, j], here, atol=1e-10)
+            if packed.slot[v] >= 0:
+                first = share[seen] @ encoded.z[seen]
+                np.testing.assert_allclose(found.leaves[v].first[j], first, atol=1e-9)
+
+
+def test_statistics_scale_to_a_total_weight(mixed):
+    packed = pack(mixed.leaves_, mixed.evidence(mixed_table()))
+    rows = np.arange(40, 90)
+    plain = expect(mixed._parameters, packed, rows, np.ones(240))
+    scaled = expect(mixed._parameters, packed, rows, np.ones(240), total=200.0)
+    np.testing.assert_allclose(scaled.pairs, 4 * plain.pairs, rtol=1e-9)
+    np.testing.assert_allclose(scaled.log_likelihood, 4 * plain.log_likelihood, rtol=1e-9)
+    assert scaled.weight == pytest.approx(200)
+
+
+def test_weights_are_repetitions(mixed):
+    evidence = mixed.evidence(mixed_table()[:30])
+    weight = np.random.default_rng(0).integers(1, 4, 30)
+    packed = pack(mixed.leaves_, evidence)
+    weighted = expect(mixed._parameters, packed, np.arange(30), weight.astype(float))
+    repeated = expect(mixed._parameters, packed, np.repeat(np.arange(30), weight), np.ones(30))
+    np.testing.assert_allclose(weighted.pairs, repeated.pairs, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(weighted.log_likelihood, repeated.log_likelihood, rtol=1e-12)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.3, 20.0])
+@pytest.mark.parametrize("kind", ["mixed", "blocks"])
+def test_a_full_pass_never_lowers_the_objective(kind, strength):
+    if kind == "mixed":
+        X, columns = mixed_table(), None
+    else:
+        X, columns = block_table()
+    density = fitted(X, columns=columns, max_iter=1)
+    evidence = density.evidence(X)
+    rng = np.random.default_rng(1)
+    rows, weight = np.arange(len(X)), rng.uniform(0.2, 2, len(X))
+    packed = pack(density.leaves_, evidence)
+    leaves = tuple(leaf.take(np.array([0])) for leaf in density.leaves_)
+    task = Task(packed, weight, rows, rows, density._parameters.tree, leaves, strength, 1, 0.0, 1,
+                print)  # fmt: skip
+    parameters = sticky_start(task, 4, rng)
+    trace = []
+    for _ in range(25):
+        found = expect(parameters, packed, rows, weight)
+        trace.append(found.log_likelihood + log_prior(parameters, strength))
+        parameters = maximise(parameters, found, strength)
+    assert np.diff(trace).min() > -1e-7 * abs(trace[-1])
+    assert trace[-1] > trace[0] + 1
+
+
+def test_learning_finds_structure():
+    """Well above independence on rows it has not seen, and near the truth."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 3, 4000)
+    p = rng.uniform(0.05, 0.95, (3, 8))
+    X = (rng.random((4000, 8)) < p[group]).astype(float)
+    columns = Columns.infer(X, categorical=range(8))
+    truth = np.log(np.prod(np.where(X[:, None] == 1, p, 1 - p), axis=2).mean(axis=1))
+    with_holes = X[:3000].copy()
+    with_holes[rng.random(with_holes.shape) < 0.3] = HOLE
+    density = LatentTree(random_state=0).fit(with_holes, columns=columns)
+    apart = Factorized().fit(with_holes, columns=columns)
+    assert density.states_ > 1
+    assert density.score(X[3000:]) > apart.score(X[3000:]) + 0.3
+    assert density.score(X[3000:]) > truth[3000:].mean() - 0.06
+
+
+def test_independent_columns_stay_independent():
+    """Nothing to be found: the number of states says so, and nothing is lost."""
+    X = np.random.default_rng(0).normal(size=(600, 5))
+    density = LatentTree(random_state=0).fit(X[:400])
+    assert density.score(X[400:]) > Factorized().fit(X[:400]).score(X[400:]) - 0.02
+
+
+def test_stops_for_lack_of_passes_with_a_warning():
+    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+        LatentTree(4, max_iter=2, tol=0.0, random_state=0).fit(mixed_table())
+
+
+def test_progress_is_reported(capsys):
+    fitted(mixed_table(), verbose=True)
+    assert "[LatentTree] 1: held-out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"states": 0}, "states must be a whole number from 1 on; got 0"),
+        ({"states": 2.5}, "states must be"),
+        ({"strength": -1}, "strength must be a number from 0 on; got -1"),
+        ({"max_iter": 0}, "max_iter must be"),
+        ({"n_init": "many"}, "n_init must be"),
+        ({"tol": np.nan}, "tol must be"),
+        ({"validation_fraction": 1}, "validation_fraction must be a number from 0 on, below 1"),
+        ({"leaves": {"colour": "gaussian"}}, "leaves: no variable 'colour'"),
+        ({"leaves": {"size": "categorical"}}, "'size' is continuous"),
+    ],
+)
+def test_parameters_are_checked(options, message):
+    with pytest.raises(InvalidInput, match=message):
+        LatentTree(**options).fit(mixed_table())
+
+
+def test_families_can_be_named():
+    density = fitted(mixed_table(), leaves={"size": "histogram"})
+    assert density.leaves_[0].family == "histogram"
+
+
+def test_several_starts_and_no_held_out_rows():
+    table = mixed_table()
+    several = fitted(table, n_init=3)
+    assert np.isfinite(several.score(table))
+    without = fitted(table, validation_fraction=0.0)
+    assert without.strength_ == 1.0
+    assert without.held_out_score_ == pytest.approx(without.score(table), abs=0.5)
+
+
+# ---- storage --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("parent", lambda a: a[::-1].copy(), "tree|order"),
+        ("order", lambda a: np.zeros_like(a), "permutation"),
+        ("order", lambda a: a[::-1].copy(), "tree|order"),
+        ("transition", lambda a: a[:, :2], "shape"),
+        ("transition", lambda a: -a, "positive"),
+        ("transition", lambda a: a / 2, "add up"),
+        ("prior", lambda a: a[::-1].copy(), "prior"),
+        ("prior", lambda a: a[:1], "shape|prior"),
+    ],
+)
+def test_files_that_do_not_fit_together(mixed, tmp_path, name, change, message):
+    path = tmp_path / "tree"
+    mixed.save(path)
+    header, arrays = read(path)
+    write(path, header, arrays | {name: change(arrays[name])})
+    with pytest.raises(DamagedFile, match=message):
+        LatentTree.load(path)
+
+
+# ---- kernels --------------------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-800, 0), min_size=1, max_size=20), st.floats(-1e3, 1e3))
+def test_exponentials(values, peak):
+    x = np.array([*values, -np.inf]) + peak
+    shift = x - peak
+    out = x.copy()
+    exponentials(
+        out, np.full(len(x), peak), np.empty(len(x), dtype=np.int32), out.view(np.int64), len(x)
+    )
+    some = shift > LEAST
+    np.testing.assert_allclose(out[some], np.exp(shift[some]), rtol=1e-13)
+    np.testing.assert_array_equal(out[~some], 0)
+
+
+# ---- benchmarks -----------------------------------------------------------------------------
+
+# Test log-likelihood to be reached, the most that holes in training may cost, states.
+DEBD = {"nltcs": (-6.02, 0.15, 32), "plants": (-13.5, 0.6, 16), "jester": (-53.0, 1.0, 16)}
+
+
+def debd(name, part):
+    root = os.environ.get("KNOTHOLE_DATA")
+    if root is None:
+        pytest.skip("KNOTHOLE_DATA is not set: the folder with the density benchmarks")
+    return np.loadtxt(Path(root, "debd", name, f"{name}.{part}.data"), delimiter=",")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEBD)
+def test_benchmarks_of_density_estimation(name, record_property):
+    """Learned from the training rows alone, complete and with 30 % of their entries removed."""
+    least, most_lost, states = DEBD[name]
+    X, test = debd(name, "train"), debd(name, "test")
+    columns = Columns.infer(X, categorical=range(X.shape[1]))
+    holes = np.random.default_rng(0).random(X.shape) < 0.3
+    complete = LatentTree(states, random_state=0).fit(X, columns=columns).score(test)
+    masked = np.where(holes, HOLE, X)
+    with_holes = LatentTree(states, random_state=0).fit(masked, columns=columns).score(test)
+    record_property("complete", complete)
+    record_property("with_holes", with_holes)
+    print(f"{name}: {complete:.4f}, with 30 % holes {with_holes:.4f}")
+    assert complete > least
+    assert with_holes > complete - most_lost
