@@ -218,7 +218,8 @@ class Circuit(LeafDensity):
         while len(trace) < self.max_iter and not self.converged_:
             expected = self.expect(evidence, weight)
             trace.append(expected.log_likelihood + self._log_prior())
-            self.converged_ = len(trace) > 1 and trace[-1] - trace[-2] < self.tol * weight.sum()
+            gain = trace[-1] - trace[-2] if len(trace) > 1 else np.inf
+            self.converged_ = bool(gain < self.tol * weight.sum())
             if self.verbose:
                 print(f"[Circuit] {len(trace)}: objective {trace[-1]:.5f}")
             if not self.converged_:
