@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from knothole.columns import Columns
@@ -214,9 +215,22 @@ def test_families_can_be_named():
 def test_weights_count_as_rows():
     X, columns = clusters(rows=60)
     weight = np.random.default_rng(1).integers(1, 4, 60)
-    weighted = Factorized().fit(X, columns=columns, sample_weight=weight)
-    repeated = Factorized().fit(np.repeat(X, weight, axis=0), columns=columns)
+    density = Factorized(leaves={"x0": "gaussian", "x1": "gaussian", "x2": "integer"})
+    weighted = clone(density).fit(X, columns=columns, sample_weight=weight)
+    repeated = clone(density).fit(np.repeat(X, weight, axis=0), columns=columns)
     np.testing.assert_allclose(weighted.score_samples(X), repeated.score_samples(X), atol=1e-9)
+
+
+def test_families_are_chosen_by_what_they_do_held_out():
+    """Histograms for shapes that Gaussians miss, Gaussians for columns that follow each other."""
+    rng = np.random.default_rng(0)
+    uniform = rng.random((2000, 3))
+    uniform[:, 1] += uniform[:, 0] > 0.5
+    families = {leaf.family for leaf in Mixture(8, random_state=0).fit(uniform).leaves_}
+    assert families == {"histogram"}
+    line = rng.normal(size=(2000, 1)) + 0.1 * rng.normal(size=(2000, 3))
+    families = {leaf.family for leaf in Mixture(8, random_state=0).fit(line).leaves_}
+    assert families == {"gaussian"}
 
 
 def test_informative_holes_say_something():

@@ -391,9 +391,9 @@ def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None
         if v in partly or not np.isnan(evidence.points[:, v]).all():
             continue
         raise InvalidInput(
-            f"column {variable.name!r} has no observed value in X, so nothing can be learned about it. "
-            f"Leave it out, or, where NaN is a value of its own there, declare it nullable "
-            f"(Columns.with_nullable)."
+            f"column {variable.name!r} has no observed value in X, so nothing can be learned "
+            f"about it. Leave it out, or, where NaN is a value of its own there, declare it "
+            f"nullable (Columns.with_nullable)."
         )
 
 

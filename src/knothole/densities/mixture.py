@@ -15,8 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from knothole.columns import Evidence
 from knothole.densities.base import Floats, LeafDensity, Within
+from knothole.densities.completion import fill_holes
 from knothole.densities.em import Components, Run, log_densities, shares
-from knothole.densities.leaves.table import draw_allowed, log_of
+from knothole.densities.leaves.table import log_of
 from knothole.densities.mixture_kernels import pick
 from knothole.densities.mixture_search import (
     FEW_ROWS,
@@ -24,6 +25,7 @@ from knothole.densities.mixture_search import (
     STRENGTH,
     Search,
     Settings,
+    choose_families,
     folds_of,
     prepare,
     sizes_for,
@@ -155,11 +157,15 @@ class Mixture(LeafDensity):
         sizes = sizes_for(n_rows) if self.components == "auto" else [int(self.components)]
         strengths = self.strength == "auto" and n_rows < MANY_ROWS * sizes[-1] and sizes[-1] > 1
         hold_out = self.validation_fraction > 0 and n_rows >= TOO_FEW_TO_HOLD_OUT and sizes[-1] > 1
+        chosen = choose_families(
+            self.variables_, evidence, weight, order, settings, n_components=sizes[-1]
+        )
+        settings = replace(settings, families={**chosen, **settings.families})
         trainer = prepare(self.variables_, evidence, weight, order, settings)
         default = STRENGTH if self.strength == "auto" else float(self.strength)
         if not hold_out:
             return trainer.fit(sizes[0], default, trainer.rows), default
-        whole = split(trainer, self.validation_fraction)
+        whole = split(trainer, evidence, weight, order, self.validation_fraction)
         if len(sizes) == 1 and not strengths:
             run = trainer.fit(sizes[0], default, whole.rows, whole.held)
             return trainer.refined(run, default), default
@@ -249,17 +255,8 @@ class Mixture(LeafDensity):
         _, share = self.responsibilities(evidence)
         component = np.empty((len(share), draws), dtype=np.int64)
         pick(share, rng.random(component.shape), component)
-        points = np.repeat(evidence.points[:, None, :], draws, axis=1)
-        for v, leaf in enumerate(self.leaves_):
-            rows = np.flatnonzero(np.isnan(evidence.points[:, v]))
-            drawn = leaf.sample(component[rows].reshape(-1), rng)
-            points[rows, :, v] = drawn.reshape(len(rows), draws)
-        for v, rows, allowed in evidence.restricted():
-            states = component[rows].reshape(-1)
-            table = self.leaves_[v].natural().table
-            codes = draw_allowed(table, states, np.repeat(allowed, draws, axis=0), rng)
-            points[rows, :, v] = codes.reshape(len(rows), draws)
-        return points
+        states = np.broadcast_to(component[:, :, None], (*component.shape, len(self.leaves_)))
+        return fill_holes(self.leaves_, evidence, states, rng)
 
 
 class Factorized(Mixture):

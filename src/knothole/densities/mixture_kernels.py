@@ -13,8 +13,9 @@ from knothole.compiled import njit
 LOG2_E = 1.4426950408889634
 LN_2_HIGH = 0.693147180369123816490
 LN_2_LOW = 1.90821492927058770002e-10
-# Below it a share is 0: the smallest number that is not denormal is about exp(-708).
+# The smallest number that is not denormal is about exp(-708): what is exp(LEAST) or less becomes 0.
 LEAST = -700.0
+NOTHING = 1e-303
 
 
 @njit
@@ -62,19 +63,17 @@ def normalise(base, weight, joint, bits, log_p):  # type: ignore[no-untyped-def]
                 share[k] = weight[k]
             continue
         for k in range(n_states):
-            x = share[k] - largest
-            some = x > LEAST
-            x = x if some else 0.0
+            x = max(share[k] - largest, LEAST)
             n = np.floor(x * LOG2_E + 0.5)
             f = (x - n * LN_2_HIGH) - n * LN_2_LOW
             # Taylor's series: |f| < 0.35, so the first term left out is below 1e-16.
-            e = 1 + f * (1 + f * (1 / 2 + f * (1 / 6 + f * (1 / 24 + f * (1 / 120 + f * (
+            share[k] = 1 + f * (1 + f * (1 / 2 + f * (1 / 6 + f * (1 / 24 + f * (1 / 120 + f * (
                 1 / 720 + f * (1 / 5040 + f * (1 / 40320 + f * (1 / 362880 + f * (
                     1 / 3628800 + f * (1 / 39916800 + f * (1 / 479001600))))))))))))  # fmt: skip
-            share[k] = e if some else 0.0
             exponent[k] += np.int64(n) << 52
         total = 0.0
         for k in range(n_states):
+            share[k] = share[k] if share[k] > NOTHING else 0.0
             total += share[k]
         log_p[i] = largest + np.log(total) + base[i]
         for k in range(n_states):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.columns import Evidence, Kind, Variable
 from knothole.densities.em import Components, Run, log_densities, train
-from knothole.densities.leaves import start_leaf
+from knothole.densities.leaves import start_leaf, with_continuous
 from knothole.densities.leaves.base import Floats, Leaf
+from knothole.densities.leaves.choice import prefers_histogram
 from knothole.densities.mixture_start import comparable, start
 from knothole.densities.packed_rows import Packed, pack
 
@@ -25,6 +26,9 @@ REFINE = 5
 # Below so many rows, several folds are held out in turn.
 FEW_ROWS = 3000
 FOLDS = 3
+# Where rows have fewer holes than this, those held out are given this many.
+HARDLY_ANY_HOLES = 0.1
+HELD_OUT_HOLES = 0.3
 # Sizes are tried in doubling order until this many in a row have not helped.
 MISSES = 2
 MAX_COMPONENTS = 128
@@ -34,6 +38,13 @@ ROWS_PER_COMPONENT = 5
 STRENGTH = 1.0
 STRENGTH_FACTOR = 10.0
 MAX_STRENGTH = 100.0
+# Families are compared with a component for so many rows, at most so many components, on this
+# part of the rows, if there are enough.
+COMPARED_ROWS = 100
+COMPARED_WITH = 32
+COMPARED_ON = 0.25
+COMPARED_GAIN = 0.01
+TOO_FEW_TO_COMPARE = 300
 # With more rows than this for each component, the strength makes no difference.
 MANY_ROWS = 1000
 
@@ -162,11 +173,17 @@ class Fold:
     held: Rows
 
 
-def split(trainer: Trainer, fraction: float) -> Fold:
+def split(
+    trainer: Trainer,
+    evidence: Evidence,
+    weight: Floats,
+    order: NDArray[np.intp],
+    fraction: float,
+) -> Fold:
     """The last of the rows held out. Marginals have seen them; many rows make up for it."""
-    rows = trainer.rows
-    cut = len(rows) - max(1, round(fraction * len(rows)))
-    return Fold(trainer, rows[:cut], rows[cut:])
+    cut = len(order) - max(1, round(fraction * len(order)))
+    held = held_out(trainer, evidence, weight, order[cut:])
+    return Fold(trainer, trainer.rows[:cut], held)
 
 
 def folds_of(
@@ -181,9 +198,68 @@ def folds_of(
     for part in range(FOLDS):
         out = np.arange(len(order)) % FOLDS == part
         trainer = prepare(variables, evidence, weight, order[~out], settings)
-        held = Rows(pack(trainer.leaves, evidence, order[out]), weight[order[out]], np.empty(0))
+        held = held_out(trainer, evidence, weight, order[out])
         folds.append(Fold(trainer, trainer.rows, held))
     return folds
+
+
+def held_out(trainer: Trainer, evidence: Evidence, weight: Floats, rows: NDArray[np.intp]) -> Rows:
+    """Rows to score: with holes as they are, or, if there are hardly any, some at random.
+
+    What a density is for is rows with holes; how it does on complete ones says less.
+    """
+    held = evidence[rows]
+    if held.allowed is None and np.isnan(held.points).mean() < HARDLY_ANY_HOLES:
+        rng = np.random.default_rng([trainer.settings.seed, len(rows)])
+        mask = rng.random(held.points.shape) < HELD_OUT_HOLES
+        held = replace(held, points=np.where(mask, np.nan, held.points))
+    return Rows(pack(trainer.leaves, held), weight[rows], np.empty(0))
+
+
+def choose_families(
+    variables: Sequence[Variable],
+    evidence: Evidence,
+    weight: Floats,
+    order: NDArray[np.intp],
+    settings: Settings,
+    n_components: int,
+) -> dict[str, str]:
+    """Families of the continuous variables that none is named for, by held-out log p.
+
+    A Gaussian follows neighbouring columns closely, a histogram follows the shape of its own:
+    which one counts depends on all columns together. So a small mixture is trained with each,
+    and with whichever fits each column alone.
+    """
+    few = order[:FIRST_ROWS]
+    options: list[dict[str, str]] = [{}, {}, {}]
+    for v, variable in enumerate(variables):
+        x = evidence.points[few, v]
+        gaussian = with_continuous("gaussian", variable, x)
+        histogram = with_continuous("histogram", variable, x)
+        if gaussian is None or histogram is None or variable.name in settings.families:
+            continue
+        alone = histogram if prefers_histogram(x) else gaussian
+        for option, family in zip(options, (gaussian, histogram, alone), strict=True):
+            option[variable.name] = family
+    if n_components == 1:
+        return options[2]
+    distinct = [option for i, option in enumerate(options) if option not in options[:i]]
+    if len(distinct) == 1 or len(few) < TOO_FEW_TO_COMPARE:
+        return distinct[0]
+    size = max(2, min(n_components, COMPARED_WITH, len(few) // COMPARED_ROWS))
+    scores = []
+    for option in distinct:
+        families = {**settings.families, **option}
+        quick = replace(settings, families=families, n_init=1)
+        trainer = prepare(variables, evidence, weight, few, quick)
+        fold = split(trainer, evidence, weight, few, COMPARED_ON)
+        run = fold.trainer.fit(size, STRENGTH, fold.rows, fold.held, max_iter=SHORT)
+        scores.append(fold.held.score(run.components))
+        settings.report(f"{sorted(set(option.values()))}: held-out log p {scores[-1]:.4f}")
+    # More components, as there may be in the end, help Gaussians more: others must be better.
+    for number in range(1, len(scores)):
+        scores[number] -= COMPARED_GAIN * len(distinct[0])
+    return distinct[int(np.argmax(scores))]
 
 
 @dataclass(frozen=True, eq=False)

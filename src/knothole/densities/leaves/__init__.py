@@ -16,9 +16,19 @@ from knothole.densities.leaves.choice import PLAIN, choose_plain, repeated_value
 from knothole.densities.leaves.gaussian import Gaussian
 from knothole.errors import InvalidInput
 
-__all__ = ["FAMILIES", "Atoms", "Categorical", "Gaussian", "Leaf", "choose", "start_leaf"]
+__all__ = [
+    "FAMILIES",
+    "Atoms",
+    "Categorical",
+    "Gaussian",
+    "Leaf",
+    "choose",
+    "start_leaf",
+    "with_continuous",
+]
 
 FAMILIES: dict[str, type[Leaf]] = {**PLAIN, Atoms.family: Atoms}
+NUMERIC = [family for family in PLAIN if family != Categorical.family]
 
 
 def choose(variable: Variable, x: Floats) -> type[Leaf]:
@@ -35,13 +45,26 @@ def start_leaf(
 ) -> Leaf:
     """A leaf for a variable: of the family chosen from the data, unless one is named.
 
-    A nullable numeric variable keeps its state "not recorded" beside whatever family.
+    ``"atoms+histogram"`` names the family beside the points. A nullable numeric variable keeps its
+    state "not recorded" beside whatever family.
     """
     if family is None:
         return choose(variable, x).start(variable, x, weight, n_states)
-    if family not in FAMILIES:
+    _check_family(variable, family)
+    if family in FAMILIES and not (variable.nullable and family in NUMERIC):
+        return FAMILIES[family].start(variable, x, weight, n_states)
+    _, plus, rest = family.rpartition("+")
+    points = repeated_values(variable, x, weight) if plus else np.empty(0)
+    if variable.nullable:
+        points = np.append(points, NOT_RECORDED)
+    return Atoms.beside(FAMILIES[rest], points, variable, x, weight, n_states)
+
+
+def _check_family(variable: Variable, family: str) -> None:
+    known = [*FAMILIES, *(f"atoms+{rest}" for rest in NUMERIC)]
+    if family not in known:
         raise InvalidInput(
-            f"leaves: {family!r} for {variable.name!r} is no family; there are {list(FAMILIES)}."
+            f"leaves: {family!r} for {variable.name!r} is no family; there are {known}."
         )
     discrete = variable.kind is Kind.CATEGORICAL
     if discrete != (family == Categorical.family):
@@ -49,7 +72,13 @@ def start_leaf(
             f"leaves: {variable.name!r} is {variable.kind}, so its family "
             f"{'must' if discrete else 'cannot'} be 'categorical'; got {family!r}."
         )
-    if variable.nullable and not discrete and family != Atoms.family:
-        points = np.array([NOT_RECORDED])
-        return Atoms.beside(FAMILIES[family], points, variable, x, weight, n_states)
-    return FAMILIES[family].start(variable, x, weight, n_states)
+
+
+def with_continuous(family: str, variable: Variable, x: Floats) -> str | None:
+    """The name of the family that :func:`choose` takes, with another one for continuous values.
+
+    None where the variable is not continuous.
+    """
+    if variable.kind is not Kind.CONTINUOUS:
+        return None
+    return f"atoms+{family}" if choose(variable, x) is Atoms else family

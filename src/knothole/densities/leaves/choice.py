@@ -9,8 +9,8 @@ from knothole.columns import Kind, Variable
 from knothole.densities.leaves.base import Floats, Leaf
 from knothole.densities.leaves.categorical import Categorical
 from knothole.densities.leaves.counts import NegativeBinomial, Poisson
-from knothole.densities.leaves.gaussian import Gaussian
-from knothole.densities.leaves.histogram import Histogram
+from knothole.densities.leaves.gaussian import Gaussian, location_and_scale
+from knothole.densities.leaves.histogram import Histogram, choose_edges, information
 from knothole.densities.leaves.integers import Integer
 
 #: The families that stand on their own.
@@ -57,3 +57,15 @@ def choose_plain(variable: Variable, x: Floats) -> type[Leaf]:
     if variable.kind is Kind.CONTINUOUS:
         return Gaussian
     return Integer
+
+
+def prefers_histogram(x: Floats) -> bool:
+    """Whether a histogram of all values is likelier than a Gaussian, parameters accounted for."""
+    x = x[np.isfinite(x)]
+    weight = np.ones(len(x))
+    if len(x) == 0 or x.min() == x.max():
+        return False
+    _, scale = location_and_scale(x, weight)
+    gaussian = -0.5 * len(x) * (np.log(2 * np.pi) + 1) - len(x) * np.log(scale) - np.log(len(x))
+    x = np.sort(x)
+    return bool(information(choose_edges(x, weight), x, weight) > gaussian)

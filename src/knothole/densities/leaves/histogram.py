@@ -15,6 +15,9 @@ from knothole.densities.leaves.gaussian import location_and_scale
 from knothole.densities.leaves.table import TableLeaf, start_table, weight_per_code
 
 MAX_BINS = 64
+# Bins that every column has, as long as each has so many rows.
+LEAST_BINS = 16
+ROWS_PER_BIN = 20
 # A bin narrower than this part of the column's sd says more about ties than about density.
 NARROWEST = 1e-3
 # The part of the smoothing row that goes to each tail.
@@ -128,23 +131,30 @@ def choose_edges(x: Floats, weight: Floats) -> Floats:
         return location + scale * np.array([-0.5, 0.5])
     order = np.argsort(x, kind="stable")
     x, weight = x[order], weight[order]
-    return best_edges((quantile_edges(x, bins, scale) for bins in BIN_COUNTS), x, weight)
+    return best_edges((quantile_edges(x, bins, scale) for bins in bin_counts(len(x))), x, weight)
 
 
-BIN_COUNTS = (1, 2, 4, 8, 16, 32, MAX_BINS)
+def bin_counts(n_rows: int) -> list[int]:
+    """Numbers of bins to try.
+
+    Not too few, even for a column whose own distribution is flat: with one bin, it could not
+    differ between states. The prior keeps rows from being too few for them.
+    """
+    least = min(LEAST_BINS, n_rows // ROWS_PER_BIN)
+    return [1 << i for i in range(MAX_BINS.bit_length()) if 1 << i >= least]
 
 
 def best_edges(candidates: Iterable[Floats], x: Floats, weight: Floats) -> Floats:
     """The candidate with the best Bayesian information criterion on sorted values."""
-    best, best_score = None, -np.inf
-    for edges in candidates:
-        counts = np.diff(np.append(0.0, np.cumsum(weight))[np.searchsorted(x, edges)])
-        filled = counts > 0
-        density = counts[filled] / (weight.sum() * np.diff(edges)[filled])
-        score = counts[filled] @ np.log(density) - 0.5 * len(counts) * np.log(len(x))
-        if score > best_score:
-            best, best_score = edges, score
-    return np.asarray(best)
+    return max(candidates, key=lambda edges: information(edges, x, weight))
+
+
+def information(edges: Floats, x: Floats, weight: Floats) -> float:
+    """Log likelihood of sorted values under their histogram, less what its bins cost."""
+    counts = np.diff(np.append(0.0, np.cumsum(weight))[np.searchsorted(x, edges)])
+    filled = counts > 0
+    density = counts[filled] / (weight.sum() * np.diff(edges)[filled])
+    return float(counts[filled] @ np.log(density) - 0.5 * len(counts) * np.log(len(x)))
 
 
 def quantile_edges(x: Floats, bins: int, scale: float) -> Floats:

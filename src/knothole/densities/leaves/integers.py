@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from knothole.columns import Variable
 from knothole.densities.leaves.base import Encoded, Floats, observed
 from knothole.densities.leaves.histogram import (
-    BIN_COUNTS,
     MAX_BINS,
     Histogram,
     best_edges,
+    bin_counts,
     quantile_edges,
 )
 
@@ -71,4 +71,4 @@ def choose_integer_edges(x: Floats, weight: Floats) -> Floats:
         inner = np.floor(quantile_edges(x, bins, 1.0)[1:-1]) + 0.5
         return np.unique(np.concatenate(([low], inner, [high])))
 
-    return best_edges((snapped(bins) for bins in BIN_COUNTS), x, weight)
+    return best_edges((snapped(bins) for bins in bin_counts(len(x))), x, weight)
