@@ -15,8 +15,8 @@ from numba.extending import overload
 
 from knothole.compiled import njit
 from knothole.reach import walks
-from knothole.reach.product_kernels import observed_right
-from knothole.reach.walks import ENTER, LEAVE, RIGHT
+from knothole.reach.product_kernels import follow
+from knothole.reach.walks import ENTER, LEAVE, RIGHT, confine, restore_region, save_region
 
 
 def is_product(walk: Any) -> bool:
@@ -88,23 +88,19 @@ def _advance(points, row, nodes, tables, region, walk, stack, leaves, reaches): 
 
 def advance(points, row, nodes, tables, region, walk, stack, leaves, reaches):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.advance`."""
-    _, feature, cut, left, missing_left, set_start, sets, _ = nodes
-    position, offset, mass, absent, n_levels, set_offset = tables
-    low, high, recorded, remaining = region
-    top, reach, node, phase, saved_low, saved_high, saved_recorded, saved_set, weight = stack
+    feature, left = nodes[1], nodes[3]
+    top, reach, node, phase = stack[:4]
+    weight = stack[8]
     n_components = weight.shape[1]
     found = 0
     at = top[0]
     while at >= 0 and found < len(leaves):
         n = node[at]
         if phase[at] == ENTER:
-            while feature[n] >= 0 and not np.isnan(points[row, feature[n]]):
-                n = left[n] + observed_right(
-                    points[row, feature[n]], n, cut, missing_left, set_start, sets
-                )
+            n = follow(points, row, n, nodes)
+            node[at] = n
             if feature[n] < 0:
                 phase[at] = LEAVE
-                node[at] = n
                 leaves[found] = left[n]
                 reaches[found] = reach[at]
                 found += 1
@@ -113,59 +109,20 @@ def advance(points, row, nodes, tables, region, walk, stack, leaves, reaches):  
         if v < 0:
             at -= 1
             continue
-        first = offset[v]
-        words = n_levels[v] // 64 + 1 if n_levels[v] > 0 else 0
         if phase[at] == ENTER:
-            # Divide the weights by the masses of the two sides of what remains of variable v.
-            node[at] = n
             phase[at] = RIGHT
-            saved_low[at] = low[v]
-            saved_high[at] = high[v]
-            saved_recorded[at] = recorded[v]
-            for k in range(n_components):
-                weight[at + 1, k] = 0.0
-            if words > 0:
-                for word in range(words):
-                    saved_set[at, word] = remaining[set_offset[v] + word]
-                divide_set(n, first, n_levels[v], set_start[n], sets, saved_set[at], mass,
-                           weight[at], weight[at + 1])  # fmt: skip
-                for word in range(words):
-                    remaining[set_offset[v] + word] &= sets[set_start[n] + word]
-            else:
-                middle = min(max(position[n], low[v]), high[v])
-                for k in range(n_components):
-                    part = mass[first + middle, k] - mass[first + low[v], k]
-                    total = mass[first + high[v], k] - mass[first + low[v], k]
-                    if not recorded[v]:
-                        total += absent[v, k]
-                        if missing_left[n]:
-                            part += absent[v, k]
-                    goes_left = weight[at, k] * part / total if total > 0.0 else 0.0
-                    weight[at + 1, k] = goes_left
-                    weight[at, k] -= goes_left
-                high[v] = middle
-                recorded[v] = recorded[v] or not missing_left[n]
+            divide(n, v, nodes, tables, region, weight[at], weight[at + 1])
+            save_region(at, v, tables, region, stack)
+            confine(at, n, v, False, nodes, tables, region, stack)
             child = left[n]
         elif phase[at] == RIGHT:
             phase[at] = LEAVE
-            if words > 0:
-                for word in range(words):
-                    remaining[set_offset[v] + word] = (
-                        saved_set[at, word] & ~sets[set_start[n] + word]
-                    )
-            else:
-                low[v] = min(max(position[n], saved_low[at]), saved_high[at])
-                high[v] = saved_high[at]
-                recorded[v] = saved_recorded[at] or missing_left[n]
+            confine(at, n, v, True, nodes, tables, region, stack)
             for k in range(n_components):
                 weight[at + 1, k] = weight[at, k]
             child = left[n] + 1
         else:
-            low[v] = saved_low[at]
-            high[v] = saved_high[at]
-            recorded[v] = saved_recorded[at]
-            for word in range(words):
-                remaining[set_offset[v] + word] = saved_set[at, word]
+            restore_region(at, v, tables, region, stack)
             at -= 1
             continue
         # Most pairs of regions do not meet: a side without weight is not visited.
@@ -181,17 +138,29 @@ def advance(points, row, nodes, tables, region, walk, stack, leaves, reaches):  
 
 
 @njit
-def divide_set(node, first, n_levels, set_start, sets, remaining, mass, weight, goes_left):  # type: ignore[no-untyped-def]
-    """Move the part of ``weight`` whose code goes left into ``goes_left`` (zeros at first)."""
+def divide(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
+    """Move the part of ``weight`` that goes left at a split on hole ``v`` into ``goes_left``."""
+    missing_left, set_start, sets = nodes[4], nodes[5], nodes[6]
+    position, offset, mass, absent, n_levels, set_offset = tables
+    low, high, recorded, remaining = region
+    first = offset[v]
+    middle = min(max(position[node], low[v]), high[v])
     for k in range(len(weight)):
         part = 0.0
         total = 0.0
-        for code in range(n_levels):
-            bit = np.uint64(1) << np.uint64(code & 63)
-            if remaining[code >> 6] & bit:
-                total += mass[first + code, k]
-                if sets[set_start + (code >> 6)] & bit:
-                    part += mass[first + code, k]
-        if total > 0.0:
-            goes_left[k] = weight[k] * part / total
-            weight[k] -= goes_left[k]
+        if n_levels[v] > 0:
+            for code in range(n_levels[v]):
+                bit = np.uint64(1) << np.uint64(code & 63)
+                if remaining[set_offset[v] + (code >> 6)] & bit:
+                    total += mass[first + code, k]
+                    if sets[set_start[node] + (code >> 6)] & bit:
+                        part += mass[first + code, k]
+        else:
+            part = mass[first + middle, k] - mass[first + low[v], k]
+            total = mass[first + high[v], k] - mass[first + low[v], k]
+            if not recorded[v]:
+                total += absent[v, k]
+                if missing_left[node]:
+                    part += absent[v, k]
+        goes_left[k] = weight[k] * part / total if total > 0.0 else 0.0
+        weight[k] -= goes_left[k]

@@ -22,6 +22,9 @@ from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
 
+# States come in multiples of this, for the kernels' sake.
+LANES = 4
+
 
 class Latent(Protocol):
     """A density with a latent for every variable, the latents tied together by a tree."""
@@ -43,6 +46,16 @@ class LatentEngine(WalkEngine):
     def __init__(self, ensemble: Ensemble, density: Latent) -> None:
         super().__init__(ensemble, density.leaves_)
         self.density = density
+        self.states = -(-self.tables.mass.shape[1] // LANES) * LANES
+        position, offset, mass, absent, n_levels, set_offset = self.walk_tables
+        self.walk_tables = (
+            position,
+            offset,
+            padded(mass, self.states),
+            padded(absent, self.states),
+            n_levels,
+            set_offset,
+        )
         parent = np.asarray(density.parent_, dtype=np.int64)
         n_children = np.bincount(parent[parent >= 0], minlength=len(parent))
         self.tree = (
@@ -50,8 +63,8 @@ class LatentEngine(WalkEngine):
             np.asarray(density.order_, dtype=np.int64),
             np.concatenate([[0], np.cumsum(n_children)]).astype(np.int64),
             np.argsort(np.where(parent < 0, len(parent), parent), kind="stable"),
-            np.ascontiguousarray(density.transition_),
-            np.ascontiguousarray(density.prior_),
+            square(density.transition_, self.states),
+            padded(density.prior_, self.states),
         )
         self.used = np.zeros(len(ensemble.columns), dtype=np.bool_)
         self.used[ensemble.feature[ensemble.feature >= 0]] = True
@@ -65,16 +78,17 @@ class LatentEngine(WalkEngine):
         impossible = np.isneginf(largest)
         warn_impossible(np.where(impossible.any(axis=(1, 2)), -np.inf, 0.0))
         like = np.where(impossible, 1.0, np.exp(terms - np.where(impossible, 0.0, largest)))
+        like = padded(like, self.states)
         n, states = like.shape[1:]
         reduced = (
             np.empty(n, dtype=np.int64),
             np.empty(n, dtype=np.int64),
             np.empty((n, states)),
             np.empty((n, states)),
-            np.empty((n, states, states)),
+            np.empty((n, 2, states, states)),
             np.empty((n, states)),
             np.empty((n, states)),
-            np.zeros(2, dtype=np.int64),
+            np.zeros(3, dtype=np.int64),
         )
         moves = (2 * self.depth + 2) * (n + 1)
         log = (np.empty(moves, dtype=np.int64), np.empty((moves, states)), np.zeros(1, np.int64))
@@ -90,12 +104,22 @@ class LatentEngine(WalkEngine):
         return like, self.used, self.tree, reduced, log, scratch
 
     def _stack(self) -> tuple[Any, ...]:
-        states = self.tables.mass.shape[1]
         return (
             *self._frames(),
-            np.empty((self.depth, states)),
-            np.empty((self.depth, states)),
+            np.empty((self.depth, self.states)),
+            np.empty((self.depth, self.states)),
             np.empty(self.depth, dtype=np.int64),
-            np.empty(states),
-            np.empty(states),
+            *(np.empty(self.states) for _ in range(3)),
         )
+
+
+def padded(array: Floats, states: int) -> Floats:
+    """An array with zeros after its last axis, up to a whole number of states."""
+    width = [(0, 0)] * (array.ndim - 1) + [(0, states - array.shape[-1])]
+    return np.ascontiguousarray(np.pad(array, width))
+
+
+def square(matrices: Floats, states: int) -> Floats:
+    """Matrices (n, h, h) with rows and columns of zeros added."""
+    extra = states - matrices.shape[1]
+    return np.ascontiguousarray(np.pad(matrices, [(0, 0), (0, extra), (0, extra)]))

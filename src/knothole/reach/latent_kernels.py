@@ -3,13 +3,17 @@
 **Reducing.** Given x_o, every latent without a hole below it is summed out, and so is every chain
 of latents that lead from one kept latent to the next. What remains is a small tree over the latents
 of the holes (and of their branching points): node i has a constant vector ``g[i]``, the likelihood
-``e[i]`` of the region that its hole is confined to, and a matrix ``c[i]`` to its parent.
+``e[i]`` of the region that its hole is confined to, and a matrix ``c[i]`` between it and its
+parent, both ways round.
 
 **Focus.** Messages are kept in both directions along every edge, ``up[i]`` from i to its parent and
 ``down[i]`` to i from its parent. One node is in focus: all messages directed towards it are valid.
 Then the probability of any region of its own hole is one dot product, and changing ``e`` there
 spoils nothing. Moving the focus to a neighbour costs one product of a matrix and a vector. What a
-move overwrites goes to a log, so that a walk can return to where it branched.
+move overwrites goes to a log, so that a walk can return to where it branched. At the root of a
+decision tree nothing has changed yet: all messages are valid, and any node is in focus for free.
+
+The number of states is a multiple of four (:class:`~knothole.reach.latent.LatentEngine` pads it).
 
 Arrays travel in tuples (see :mod:`knothole.reach.walks`):
 
@@ -17,11 +21,11 @@ Arrays travel in tuples (see :mod:`knothole.reach.walks`):
              reduced, log, scratch
 ``tree``     parent, order, child_start, children, transition, prior of the latent tree
 ``reduced``  parent, slot (of each variable, -1 if not kept), g, e, c, up, down, and n_focus: the
-             number of kept nodes and the node in focus
+             number of kept nodes, the node in focus, and how many holes are confined just now
 ``log``      edge (negative for ``down``), old message, and the log's length
 ``scratch``  path, active, message, local, with_hole, buffer, vector
 ``stack``    top, reach, node, phase, saved low, high, recorded and set, saved e, right e, mark
-             (length of the log when the frame was entered), belief and left mass (scratch)
+             (length of the log when the frame was entered), belief, left and right mass (scratch)
 """
 
 from __future__ import annotations
@@ -33,8 +37,8 @@ from numba.extending import overload
 
 from knothole.compiled import inlined, njit
 from knothole.reach import walks
-from knothole.reach.product_kernels import observed_right
-from knothole.reach.walks import ENTER, LEAVE, RIGHT
+from knothole.reach.product_kernels import follow
+from knothole.reach.walks import ENTER, LEAVE, RIGHT, confine, restore_region, save_region
 
 
 @njit
@@ -118,12 +122,15 @@ def reduce_row(like, active, tree, message, local, with_hole, buffer, reduced): 
         else:
             for a in range(states):
                 for z in range(states):
-                    c[kept, a, z] = transition[v, a, z]
+                    c[kept, 0, a, z] = transition[v, a, z]
             above = parent[v]
             while slot[above] < 0:
-                contract(transition[above], local[above], c[kept], buffer)
+                contract(transition[above], local[above], c[kept, 0], buffer)
                 above = parent[above]
             new_parent[kept] = slot[above]
+            for a in range(states):
+                for z in range(states):
+                    c[kept, 1, z, a] = c[kept, 0, a, z]
         kept += 1
     n_focus[0] = kept
 
@@ -149,10 +156,12 @@ def contract(transition, local, matrix, buffer):  # type: ignore[no-untyped-def]
 
 @njit
 def start_messages(reduced, log, vector):  # type: ignore[no-untyped-def]
-    """All messages towards node 0, which comes into focus; ``e`` is set."""
+    """Messages along every edge in both directions; ``e`` is set. Any node may be in focus."""
     n_focus = reduced[7]
     for i in range(n_focus[0] - 1, 0, -1):
         send_up(i, reduced, vector)
+    for i in range(1, n_focus[0]):
+        send_down(i, reduced, vector)
     n_focus[1] = 0
     log[2][0] = 0
 
@@ -165,11 +174,12 @@ def gather(node, without, reduced, vector):  # type: ignore[no-untyped-def]
     """
     parent, _, g, _, _, up, down, n_focus = reduced
     states = g.shape[1]
-    for z in range(states):
-        vector[z] = g[node, z]
     if parent[node] >= 0:
         for z in range(states):
-            vector[z] *= down[node, z]
+            vector[z] = g[node, z] * down[node, z]
+    else:
+        for z in range(states):
+            vector[z] = g[node, z]
     for child in range(node + 1, n_focus[0]):
         if parent[child] == node and child != without:
             for z in range(states):
@@ -177,6 +187,34 @@ def gather(node, without, reduced, vector):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def multiply(matrix, row, vector, out):  # type: ignore[no-untyped-def]
+    """``out[row]`` = matrix @ vector, scaled to sum to 1.
+
+    Four rows at a time, without a store among the products: short loops of one row each would
+    spend most of their time getting started.
+    """
+    states = len(vector)
+    whole = 0.0
+    for a in range(0, states, 4):
+        first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+        for z in range(states):
+            x = vector[z]
+            first += matrix[a, z] * x
+            second += matrix[a + 1, z] * x
+            third += matrix[a + 2, z] * x
+            fourth += matrix[a + 3, z] * x
+        out[row, a] = first
+        out[row, a + 1] = second
+        out[row, a + 2] = third
+        out[row, a + 3] = fourth
+        whole += first + second + third + fourth
+    if whole > 0.0:
+        share = 1.0 / whole
+        for a in range(states):
+            out[row, a] *= share
+
+
+@njit
 def send_up(node, reduced, vector):  # type: ignore[no-untyped-def]
     """Message from a node to its parent."""
     parent, _, g, e, c, up, _, n_focus = reduced
@@ -187,37 +225,18 @@ def send_up(node, reduced, vector):  # type: ignore[no-untyped-def]
         if parent[child] == node:
             for z in range(states):
                 vector[z] *= up[child, z]
-    whole = 0.0
-    for a in range(states):
-        total = 0.0
-        for z in range(states):
-            total += c[node, a, z] * vector[z]
-        up[node, a] = total
-        whole += total
-    if whole > 0.0:
-        for a in range(states):
-            up[node, a] /= whole
+    multiply(c[node, 0], node, vector, up)
 
 
-@inlined
+@njit
 def send_down(node, reduced, vector):  # type: ignore[no-untyped-def]
     """Message to a node from its parent."""
     parent, _, g, e, c, _, down, _ = reduced
-    states = g.shape[1]
     above = parent[node]
     gather(above, node, reduced, vector)
-    for z in range(states):
-        down[node, z] = 0.0
-    for a in range(states):
-        weight = vector[a] * e[above, a]
-        for z in range(states):
-            down[node, z] += weight * c[node, a, z]
-    whole = 0.0
-    for z in range(states):
-        whole += down[node, z]
-    if whole > 0.0:
-        for z in range(states):
-            down[node, z] /= whole
+    for z in range(g.shape[1]):
+        vector[z] *= e[above, z]
+    multiply(c[node, 1], node, vector, down)
 
 
 @njit
@@ -363,6 +382,7 @@ def _place(stack, root, walk, row):  # type: ignore[no-untyped-def]
 
     def place(stack, root, walk, row):  # type: ignore[no-untyped-def]
         walk[4][2][0] = 0
+        walk[3][7][2] = 0
         start(stack, root, 1.0)
 
     return place
@@ -410,23 +430,20 @@ def _advance(points, row, nodes, tables, region, walk, stack, leaves, reaches): 
 
 def advance(points, row, nodes, tables, region, walk, stack, leaves, reaches):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.advance`."""
+    feature, left = nodes[1], nodes[3]
     _, _, _, reduced, log, scratch = walk
-    _, feature, cut, left, missing_left, set_start, sets, _ = nodes
-    position, _, _, _, n_levels, set_offset = tables
-    low, high, recorded, remaining = region
-    _, slot, _, e, _, _, _, _ = reduced
-    top, reach, node, phase, saved_low, saved_high, saved_recorded, saved_set = stack[:8]
-    saved_e, right_e, mark, belief, left_mass = stack[8:]
+    slot, e, n_focus = reduced[1], reduced[3], reduced[7]
+    top, reach, node, phase = stack[:4]
+    saved_e, right_e, mark, belief, left_mass, right_mass = stack[8:]
     states = e.shape[1]
+    # A caller with room for one leaf wants the leaf's region in hand; others only its reach.
+    one_by_one = len(leaves) == 1
     found = 0
     at = top[0]
     while at >= 0 and found < len(leaves):
         n = node[at]
         if phase[at] == ENTER:
-            while feature[n] >= 0 and not np.isnan(points[row, feature[n]]):
-                n = left[n] + observed_right(
-                    points[row, feature[n]], n, cut, missing_left, set_start, sets
-                )
+            n = follow(points, row, n, nodes)
             node[at] = n
             if feature[n] < 0:
                 phase[at] = LEAVE
@@ -439,68 +456,63 @@ def advance(points, row, nodes, tables, region, walk, stack, leaves, reaches):  
             at -= 1
             continue
         i = slot[v]
-        words = n_levels[v] // 64 + 1 if n_levels[v] > 0 else 0
         if phase[at] == ENTER:
-            phase[at] = RIGHT
-            move_focus(i, reduced, log, scratch[0], belief)
+            if n_focus[2] == 0:
+                n_focus[1] = i
+            elif n_focus[1] != i:
+                move_focus(i, reduced, log, scratch[0], belief)
             mark[at] = log[2][0]
             gather(i, -1, reduced, belief)
-            masses(v, n, nodes, tables, region, left_mass, right_e[at])
-            goes_left = 0.0
-            goes_right = 0.0
-            for z in range(states):
-                goes_left += belief[z] * left_mass[z]
-                goes_right += belief[z] * right_e[at, z]
-            if goes_left + goes_right <= 0.0:
-                # The row is impossible under the density: let the hole's own masses decide.
-                for z in range(states):
-                    goes_left += left_mass[z]
-                    goes_right += right_e[at, z]
-            total = goes_left + goes_right
-            share = goes_left / total if total > 0.0 else 0.0
-            reach[at + 1] = reach[at] * share
+            masses(v, n, nodes, tables, region, left_mass, right_mass)
+            reach[at + 1] = reach[at] * left_share(belief, left_mass, right_mass)
             reach[at] -= reach[at + 1]
+            left_node = follow(points, row, left[n], nodes)
+            right_node = follow(points, row, left[n] + 1, nodes)
+            left_ends = not one_by_one and (feature[left_node] < 0 or reach[at + 1] <= 0.0)
+            right_ends = not one_by_one and (feature[right_node] < 0 or reach[at] <= 0.0)
+            if left_ends and reach[at + 1] > 0.0:
+                leaves[found] = left[left_node]
+                reaches[found] = reach[at + 1]
+                found += 1
+            if right_ends and reach[at] > 0.0:
+                leaves[found] = left[right_node]
+                reaches[found] = reach[at]
+                found += 1
+            if left_ends and right_ends:
+                at -= 1
+                continue
+            n_focus[2] += 1
+            save_region(at, v, tables, region, stack)
             for z in range(states):
                 saved_e[at, z] = e[i, z]
-                e[i, z] = left_mass[z]
-            saved_low[at] = low[v]
-            saved_high[at] = high[v]
-            saved_recorded[at] = recorded[v]
-            if words > 0:
-                for word in range(words):
-                    saved_set[at, word] = remaining[set_offset[v] + word]
-                    remaining[set_offset[v] + word] &= sets[set_start[n] + word]
+            if left_ends:
+                phase[at] = LEAVE
+                reach[at + 1] = reach[at]
+                for z in range(states):
+                    e[i, z] = right_mass[z]
             else:
-                high[v] = min(max(position[n], low[v]), high[v])
-                recorded[v] = recorded[v] or not missing_left[n]
-            child = left[n]
+                phase[at] = LEAVE if right_ends else RIGHT
+                for z in range(states):
+                    e[i, z] = left_mass[z]
+                    right_e[at, z] = right_mass[z]
+            confine(at, n, v, left_ends, nodes, tables, region, stack)
+            child = right_node if left_ends else left_node
         elif phase[at] == RIGHT:
             phase[at] = LEAVE
             undo(mark[at], reduced, log)
-            reduced[7][1] = i
+            n_focus[1] = i
             for z in range(states):
                 e[i, z] = right_e[at, z]
-            if words > 0:
-                for word in range(words):
-                    remaining[set_offset[v] + word] = (
-                        saved_set[at, word] & ~sets[set_start[n] + word]
-                    )
-            else:
-                low[v] = min(max(position[n], saved_low[at]), saved_high[at])
-                high[v] = saved_high[at]
-                recorded[v] = saved_recorded[at] or missing_left[n]
+            confine(at, n, v, True, nodes, tables, region, stack)
             reach[at + 1] = reach[at]
             child = left[n] + 1
         else:
             undo(mark[at], reduced, log)
-            reduced[7][1] = i
+            n_focus[1] = i
+            n_focus[2] -= 1
             for z in range(states):
                 e[i, z] = saved_e[at, z]
-            low[v] = saved_low[at]
-            high[v] = saved_high[at]
-            recorded[v] = saved_recorded[at]
-            for word in range(words):
-                remaining[set_offset[v] + word] = saved_set[at, word]
+            restore_region(at, v, tables, region, stack)
             at -= 1
             continue
         if reach[at + 1] > 0.0:
@@ -509,3 +521,20 @@ def advance(points, row, nodes, tables, region, walk, stack, leaves, reaches):  
             phase[at] = ENTER
     top[0] = at
     return found
+
+
+@inlined
+def left_share(belief, left_mass, right_mass):  # type: ignore[no-untyped-def]
+    """Probability of the left side, given that the hole is on one of the two."""
+    goes_left = 0.0
+    goes_right = 0.0
+    for z in range(len(belief)):
+        goes_left += belief[z] * left_mass[z]
+        goes_right += belief[z] * right_mass[z]
+    if goes_left + goes_right <= 0.0:
+        # The row is impossible under the density: let the hole's own masses decide.
+        for z in range(len(belief)):
+            goes_left += left_mass[z]
+            goes_right += right_mass[z]
+    total = goes_left + goes_right
+    return goes_left / total if total > 0.0 else 0.0

@@ -26,6 +26,18 @@ def observed_right(x, node, cut, missing_left, set_start, sets):  # type: ignore
     return (sets[start + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1) == 0
 
 
+@inlined
+def follow(points, row, node, nodes):  # type: ignore[no-untyped-def]
+    """The first node from ``node`` on that is a leaf, or splits on a hole of the row."""
+    _, feature, cut, left, missing_left, set_start, sets, _ = nodes
+    while feature[node] >= 0:
+        x = points[row, feature[node]]
+        if np.isnan(x):
+            break
+        node = left[node] + observed_right(x, node, cut, missing_left, set_start, sets)
+    return node
+
+
 @njit
 def add_margin(  # type: ignore[no-untyped-def]
     points, weights, nodes, plain, go_left, below, value, tree_output, slot_node, slot_weight, out,

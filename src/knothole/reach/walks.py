@@ -17,8 +17,8 @@ Arrays travel in tuples, because kernels take many of them:
 ``region``  of each variable: low and high (grid positions), recorded (whether "not recorded" is
             excluded); sets, the bits of the codes that remain
 ``walk``    what the density says of the rows
-``stack``   frames of a cursor; the first two arrays are top (the frame in use) and reach (of each
-            frame), the others are the walk's own
+``stack``   frames of a cursor: top (the frame in use), reach, node, phase, saved low, high,
+            recorded and set; then the walk's own arrays
 """
 
 from __future__ import annotations
@@ -74,6 +74,49 @@ def reset_region(region, tables, allowed, row):  # type: ignore[no-untyped-def]
         recorded[v] = False
     for word in range(len(sets)):
         sets[word] = allowed[row, word]
+
+
+@inlined
+def save_region(frame, v, tables, region, stack):  # type: ignore[no-untyped-def]
+    """Note in a frame what is left of variable ``v``."""
+    n_levels, set_offset = tables[4], tables[5]
+    low, high, recorded, remaining = region
+    stack[4][frame] = low[v]
+    stack[5][frame] = high[v]
+    stack[6][frame] = recorded[v]
+    if n_levels[v] > 0:
+        for word in range(n_levels[v] // 64 + 1):
+            stack[7][frame, word] = remaining[set_offset[v] + word]
+
+
+@inlined
+def restore_region(frame, v, tables, region, stack):  # type: ignore[no-untyped-def]
+    """Put back what :func:`save_region` noted."""
+    n_levels, set_offset = tables[4], tables[5]
+    low, high, recorded, remaining = region
+    low[v] = stack[4][frame]
+    high[v] = stack[5][frame]
+    recorded[v] = stack[6][frame]
+    if n_levels[v] > 0:
+        for word in range(n_levels[v] // 64 + 1):
+            remaining[set_offset[v] + word] = stack[7][frame, word]
+
+
+@inlined
+def confine(frame, node, v, right, nodes, tables, region, stack):  # type: ignore[no-untyped-def]
+    """Confine variable ``v`` to the left or right side of what the frame noted, at a split."""
+    missing_left, set_start, sets = nodes[4], nodes[5], nodes[6]
+    position, n_levels, set_offset = tables[0], tables[4], tables[5]
+    low, high, recorded, remaining = region
+    if n_levels[v] > 0:
+        for word in range(n_levels[v] // 64 + 1):
+            bits = sets[set_start[node] + word]
+            remaining[set_offset[v] + word] = stack[7][frame, word] & (~bits if right else bits)
+        return
+    middle = min(max(position[node], stack[4][frame]), stack[5][frame])
+    low[v] = middle if right else stack[4][frame]
+    high[v] = stack[5][frame] if right else middle
+    recorded[v] = stack[6][frame] or (missing_left[node] == right)
 
 
 @njit
