@@ -135,6 +135,7 @@ class Mixture(LeafDensity):
             tol=self.tol,
             n_init=self.n_init,
             seed=int(rng.integers(2**31)),
+            may_mask=not self.informative,
             report=self._report,
         )
         run, self.strength_ = self._trained(evidence, weight, order, settings)

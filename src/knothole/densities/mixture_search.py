@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -51,13 +52,17 @@ MANY_ROWS = 1000
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train, whatever the rows."""
+    """How to train, whatever the rows.
+
+    ``may_mask`` allows to make holes in rows held out: not where holes themselves are variables.
+    """
 
     families: Mapping[str, str]
     max_iter: int
     tol: float
     n_init: int
     seed: int
+    may_mask: bool
     report: Callable[[str], None]
 
 
@@ -90,13 +95,12 @@ class Trainer:
         In random order.
     leaves : tuple of Leaf
         With one state: the marginals, on which priors are centred.
-    category : bool (variables,)
-        Which variables are categorical.
+    variables : sequence of Variable
     """
 
     rows: Rows
     leaves: tuple[Leaf, ...]
-    category: NDArray[np.bool_]
+    variables: Sequence[Variable]
     settings: Settings
 
     def fit(
@@ -126,10 +130,10 @@ class Trainer:
 
     def _short_run(self, n_components: int, strength: float, few: Rows, number: int) -> Run:
         rng = np.random.default_rng([self.settings.seed, n_components, number])
+        category = np.array([v.kind is Kind.CATEGORICAL for v in self.variables], dtype=np.bool_)
         components = start(
-            few.packed, few.weight, few.value, self.category, self.leaves, n_components,
-            strength, rng,
-        )  # fmt: skip
+            few.packed, few.weight, few.value, category, self.leaves, n_components, strength, rng
+        )
         return self._train(few, components, strength, SHORT)
 
     def _train(
@@ -159,9 +163,8 @@ def prepare(
         for v, variable in enumerate(variables)
     )
     value = comparable(evidence.points[order[:FIRST_ROWS]], variables)
-    category = np.array([v.kind is Kind.CATEGORICAL for v in variables], dtype=np.bool_)
     rows = Rows(pack(leaves, evidence, order), weight[order], value)
-    return Trainer(rows, leaves, category, settings)
+    return Trainer(rows, leaves, variables, settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,10 +212,16 @@ def held_out(trainer: Trainer, evidence: Evidence, weight: Floats, rows: NDArray
     What a density is for is rows with holes; how it does on complete ones says less.
     """
     held = evidence[rows]
-    if held.allowed is None and np.isnan(held.points).mean() < HARDLY_ANY_HOLES:
-        rng = np.random.default_rng([trainer.settings.seed, len(rows)])
-        mask = rng.random(held.points.shape) < HELD_OUT_HOLES
-        held = replace(held, points=np.where(mask, np.nan, held.points))
+    own = [v for v, variable in enumerate(trainer.variables) if variable.columns]
+    whole = held.allowed is None and np.isnan(held.points[:, own]).mean() < HARDLY_ANY_HOLES
+    if whole and trainer.settings.may_mask:
+        points = held.points.copy()
+        for v in own:
+            # By name, so that the order of columns does not matter.
+            name = zlib.crc32(trainer.variables[v].name.encode())
+            rng = np.random.default_rng([trainer.settings.seed, name])
+            points[rng.random(len(points)) < HELD_OUT_HOLES, v] = np.nan
+        held = replace(held, points=points)
     return Rows(pack(trainer.leaves, held), weight[rows], np.empty(0))
 
 
