@@ -202,33 +202,52 @@ class Neighbours(Imputing):
 
 
 class Miceforest(Imputing):
-    """Chained LightGBM models with mean matching: miceforest, two rounds.
+    """Chained LightGBM models with mean matching: miceforest, two rounds, five datasets.
 
     A complete training table is given practice holes, because miceforest learns only columns that
-    have some.
+    have some. Predictions are averaged over the datasets; the model is trained on the first.
     """
 
     name = "miceforest"
     requires = ("miceforest",)
+    datasets = 5
 
     def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
         import miceforest
 
+        learned = _practice(_floats(table), seed)
         self.kernel_ = miceforest.ImputationKernel(
-            _practice(table, seed), num_datasets=1, random_state=seed
+            learned, num_datasets=self.datasets, random_state=seed
         )
         self.kernel_.mice(2, verbose=False, num_threads=1)
 
     def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
+        return self._filled(table)[0]
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Fill, and ask the model, on average over the datasets."""
+        found = [outputs(self.model_, filled, self.task_) for filled in self._filled(table)]
+        return np.asarray(np.mean(found, axis=0))
+
+    def _filled(self, table: pd.DataFrame) -> list[pd.DataFrame]:
         if not table.isna().any(axis=None):
-            return table
-        fresh = table.reset_index(drop=True)
-        filled = self.kernel_.impute_new_data(fresh, verbose=False).complete_data(0)
-        return pd.DataFrame(filled[table.columns]).set_axis(table.index)
+            return [table]
+        fresh = _floats(table).reset_index(drop=True)
+        imputed = self.kernel_.impute_new_data(fresh, verbose=False)
+        filled = (imputed.complete_data(number) for number in range(self.datasets))
+        return [frame[table.columns].set_axis(table.index) for frame in filled]
+
+
+def _floats(table: pd.DataFrame) -> pd.DataFrame:
+    """Whole numbers as floats: with holes they are, and miceforest wants the same types always."""
+    return table.astype(dict.fromkeys(table.select_dtypes("number").columns, np.float64))
 
 
 class MissForest(Imputing):
-    """Random forests in turn: MissForest; a complete training table is given practice holes."""
+    """Forests in turn: MissForest with its defaults, categories given to it as numbers.
+
+    A complete training table is given practice holes, because MissForest refuses it.
+    """
 
     name = "MissForest"
     requires = ("missforest", "lightgbm")
@@ -236,14 +255,29 @@ class MissForest(Imputing):
     def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
         from missforest import MissForest as Imputer
 
-        categorical = list(table.select_dtypes("category").columns)
-        self.imputer_ = Imputer(categorical=categorical or None)
-        self.imputer_.fit(_practice(table, seed))
+        self.categorical_ = list(table.select_dtypes("category").columns)
+        self.imputer_ = Imputer(categorical=self.categorical_ or None, verbose=0)
+        learned = _practice(self._coded(table), seed)
+        self.imputer_.fit(learned.iloc[:LEARNED_ROWS])
 
     def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
         if not table.isna().any(axis=None):
             return table
-        return pd.DataFrame(self.imputer_.transform(table)[table.columns])
+        coded = self._coded(table)
+        filled = pd.DataFrame(self.imputer_.transform(coded.reset_index(drop=True)))
+        filled = filled[table.columns].set_axis(table.index)
+        for name in self.categorical_:
+            levels = table[name].cat.categories
+            codes = filled[name].to_numpy().astype(np.intp)
+            filled[name] = pd.Categorical.from_codes(codes, categories=levels)
+        return filled
+
+    def _coded(self, table: pd.DataFrame) -> pd.DataFrame:
+        coded = _floats(table)
+        for name in self.categorical_:
+            codes = table[name].cat.codes
+            coded[name] = codes.where(codes >= 0).astype(np.float64)
+        return coded
 
 
 def _practice(table: pd.DataFrame, seed: int) -> pd.DataFrame:
