@@ -5,23 +5,28 @@ With R the reach matrix of a tree's leaves, y the targets and lambda the ridge,
     theta_l = sum_n y_n R_nl / (lambda + sum_n R_nl).
 
 Both sums run over rows, so they are gathered in blocks and added up: in memory, from files, or by
-workers.
+workers. In an averaged forest every tree predicts y by itself, and the sums of all trees are
+gathered at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.compiled import njit, over_blocks
+from knothole.compiled import over_blocks
 from knothole.errors import InvalidInput
 from knothole.evidence import Evidence
 from knothole.reach.engine import Engine
 from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
+
+# Shares of classes below this part of a leaf's weight are rounding.
+ROUNDING = 1e-12
 
 
 @dataclass(eq=False)
@@ -30,19 +35,60 @@ class LeafSums:
 
     Attributes
     ----------
+    leaf_start : int64 (trees + 1,)
+        Leaves ``leaf_start[t]`` to ``leaf_start[t + 1]`` belong to tree ``t``.
     weight : float64 (leaves,)
         sum_n w_n R_nl.
     target : float64 (leaves, width)
         sum_n w_n y_n R_nl, of the outputs that the leaf's tree serves.
+    square : float64 (trees,)
+        sum_n w_n |y_n|^2 over the outputs that the tree serves.
+    total : float64 (trees,)
+        sum_n w_n, of the rows that the tree was given.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> from knothole.densities.mixture import Factorized
+    >>> from knothole.reach.expectation import compile
+    >>> from knothole.trees.reading import read
+    >>> X, y = np.array([[0.0], [1.0], [np.nan]]), np.array([[1.0], [3.0], [2.5]])
+    >>> tree = read(DecisionTreeRegressor(max_depth=1).fit(X[:2], y[:2]))
+    >>> expectation = compile(tree, Factorized().fit(X))
+    >>> known = expectation.evidence(X)
+    >>> sums = LeafSums.empty(tree).accumulate(expectation.engine, known, y, np.ones(3))
+    >>> sums.weight.round(2).tolist(), sums.solve(0.0).round(2).ravel().tolist()
+    ([1.5, 1.5], [1.5, 2.83])
     """
 
+    leaf_start: NDArray[np.int64]
     weight: Floats
     target: Floats
+    square: Floats
+    total: Floats
 
     @classmethod
     def empty(cls, ensemble: Ensemble) -> LeafSums:
         """Sums over no rows."""
-        return cls(np.zeros(ensemble.n_leaves), np.zeros(ensemble.value.shape))
+        return cls(
+            ensemble.leaf_start,
+            np.zeros(ensemble.n_leaves),
+            np.zeros(ensemble.value.shape),
+            np.zeros(ensemble.n_trees),
+            np.zeros(ensemble.n_trees),
+        )
+
+    @classmethod
+    def of_trees(cls, parts: Sequence[LeafSums]) -> LeafSums:
+        """Sums of trees that were gathered by themselves, one after the other."""
+        sizes = np.concatenate([np.diff(part.leaf_start) for part in parts])
+        return cls(
+            np.append(0, np.cumsum(sizes)),
+            np.concatenate([part.weight for part in parts]),
+            np.concatenate([part.target for part in parts]),
+            np.concatenate([part.square for part in parts]),
+            np.concatenate([part.total for part in parts]),
+        )
 
     def accumulate(
         self,
@@ -52,69 +98,77 @@ class LeafSums:
         row_weight: Floats,
         first_row: int = 0,
         threads: int | None = None,
+        tick: Callable[[int], None] | None = None,
     ) -> LeafSums:
-        """Add rows; ``y`` is (rows, outputs). Returns itself."""
+        """Add rows; ``y`` is (rows, outputs). Returns itself.
+
+        ``first_row`` is the place of the first row in the whole table; ``tick`` is told how many
+        rows were added.
+        """
         ensemble = engine.ensemble
-        output = ensemble.tree_output[ensemble.leaf_tree]
 
         def work(start: int, stop: int) -> LeafSums:
             sums = LeafSums.empty(ensemble)
-            for entries in engine.entries(evidence[start:stop], first_row + start):
-                add_entries(
-                    entries.row, entries.leaf, entries.reach, y[start:stop],
-                    row_weight[start:stop], output, sums.weight, sums.target,
-                )  # fmt: skip
+            rows = slice(start, stop)
+            engine.add_sums(
+                evidence[rows], y[rows], row_weight[rows], first_row + start,
+                sums.weight, sums.target,
+            )  # fmt: skip
+            if tick is not None:
+                tick(stop - start)
             return sums
 
         for part in over_blocks(work, len(y), engine.block, threads):
             self.merge(part)
+        self.add_squares(ensemble, y, row_weight)
         return self
+
+    def add_squares(self, ensemble: Ensemble, y: Floats, row_weight: Floats) -> None:
+        """Add rows to the sums that no leaf takes part in."""
+        squares = np.append(0.0, np.cumsum(row_weight @ y**2))
+        width = ensemble.value.shape[1]
+        self.square += squares[ensemble.tree_output + width] - squares[ensemble.tree_output]
+        self.total += row_weight.sum()
 
     def merge(self, other: LeafSums) -> LeafSums:
         """Add the sums of other rows. Returns itself."""
         self.weight += other.weight
         self.target += other.target
+        self.square += other.square
+        self.total += other.total
         return self
 
-    def solve(self, ridge: float, old: Floats, prior: Floats | None = None) -> Solution:
-        """The minimiser, (leaves, width).
-
-        Parameters
-        ----------
-        ridge : float
-            Lambda: this many rows with the target ``prior`` in every leaf.
-        old : float64 (leaves, width)
-            Values that leaves keep which no row reaches, where ``ridge`` is 0.
-        prior : float64 (width,), optional
-            What leaves shrink to; 0 by default.
-        """
+    def solve(self, ridge: float) -> Floats:
+        """The minimiser, (leaves, width); 0 where no row comes and ``ridge`` is 0."""
         check_ridge(ridge)
-        prior = np.zeros(old.shape[1]) if prior is None else prior
         total = self.weight + ridge
-        unreached = total <= 0
-        value = (self.target + ridge * prior) / np.where(unreached, 1.0, total)[:, None]
-        return Solution(np.where(unreached[:, None], old, value), np.flatnonzero(self.weight <= 0))
+        return np.asarray(self.target / np.where(total > 0, total, 1.0)[:, None])
 
+    @property
+    def unreached(self) -> NDArray[np.intp]:
+        """Leaves that no row reaches."""
+        return np.flatnonzero(self.weight <= 0)
 
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """New leaf values, and the leaves that no row reached."""
+    def loss(self, value: Floats) -> Floats:
+        """Expected squared error of each tree by itself, summed over rows, (trees,)."""
+        terms = (self.weight[:, None] * value**2 - 2 * self.target * value).sum(axis=1)
+        return np.asarray(self.square + np.add.reduceat(terms, self.leaf_start[:-1]))
 
-    value: Floats
-    unreached: NDArray[np.intp] = field(repr=False)
+    def cross_entropy(self, value: Floats, mean: Floats) -> Floats:
+        """Expected cross-entropy of each tree by itself, summed over rows, (trees,).
+
+        Targets are classes as ones and zeros, and probabilities of leaves, less their ``mean``.
+        """
+        share = self.target + self.weight[:, None] * mean
+        # What rounding leaves of a class that never reaches a leaf is not compared with log 0.
+        share[share <= ROUNDING * self.weight[:, None]] = 0.0
+        with np.errstate(divide="ignore"):
+            logs = np.where(share > 0, np.log(np.maximum(value + mean, 0.0)), 0.0)
+        terms = -(share * logs).sum(axis=1)
+        return np.asarray(np.add.reduceat(terms, self.leaf_start[:-1]))
 
 
 def check_ridge(ridge: float) -> None:
     """A ridge is a finite number that is not negative."""
     if not (np.isfinite(ridge) and ridge >= 0):
         raise InvalidInput(f"ridge must be a finite number, at least 0; got {ridge!r}.")
-
-
-@njit
-def add_entries(row, leaf, reach, y, row_weight, output, weight, target):  # type: ignore[no-untyped-def]
-    """Add reach, and reach times target, to the sums of leaves."""
-    for i in range(len(row)):
-        share = reach[i] * row_weight[row[i]]
-        weight[leaf[i]] += share
-        for j in range(target.shape[1]):
-            target[leaf[i], j] += share * y[row[i], output[leaf[i]] + j]

@@ -15,13 +15,16 @@ margin: its value times its tree's weight.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
 from knothole.compiled import over_blocks
+from knothole.errors import InvalidInput
 from knothole.evidence import Evidence
 from knothole.learning.sums import LeafSums, check_ridge
 from knothole.reach.engine import Engine
@@ -29,10 +32,15 @@ from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
 
+# Matrices of pair reach that are summed in the end.
+PARTS = 4
+# Eigenvalues below this part of the largest, times the size, are rounding.
+EPSILON = 1e-13
+
 
 @dataclass(eq=False)
 class LeafSystem:
-    """M (its upper part) and B, summed over rows.
+    """M (its upper part) and B, summed over rows, for trees that serve the same outputs.
 
     Attributes
     ----------
@@ -48,6 +56,8 @@ class LeafSystem:
     @classmethod
     def empty(cls, ensemble: Ensemble) -> LeafSystem:
         """The system of no rows."""
+        if len(np.unique(ensemble.tree_output)) > 1:
+            raise InvalidInput("ensemble: the trees of one system must serve the same outputs.")
         n = ensemble.n_leaves
         return cls(np.zeros((n, n)), LeafSums.empty(ensemble))
 
@@ -59,18 +69,22 @@ class LeafSystem:
         row_weight: Floats,
         first_row: int = 0,
         threads: int | None = None,
+        tick: Callable[[int], None] | None = None,
     ) -> LeafSystem:
         """Add rows; ``y`` is (rows, outputs). Returns itself."""
         self.sums.accumulate(engine, evidence, y, row_weight, first_row, threads)
         n_rows = len(y)
         # One matrix for each of a fixed number of parts, whatever the threads: the same bits.
-        part = max(engine.block, -(-n_rows // PARTS))
+        blocks = -(-n_rows // engine.block)
+        part = engine.block * max(1, -(-blocks // PARTS))
 
         def work(start: int, stop: int) -> Floats:
             pairs = np.zeros_like(self.pairs)
             for first in range(start, stop, engine.block):
                 rows = slice(first, min(first + engine.block, stop))
                 engine.add_pairs(evidence[rows], row_weight[rows], first_row + first, pairs)
+                if tick is not None:
+                    tick(rows.stop - rows.start)
             return pairs
 
         for pairs in over_blocks(work, n_rows, part, threads):
@@ -83,74 +97,76 @@ class LeafSystem:
         self.sums.merge(other.sums)
         return self
 
-    def solve(self, ridge: float, outputs: Outputs) -> Floats:
-        """Prop. 3: theta of all leaves at once, (leaves, width); of least norm where M is singular."""
+    def solve(self, ridge: float) -> Floats:
+        """Prop. 3: theta of all leaves at once, (leaves, width); of least norm if M is singular."""
+        check_ridge(ridge)
+        matrix = symmetric(self.pairs)
+        matrix[np.diag_indices_from(matrix)] += ridge
+        return Symmetric(matrix).solve(self.sums.target)
+
+    def solve_in_turn(self, ridge: float, learning_rate: float = 1.0) -> Floats:
+        """Prop. 4: theta tree by tree, (leaves, width); 0 where no row comes and ridge is 0.
+
+        ``learning_rate`` is the part of its best values that each tree takes on.
+        """
         check_ridge(ridge)
         theta = np.zeros_like(self.sums.target)
-        for leaves in outputs.groups:
-            matrix = self._symmetric(leaves)
-            matrix[np.diag_indices_from(matrix)] += ridge
-            theta[leaves] = solve_symmetric(matrix, self.sums.target[leaves])
+        start = self.sums.leaf_start
+        for first, stop in pairwise(start.tolist()):
+            here, before = slice(first, stop), slice(0, first)
+            rest = self.sums.target[here] - self.pairs[before, here].T @ theta[before]
+            total = self.sums.weight[here] + ridge
+            theta[here] = learning_rate * rest / np.where(total > 0, total, 1.0)[:, None]
         return theta
 
-    def solve_in_turn(self, ridge: float, outputs: Outputs) -> Floats:
-        """Prop. 4: theta tree by tree, (leaves, width); 0 where no row comes and ridge is 0."""
-        check_ridge(ridge)
-        theta = np.zeros_like(self.sums.target)
-        for leaves in outputs.groups:
-            matrix = self._symmetric(leaves)
-            trees = outputs.tree[leaves]
-            for tree in np.unique(trees):
-                here, before = trees == tree, trees < tree
-                given = matrix[np.ix_(here, before)] @ theta[leaves[before]]
-                total = np.diag(matrix)[here] + ridge
-                rest = self.sums.target[leaves[here]] - given
-                theta[leaves[here]] = np.where(
-                    total[:, None] > 0, rest / np.where(total > 0, total, 1.0)[:, None], 0.0
-                )
-        return theta
-
-    def _symmetric(self, leaves: NDArray[np.intp]) -> Floats:
-        upper = np.triu(self.pairs[np.ix_(leaves, leaves)])
-        return np.asarray(upper + np.triu(upper, 1).T)
+    def loss(self, theta: Floats) -> float:
+        """Expected squared error of the sum of all trees, summed over rows."""
+        if not len(theta):
+            return 0.0
+        product = self.pairs @ theta + self.pairs.T @ theta - np.diag(self.pairs)[:, None] * theta
+        return float(self.sums.square[0] + (theta * (product - 2 * self.sums.target)).sum())
 
 
-# Matrices of pair reach that are summed in the end.
-PARTS = 4
+def symmetric(upper: Floats) -> Floats:
+    """The symmetric matrix of which the upper part is given; zeros below."""
+    matrix = upper + upper.T
+    matrix[np.diag_indices_from(matrix)] -= np.diag(upper)
+    return np.asarray(matrix)
 
 
-@dataclass(frozen=True, eq=False)
-class Outputs:
-    """Leaves grouped by the output that their trees serve; groups do not meet in any equation."""
-
-    groups: tuple[NDArray[np.intp], ...]
-    tree: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, ensemble: Ensemble) -> Outputs:
-        """The groups of an ensemble."""
-        output = ensemble.tree_output[ensemble.leaf_tree]
-        groups = tuple(np.flatnonzero(output == o) for o in np.unique(output))
-        return cls(groups, ensemble.leaf_tree)
-
-
-def solve_symmetric(matrix: Floats, right: Floats) -> Floats:
-    """Solve a symmetric positive semidefinite system; minimum norm where it is singular.
+class Symmetric:
+    """A symmetric positive semidefinite matrix, made ready to solve; of least norm if singular.
 
     Cholesky where the matrix is safely definite. Otherwise the eigenvectors of eigenvalues that
     rounding alone could have made are left out.
     """
+
+    def __init__(self, matrix: Floats) -> None:
+        self.factor = _cholesky(matrix)
+        if self.factor is None:
+            values, vectors = linalg.eigh(matrix, check_finite=False)
+            largest = max(float(values[-1]), 0.0) if len(values) else 0.0
+            keep = values > EPSILON * len(matrix) * largest
+            self.values, self.vectors = values[keep], vectors[:, keep]
+
+    @property
+    def definite(self) -> bool:
+        """Whether the solution is the only one."""
+        return self.factor is not None
+
+    def solve(self, right: Floats) -> Floats:
+        """The solution for each column of ``right``."""
+        if self.factor is not None:
+            return np.asarray(linalg.cho_solve(self.factor, right, check_finite=False))
+        return np.asarray(self.vectors @ ((self.vectors.T @ right) / self.values[:, None]))
+
+
+def _cholesky(matrix: Floats) -> tuple[Floats, bool] | None:
+    """The factor, or None where the matrix is not safely definite."""
     try:
-        factor = linalg.cho_factor(matrix, lower=True, check_finite=False)
-        pivots = np.abs(np.diag(factor[0]))
-        if pivots.min(initial=1.0) > np.sqrt(EPSILON * len(matrix)) * pivots.max(initial=1.0):
-            return np.asarray(linalg.cho_solve(factor, right, check_finite=False))
+        factor: tuple[Floats, bool] = linalg.cho_factor(matrix, lower=True, check_finite=False)
     except linalg.LinAlgError:
-        pass
-    values, vectors = linalg.eigh(matrix, check_finite=False)
-    keep = values > EPSILON * len(matrix) * max(float(values[-1]), 0.0)
-    part = vectors[:, keep]
-    return np.asarray(part @ ((part.T @ right) / values[keep][:, None]))
-
-
-EPSILON = 1e-13
+        return None
+    pivots = np.diag(factor[0])
+    least = np.sqrt(EPSILON * len(matrix)) * pivots.max(initial=0.0)
+    return factor if pivots.min(initial=1.0) > least else None

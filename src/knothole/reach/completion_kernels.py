@@ -230,6 +230,30 @@ def block_entries(points, draws, nodes, grid, plain, row, scratch, out_row, out_
 
 
 @njit
+def block_masks(points, draws, nodes, grid, plain, row, scratch, out_leaf, out_mask, out_stop):  # type: ignore[no-untyped-def]
+    """Write the leaves that each row's draws reach, with the words of those that do.
+
+    From ``row`` on until there may be no room for another; entries of tree ``t`` of a row end
+    before ``out_stop[row, t]``. Returns the number of entries and the next row.
+    """
+    cuts, cut_start, position, offset, n_levels, used = grid
+    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    count = 0
+    while row < len(points) and count + len(leaves) <= len(out_leaf):
+        fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent)
+        n = walk_row(points, row, nodes, position, offset, n_levels, masks, absent, plain,
+                     slot_node, slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+        for entry in range(n):
+            out_leaf[count + entry] = leaves[entry]
+            out_mask[count + entry] = leaf_masks[entry]
+        for tree in range(len(tree_stop)):
+            out_stop[row, tree] = count + tree_stop[tree]
+        count += n
+        row += 1
+    return count, row
+
+
+@njit
 def block_pairs(points, draws, row_weight, nodes, grid, plain, scratch, out):  # type: ignore[no-untyped-def]
     """Add the rows' weighted pair reach to the upper part of ``out`` (leaves, leaves)."""
     cuts, cut_start, position, offset, n_levels, used = grid

@@ -193,6 +193,34 @@ class CompletionsEngine(Engine):
             )  # fmt: skip
             yield Entries(out[0][:count], out[1][:count], out[2][:count])
 
+    def masks(
+        self, evidence: Evidence, first_row: int, word: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64]]:
+        """Leaves that a block's draws reach, and the words of those that do.
+
+        Returns leaves and words of all entries, row by row and tree by tree, and where the
+        entries of each row's trees end, (rows, trees).
+        """
+        points = evidence.points
+        draws = self.sampler.draw(evidence, first_row, word)
+        scratch = self._scratch()
+        capacity = max(ENTRIES, self.ensemble.n_leaves)
+        stop = np.empty((len(points), self.ensemble.n_trees), dtype=np.int64)
+        leaves, words = [np.empty(0, np.int32)], [np.empty(0, np.uint64)]
+        row = total = 0
+        while row < len(points):
+            first = row
+            leaf, mask = np.empty(capacity, np.int32), np.empty(capacity, np.uint64)
+            count, row = kernels.block_masks(
+                points, draws, self.nodes, self.grid, plain(self.ensemble, points), row, scratch,
+                leaf, mask, stop,
+            )  # fmt: skip
+            stop[first:row] += total
+            total += count
+            leaves.append(leaf[:count].copy())
+            words.append(mask[:count].copy())
+        return np.concatenate(leaves), np.concatenate(words), stop
+
     def moments(self, evidence: Evidence, first_row: int) -> Moments:
         """Moments of the completions' margins, with standard errors from independent groups."""
         margins = self.margins(evidence, first_row)

@@ -84,6 +84,25 @@ class Engine(ABC):
         is symmetric, and two leaves of one tree are never reached at once.
         """
 
+    def add_sums(
+        self,
+        evidence: Evidence,
+        y: Floats,
+        row_weight: Floats,
+        first_row: int,
+        weight: Floats,
+        target: Floats,
+    ) -> None:
+        """Add the rows' weighted reach, and reach times target, to the sums of leaves (Prop. 2).
+
+        ``y`` is (rows, outputs), ``weight`` (leaves,) and ``target`` (leaves, width).
+        """
+        output = self.ensemble.tree_output[self.ensemble.leaf_tree]
+        for entries in self.entries(evidence, first_row):
+            _add_sums(
+                entries.row, entries.leaf, entries.reach, y, row_weight, output, weight, target
+            )
+
 
 def warn_impossible(log_p: Floats) -> None:
     """Say so where the density gives what is observed no probability at all."""
@@ -141,3 +160,12 @@ def _add_values(row, leaf, reach, value, output, out):  # type: ignore[no-untype
     for i in range(len(row)):
         for j in range(value.shape[1]):
             out[row[i], output[i] + j] += reach[i] * value[leaf[i], j]
+
+
+@njit
+def _add_sums(row, leaf, reach, y, row_weight, output, weight, target):  # type: ignore[no-untyped-def]
+    for i in range(len(row)):
+        share = reach[i] * row_weight[row[i]]
+        weight[leaf[i]] += share
+        for j in range(target.shape[1]):
+            target[leaf[i], j] += share * y[row[i], output[leaf[i]] + j]

@@ -1,0 +1,169 @@
+"""Densities over (X, y), to fill training holes from p(x_m | x_o, y).
+
+Filling them from p(x_m | x_o) ignores y and flattens the leaves. Tuning knows y, so it may use it;
+at deployment y is marginalised. Any one-to-one map of y leaves p(x_m | x_o, y) as it is, but not
+how well a density can learn it: a skewed target may be better taken by rank. The choice between the
+values themselves and their normal scores goes by held-out log p(x_o | y), which has no units.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import rankdata
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from knothole.densities.base import Density
+from knothole.errors import InvalidInput
+from knothole.evidence import Evidence
+
+Floats = NDArray[np.float64]
+Form = Literal["auto", "values", "scores"]
+
+# Rows that the choice of a form is made on, and the part of them that is held out.
+CHOICE_ROWS = 10_000
+HELD_OUT = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Conditioned:
+    """A density for tuning, and the targets as it takes them.
+
+    Attributes
+    ----------
+    density : Density
+        Fitted; over (X, y) where ``target`` is not None.
+    target : array (rows,) or None
+        y in the form that the density knows.
+    form : {"none", "given", "labels", "values", "scores"}
+        How y was given to the density.
+    holes : bool (rows, columns) or None
+        Holes of the table, as in :meth:`~knothole.densities.base.Density.fit`.
+    """
+
+    density: Density
+    target: NDArray[Any] | None
+    form: str
+    table: Any
+    holes: NDArray[np.bool_] | None
+
+    def refitted(self, row_weight: Floats) -> Density:
+        """A density like this one, learned with other weights of the rows."""
+        return _fit(self.density, self.table, self.target, row_weight, self.holes)
+
+    @classmethod
+    def of(
+        cls,
+        density: Density,
+        table: Any,
+        holes: NDArray[np.bool_] | None,
+        *,
+        y: NDArray[Any],
+        row_weight: Floats,
+        condition: bool,
+        labels: bool,
+        form: Form = "auto",
+    ) -> Conditioned:
+        """A density that knows y, from one that may not.
+
+        Parameters
+        ----------
+        density : Density
+            Fitted. Where it has a target already it is taken as it is.
+        table, holes
+            Training rows, as in ``density.fit``.
+        y : array (rows,) or (rows, outputs)
+        row_weight : float64 (rows,)
+        condition : bool
+            Whether to condition on y at all.
+        labels : bool
+            Whether y holds classes.
+        form : {"auto", "values", "scores"}
+            How a numeric target is given to the density.
+        """
+        if form not in ("auto", "values", "scores"):
+            raise InvalidInput(f"target_form must be 'auto', 'values' or 'scores'; got {form!r}.")
+        if not condition:
+            return cls(density, None, "none", table, holes)
+        if y.ndim == 2 and y.shape[1] > 1:
+            raise InvalidInput(
+                f"condition_on_target: a density takes one target, but y has {y.shape[1]} "
+                f"outputs; tune with condition_on_target=False."
+            )
+        y = y.reshape(-1)
+        if density.target_:
+            return cls(density, y, "given", table, holes)
+        if labels:
+            chosen, target = "labels", np.array([repr(label) for label in y.tolist()])
+        elif form == "auto":
+            chosen, target = _choose(density, table, y.astype(np.float64), row_weight, holes)
+        else:
+            chosen, target = form, in_form(y.astype(np.float64), form)
+        fitted = _fit(density, table, target, row_weight, holes)
+        return cls(fitted, target, chosen, table, holes)
+
+
+def in_form(y: Floats, form: str) -> Floats:
+    """A numeric target as values or as normal scores (ties have their mid-rank)."""
+    return np.asarray(ndtri((rankdata(y) - 0.5) / len(y))) if form == "scores" else y
+
+
+def _choose(
+    density: Density,
+    table: Any,
+    y: Floats,
+    row_weight: Floats,
+    holes: NDArray[np.bool_] | None,
+) -> tuple[str, Floats]:
+    """The form under which held-out rows are most likely given their targets."""
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(np.flatnonzero(row_weight > 0))[:CHOICE_ROWS]
+    n_held = int(HELD_OUT * len(rows))
+    forms = {form: in_form(y, form) for form in ("values", "scores")}
+    if n_held == 0:
+        return "values", forms["values"]
+    held, train = rows[:n_held], np.zeros_like(row_weight)
+    train[rows[n_held:]] = row_weight[rows[n_held:]]
+    own = density.columns_.evidence(density.columns_.matrix(table), holes)[held]
+    scores = {}
+    for form, target in forms.items():
+        with warnings.catch_warnings():
+            # A trial that has not quite converged still compares.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            trial = _fit(density, table, target, train, holes)
+        gain = log_given_target(trial, own, target[held])
+        scores[form] = float(np.average(gain, weights=row_weight[held]))
+    best = max(scores, key=lambda form: scores[form])
+    return best, forms[best]
+
+
+def log_given_target(density: Density, own: Evidence, target: Floats) -> Floats:
+    """Log p(x_o | y) of rows, (rows,)."""
+    nothing = Evidence(np.full_like(own.points, np.nan))
+    joint = density.log_evidence(density.extended(own, target))
+    return np.asarray(joint - density.log_evidence(density.extended(nothing, target)))
+
+
+def _fit(
+    density: Density,
+    table: Any,
+    target: Any,
+    row_weight: Floats,
+    holes: NDArray[np.bool_] | None,
+) -> Density:
+    """A density with the same settings, learned from (X, target)."""
+    if not hasattr(density, "get_params"):
+        raise InvalidInput(
+            f"condition_on_target: a {type(density).__name__} cannot be fitted again with the "
+            f"target beside X. Fit one with target=y and pass that, or tune with "
+            f"condition_on_target=False."
+        )
+    fresh: Density = clone(density)
+    fresh.fit(table, sample_weight=row_weight, target=target, columns=density.columns_, holes=holes)
+    return fresh

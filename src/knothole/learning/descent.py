@@ -1,0 +1,235 @@
+"""Leaves from completions: the forest system for any loss, and boosting tree by tree.
+
+The draws are fixed, so the expected loss is a plain sum, convex in theta. All leaves at once
+(Prop. 3): the loss is bounded by a quadratic with the curvature c, and theta goes to its minimum,
+
+    (c M + lambda I) step = -gradient,
+
+again and again; for the squared error the bound is the loss, and one step arrives. Tree by tree
+(Prop. 4): each tree takes a Newton step given the trees before it, which for the squared error is
+the formula of the proposition and on complete rows what boosting libraries do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, cg
+
+from knothole.learning.lanes import Block, Lanes
+from knothole.learning.problem import Problem
+from knothole.learning.system import Symmetric, symmetric
+from knothole.reach.completions import LANES
+
+Floats = NDArray[np.float64]
+Tick = Callable[[int], None]
+
+# Groups of more leaves than this are solved by conjugate gradients, without the matrix.
+DENSE_LEAVES = 4096
+# Conjugate gradients stop at this part of the right side, or after so many products.
+CG_TOLERANCE = 1e-9
+CG_PRODUCTS = 2000
+# Steps on a bound stop when one gains less than this part of the objective, or after so many.
+GAIN = 1e-6
+STEPS = 200
+# A rise of the objective by less than this part of it is rounding.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """Where a descent arrived.
+
+    Attributes
+    ----------
+    theta : float64 (leaves, width)
+    objective : float64 (steps + 1,)
+        Expected loss, plus half the ridge times |theta - start|^2, before and after each step.
+    solver : str
+        How systems were solved.
+    """
+
+    theta: Floats
+    objective: Floats
+    solver: str
+
+
+def forest(problem: Problem, lanes: Lanes, ridge: float, dense: int = DENSE_LEAVES) -> Descent:
+    """All leaves at once (Prop. 3)."""
+    start = problem.leaf_start
+    one_step = problem.loss.name == "squared error"
+    theta = start if one_step else problem.theta
+    system = (Dense if fits(problem, dense) else Free)(problem, lanes, ridge)
+
+    def objective_at(theta: Floats) -> tuple[float, Floats]:
+        value, gradient = evaluate(problem, lanes, theta)
+        pull = theta - start
+        return value + 0.5 * ridge * float((pull**2).sum()), gradient + ridge * pull
+
+    value, gradient = objective_at(theta)
+    values = [value]
+    for _ in range(1 if one_step else STEPS):
+        trial = theta + system.solve(-gradient)
+        value, gradient = objective_at(trial)
+        if value > values[-1] + ROUNDING * abs(values[-1]):
+            break
+        theta = trial
+        values.append(value)
+        if values[-2] - values[-1] <= GAIN * abs(values[-2]):
+            break
+    return Descent(theta, np.array(values), system.name)
+
+
+def evaluate(problem: Problem, lanes: Lanes, theta: Floats) -> tuple[float, Floats]:
+    """Expected loss at theta, summed over rows, and its gradient (leaves, width)."""
+    base, loss = problem.ensemble.base[:, None], problem.loss
+    n_leaves = len(theta)
+
+    def work(block: Block, out: Floats) -> None:
+        margin = base + lanes.margins(block, theta)
+        y = problem.y[block.rows, :, None]
+        lanes.gather(block, loss.derivatives(margin, y)[0], out[:n_leaves])
+        out[n_leaves] += problem.row_weight[block.rows] @ loss.value(margin, y).mean(axis=1)
+
+    found = lanes.total(work, (n_leaves + 1, theta.shape[1]))
+    return float(found[n_leaves, 0]), found[:n_leaves]
+
+
+def fits(problem: Problem, dense: int) -> bool:
+    """Whether every group's system is small enough for a matrix."""
+    counts = np.diff(problem.ensemble.leaf_start)
+    return max(int(counts[trees].sum()) for trees in problem.groups()) <= dense
+
+
+class Dense:
+    """c M + lambda I of each group of trees, factored once."""
+
+    def __init__(self, problem: Problem, lanes: Lanes, ridge: float) -> None:
+        tree = problem.ensemble.leaf_tree
+        self.leaves = [np.flatnonzero(np.isin(tree, trees)) for trees in problem.groups()]
+        self.systems = []
+        for leaves in self.leaves:
+            matrix = problem.loss.curvature * symmetric(lanes.pairs(leaves))
+            matrix[np.diag_indices_from(matrix)] += ridge
+            self.systems.append(Symmetric(matrix))
+
+    @property
+    def name(self) -> str:
+        """For reports."""
+        definite = all(system.definite for system in self.systems)
+        return "Cholesky" if definite else "eigenvectors"
+
+    def solve(self, right: Floats) -> Floats:
+        """The solution, (leaves, width)."""
+        out = np.zeros_like(right)
+        for leaves, system in zip(self.leaves, self.systems, strict=True):
+            out[leaves] = system.solve(right[leaves])
+        return out
+
+
+class Free:
+    """The same without the matrices: conjugate gradients."""
+
+    name = "conjugate gradients"
+
+    def __init__(self, problem: Problem, lanes: Lanes, ridge: float) -> None:
+        self.lanes = lanes
+        self.curvature, self.ridge = problem.loss.curvature, ridge
+        # Without a ridge the solution of least norm is wanted, which a scaling would change.
+        diagonal = self.curvature * lanes.weight() + ridge
+        self.scale = 1 / np.sqrt(diagonal) if ridge > 0 else np.ones_like(diagonal)
+
+    def solve(self, right: Floats) -> Floats:
+        """The solution, (leaves, width)."""
+        scale = self.scale[:, None]
+        shape, n = right.shape, right.size
+
+        def product(vector: Floats) -> Floats:
+            theta = scale * vector.reshape(shape)
+            out = scale * (self.curvature * self.lanes.apply(theta) + self.ridge * theta)
+            return np.asarray(out.ravel())
+
+        operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
+        found, _ = cg(operator, (scale * right).ravel(), rtol=CG_TOLERANCE, maxiter=CG_PRODUCTS)
+        return np.asarray(scale * found.reshape(shape))
+
+
+def boosting(
+    problem: Problem, lanes: Lanes, ridge: float, learning_rate: float, tick: Tick | None = None
+) -> Descent:
+    """Each tree given the ones before it (Prop. 4), all of them from their start."""
+    ensemble, loss = problem.ensemble, problem.loss
+    turn = Turn(problem, lanes)
+    theta = problem.leaf_start
+    values = [turn.value()]
+    for tree in range(ensemble.n_trees):
+        leaves = slice(*ensemble.leaf_start[tree : tree + 2])
+        gradient, hessian, weight = turn.derivatives(tree)
+        step = np.zeros_like(theta)
+        step[leaves] = learning_rate * _newton(gradient, hessian, ridge)[leaves]
+        turn.add(tree, step)
+        value = turn.value()
+        if loss.name != "squared error" and value > values[-1]:
+            turn.add(tree, -step)
+            bound = _newton(gradient, loss.curvature * weight, ridge)
+            step[leaves] = learning_rate * bound[leaves]
+            turn.add(tree, step)
+            value = turn.value()
+        theta = theta + step
+        values.append(value)
+        if tick is not None:
+            tick(1)
+    return Descent(theta, np.array(values), "tree by tree")
+
+
+def _newton(gradient: Floats, hessian: Floats, ridge: float) -> Floats:
+    """The step of each leaf by itself; 0 where no row comes and there is no ridge."""
+    total = hessian + ridge
+    return np.asarray(-gradient / np.where(total > 0, total, 1.0))
+
+
+class Turn:
+    """The margins of all draws, while trees are added to them one after the other."""
+
+    def __init__(self, problem: Problem, lanes: Lanes) -> None:
+        self.problem, self.lanes = problem, lanes
+        offset = problem.offset[:, None]
+        self.margins: list[Floats] = lanes.map(
+            lambda block: np.repeat(np.repeat(offset[None], len(block.stop), 0), LANES, 2)
+        )
+
+    def value(self) -> float:
+        """Expected loss, summed over rows."""
+        problem = self.problem
+
+        def work(block: Block, out: Floats) -> None:
+            value = problem.loss.value(self.margins[block.index], problem.y[block.rows, :, None])
+            out += problem.row_weight[block.rows] @ value.mean(axis=1)
+
+        return float(self.lanes.total(work, ()))
+
+    def derivatives(self, tree: int) -> tuple[Floats, Floats, Floats]:
+        """Gradient and second derivative of a tree's leaves, and their reach, summed over rows."""
+        problem, trees = self.problem, slice(tree, tree + 1)
+        shape = problem.ensemble.value.shape
+
+        def work(block: Block, out: Floats) -> None:
+            y = problem.y[block.rows, :, None]
+            first, second = problem.loss.derivatives(self.margins[block.index], y)
+            self.lanes.gather(block, first, out[0], trees)
+            self.lanes.gather(block, second, out[1], trees)
+            self.lanes.gather(block, np.ones_like(first), out[2], trees)
+
+        gradient, hessian, weight = self.lanes.total(work, (3, *shape))
+        return gradient, hessian, weight
+
+    def add(self, tree: int, step: Floats) -> None:
+        """Move a tree's leaves."""
+
+        def work(block: Block) -> None:
+            self.margins[block.index] += self.lanes.margins(block, step, slice(tree, tree + 1))
+
+        self.lanes.map(work)

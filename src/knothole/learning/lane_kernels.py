@@ -1,0 +1,106 @@
+"""Kernels of :mod:`knothole.learning.lanes`.
+
+A block's entries are (leaf, word) pairs, row by row and tree by tree; the entries of tree ``t`` of
+a row end before ``stop[row, t]`` and begin where those of the tree before end. Bit ``i`` of the
+word says that draw ``i`` of the row reaches the leaf. Values of draws are (rows, outputs, lanes).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from knothole.compiled import inlined, njit
+from knothole.reach.completion_kernels import ALL, LANES, lowest_bit, popcount
+
+
+@inlined
+def first_entry(stop, row, tree):  # type: ignore[no-untyped-def]
+    """Where the entries of a row's tree begin."""
+    if tree > 0:
+        return stop[row, tree - 1]
+    if row > 0:
+        return stop[row - 1, stop.shape[1] - 1]
+    return 0
+
+
+@njit
+def add_margins(leaf, mask, stop, first_tree, last_tree, theta, tree_output, out):  # type: ignore[no-untyped-def]
+    """Add what leaves of some trees add to the margin of the draws that reach them."""
+    for row in range(len(stop)):
+        entry = first_entry(stop, row, first_tree)
+        for tree in range(first_tree, last_tree):
+            for j in range(theta.shape[1]):
+                lanes = out[row, tree_output[tree] + j]
+                for e in range(entry, stop[row, tree]):
+                    x = theta[leaf[e], j]
+                    if mask[e] == ALL:
+                        for lane in range(LANES):
+                            lanes[lane] += x
+                        continue
+                    rest = mask[e]
+                    while rest != 0:
+                        lanes[lowest_bit(rest)] += x
+                        rest &= rest - np.uint64(1)
+            entry = stop[row, tree]
+
+
+@njit
+def gather(leaf, mask, stop, first_tree, last_tree, values, row_weight, tree_output, out):  # type: ignore[no-untyped-def]
+    """Add to ``out`` (leaves, width) the mean over draws of the values that reach each leaf."""
+    for row in range(len(stop)):
+        unit = row_weight[row] / LANES
+        entry = first_entry(stop, row, first_tree)
+        for tree in range(first_tree, last_tree):
+            for j in range(out.shape[1]):
+                lanes = values[row, tree_output[tree] + j]
+                for e in range(entry, stop[row, tree]):
+                    total = 0.0
+                    if mask[e] == ALL:
+                        for lane in range(LANES):
+                            total += lanes[lane]
+                    else:
+                        rest = mask[e]
+                        while rest != 0:
+                            total += lanes[lowest_bit(rest)]
+                            rest &= rest - np.uint64(1)
+                    out[leaf[e], j] += unit * total
+            entry = stop[row, tree]
+
+
+@njit
+def add_sums(leaf, mask, stop, draws, scale, y, row_weight, tree_output, weight, target):  # type: ignore[no-untyped-def]
+    """Add reach, and reach times target, of the draws in the word ``draws``."""
+    for row in range(len(stop)):
+        unit = row_weight[row] * scale
+        entry = first_entry(stop, row, 0)
+        for tree in range(stop.shape[1]):
+            for e in range(entry, stop[row, tree]):
+                share = unit * float(popcount(mask[e] & draws))
+                weight[leaf[e]] += share
+                for j in range(target.shape[1]):
+                    target[leaf[e], j] += share * y[row, tree_output[tree] + j]
+            entry = stop[row, tree]
+
+
+@njit
+def add_pairs(leaf, mask, stop, place, row_weight, out):  # type: ignore[no-untyped-def]
+    """Add pair reach to the upper part of ``out``, of the leaves that have a place (not -1) in it.
+
+    Places grow with the numbers of leaves.
+    """
+    n_trees = stop.shape[1]
+    for row in range(len(stop)):
+        unit = row_weight[row] / LANES
+        entry = first_entry(stop, row, 0)
+        last = stop[row, n_trees - 1]
+        for tree in range(n_trees):
+            for e in range(entry, stop[row, tree]):
+                i = place[leaf[e]]
+                if i < 0:
+                    continue
+                out[i, i] += unit * float(popcount(mask[e]))
+                for other in range(stop[row, tree], last):
+                    j = place[leaf[other]]
+                    if j >= 0:
+                        out[i, j] += unit * float(popcount(mask[e] & mask[other]))
+            entry = stop[row, tree]

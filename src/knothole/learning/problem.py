@@ -1,0 +1,231 @@
+"""A model and its targets, in the form in which leaves are solved for.
+
+Trees are either *averaged* (forests, bags, single trees without a base score: every tree predicts
+y by itself) or *added up* on top of a base. In formulas, theta is what a leaf adds to the margin,
+its value times its tree's weight, and the ridge draws it towards the *start* of its tree: 0, but
+where a model has no base score its leaves carry the mean of y, and shrinking them to 0 would pull
+every prediction there. So averaged trees start from the mean (from the frequencies of the classes),
+and so does the first tree of an output without a base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import InvalidInput, UnsupportedModel
+from knothole.learning.losses import Loss, loss_of
+from knothole.learning.sums import LeafSums
+from knothole.trees.ensemble import Ensemble
+
+Floats = NDArray[np.float64]
+
+# Frequencies of classes are kept this far from 0 and 1 where a logarithm is taken.
+LEAST = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is to be minimised.
+
+    Attributes
+    ----------
+    ensemble : Ensemble
+        Trees with a weight other than 0.
+    loss : Loss
+        In the margin; averaged trees have the squared error of each tree by itself.
+    y : float64 (rows, outputs)
+        Targets in units of the margin; 0 and 1 where the loss is a log loss or leaves are
+        probabilities.
+    row_weight : float64 (rows,)
+    averaged : bool
+        Whether each tree predicts y by itself.
+    probabilities : bool
+        Whether leaves are class probabilities.
+    start : float64 (trees, width)
+        What the ridge draws theta of each tree to.
+    """
+
+    ensemble: Ensemble
+    loss: Loss
+    y: Floats
+    row_weight: Floats
+    averaged: bool
+    probabilities: bool
+    start: Floats
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, y: Any, row_weight: Floats) -> Problem:
+        """The problem of an ensemble and its targets, one for each weight."""
+        loss = loss_of(ensemble.link)
+        averaged = is_averaged(ensemble)
+        encoded = encode(ensemble, y, len(row_weight))
+        probabilities = ensemble.link.linear and ensemble.classes is not None
+        if probabilities and not averaged:
+            raise UnsupportedModel(
+                f"{ensemble.library}: a classifier that adds up margins without a link cannot be "
+                f"tuned; its log loss is not known."
+            )
+        if ensemble.link.linear:
+            encoded = encoded / ensemble.link.scale
+        mean = row_weight @ encoded / row_weight.sum()
+        start = _start(ensemble, averaged, margin_of(ensemble, mean))
+        return cls(ensemble, loss, encoded, row_weight, averaged, probabilities, start)
+
+    @property
+    def theta(self) -> Floats:
+        """The model's own theta, (leaves, width)."""
+        weight = self.ensemble.tree_weight[self.ensemble.leaf_tree]
+        return np.asarray(self.ensemble.value * weight[:, None])
+
+    @property
+    def leaf_start(self) -> Floats:
+        """What the ridge draws each leaf's theta to, (leaves, width)."""
+        return np.asarray(self.start[self.ensemble.leaf_tree])
+
+    @property
+    def tree_unit(self) -> Floats:
+        """What one unit of a tree's own answer adds to theta, (leaves, 1)."""
+        ensemble = self.ensemble
+        unit = ensemble.tree_weight if self.averaged else np.ones(ensemble.n_trees)
+        return np.asarray(unit[ensemble.leaf_tree][:, None])
+
+    def tree_loss(self, sums: LeafSums, change: Floats) -> float:
+        """Expected loss of a row when trees answer by themselves, ``change`` above their start.
+
+        The mean over trees that are averaged, the sum over trees of different outputs.
+        """
+        if self.probabilities:
+            losses = sums.cross_entropy(change, self.offset) / sums.total
+        else:
+            losses = sums.loss(change) / sums.total * self.loss.scale**2
+        return float(losses.mean() if self.averaged else losses.sum())
+
+    @property
+    def offset(self) -> Floats:
+        """The margin when all leaves are at their start, (outputs,)."""
+        offset = self.ensemble.base.copy()
+        for output, start in zip(self.ensemble.tree_output, self.start, strict=True):
+            offset[output : output + len(start)] += start
+        return offset
+
+    def values(self, theta: Floats) -> Floats:
+        """Leaf values from theta."""
+        weight = self.ensemble.tree_weight[self.ensemble.leaf_tree]
+        return np.asarray(theta / weight[:, None])
+
+    def groups(self) -> list[NDArray[np.intp]]:
+        """Trees by the outputs that they serve; the squared losses of groups do not meet."""
+        output = self.ensemble.tree_output
+        return [np.flatnonzero(output == first) for first in np.unique(output)]
+
+
+def is_averaged(ensemble: Ensemble) -> bool:
+    """Whether the trees' answers are averaged: equal weights that sum to 1, no base, no link."""
+    return (
+        ensemble.link.linear
+        and not ensemble.base.any()
+        and np.allclose(ensemble.tree_weight, 1 / max(ensemble.n_trees, 1), rtol=1e-12)
+        and len(np.unique(ensemble.tree_output)) == 1
+    )
+
+
+def _start(ensemble: Ensemble, averaged: bool, mean: Floats) -> Floats:
+    """What the ridge draws each tree's theta to, (trees, width)."""
+    width = ensemble.value.shape[1]
+    outputs = ensemble.tree_output[:, None] + np.arange(width)
+    if averaged:
+        return np.asarray(mean[outputs] * ensemble.tree_weight[:, None])
+    served = [np.arange(first, first + width) for first in np.unique(ensemble.tree_output)]
+    if len(np.unique(np.concatenate(served))) < width * len(served):
+        raise UnsupportedModel("trees that serve outputs which overlap in part cannot be tuned.")
+    first_tree = np.zeros(ensemble.n_trees, dtype=np.bool_)
+    first_tree[np.unique(ensemble.tree_output, return_index=True)[1]] = True
+    without_base = first_tree[:, None] & (ensemble.base[outputs] == 0)
+    return np.asarray(np.where(without_base, mean[outputs], 0.0))
+
+
+def margin_of(ensemble: Ensemble, mean: Floats) -> Floats:
+    """The constant margin that predicts the mean of the encoded targets."""
+    if ensemble.link.linear:
+        return mean
+    mean = np.clip(mean, LEAST, 1 - LEAST)
+    if ensemble.link.name == "sigmoid":
+        return np.asarray(np.log(mean / (1 - mean)) / ensemble.link.scale)
+    logs = np.log(mean)
+    return np.asarray((logs - logs.mean()) / ensemble.link.scale)
+
+
+def encode(ensemble: Ensemble, y: Any, rows: int) -> Floats:
+    """Targets as (rows, outputs): numbers, or 0 and 1 of classes."""
+    y = np.asarray(y)
+    if y.ndim not in (1, 2) or len(y) != rows:
+        raise InvalidInput(
+            f"y must have a target for each of the {rows} rows; got shape {y.shape}."
+        )
+    if ensemble.classes is not None:
+        return _one_hot(ensemble, y)
+    table = y.reshape(rows, -1)
+    single = ensemble.link.name == "softmax" and table.shape[1] == 1
+    if single:
+        return _codes(table[:, 0], ensemble.n_outputs)
+    table = _numbers(table)
+    if table.shape[1] != ensemble.n_outputs:
+        raise InvalidInput(
+            f"y must have {ensemble.n_outputs} output(s), as the model has; got {table.shape[1]}."
+        )
+    if not ensemble.link.linear and not np.isin(table, (0.0, 1.0)).all():
+        raise InvalidInput("y must be 0 or 1: the model predicts probabilities.")
+    return table
+
+
+def _numbers(y: NDArray[Any]) -> Floats:
+    try:
+        numbers = y.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"y must be numbers for this model; got {y.dtype}.") from None
+    if not np.isfinite(numbers).all():
+        raise InvalidInput("y must be finite everywhere; leave out rows whose target is unknown.")
+    return np.asarray(numbers)
+
+
+def _codes(y: NDArray[Any], n_classes: int) -> Floats:
+    codes = _numbers(y)
+    if not np.isin(codes, np.arange(n_classes)).all():
+        raise InvalidInput(f"y must hold the numbers of classes, 0 to {n_classes - 1}.")
+    return np.asarray(np.eye(n_classes)[codes.astype(np.intp)])
+
+
+def _one_hot(ensemble: Ensemble, y: NDArray[Any]) -> Floats:
+    """Ones in the outputs of each row's classes."""
+    classes = ensemble.classes or ()
+    lists = classes if isinstance(classes[0], tuple) else (classes,)
+    table = y.reshape(len(y), -1)
+    if table.shape[1] != len(lists):
+        raise InvalidInput(f"y must have {len(lists)} column(s) of labels; got {table.shape[1]}.")
+    parts = [_labels(table[:, i], labels) for i, labels in enumerate(lists)]  # type: ignore[arg-type]
+    hot = np.hstack(parts)
+    if hot.shape[1] == ensemble.n_outputs:
+        return hot
+    if ensemble.n_outputs == 1 and hot.shape[1] == 2 and not ensemble.link.linear:
+        return hot[:, 1:]
+    raise UnsupportedModel(
+        f"{ensemble.library}: a classifier with {hot.shape[1]} classes, {ensemble.n_outputs} "
+        f"output(s) and a {ensemble.link.name!r} link gives no probabilities to tune."
+    )
+
+
+def _labels(y: NDArray[Any], labels: Sequence[Hashable]) -> Floats:
+    code = {label: i for i, label in enumerate(labels)}
+    try:
+        codes = [code[label] for label in y.tolist()]
+    except (KeyError, TypeError):
+        unknown = next(label for label in y.tolist() if label not in code)
+        raise InvalidInput(
+            f"y: {unknown!r} is none of the model's classes, {list(labels)}."
+        ) from None
+    return np.asarray(np.eye(len(labels))[codes])

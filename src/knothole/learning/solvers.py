@@ -1,0 +1,275 @@
+"""Solve a problem: tree by tree, all leaves at once, or each tree after the others.
+
+Exactly where the density allows, from sums and systems that are gathered in blocks of rows; by
+completions otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import InvalidInput
+from knothole.evidence import Evidence
+from knothole.learning import descent
+from knothole.learning.conditioning import Conditioned
+from knothole.learning.lanes import Block, Lanes
+from knothole.learning.problem import Problem
+from knothole.learning.progress import Progress, Stage
+from knothole.learning.subset import some_trees
+from knothole.learning.sums import LeafSums
+from knothole.learning.system import LeafSystem
+from knothole.reach.completions import GROUPS
+from knothole.reach.expectation import Expectation, Holes, compile
+
+Floats = NDArray[np.float64]
+
+# Pair reach is exact by default up to so many rows times pairs of trees.
+EXACT_WORK = 2_000_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to solve; see :func:`knothole.learning.tune.tune`."""
+
+    ridge: float
+    learning_rate: float = 1.0
+    reach: Literal["auto", "exact", "completions"] = "auto"
+    words: int = 1
+    seed: int = 0
+    threads: int | None = None
+    progress: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Theta of all leaves, and how it was found; see :class:`knothole.learning.tune.Report`."""
+
+    theta: Floats
+    unreached: NDArray[np.intp]
+    loss: str
+    before: float
+    after: float
+    error: float
+    exact: bool
+    solver: str
+    steps: int
+
+
+# ---- one tree (Prop. 2) ----------------------------------------------------------------------
+
+
+def by_tree(
+    problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
+) -> Solution:
+    """Each tree by itself (Prop. 2)."""
+    y = problem.y - problem.offset
+    with Progress(settings.progress).stage("rows", len(y)) as stage:
+        sums, fresh = _sums(expectation, evidence, y, problem.row_weight, settings, stage)
+    return _trees_solved(problem, sums, fresh, settings.ridge)
+
+
+def by_sample(
+    problem: Problem,
+    known: Conditioned,
+    matrix: Floats,
+    holes: Holes,
+    counts: NDArray[np.integer[Any]],
+    settings: Settings,
+) -> Solution:
+    """Each tree by itself, on its own sample and under a density learned there."""
+    y = problem.y - problem.offset
+    parts: list[LeafSums] = []
+    fresh: list[list[LeafSums]] = []
+    with Progress(settings.progress).stage("trees", len(counts)) as stage:
+        for tree, count in enumerate(counts):
+            weight = count * problem.row_weight
+            rows = np.flatnonzero(weight)
+            own = some_trees(problem.ensemble, np.array([tree]))[0]
+            expectation = compile(own, known.refitted(weight), settings.reach, seed=settings.seed)
+            evidence = expectation.evidence_of(
+                matrix[rows],
+                holes if isinstance(holes, str) else holes[rows],
+                None if known.target is None else known.target[rows],
+            )
+            found = _sums(expectation, evidence, y[rows], weight[rows], settings)
+            parts.append(found[0])
+            fresh.append(found[1])
+            stage.step()
+    joined = [LeafSums.of_trees(group) for group in zip(*fresh, strict=True)]
+    return _trees_solved(problem, LeafSums.of_trees(parts), joined, settings.ridge)
+
+
+def _sums(
+    expectation: Expectation,
+    evidence: Evidence,
+    y: Floats,
+    weight: Floats,
+    settings: Settings,
+    stage: Stage | None = None,
+) -> tuple[LeafSums, list[LeafSums]]:
+    """Sums of the rows and, where they come from completions, sums of groups of other draws."""
+    threads = settings.threads
+    if expectation.engine.exact:
+        tick = None if stage is None else stage.step
+        sums = LeafSums.empty(expectation.ensemble)
+        return sums.accumulate(
+            expectation.engine, evidence, y, weight, threads=threads, tick=tick
+        ), []
+    words = settings.words
+    drawn = Lanes(expectation.completions, evidence, weight, words, threads=threads)
+    other = Lanes(expectation.completions, evidence, weight, first_word=words, threads=threads)
+    return drawn.sums(y)[0], other.sums(y, GROUPS)
+
+
+def _trees_solved(
+    problem: Problem, sums: LeafSums, fresh: list[LeafSums], ridge: float
+) -> Solution:
+    """Leaves from their sums, and what each tree's loss was and is."""
+    unit = problem.tree_unit
+    change = sums.solve(ridge)
+    old = (problem.theta - problem.leaf_start) / unit
+    if ridge == 0:
+        change[sums.unreached] = old[sums.unreached]
+    after = np.array([problem.tree_loss(part, change) for part in fresh or [sums]])
+    before = np.mean([problem.tree_loss(part, old) for part in fresh or [sums]])
+    return Solution(
+        theta=problem.leaf_start + unit * change,
+        unreached=sums.unreached,
+        loss="cross-entropy" if problem.probabilities else "squared error",
+        before=float(before),
+        after=float(after.mean()),
+        error=_standard_error(after),
+        exact=not fresh,
+        solver="closed form",
+        steps=1,
+    )
+
+
+# ---- whole models (Props. 3 and 4) -----------------------------------------------------------
+
+
+def forest(
+    problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
+) -> Solution:
+    """All leaves at once (Prop. 3)."""
+    if _pairs_exactly(problem, expectation, settings):
+        return _by_systems(problem, expectation, evidence, settings, in_turn=False)
+    lanes = _lanes(problem, expectation, evidence, settings)
+    return _by_draws(problem, lanes, descent.forest(problem, lanes, settings.ridge), settings)
+
+
+def boosting(
+    problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
+) -> Solution:
+    """Each tree given the ones before it (Prop. 4)."""
+    if _pairs_exactly(problem, expectation, settings):
+        return _by_systems(problem, expectation, evidence, settings, in_turn=True)
+    lanes = _lanes(problem, expectation, evidence, settings)
+    with Progress(settings.progress).stage("trees", problem.ensemble.n_trees) as stage:
+        found = descent.boosting(problem, lanes, settings.ridge, settings.learning_rate, stage.step)
+    return _by_draws(problem, lanes, found, settings)
+
+
+def _pairs_exactly(problem: Problem, expectation: Expectation, settings: Settings) -> bool:
+    """Whether to integrate over pairs of trees exactly; refuses where that was asked in vain."""
+    squared = problem.loss.name == "squared error"
+    if settings.reach == "exact":
+        if not squared:
+            raise InvalidInput(
+                "reach='exact': the expected log loss has no closed form; use 'completions'."
+            )
+        return True
+    if settings.reach == "completions" or not (squared and expectation.exact):
+        return False
+    pairs = sum(len(trees) ** 2 for trees in problem.groups())
+    small = descent.fits(problem, descent.DENSE_LEAVES)
+    return small and pairs * len(problem.y) <= EXACT_WORK
+
+
+def _by_systems(
+    problem: Problem,
+    expectation: Expectation,
+    evidence: Evidence,
+    settings: Settings,
+    *,
+    in_turn: bool,
+) -> Solution:
+    """Exactly: one system of equations for each group of trees that serve the same outputs."""
+    y = problem.y - problem.offset
+    start, scale = problem.leaf_start, problem.loss.scale
+    theta, reached = np.empty_like(start), np.empty(len(start))
+    before = after = 0.0
+    groups = problem.groups()
+    with Progress(settings.progress).stage("rows", len(y) * len(groups)) as stage:
+        for trees in groups:
+            part, leaves = some_trees(problem.ensemble, trees)
+            engine = compile(part, expectation.density, "exact").engine
+            system = LeafSystem.empty(part).accumulate(
+                engine, evidence, y, problem.row_weight, 0, settings.threads, stage.step
+            )
+            if in_turn:
+                change = system.solve_in_turn(settings.ridge, settings.learning_rate)
+            else:
+                change = system.solve(settings.ridge)
+            old = problem.theta[leaves] - start[leaves]
+            theta[leaves], reached[leaves] = start[leaves] + change, system.sums.weight
+            before += system.loss(old) * scale**2
+            after += system.loss(change) * scale**2
+    total = problem.row_weight.sum()
+    return Solution(
+        theta=theta,
+        unreached=np.flatnonzero(reached <= 0),
+        loss=problem.loss.name,
+        before=before / total,
+        after=after / total,
+        error=0.0,
+        exact=True,
+        solver="tree by tree" if in_turn else "matrix",
+        steps=1,
+    )
+
+
+def _lanes(
+    problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
+) -> Lanes:
+    engine, weight = expectation.completions, problem.row_weight
+    return Lanes(engine, evidence, weight, settings.words, threads=settings.threads)
+
+
+def _by_draws(
+    problem: Problem, lanes: Lanes, found: descent.Descent, settings: Settings
+) -> Solution:
+    """A solution on draws, its loss measured on draws that took no part."""
+    other = Lanes(lanes.engine, lanes.evidence, lanes.row_weight, 1, lanes.words, settings.threads)
+
+    def losses(theta: Floats) -> Floats:
+        def work(block: Block) -> Floats:
+            margin = problem.ensemble.base[:, None] + other.margins(block, theta)
+            return problem.loss.value(margin, problem.y[block.rows, :, None])
+
+        total = problem.row_weight.sum()
+        return np.asarray(other.mean_by_group(work) * problem.loss.factor / total)
+
+    after = losses(found.theta)
+    return Solution(
+        theta=found.theta,
+        unreached=np.flatnonzero(lanes.weight() <= 0),
+        loss=problem.loss.name,
+        before=float(losses(problem.theta).mean()),
+        after=float(after.mean()),
+        error=_standard_error(after),
+        exact=False,
+        solver=found.solver,
+        steps=len(found.objective) - 1,
+    )
+
+
+def _standard_error(values: Floats) -> float:
+    """Of the mean of independent values; 0 of a single, exact one."""
+    if len(values) < 2 or not np.isfinite(values).all():
+        return 0.0 if len(values) < 2 else float("nan")
+    return float(values.std(ddof=1) / np.sqrt(len(values)))

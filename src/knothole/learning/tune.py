@@ -1,0 +1,308 @@
+"""``tune``: new leaf values for a model, from rows with holes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.columns import Columns
+from knothole.densities.base import Density
+from knothole.errors import InvalidInput
+from knothole.learning import solvers
+from knothole.learning.conditioning import Conditioned, Form
+from knothole.learning.problem import Problem
+from knothole.learning.solvers import Settings, Solution
+from knothole.learning.subset import some_trees
+from knothole.learning.sums import check_ridge
+from knothole.reach.completions import LANES
+from knothole.reach.expectation import Holes, compile
+from knothole.trees.blocks import with_nan
+from knothole.trees.ensemble import Ensemble
+
+Floats = NDArray[np.float64]
+Method = Literal["auto", "tree", "forest", "boosting"]
+METHODS = ("auto", "tree", "forest", "boosting")
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What tuning did.
+
+    Attributes
+    ----------
+    method : {"tree", "forest", "boosting"}
+    loss : str
+        What was minimised in expectation: "squared error" or "cross-entropy" of each tree by
+        itself ("tree"), "squared error" or "log loss" of the whole model.
+    before, after : float
+        Expected loss of a row under the density, of the old and the new leaves, without the
+        ridge (mean over trees, for "tree").
+    error : float
+        Standard error of ``after``, from draws that took no part; 0 where it is exact.
+    exact : bool
+        Whether holes were integrated exactly, not by completions.
+    unreached : int array
+        Leaves that no row reaches. They keep their value if the ridge is 0.
+    conditioned : {"none", "given", "labels", "values", "scores"}
+        How the density knew y: not at all; the density passed in had a target; as classes; as
+        values; as normal scores.
+    samples : {"whole table", "bootstrap samples"}
+        Rows that trees and their densities were given.
+    solver : str
+        How systems of equations were solved.
+    steps : int
+        Steps of the solver that each lower the expected loss (1 for closed forms).
+    """
+
+    method: str
+    loss: str
+    before: float
+    after: float
+    error: float
+    exact: bool
+    unreached: NDArray[np.intp] = field(repr=False)
+    conditioned: str
+    samples: str
+    solver: str
+    steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """A tuned model.
+
+    Attributes
+    ----------
+    ensemble : Ensemble
+        The same trees with new leaf values; :func:`knothole.trees.writing.write` puts them into
+        the user's own model.
+    density : Density
+        The density that was used, over (X, y) if it was conditioned on the target.
+    report : Report
+    """
+
+    ensemble: Ensemble
+    density: Density
+    report: Report
+
+
+def tune(
+    ensemble: Ensemble,
+    density: Density,
+    X: Any,
+    y: Any,
+    *,
+    ridge: float = 1.0,
+    sample_weight: Any = None,
+    method: Method = "auto",
+    condition_on_target: bool = True,
+    target_form: Form = "auto",
+    holes: Holes = "all",
+    counts: NDArray[np.integer[Any]] | None = None,
+    learning_rate: float = 1.0,
+    reach: Literal["auto", "exact", "completions"] = "auto",
+    draws: int = 64,
+    seed: int = 0,
+    progress: bool = False,
+    threads: int | None = None,
+) -> Tuned:
+    """Leaf values that minimise the expected loss on rows with holes (Props. 2 to 4).
+
+    Regressions (identity link) minimise the expected squared error, averaged classifiers the
+    expected cross-entropy of each tree, boosted classifiers the expected log loss.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        What a reader made of the model.
+    density : Density
+        Fitted on the model's columns; see :func:`knothole.reach.expectation.compile`.
+    X : table
+        Training rows.
+    y : array (rows,) or (rows, outputs)
+        Their targets, or labels of classes.
+    ridge : float
+        Lambda, in rows: what a leaf adds to the margin is drawn to 0, and the leaves of models
+        without a base score to the mean (:mod:`knothole.learning.problem`).
+    sample_weight : array (rows,), optional
+    method : {"auto", "tree", "forest", "boosting"}
+        "tree": each tree predicts y by itself (Prop. 2); for averaged forests, and for a single
+        tree. "forest": all leaves at once (Prop. 3). "boosting": each tree given the ones before
+        it (Prop. 4). "auto": "tree" where that is possible, "boosting" for trees that are added
+        up, "forest" for boosted classifiers.
+    condition_on_target : bool
+        Whether holes are filled from p(x_m | x_o, y), with a density over (X, y): ``density``
+        itself if it was fitted with a target, otherwise one like it that is fitted here. False
+        is the paper's p(x_m | x_o).
+    target_form : {"auto", "values", "scores"}
+        How a numeric target is given to that density; "auto" goes by held-out log p(x_o | y).
+    holes : {"all", "auto"} or bool array
+        Which NaN are integrated over; see :class:`knothole.reach.expectation.Expectation`.
+    counts : int array (trees, rows), optional
+        How often each row is in each tree's own sample
+        (:func:`knothole.learning.bootstrap.bootstrap_counts`). Each tree is then tuned on its
+        sample, against a density learned on it. For "tree" only.
+    learning_rate : float
+        Part of its best values that each tree takes on, for "boosting".
+    reach : {"auto", "exact", "completions"}
+        How holes are integrated. "auto" is exact where the density allows and pairs of trees
+        are few; log losses always need completions.
+    draws : int
+        Completions of each row, a multiple of 64.
+    seed : int
+        Of completions.
+    progress : bool
+        Whether to draw progress bars on the error stream.
+    threads : int, optional
+        See :func:`knothole.compiled.thread_count`. The result does not depend on it.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> from knothole.densities.mixture import Mixture
+    >>> from knothole.trees.reading import read
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2))
+    >>> y = X[:, 0] + X[:, 1]
+    >>> X[rng.random(X.shape) < 0.3] = np.nan
+    >>> tree = read(DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y))
+    >>> tuned = tune(tree, Mixture(4, random_state=0).fit(X), X, y)
+    >>> tuned.report.method, tuned.report.exact, tuned.report.after < tuned.report.before
+    ('tree', True, True)
+    """
+    check_ridge(ridge)
+    if method not in METHODS:
+        raise InvalidInput(f"method must be one of {METHODS}; got {method!r}.")
+    settings = Settings(ridge, _rate(learning_rate), reach, _words(draws), seed, threads, progress)
+    used = np.flatnonzero(ensemble.tree_weight)
+    if not len(used):
+        raise InvalidInput("ensemble has no tree with a weight other than 0: nothing to tune.")
+    part, leaves = some_trees(ensemble, used)
+    matrix = density.columns_.matrix(X)
+    problem = Problem.of(part, y, row_weights(sample_weight, len(matrix)))
+    chosen = choose_method(problem, method)
+    known = Conditioned.of(
+        density,
+        *_as_read(ensemble, density.columns_, X, matrix, holes),
+        y=np.asarray(y),
+        row_weight=problem.row_weight,
+        condition=condition_on_target,
+        labels=ensemble.classes is not None or not ensemble.link.linear,
+        form=target_form,
+    )
+    counts = _checked_counts(counts, chosen, ensemble, len(matrix))
+    if counts is not None:
+        solution = solvers.by_sample(problem, known, matrix, holes, counts[used], settings)
+    else:
+        expectation = compile(part, known.density, reach, seed=seed)
+        evidence = expectation.evidence_of(matrix, holes, known.target)
+        solve = {"tree": solvers.by_tree, "forest": solvers.forest, "boosting": solvers.boosting}
+        solution = solve[chosen](problem, expectation, evidence, settings)
+    report = Report(
+        method=chosen,
+        loss=solution.loss,
+        before=solution.before,
+        after=solution.after,
+        error=solution.error,
+        exact=solution.exact,
+        unreached=leaves[solution.unreached],
+        conditioned=known.form,
+        samples="whole table" if counts is None else "bootstrap samples",
+        solver=solution.solver,
+        steps=solution.steps,
+    )
+    value = ensemble.value.copy()
+    value[leaves] = _values(problem, solution, ridge)
+    return Tuned(ensemble.with_values(value), known.density, report)
+
+
+def choose_method(problem: Problem, method: str) -> str:
+    """The method that "auto" stands for; refuses one that does not suit the model."""
+    squared = problem.loss.name == "squared error"
+    alone = problem.averaged or (squared and all(len(trees) == 1 for trees in problem.groups()))
+    if method == "auto":
+        return "tree" if alone else ("boosting" if squared else "forest")
+    if method == "tree" and not alone:
+        raise InvalidInput(
+            "method='tree': the model adds its trees up, so that none of them predicts y by "
+            "itself; use method='boosting' or 'forest'."
+        )
+    if method != "tree" and problem.probabilities:
+        raise InvalidInput(
+            f"method={method!r}: the model averages class probabilities, which stay probabilities "
+            f"only if each tree is tuned by itself; use method='tree'."
+        )
+    return method
+
+
+def row_weights(sample_weight: Any, rows: int) -> Floats:
+    """Weights of rows, 1 by default."""
+    if sample_weight is None:
+        return np.ones(rows)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
+        raise InvalidInput(f"sample_weight must be {rows} finite numbers, none negative.")
+    if weight.sum() <= 0:
+        raise InvalidInput("sample_weight must not be all zero.")
+    return weight
+
+
+def _values(problem: Problem, solution: Solution, ridge: float) -> Floats:
+    """Leaf values; leaves that nothing was learned about keep theirs."""
+    value = problem.values(solution.theta)
+    if ridge == 0:
+        value[solution.unreached] = problem.ensemble.value[solution.unreached]
+    return value
+
+
+def _as_read(
+    ensemble: Ensemble, columns: Columns, X: Any, matrix: Floats, holes: Holes
+) -> tuple[Any, NDArray[np.bool_] | None]:
+    """The table and its holes as a density is to learn them, with the model's reading of NaN."""
+    values = with_nan(ensemble, columns, matrix)
+    if values is not matrix and not np.array_equal(values, matrix, equal_nan=True):
+        if any(column.levels for column in columns):
+            raise InvalidInput(
+                "X holds values that the model takes for NaN, beside categories; replace them by "
+                "NaN before tuning."
+            )
+        X = values
+    if isinstance(holes, str):
+        return X, np.isnan(values) if holes == "all" else None
+    return X, np.asarray(holes)
+
+
+def _checked_counts(
+    given: Any, method: str, ensemble: Ensemble, n_rows: int
+) -> NDArray[np.integer[Any]] | None:
+    if given is None:
+        return None
+    counts: NDArray[np.integer[Any]] = np.asarray(given)
+    if counts.shape != (ensemble.n_trees, n_rows) or counts.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"counts must be whole numbers of shape {(ensemble.n_trees, n_rows)}, one for each "
+            f"tree and row; got {counts.dtype} of shape {counts.shape}."
+        )
+    if (counts < 0).any() or not counts.any(axis=1).all():
+        raise InvalidInput("counts must not be negative, and every tree needs a row.")
+    if method != "tree":
+        raise InvalidInput(
+            f"counts: only trees that are tuned by themselves have samples of their "
+            f"own, but the method is {method!r}."
+        )
+    return counts
+
+
+def _words(draws: int) -> int:
+    if draws < LANES or draws % LANES:
+        raise InvalidInput(f"draws must be a multiple of {LANES}; got {draws!r}.")
+    return int(draws) // LANES
+
+
+def _rate(learning_rate: float) -> float:
+    if not 0 < learning_rate <= 1:
+        raise InvalidInput(f"learning_rate must be above 0 and at most 1; got {learning_rate!r}.")
+    return float(learning_rate)
