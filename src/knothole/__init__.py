@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 # Public name -> its module; None for a module of that name.
 _HOMES = {
     "wrap": "knothole.estimators",
+    "load": "knothole.estimators",
     "Robust": "knothole.estimators",
     "Factorized": "knothole.densities.mixture",
     "Mixture": "knothole.densities.mixture",
@@ -22,14 +23,15 @@ _HOMES = {
     "errors": None,
 }
 
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'knothole' has no attribute {name!r}")
     home = _HOMES[name]
-    found = import_module(f"knothole.{name}") if home is None else getattr(import_module(home), name)
+    module = import_module(f"knothole.{name}" if home is None else home)
+    found = module if home is None else getattr(module, name)
     globals()[name] = found
     return found
 

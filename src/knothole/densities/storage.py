@@ -13,7 +13,9 @@ import os
 import uuid
 import zipfile
 import zlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,9 @@ CLASSES = {
     "Circuit": "knothole.densities.circuit",
 }
 
+#: Levels that are more than a value, likewise: dataclasses of plain values.
+LEVELS = {"HashedLevel": "knothole.trees.readers.catboost_categories"}
+
 # What reading a file that is not what it should be can raise.
 _BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, IndexError, zipfile.BadZipFile,
            zlib.error, NotImplementedError)  # fmt: skip
@@ -49,18 +54,8 @@ def save(density: Density, path: str | os.PathLike[str]) -> None:
 
     A ``random_state`` that is not a whole number is not kept: the loaded density has None.
     """
-    name = type(density).__name__
-    if name not in CLASSES:
-        raise InvalidInput(f"a {name} cannot be saved; these can: {list(CLASSES)}.")
-    state, arrays = density.state()
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "class": name,
-        "parameters": _parameters(density),
-        "state": state,
-    }
-    write(Path(path), header, arrays)
+    header, arrays = describe(density)
+    write(Path(path), {"format": FORMAT, "version": VERSION, **header}, arrays)
 
 
 def load(path: str | os.PathLike[str]) -> Density:
@@ -72,21 +67,44 @@ def load(path: str | os.PathLike[str]) -> Density:
         Where the file is truncated, corrupt, of another format, or from a newer version.
     """
     path = Path(path)
-    header, arrays = read(path)
+    header, arrays = read(path, FORMAT, VERSION)
+    return restored(header, arrays, path)
+
+
+def describe(density: Density) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A density as a dictionary for JSON, and arrays; the inverse of :func:`restored`."""
+    name = type(density).__name__
+    if name not in CLASSES:
+        raise InvalidInput(f"a {name} cannot be saved; these can: {list(CLASSES)}.")
+    state, arrays = density.state()
+    return {"class": name, "parameters": _parameters(density), "state": state}, arrays
+
+
+def restored(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: Path) -> Density:
+    """The density that :func:`describe` described; ``path`` is for messages."""
     name = header.get("class")
     if name not in CLASSES:
         raise DamagedFile(f"{path}: holds a {name!r}, which is no density.")
     cls = getattr(importlib.import_module(CLASSES[name]), name)
-    try:
+    with fitting_together(path):
         density: Density = cls(**header["parameters"])
         density.restore(header["state"], arrays)
+        return density
+
+
+@contextmanager
+def fitting_together(path: Path) -> Iterator[None]:
+    """Whatever goes wrong in here goes wrong because the file's parts do not fit together."""
+    try:
+        yield
+    except DamagedFile:
+        raise
     except _BROKEN as error:
         raise DamagedFile(f"{path}: its parts do not fit together ({error!r}).") from error
-    return density
 
 
 def write(path: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-    """Arrays and a JSON header into one file."""
+    """Arrays and a JSON header into one file, which is there as a whole or not at all."""
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     everything: dict[str, Any] = {HEADER: text, **arrays}
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -94,13 +112,24 @@ def write(path: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -
         with open(temporary, "xb") as file:
             np.savez_compressed(file, **everything)
         os.replace(temporary, path)
+    except OSError as error:
+        _remove(temporary)
+        reason = f"{error.strerror or error}; save to a folder that exists and that you may write to"
+        raise type(error)(error.errno, reason, str(path)) from error
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Header and arrays of a file that :func:`write` wrote."""
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def read(
+    path: Path, kind: str = FORMAT, version: int = VERSION
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Header and arrays of a file that :func:`write` wrote, of this kind and no later version."""
     with open(path, "rb") as file:
         try:
             with np.load(file, allow_pickle=False) as archive:
@@ -110,13 +139,15 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             raise DamagedFile(
                 f"{path}: truncated, damaged, or not a file of knothole ({error})."
             ) from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise DamagedFile(f"{path}: not a knothole density.")
-    version = header.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    found = header.get("format") if isinstance(header, dict) else None
+    if found != kind:
+        holds = f"a {found}" if isinstance(found, str) else "something else"
+        raise DamagedFile(f"{path}: not a {kind}, but {holds}.")
+    written = header.get("version")
+    if not isinstance(written, int) or written > version:
         raise DamagedFile(
-            f"{path}: written by a newer knothole (format {version}; this one reads up to "
-            f"{VERSION}). Update knothole."
+            f"{path}: written by a newer knothole (format {written}; this one reads up to "
+            f"{version}). Update knothole."
         )
     return header, arrays
 
@@ -150,20 +181,20 @@ def describe_column(column: Column | Variable) -> dict[str, Any]:
     return {
         "name": column.name,
         "kind": column.kind.value,
-        "levels": [_describe_level(level, column.name) for level in column.levels],
+        "levels": [describe_level(level, column.name) for level in column.levels],
         "nullable": column.nullable,
     }
 
 
 def column_from(description: dict[str, Any]) -> Column:
     """From JSON."""
-    levels = tuple(_level_from(level) for level in description["levels"])
+    levels = tuple(level_from(level) for level in description["levels"])
     return Column(
         description["name"], Kind(description["kind"]), levels, bool(description["nullable"])
     )
 
 
-def _describe_level(level: Hashable, column: str) -> list[Any]:
+def describe_level(level: Hashable, column: str) -> list[Any]:
     """A level with the name of its type: 1, 1.0, True and "1" are different ones."""
     if isinstance(level, np.generic):
         level = level.item()
@@ -171,16 +202,22 @@ def _describe_level(level: Hashable, column: str) -> list[Any]:
         return [type(level).__name__, level]
     if type(level) is float:
         return ["float", level.hex()]
+    if type(level).__name__ in LEVELS:
+        return [type(level).__name__, asdict(level)]  # type: ignore[call-overload]
     raise InvalidInput(
         f"column {column!r} has a level of type {type(level).__name__}, {level!r}; only text, "
         f"numbers, booleans and None can be stored."
     )
 
 
-def _level_from(description: list[Any]) -> Hashable:
+def level_from(description: list[Any]) -> Hashable:
+    """From JSON."""
     kind, value = description
     if kind == "float":
         return float.fromhex(value)
+    if kind in LEVELS:
+        made: Hashable = getattr(importlib.import_module(LEVELS[kind]), kind)(**value)
+        return made
     level: Hashable = value
     if type(level).__name__ != kind:
         raise DamagedFile(f"level {value!r} is not of type {kind}.")

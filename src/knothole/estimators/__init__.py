@@ -1,6 +1,7 @@
-"""The scikit-learn face: ``wrap`` and what it returns."""
+"""The scikit-learn face: ``wrap`` and what it returns, and meta-estimators."""
 
 from knothole.estimators.robust import Robust
+from knothole.estimators.storage import load
 from knothole.estimators.wrapping import wrap
 
-__all__ = ["Robust", "wrap"]
+__all__ = ["Robust", "load", "wrap"]

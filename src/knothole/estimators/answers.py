@@ -32,10 +32,14 @@ def class_lists(ensemble: Ensemble) -> tuple[list[Any], ...]:
 def probabilities(ensemble: Ensemble, response: Floats) -> list[Floats]:
     """Probabilities (rows, classes) of each target from responses (rows, outputs)."""
     lists = class_lists(ensemble)
-    if len(lists) == 1 and ensemble.n_outputs == 1 and len(lists[0]) == 2:
+    if _is_binary(ensemble):
         return [np.hstack([1.0 - response, response])]
-    ends = np.cumsum([len(labels) for labels in lists])
-    return np.split(response, ends[:-1], axis=1)
+    return np.split(response, np.cumsum([len(names) for names in lists])[:-1], axis=1)
+
+
+def _is_binary(ensemble: Ensemble) -> bool:
+    """Whether the one output is the probability of the second of two classes."""
+    return ensemble.n_outputs == 1 and len(class_lists(ensemble)[0]) == 2
 
 
 def labels(ensemble: Ensemble, response: Floats) -> NDArray[Any]:
@@ -47,6 +51,24 @@ def labels(ensemble: Ensemble, response: Floats) -> NDArray[Any]:
         )
     ]
     return chosen[0] if len(chosen) == 1 else np.stack(chosen, axis=1)
+
+
+def spreads(ensemble: Ensemble, std: Floats) -> list[Floats]:
+    """Standard deviations of each target's probabilities from those of responses."""
+    lists = class_lists(ensemble)
+    if _is_binary(ensemble):
+        return [np.hstack([std, std])]
+    return np.split(std, np.cumsum([len(names) for names in lists])[:-1], axis=1)
+
+
+def of_labels(ensemble: Ensemble, response: Floats, std: Floats) -> Floats:
+    """Standard deviation of the probability of each predicted label, (rows, targets)."""
+    parts = zip(probabilities(ensemble, response), spreads(ensemble, std), strict=True)
+    chosen = [
+        np.take_along_axis(spread, probability.argmax(axis=1)[:, None], axis=1)
+        for probability, spread in parts
+    ]
+    return np.hstack(chosen)
 
 
 def flat(response: Floats) -> Floats:

@@ -2,38 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from knothole.columns import Columns
+from knothole.columns import Columns, Evidence
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.estimators import answers
+from knothole.estimators import answers, display, storage
 from knothole.reach.expectation import Expectation, Holes
+from knothole.trees import readers
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.writing import write
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
+Unseen = Literal["error", "hole"]
 
 
 class Robust:
-    """A fitted tree model that integrates over what it does not know; made by :func:`wrap`.
+    """A fitted tree model that integrates over what it is not told; made by :func:`wrap`.
+
+    All methods take a table with the model's columns and two further arguments. ``holes`` says
+    which NaN are holes: "auto" (see :attr:`readings_`), "all", or a boolean mask (rows, columns).
+    ``unseen`` says what a category is that training did not have: an "error", or a "hole".
+
+    A pandas DataFrame in gives a Series or DataFrame out, with the same index; anything else gives
+    arrays.
 
     Attributes
     ----------
     ensemble_ : Ensemble
         The model's trees.
     density_ : Density
-        p(X).
+        What holes are integrated under.
     columns_ : Columns
-        What the training table showed of the columns.
+        The columns, as the training table showed them.
+    selection_ : pandas.DataFrame or None
+        How the candidates for the density did; None where the density was given.
+    readings_ : pandas.DataFrame
+        The columns that had NaN in training, and whether NaN is integrated over there or taken as
+        the model's own value; with what integrating gains in the loss, where it was measured.
+    holes_ : {"auto", "all"}
+        What ``holes`` is by default.
     """
 
-    def __init__(self, expectation: Expectation, model: Any = None, selection: Any = None) -> None:
+    def __init__(
+        self,
+        expectation: Expectation,
+        model: Any = None,
+        *,
+        name: str | None = None,
+        selection: pd.DataFrame | None = None,
+        readings: pd.DataFrame | None = None,
+        holes: Literal["auto", "all"] = "auto",
+    ) -> None:
         self.expectation_ = expectation
         self.selection_ = selection
+        self.readings_ = readings
+        self.holes_ = holes
+        self.model_name_ = _name(model) if name is None else name
         self._model = model
 
     @property
@@ -43,7 +79,7 @@ class Robust:
 
     @property
     def density_(self) -> Density:
-        """The density the holes are integrated under."""
+        """What holes are integrated under."""
         return self.expectation_.density
 
     @property
@@ -51,43 +87,201 @@ class Robust:
         """The columns, as the training table showed them."""
         return self.expectation_.columns
 
-    def predict(self, X: Any, holes: Holes = "auto", *, threads: int | None = None) -> Any:
-        """Expected prediction: shape and meaning of the model's own ``predict``."""
-        response, _ = self.expectation_.predict(X, holes, threads=threads)
-        if answers.is_classifier(self.ensemble_):
-            return answers.like(X, answers.labels(self.ensemble_, response))
-        return answers.like(X, answers.flat(response))
+    @property
+    def classes_(self) -> Any:
+        """Labels of a classifier; a list of them for several targets."""
+        self._require_classifier("classes_")
+        lists = [np.asarray(labels) for labels in answers.class_lists(self.ensemble_)]
+        return lists[0] if len(lists) == 1 else lists
 
-    def predict_proba(self, X: Any, holes: Holes = "auto", *, threads: int | None = None) -> Any:
-        """Expected probabilities of the classes."""
-        if not answers.is_classifier(self.ensemble_):
-            raise InvalidInput("predict_proba: the model is no classifier; use predict.")
-        response, _ = self.expectation_.predict(X, holes, threads=threads)
-        tables = [
-            answers.like(X, probability, names)
-            for names, probability in zip(
-                answers.class_lists(self.ensemble_),
-                answers.probabilities(self.ensemble_, response),
-                strict=True,
-            )
-        ]
-        return tables[0] if len(tables) == 1 else tables
+    # ---- predictions ---------------------------------------------------------------------------
+
+    def predict(
+        self,
+        X: Any,
+        holes: Holes | None = None,
+        *,
+        return_std: bool = False,
+        quantiles: Sequence[float] | None = None,
+        unseen: Unseen = "error",
+        threads: int | None = None,
+    ) -> Any:
+        """Expected prediction given what is observed: shape and meaning of the model's ``predict``.
+
+        A row without holes has the model's own prediction.
+
+        Parameters
+        ----------
+        X : table
+        holes : "auto", "all" or mask, optional
+        return_std : bool
+            Whether to return also the standard deviation that the holes cause; for a classifier
+            that of the predicted label's probability.
+        quantiles : sequence of float, optional
+            Return these quantiles of the prediction instead, (rows, quantiles).
+        unseen : {"error", "hole"}
+        threads : int, optional
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]] * 10)
+        >>> model = DecisionTreeRegressor().fit(X, 2 * X[:, 0] + X[:, 1])
+        >>> robust = kh.wrap(model, X, density=kh.Factorized())
+        >>> prediction, std = robust.predict([[1.0, np.nan]], return_std=True)
+        >>> prediction, std
+        (array([2.5]), array([0.5]))
+        """
+        evidence = self._evidence(X, holes, unseen)
+        if quantiles is not None:
+            return self._quantiles(X, evidence, quantiles, return_std, threads)
+        response, _ = self.expectation_.predict(evidence, threads=threads)
+        classifier = answers.is_classifier(self.ensemble_)
+        values = answers.labels(self.ensemble_, response) if classifier else answers.flat(response)
+        prediction = answers.like(X, values)
+        if not return_std:
+            return prediction
+        std = self.expectation_.std(evidence, threads=threads)
+        if classifier:
+            std = answers.of_labels(self.ensemble_, response, std)
+        return prediction, answers.like(X, answers.flat(std))
+
+    def predict_proba(
+        self,
+        X: Any,
+        holes: Holes | None = None,
+        *,
+        return_std: bool = False,
+        unseen: Unseen = "error",
+        threads: int | None = None,
+    ) -> Any:
+        """Expected probabilities of the classes, (rows, classes), and if asked their spread.
+
+        A classifier of several targets has a list of them, as in scikit-learn.
+        """
+        self._require_classifier("predict_proba")
+        evidence = self._evidence(X, holes, unseen)
+        response, _ = self.expectation_.predict(evidence, threads=threads)
+        proba = self._by_class(X, answers.probabilities(self.ensemble_, response))
+        if not return_std:
+            return proba
+        std = self.expectation_.std(evidence, threads=threads)
+        return proba, self._by_class(X, answers.spreads(self.ensemble_, std))
 
     def margin(
         self,
         X: Any,
-        holes: Holes = "auto",
+        holes: Holes | None = None,
         *,
         return_error: bool = False,
+        unseen: Unseen = "error",
         threads: int | None = None,
     ) -> Any:
-        """Expected margin (Prop. 1), and if asked its standard error."""
-        mean, error = self.expectation_.margin(X, holes, threads=threads)
+        """Expected margin (Prop. 1): (rows,), or (rows, outputs) where there are several.
+
+        With ``return_error`` also its standard error, 0 where the density allows exact answers.
+        """
+        evidence = self._evidence(X, holes, unseen)
+        mean, error = self.expectation_.margin(evidence, threads=threads)
         margin = answers.like(X, answers.flat(mean))
         return (margin, answers.like(X, answers.flat(error))) if return_error else margin
 
     def reach(
-        self, X: Any, holes: Holes = "auto", *, threads: int | None = None
+        self,
+        X: Any,
+        holes: Holes | None = None,
+        *,
+        unseen: Unseen = "error",
+        threads: int | None = None,
     ) -> sparse.csr_matrix:
         """Probability that each row reaches each leaf, sparse (rows, leaves)."""
-        return self.expectation_.reach(X, holes, threads=threads)
+        return self.expectation_.reach(self._evidence(X, holes, unseen), threads=threads)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R squared of a regressor's predictions, accuracy of a classifier's."""
+        from sklearn.metrics import accuracy_score, r2_score
+
+        measure = accuracy_score if answers.is_classifier(self.ensemble_) else r2_score
+        return float(measure(y, self.predict(X), sample_weight=sample_weight))
+
+    # ---- the model's own library, and files -----------------------------------------------------
+
+    def to_native(self, model: Any = None) -> Any:
+        """A copy of the wrapped model with this one's leaf values, of the library's own class.
+
+        Parameters
+        ----------
+        model : object or path, optional
+            The model that was wrapped; needed after :func:`load`, which does not keep it.
+        """
+        model = self._model if model is None else model
+        if model is None:
+            raise InvalidInput(
+                "to_native: a loaded file does not hold the library's own model; pass the model "
+                "that was wrapped, to_native(model)."
+            )
+        if isinstance(model, (str, os.PathLike)):
+            model = _loaded(Path(model))
+        return write(model, self.ensemble_)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything that predictions need to one file, without pickle."""
+        storage.save(self, path)
+
+    # ---- shared --------------------------------------------------------------------------------
+
+    def _evidence(self, X: Any, holes: Holes | None, unseen: Unseen) -> Evidence:
+        matrix = self.columns_.matrix(X, unseen)
+        return self.expectation_.evidence_of(matrix, self.holes_ if holes is None else holes)
+
+    def _quantiles(
+        self,
+        X: Any,
+        evidence: Evidence,
+        quantiles: Sequence[float],
+        return_std: bool,
+        threads: int | None,
+    ) -> Any:
+        if return_std or answers.is_classifier(self.ensemble_):
+            raise InvalidInput(
+                "quantiles: they are returned alone, and for regressors only; leave out "
+                "return_std, or use predict_proba(return_std=True) for a classifier."
+            )
+        found = self.expectation_.quantiles(evidence, quantiles, threads=threads)
+        if self.ensemble_.n_outputs > 1:
+            return found
+        return answers.like(X, found[:, 0], list(quantiles))
+
+    def _by_class(self, X: Any, parts: list[Floats]) -> Any:
+        lists = answers.class_lists(self.ensemble_)
+        tables = [answers.like(X, part, names) for names, part in zip(lists, parts, strict=True)]
+        return tables[0] if len(tables) == 1 else tables
+
+    def _require_classifier(self, what: str) -> None:
+        if not answers.is_classifier(self.ensemble_):
+            raise AttributeError(
+                f"{what}: the wrapped {self.model_name_} is no classifier; use predict."
+            )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return display.text(self)
+
+    def _repr_html_(self) -> str:
+        return display.html(self)
+
+
+def _name(model: Any) -> str:
+    if isinstance(model, (str, os.PathLike)):
+        return Path(model).name
+    return type(model).__name__
+
+
+def _loaded(path: Path) -> Any:
+    """A saved model as its library loads it."""
+    with path.open("rb") as file:
+        name = readers.sniff(file.read(4096))
+    return import_module(f"{readers.__name__}.{name}").load(path)

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from knothole.columns import Blocks, Columns
-from knothole.densities.mixture import Mixture
+from knothole.densities.base import Density
+from knothole.densities.selection import Selected, default_candidates, select_matrix
+from knothole.densities.trials import Trial, trials
+from knothole.errors import ColumnMismatch, InvalidInput
+from knothole.estimators.losses import PredictionLoss, prediction_loss
+from knothole.estimators.own_density import OwnDensity
+from knothole.estimators.readings import Readings, unmeasured
 from knothole.estimators.robust import Robust
 from knothole.reach.expectation import compile
 from knothole.trees.blocks import with_nan
-from knothole.trees.reading import read
+from knothole.trees.ensemble import Ensemble
 from knothole.trees.readers.catboost_categories import name_levels
+from knothole.trees.reading import read
+
+Floats = NDArray[np.float64]
+
+# With fewer rows whose truth is known, densities are compared by log p alone.
+FEW_TRUTHS = 50
 
 
 def wrap(
@@ -21,17 +36,194 @@ def wrap(
     X_train: Any,
     y_train: Any = None,
     density: Any = "auto",
-    *,
     columns: Columns | None = None,
+    *,
     blocks: Blocks | None = None,
+    holes: Literal["auto", "all"] = "auto",
+    sample_weight: Any = None,
+    tol: float | None = None,
     random_state: Any = 0,
+    verbose: bool = False,
 ) -> Robust:
-    """Make a fitted tree model answer rows with holes by its expected prediction."""
+    """Make a fitted tree model answer rows with holes by its expected prediction.
+
+    Parameters
+    ----------
+    model : object or path
+        A fitted model of XGBoost, LightGBM, CatBoost or scikit-learn, or a file its library saved.
+    X_train : table
+        What the model was trained on, or rows like it: numpy array, pandas or polars DataFrame.
+    y_train : array (rows,), optional
+        Targets. With them ``"auto"`` chooses the density, and what NaN means in columns that had
+        it in training, by prediction error; without, by how well the model's own predictions are
+        met.
+    density : "auto", Density, sequence of them, or any object with ``complete``
+        "auto" tries several and keeps the best on masked held-out rows; so does a sequence (or
+        mapping from names). A density that is not fitted is cloned and fitted; one that is must
+        have been fitted on the same columns. An object of your own must have
+        ``complete(X, draws)``: float64 (rows, columns) with categories as codes in, (rows, draws,
+        columns) without holes out.
+    columns : Columns, optional
+        Description of the columns, instead of what model and table show.
+    blocks : "auto" or mapping, optional
+        One-hot blocks, each taken as one variable: found by names such as ``city_Graz`` and
+        ``city_Linz``, or given by name with their columns.
+    holes : {"auto", "all"}
+        What NaN means. "auto": in a column that had NaN in training it is the model's own value
+        (with ``y_train``, where that predicts better), otherwise a hole. "all": every NaN is a
+        hole, those of the training table included; to be followed by :meth:`Robust.tune` where
+        the training table has holes.
+    sample_weight : array (rows,), optional
+        Weights of the rows, for the density.
+    tol : float, optional
+        For densities without exact reach: the standard error of margins to reach.
+    random_state : int, RandomState or None
+        Seed of the densities of "auto" and of splits and masks.
+    verbose : bool
+        Whether to print progress.
+
+    Returns
+    -------
+    Robust
+
+    Examples
+    --------
+    >>> import knothole as kh
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 2))
+    >>> X[:, 1] += X[:, 0]
+    >>> model = DecisionTreeRegressor(max_depth=3).fit(X, X.sum(axis=1))
+    >>> robust = kh.wrap(model, X, density=kh.Mixture(components=4, random_state=0))
+    >>> hole = np.nan
+    >>> low, high = robust.predict([[-1.0, hole], [1.0, hole]])
+    >>> bool(low < 0 < high)
+    True
+    """
+    if holes not in ("auto", "all"):
+        raise InvalidInput(
+            f"holes must be 'auto' or 'all' here; got {holes!r}. A mask is about single rows: pass "
+            f"it to predict."
+        )
     ensemble = name_levels(read(model), X_train)
-    described = ensemble.columns.describe(X_train, blocks) if columns is None else columns
-    matrix = with_nan(ensemble, described, described.matrix(X_train))
-    described = described.with_nullable(np.isnan(matrix).any(axis=0))
-    chosen = Mixture(random_state=random_state) if density == "auto" else density
-    if not hasattr(chosen, "columns_"):
-        chosen = clone(chosen).fit_matrix(matrix, described)
-    return Robust(compile(ensemble, chosen), model)
+    if is_fitted(density):
+        described = _columns_of(density, ensemble, columns, blocks)
+        matrix = with_nan(ensemble, described, described.matrix(X_train))
+    else:
+        described = ensemble.columns.describe(X_train, blocks) if columns is None else columns
+        matrix = with_nan(ensemble, described, described.matrix(X_train))
+        described = _with_nullable(described, matrix, holes)
+    task = _Task(ensemble, matrix, described, sample_weight, random_state, verbose)
+    loss = prediction_loss(ensemble, matrix, described, y_train)
+    chosen, selected = _choose(density, task, loss)
+    integrate, readings = None, unmeasured(described, matrix)
+    if y_train is not None and not readings.empty:
+        tried = selected.trials if selected is not None else task.tried(density, chosen)
+        if tried:
+            integrate, readings = Readings(loss, tried, described, matrix).choose()
+    expectation = compile(ensemble, chosen, tol=tol, integrate=integrate)
+    return Robust(
+        expectation,
+        model,
+        selection=None if selected is None else selected.selection_,
+        readings=readings,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """A model and its encoded training table."""
+
+    ensemble: Ensemble
+    matrix: Floats
+    columns: Columns
+    weight: Any
+    random_state: Any
+    verbose: bool
+
+    def tried(self, given: Any, chosen: Any) -> tuple[tuple[Any, Trial], ...]:
+        """The density as learned without the held-out rows, where it is ours to learn."""
+        rows = trials(self.matrix, self.columns, self.random_state)
+        if is_fitted(given) or isinstance(chosen, OwnDensity):
+            return tuple((chosen, trial) for trial in rows)
+        weight = None if self.weight is None else np.asarray(self.weight)
+        return tuple(
+            (
+                clone(given).fit_matrix(
+                    self.matrix[trial.train],
+                    self.columns,
+                    sample_weight=None if weight is None else weight[trial.train],
+                ),
+                trial,
+            )
+            for trial in rows
+        )
+
+
+def is_fitted(density: Any) -> bool:
+    """Whether it is a density of ours that has learned already."""
+    return isinstance(density, Density) and hasattr(density, "columns_")
+
+
+def _choose(density: Any, task: _Task, loss: PredictionLoss) -> tuple[Any, Selected | None]:
+    """The density to use, fitted, and how it was selected, if it was."""
+    candidates = density
+    if isinstance(density, str):
+        if density != "auto":
+            raise InvalidInput(f"density must be 'auto' or a density; got {density!r}.")
+        candidates = default_candidates(task.columns, task.random_state)
+    if isinstance(candidates, (Sequence, Mapping)):
+        enough = loss.eligible.sum() >= FEW_TRUTHS
+        selected = select_matrix(
+            candidates, task.matrix, task.columns, score=loss if enough else None,
+            eligible=loss.eligible if enough else None, sample_weight=task.weight,
+            random_state=task.random_state, verbose=task.verbose,
+        )  # fmt: skip
+        return selected.density, selected
+    if is_fitted(density):
+        return density, None
+    if isinstance(density, Density):
+        fitted = clone(density).fit_matrix(task.matrix, task.columns, sample_weight=task.weight)
+        return fitted, None
+    if hasattr(density, "complete"):
+        return OwnDensity(density, task.columns), None
+    raise InvalidInput(
+        f"density must be 'auto', a density such as knothole.Mixture(), or an object with a method "
+        f"complete(X, draws); got {type(density).__name__}."
+    )
+
+
+def _columns_of(
+    density: Density, ensemble: Ensemble, columns: Columns | None, blocks: Blocks | None
+) -> Columns:
+    """The columns a fitted density knows, which must be the model's."""
+    if columns is not None or blocks is not None:
+        raise InvalidInput(
+            "columns and blocks were settled when the density was fitted: fit it with them "
+            "(Density.fit(X, columns=...)), or pass one that is not fitted yet."
+        )
+    own, fitted = ensemble.columns, density.columns_
+    if len(own) != len(fitted):
+        raise ColumnMismatch(
+            f"density was fitted on {len(fitted)} columns, but the model has {len(own)}. Fit it on "
+            f"the model's training table."
+        )
+    if own.named and fitted.named:
+        for place, (one, other) in enumerate(zip(own.names, fitted.names, strict=True)):
+            if one != other:
+                raise ColumnMismatch(
+                    f"density was fitted on other columns: in place {place} it has {other!r}, the "
+                    f"model {one!r}. Fit it on the model's training table, columns in their order."
+                )
+    return fitted
+
+
+def _with_nullable(columns: Columns, matrix: Floats, holes: str) -> Columns:
+    """The columns, nullable where NaN is a value that the model has met."""
+    nullable = np.zeros(len(columns), dtype=np.bool_)
+    if holes == "auto":
+        for variable in columns.variables:
+            members = list(variable.columns)
+            unrecorded = np.isnan(matrix[:, members]).all(axis=1).any()
+            nullable[members] = variable.nullable or unrecorded
+    return columns.with_nullable(nullable)

@@ -192,6 +192,32 @@ class Expectation:
         mean, error = self._stacked(blocks, 2)
         return mean, error
 
+    def std(
+        self, X: Any, holes: Holes = "auto", *, target: Any = None, threads: int | None = None
+    ) -> Floats:
+        """Standard deviation of the prediction given x_o, (rows, outputs).
+
+        For an identity link from :meth:`moments`, for others from the completions' predictions.
+        """
+        link = self.ensemble.link
+        if link.linear:
+            variance = self.moments(X, holes, target=target, threads=threads).variance
+            return np.asarray(np.sqrt(variance) * abs(link.scale))
+        evidence = self.evidence(X, holes, target)
+        engine = self.completions
+
+        def work(start: int, stop: int) -> tuple[Floats, ...]:
+            def incomplete(some: Evidence) -> tuple[Floats, ...]:
+                return (link(engine.margins(some, start)).std(axis=1),)
+
+            def complete(points: Floats, _: int) -> Floats:
+                return np.zeros((len(points), self.ensemble.n_outputs))
+
+            return self._with_complete(evidence[start:stop], incomplete, 1, complete)
+
+        blocks = over_blocks(work, len(evidence.points), engine.block, threads)
+        return self._stacked(blocks, 1)[0]
+
     def quantiles(
         self,
         X: Any,

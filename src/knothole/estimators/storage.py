@@ -1,0 +1,205 @@
+"""One file for a :class:`Robust`: the trees, the density, and what was chosen. No pickle.
+
+The file is a zip of plain arrays with a JSON header, as that of a density
+(:mod:`knothole.densities.storage`). The library's own model is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.densities import storage
+from knothole.densities.base import Density
+from knothole.errors import DamagedFile, InvalidInput
+from knothole.reach.expectation import compile
+from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.links import Link
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from knothole.estimators.robust import Robust
+
+FORMAT = "knothole model"
+VERSION = 1
+
+# Where the arrays of each part are kept.
+TREES, DENSITY = "trees.", "density."
+
+
+def save(robust: Robust, path: str | os.PathLike[str]) -> None:
+    """Write a robust model to one file; it is either there as a whole or not at all."""
+    if not isinstance(robust.density_, Density):
+        raise InvalidInput(
+            f"a density of your own ({robust.density_!r}) cannot be saved; keep it yourself and "
+            f"wrap the model again, or use one of knothole's."
+        )
+    density, density_arrays = storage.describe(robust.density_)
+    trees, tree_arrays = describe_ensemble(robust.ensemble_)
+    expectation = robust.expectation_
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": robust.model_name_,
+        "trees": trees,
+        "density": density,
+        "integrate": expectation.integrate.tolist(),
+        "tol": expectation.completions.tol,
+        "holes": robust.holes_,
+        "selection": _describe_table(robust.selection_),
+        "readings": _describe_table(robust.readings_),
+    }
+    arrays = {TREES + name: array for name, array in tree_arrays.items()}
+    arrays |= {DENSITY + name: array for name, array in density_arrays.items()}
+    storage.write(Path(path), header, arrays)
+
+
+def load(path: str | os.PathLike[str]) -> Robust:
+    """Read what :meth:`Robust.save` wrote.
+
+    Predictions are the same to the last bit. The library's own model is not in the file, so
+    :meth:`Robust.to_native` needs to be given it.
+
+    Raises
+    ------
+    DamagedFile
+        Where the file is truncated, corrupt, of another format, or from a newer version.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import knothole as kh
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> X = np.arange(20.0).reshape(10, 2)
+    >>> robust = kh.wrap(DecisionTreeRegressor().fit(X, X[:, 0]), X, density=kh.Factorized())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     robust.save(f"{folder}/model.knothole")
+    ...     again = kh.load(f"{folder}/model.knothole")
+    >>> bool((again.predict(X) == robust.predict(X)).all())
+    True
+    """
+    from knothole.estimators.robust import Robust
+
+    path = Path(path)
+    header, arrays = storage.read(path, FORMAT, VERSION)
+    with storage.fitting_together(path):
+        density = storage.restored(header["density"], _part(arrays, DENSITY), path)
+        ensemble = ensemble_from(header["trees"], _part(arrays, TREES))
+        integrate = np.array(header["integrate"], dtype=np.bool_)
+        if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
+            raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
+        return Robust(
+            compile(ensemble, density, tol=header["tol"], integrate=integrate),
+            name=str(header["model"]),
+            selection=_table_from(header["selection"]),
+            readings=_table_from(header["readings"]),
+            holes=header["holes"],
+        )
+
+
+# ---- trees --------------------------------------------------------------------------------------
+
+# The arrays of an ensemble that a file holds as they are.
+ARRAYS = (
+    "roots", "feature", "cut", "left", "missing_left", "set_start", "sets", "value", "native_leaf",
+    "tree_output", "tree_weight", "base", "sentinel",
+)  # fmt: skip
+
+
+def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """An ensemble as a dictionary for JSON, and arrays; the inverse of :func:`ensemble_from`."""
+    header = {
+        "columns": storage.describe_columns(ensemble.columns),
+        "link": [ensemble.link.name, ensemble.link.scale],
+        "classes": _describe_classes(ensemble.classes),
+        "library": ensemble.library,
+        "precision": ensemble.precision,
+    }
+    return header, {name: getattr(ensemble, name) for name in ARRAYS}
+
+
+def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Ensemble:
+    """Built as a reader builds it, so that trees that are none are refused."""
+    leaf = arrays["feature"] < 0
+    number = arrays["left"][leaf]
+    value = np.zeros((len(leaf), arrays["value"].shape[1]))
+    native = np.zeros(len(leaf), dtype=np.int32)
+    value[leaf] = arrays["value"][number]
+    native[leaf] = arrays["native_leaf"][number]
+    nodes = Nodes(
+        roots=arrays["roots"],
+        feature=arrays["feature"],
+        cut=arrays["cut"],
+        left=arrays["left"],
+        right=arrays["left"] + 1,
+        missing_left=arrays["missing_left"],
+        value=value,
+        native_leaf=native,
+        set_start=arrays["set_start"],
+        sets=arrays["sets"],
+    )
+    name, scale = header["link"]
+    return Ensemble.build(
+        nodes,
+        columns=storage.columns_from(header["columns"]),
+        base=arrays["base"],
+        library=header["library"],
+        precision=header["precision"],
+        tree_output=arrays["tree_output"],
+        tree_weight=arrays["tree_weight"],
+        link=Link(name, scale),
+        classes=_classes_from(header["classes"]),
+        sentinel=arrays["sentinel"],
+    )
+
+
+def _describe_classes(classes: Any) -> Any:
+    """Labels with their types, as levels are; a list of lists for several targets."""
+    if classes is None:
+        return None
+    if classes and isinstance(classes[0], tuple):
+        return {"targets": [_describe_classes(each) for each in classes]}
+    return [storage.describe_level(label, "(class)") for label in classes]
+
+
+def _classes_from(description: Any) -> Any:
+    if description is None:
+        return None
+    if isinstance(description, dict):
+        return tuple(_classes_from(each) for each in description["targets"])
+    return tuple(storage.level_from(label) for label in description)
+
+
+# ---- tables -------------------------------------------------------------------------------------
+
+
+def _describe_table(table: pd.DataFrame | None) -> Any:
+    if table is None:
+        return None
+    described = json.loads(table.to_json(orient="split", double_precision=15))
+    described["dtypes"] = [str(dtype) for dtype in table.dtypes]
+    return described
+
+
+def _table_from(description: Any) -> pd.DataFrame | None:
+    if description is None:
+        return None
+    import pandas as pd
+
+    names = description["columns"]
+    table = pd.DataFrame(description["data"], columns=names)
+    return table.astype(dict(zip(names, description["dtypes"], strict=True)))
+
+
+def _part(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
