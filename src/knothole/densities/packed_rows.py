@@ -30,8 +30,8 @@ class Packed:
 
     Attributes
     ----------
-    code : int32 (rows, variables)
-        Rows of the stacked table; -1 for a hole.
+    code : int16 or int32 (rows, variables)
+        Rows of the stacked table; -1 for a hole. As small as the table allows.
     z : float64 (rows, slots)
         Standardised values of the variables that have them.
     base : float64 (rows,)
@@ -44,7 +44,7 @@ class Packed:
         What the further codes of a variable, after its leaf's own, stand for.
     """
 
-    code: NDArray[np.int32]
+    code: NDArray[Any]
     z: Floats
     base: Floats
     slot: NDArray[np.int64]
@@ -115,7 +115,8 @@ def pack(
     offset = np.cumsum([0, *n_codes], dtype=np.int64)
     with_z = np.array([leaf.natural().linear is not None for leaf in leaves], dtype=np.bool_)
     slot = np.where(with_z, np.cumsum(with_z) - 1, -1)
-    code = np.empty((n_rows, len(leaves)), dtype=np.int32)
+    small = offset[-1] <= np.iinfo(np.int16).max
+    code = np.empty((n_rows, len(leaves)), dtype=np.int16 if small else np.int32)
     z = np.empty((n_rows, int(with_z.sum())))
     base = np.zeros(n_rows)
 
