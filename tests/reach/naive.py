@@ -24,6 +24,7 @@ class Answer:
     pairs: np.ndarray  # (leaves, leaves)
     margins: np.ndarray  # (cells, outputs)
     probability: np.ndarray  # (cells,)
+    leaves: np.ndarray  # (cells, trees)
 
     @property
     def mean(self):
@@ -86,4 +87,5 @@ def enumerate_row(original, density, evidence, row):
         pairs=indicator.T @ (probability[:, None] * indicator),
         margins=ensemble.margin(np.array(points), 1),
         probability=probability,
+        leaves=leaves,
     )

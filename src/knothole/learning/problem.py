@@ -103,7 +103,16 @@ class Problem:
             losses = sums.cross_entropy(change, self.offset) / sums.total
         else:
             losses = sums.loss(change) / sums.total * self.loss.scale**2
-        return float(losses.mean() if self.averaged else losses.sum())
+        return float(losses.mean() if self.averaged else losses.sum() + self.unserved_loss)
+
+    @property
+    def unserved_loss(self) -> float:
+        """Squared error of a row in outputs that no tree adds to."""
+        width = self.ensemble.value.shape[1]
+        unserved = np.ones(self.ensemble.n_outputs, dtype=np.bool_)
+        unserved[self.ensemble.tree_output[:, None] + np.arange(width)] = False
+        rest = (self.y - self.offset)[:, unserved] * self.loss.scale
+        return float(self.row_weight @ (rest**2).sum(axis=1) / self.row_weight.sum())
 
     @property
     def offset(self) -> Floats:

@@ -219,13 +219,13 @@ def _by_systems(
             theta[leaves], reached[leaves] = start[leaves] + change, system.sums.weight
             before += system.loss(old) * scale**2
             after += system.loss(change) * scale**2
-    total = problem.row_weight.sum()
+    total, rest = problem.row_weight.sum(), problem.unserved_loss
     return Solution(
         theta=theta,
         unreached=np.flatnonzero(reached <= 0),
         loss=problem.loss.name,
-        before=before / total,
-        after=after / total,
+        before=before / total + rest,
+        after=after / total + rest,
         error=0.0,
         exact=True,
         solver="tree by tree" if in_turn else "matrix",

@@ -1,0 +1,172 @@
+"""Props. 2, 3 and 4 against the expected loss over every completion, by enumeration."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.learning.worlds import problem_of, random_world
+from tests.reach.cases import EXACT
+from tests.reach.naive import enumerate_row
+
+from knothole.learning.conditioning import in_form
+from knothole.learning.tune import tune
+from knothole.reach.expectation import compile
+
+seeds = st.integers(0, 2**31 - 1)
+ridges = st.sampled_from([0.0, 0.7])
+shapes = st.sampled_from([(1, 1), (1, 2), (2, 2)])
+
+
+def tuned_theta(world, **options):
+    result = tune(*world.arguments, **(world.options | options))
+    return world.theta(result.ensemble), result
+
+
+def finite_differences(function, at, step=1e-4):
+    out = np.empty_like(at)
+    for index in np.ndindex(at.shape):
+        shift = np.zeros_like(at)
+        shift[index] = step
+        out[index] = (function(at + shift) - function(at - shift)) / (2 * step)
+    return out
+
+
+@pytest.mark.parametrize("density", EXACT)
+@settings(max_examples=6, deadline=None)
+@given(seed=seeds, ridge=ridges, shape=shapes)
+def test_forest_has_no_gradient_and_no_better_leaves(density, seed, ridge, shape):
+    world = random_world(seed, density, width=shape[0], n_outputs=shape[1])
+    theta, result = tuned_theta(world, ridge=ridge, method="forest")
+    assert result.report.exact
+    start = problem_of(world).leaf_start
+    reached = np.setdiff1d(np.arange(len(theta)), result.report.unreached)
+
+    def objective(theta):
+        return world.loss(theta) + ridge * ((theta - start) ** 2)[reached].sum()
+
+    gradient = world.gradient(theta)
+    gradient[reached] += 2 * ridge * (theta - start)[reached]
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-8)
+    np.testing.assert_allclose(finite_differences(objective, theta), 0.0, atol=1e-6)
+    np.testing.assert_allclose(
+        result.report.after, world.loss(theta) / world.weight.sum(), atol=1e-9
+    )
+    np.testing.assert_allclose(
+        result.report.before,
+        world.loss(world.theta(world.case.ensemble)) / world.weight.sum(),
+        atol=1e-9,
+    )
+    rng = np.random.default_rng(seed)
+    least = objective(theta)
+    for size in (1e-3, 1e-1, 1.0):
+        for _ in range(5):
+            assert objective(theta + size * rng.normal(size=theta.shape)) >= least - 1e-9
+
+
+@pytest.mark.parametrize("density", EXACT)
+@settings(max_examples=5, deadline=None)
+@given(seed=seeds, ridge=ridges, shape=shapes)
+def test_boosting_leaves_each_tree_without_gradient_when_its_turn_comes(
+    density, seed, ridge, shape
+):
+    world = random_world(seed, density, width=shape[0], n_outputs=shape[1])
+    theta, result = tuned_theta(world, ridge=ridge, method="boosting")
+    assert result.report.exact
+    ensemble = world.case.ensemble
+    start = problem_of(world).leaf_start
+    for tree in range(ensemble.n_trees):
+        later = ensemble.leaf_tree > tree
+        so_far = np.where(later[:, None], start, theta)
+        leaves = slice(*ensemble.leaf_start[tree : tree + 2])
+        gradient = world.gradient(so_far)[leaves] + 2 * ridge * (so_far - start)[leaves]
+        reached = np.setdiff1d(np.arange(len(theta)), result.report.unreached)
+        here = np.intersect1d(np.arange(len(theta))[leaves], reached) - leaves.start
+        np.testing.assert_allclose(gradient[here], 0.0, atol=1e-8)
+        found = (
+            finite_differences(world.loss, so_far)[leaves] + 2 * ridge * (so_far - start)[leaves]
+        )
+        np.testing.assert_allclose(found[here], 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("density", EXACT)
+@settings(max_examples=5, deadline=None)
+@given(seed=seeds, ridge=ridges)
+def test_each_tree_of_an_average_is_best_by_itself(density, seed, ridge):
+    world = random_world(seed, density, averaged=True, n_outputs=2, width=2)
+    _, result = tuned_theta(world, ridge=ridge)
+    assert result.report.method == "tree"
+    ensemble = result.ensemble
+    mean = np.average(world.y, weights=world.weight, axis=0)
+    losses = []
+    for tree in range(ensemble.n_trees):
+        leaves = slice(*ensemble.leaf_start[tree : tree + 2])
+        alone = world.loss(ensemble.value, trees=[tree])
+        losses.append(alone / world.weight.sum())
+        objective = lambda value, tree=tree: world.loss(value, trees=[tree])  # noqa: E731
+        gradient = finite_differences(objective, ensemble.value)[leaves]
+        reached = np.setdiff1d(np.arange(ensemble.n_leaves)[leaves], result.report.unreached)
+        gradient += 2 * ridge * (ensemble.value[leaves] - mean)
+        np.testing.assert_allclose(gradient[reached - leaves.start], 0.0, atol=1e-6)
+    np.testing.assert_allclose(result.report.after, np.mean(losses), atol=1e-9)
+
+
+def test_prop_2_is_the_formula():
+    world = random_world(5, n_trees=1, n_rows=6)
+    theta, result = tuned_theta(world, ridge=0.5)
+    reach = np.array([answer.reach for answer in world.answers])
+    rest = (world.y - world.case.ensemble.base)[:, 0] * world.weight
+    expected = (rest @ reach) / (0.5 + world.weight @ reach)
+    np.testing.assert_allclose(theta[:, 0], expected, atol=1e-12)
+    assert result.report.method == "tree"
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=seeds, shape=shapes)
+def test_forest_is_at_least_as_good_as_boosting_and_trees(seed, shape):
+    """With no ridge, on the same structures, by the enumerated loss."""
+    world = random_world(seed, averaged=True, width=shape[1], n_outputs=shape[1], n_trees=4)
+    loss = {
+        method: world.loss(tuned_theta(world, ridge=0.0, method=method)[0])
+        for method in ("tree", "boosting", "forest")
+    }
+    assert loss["forest"] <= loss["boosting"] + 1e-9
+    assert loss["forest"] <= loss["tree"] + 1e-9
+
+
+@pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
+@pytest.mark.parametrize("form", ["values", "scores"])
+def test_conditioned_on_the_target(density, form):
+    """The same optimality, under p(x_m | x_o, y) of the density that was learned beside y."""
+    world = random_world(8, density, n_rows=30, rate=0.4)
+    options = world.options | {"condition_on_target": True, "target_form": form}
+    result = tune(*world.arguments, **options, ridge=0.3, method="forest")
+    assert result.report.conditioned == form
+    assert result.density.target_
+    known = compile(world.case.ensemble, result.density)
+    target = in_form(world.y[:, 0], form)
+    evidence = known.evidence(world.table, world.case.holes, target)
+    answers = [
+        enumerate_row(world.case.ensemble, result.density, evidence, row)
+        for row in range(len(world.y))
+    ]
+    plain = world.answers
+    assert not np.allclose(answers[0].reach, plain[0].reach) or not np.allclose(
+        answers[1].reach, plain[1].reach
+    )
+    world = replace(world, answers=answers)
+    theta = world.theta(result.ensemble)
+    gradient = world.gradient(theta) + 2 * 0.3 * theta
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-8)
+
+
+def test_the_choice_of_the_form_goes_by_held_out_rows():
+    """A target with a wild tail is taken by rank."""
+    rng = np.random.default_rng(0)
+    world = random_world(2, n_rows=60, rate=0.3)
+    group = world.case.rows[:, 4]
+    wild = np.exp(8 * rng.normal(size=(60, 1)) + 10 * np.nan_to_num(group)[:, None])
+    world = replace(world, y=wild)
+    options = world.options | {"condition_on_target": True}
+    assert tune(*world.arguments, **options).report.conditioned == "scores"
