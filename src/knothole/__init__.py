@@ -13,6 +13,8 @@ _HOMES = {
     "wrap": "knothole.estimators",
     "load": "knothole.estimators",
     "Robust": "knothole.estimators",
+    "ExpectedRegressor": "knothole.estimators",
+    "ExpectedClassifier": "knothole.estimators",
     "Factorized": "knothole.densities.mixture",
     "Mixture": "knothole.densities.mixture",
     "LatentTree": "knothole.densities.latent_tree",

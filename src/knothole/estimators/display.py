@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def text(robust: Robust) -> str:
     """One line: which model, which density, how it was chosen."""
-    return f"Robust({'; '.join([_model(robust), _density(robust), *_choice(robust)])})"
+    sentences = [_model(robust), _density(robust), *_choice(robust), *_tuning(robust)]
+    return f"Robust({'; '.join(sentences)})"
 
 
 def html(robust: Robust) -> str:
@@ -25,6 +26,7 @@ def html(robust: Robust) -> str:
         _line("density", _density(robust)),
         *(_line("chosen", sentence) for sentence in _choice(robust)),
         _line("answers", _how(robust)),
+        *(_line("leaves", sentence) for sentence in _tuning(robust)),
     ]
     if robust.selection_ is not None:
         parts.append(_folded("candidates", robust.selection_))
@@ -93,6 +95,15 @@ def _choice(robust: Robust) -> list[str]:
         second = behind.sort_values("behind").iloc[0]
         sentence += f", {second['behind']:.2g} ± {second['error']:.1g} ahead of {second['name']}"
     return [sentence]
+
+
+def _tuning(robust: Robust) -> list[str]:
+    report = robust.tuning_
+    if report is None:
+        return []
+    return [
+        f"tuned ({report.method}), expected {report.loss} {report.before:.4g} -> {report.after:.4g}"
+    ]
 
 
 def _how(robust: Robust) -> str:

@@ -16,7 +16,8 @@ from knothole.columns import Columns, Evidence
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
-from knothole.reach.expectation import Expectation, Holes
+from knothole.learning.tune import Method, Report, tune
+from knothole.reach.expectation import Expectation, Holes, compile
 from knothole.trees import readers
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.writing import write
@@ -53,6 +54,8 @@ class Robust:
         the model's own value; with what integrating gains in the loss, where it was measured.
     holes_ : {"auto", "all"}
         What ``holes`` is by default.
+    tuning_ : Report or None
+        What :meth:`tune` did.
     """
 
     def __init__(
@@ -64,11 +67,13 @@ class Robust:
         selection: pd.DataFrame | None = None,
         readings: pd.DataFrame | None = None,
         holes: Literal["auto", "all"] = "auto",
+        tuning: Report | None = None,
     ) -> None:
         self.expectation_ = expectation
         self.selection_ = selection
         self.readings_ = readings
         self.holes_ = holes
+        self.tuning_ = tuning
         self.model_name_ = _name(model) if name is None else name
         self._model = model
 
@@ -204,6 +209,80 @@ class Robust:
 
         measure = accuracy_score if answers.is_classifier(self.ensemble_) else r2_score
         return float(measure(y, self.predict(X), sample_weight=sample_weight))
+
+    # ---- new leaves --------------------------------------------------------------------------
+
+    def tune(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        ridge: float = 1.0,
+        method: Method = "auto",
+        condition_on_target: bool = True,
+        holes: Literal["auto", "all"] = "all",
+        **options: Any,
+    ) -> Robust:
+        """A model whose leaf values suit rows with holes: the best under the expected loss.
+
+        Parameters
+        ----------
+        X : table
+            Training rows, with holes.
+        y : array (rows,)
+            Their targets or labels.
+        ridge : float
+            Weight, in rows, of what leaves are drawn to.
+        method : {"auto", "tree", "forest", "boosting"}
+            Each tree by itself (Prop. 2), all leaves at once (Prop. 3), or each tree given the
+            ones before it (Prop. 4).
+        condition_on_target : bool
+            Whether training holes are filled from p(x_m | x_o, y), y being marginalised later.
+        holes : {"all", "auto"}
+            Which NaN are integrated over, while tuning and by default in what is returned. Where
+            the training table has NaN, wrap with ``holes="all"`` first, so that the density does
+            not take them for a state of their own.
+        **options
+            Further arguments of :func:`knothole.learning.tune.tune`, such as ``sample_weight``,
+            ``learning_rate`` or ``draws``.
+
+        Returns
+        -------
+        Robust
+            With new leaves, the density that they were tuned under, and :attr:`tuning_`.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 2))
+        >>> y = X.sum(axis=1)
+        >>> X[rng.random(X.shape) < 0.3] = np.nan
+        >>> model = DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y)
+        >>> robust = kh.wrap(model, X, density=kh.Mixture(4, random_state=0), holes="all")
+        >>> tuned = robust.tune(X, y)
+        >>> tuned.tuning_.after < tuned.tuning_.before
+        True
+        """
+        if not isinstance(self.density_, Density):
+            raise InvalidInput(
+                "tune: a density of your own cannot be asked for what tuning needs; wrap the model "
+                "with one of knothole's, such as density='auto'."
+            )
+        tuned = tune(
+            self.ensemble_, self.density_, X, y, ridge=ridge, method=method,
+            condition_on_target=condition_on_target, holes=holes, **options,
+        )  # fmt: skip
+        return Robust(
+            compile(tuned.ensemble, tuned.density, tol=self.expectation_.completions.tol),
+            self._model,
+            name=self.model_name_,
+            selection=self.selection_,
+            readings=self.readings_,
+            holes=holes,
+            tuning=tuned.report,
+        )
 
     # ---- the model's own library, and files -----------------------------------------------------
 

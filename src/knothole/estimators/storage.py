@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.learning.tune import Report
 from knothole.reach.expectation import compile
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
@@ -54,6 +55,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
         "readings": _describe_table(robust.readings_),
+        "tuning": _describe_report(robust.tuning_),
     }
     arrays = {TREES + name: array for name, array in tree_arrays.items()}
     arrays |= {DENSITY + name: array for name, array in density_arrays.items()}
@@ -100,6 +102,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
             selection=_table_from(header["selection"]),
             readings=_table_from(header["readings"]),
             holes=header["holes"],
+            tuning=_report_from(header["tuning"]),
         )
 
 
@@ -176,7 +179,20 @@ def _classes_from(description: Any) -> Any:
     return tuple(storage.level_from(label) for label in description)
 
 
-# ---- tables -------------------------------------------------------------------------------------
+# ---- tuning and tables ---------------------------------------------------------------------------
+
+
+def _describe_report(report: Report | None) -> Any:
+    if report is None:
+        return None
+    return {**vars(report), "unreached": report.unreached.tolist()}
+
+
+def _report_from(description: Any) -> Report | None:
+    if description is None:
+        return None
+    unreached = np.array(description["unreached"], dtype=np.intp)
+    return Report(**{**description, "unreached": unreached})
 
 
 def _describe_table(table: pd.DataFrame | None) -> Any:

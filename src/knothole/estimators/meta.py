@@ -1,0 +1,277 @@
+"""scikit-learn meta-estimators: fit a tree model, a density, and if asked new leaves, in one go."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import get_config
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    MetaEstimatorMixin,
+    RegressorMixin,
+    clone,
+    is_classifier,
+)
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+
+from knothole.columns import Blocks, Columns
+from knothole.errors import InvalidInput
+from knothole.estimators.robust import Robust
+from knothole.estimators.wrapping import wrap
+
+Floats = NDArray[np.float64]
+
+
+class _Expected(MetaEstimatorMixin, BaseEstimator):
+    """What the regressor and the classifier share."""
+
+    robust_: Robust
+    estimator_: Any
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        density: Any = "auto",
+        tune: Any = None,
+        prefit: bool = False,
+        columns: Columns | None = None,
+        blocks: Blocks | None = None,
+        holes: Any = "auto",
+        random_state: Any = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.estimator = estimator
+        self.density = density
+        self.tune = tune
+        self.prefit = prefit
+        self.columns = columns
+        self.blocks = blocks
+        self.holes = holes
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
+        """Fit the model on the table as it is, then the density, then (``tune``) the leaves.
+
+        Parameters
+        ----------
+        X : table
+            Holes are allowed where the model itself can be trained on them.
+        y : array (rows,)
+        sample_weight : array (rows,), optional
+            For the model, the density and the leaves.
+        **fit_params
+            For the model's own ``fit``.
+        """
+        table, targets = self._checked(X, y)
+        if sample_weight is not None:
+            fit_params["sample_weight"] = sample_weight
+        self.estimator_ = self._fitted(table, targets, fit_params)
+        options = self._tune_options()
+        self.robust_ = wrap(
+            _unwrapped(self.estimator_),
+            table,
+            targets,
+            self.density,
+            self.columns,
+            blocks=self.blocks,
+            holes=self.holes if options is None else "all",
+            sample_weight=sample_weight,
+            random_state=self.random_state,
+            verbose=self.verbose,
+        )
+        if options is not None:
+            self.robust_ = self.robust_.tune(
+                table, targets, **{"sample_weight": sample_weight, **options}
+            )
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Expected prediction given what is observed, and if asked the spread holes cause."""
+        table = self._known(X)
+        answer = self.robust_.predict(table, return_std=return_std)
+        return tuple(map(np.asarray, answer)) if return_std else np.asarray(answer)
+
+    # ---- shared --------------------------------------------------------------------------------
+
+    def _fitted(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Any:
+        if self.prefit:
+            check_is_fitted(self.estimator)
+            return self.estimator
+        if fit_params and get_config()["enable_metadata_routing"]:
+            fit_params = process_routing(self, "fit", **fit_params).estimator.fit
+        return clone(self.estimator).fit(X, y, **fit_params)
+
+    def _tune_options(self) -> dict[str, Any] | None:
+        if self.tune is None or self.tune is False:
+            return None
+        if self.tune is True:
+            return {}
+        if isinstance(self.tune, dict):
+            return self.tune
+        raise InvalidInput(
+            f"tune must be None, True, or a dictionary of arguments of Robust.tune such as "
+            f"{{'ridge': 1.0}}; got {self.tune!r}."
+        )
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Training rows and targets: tables with columns as they are, all others as arrays."""
+        if is_classifier(self) != is_classifier(_unwrapped(self.estimator)):
+            other = "ExpectedRegressor" if is_classifier(self) else "ExpectedClassifier"
+            raise InvalidInput(
+                f"estimator: {type(_unwrapped(self.estimator)).__name__} does not suit "
+                f"{type(self).__name__}; use {other}."
+            )
+        numeric = not is_classifier(self)
+        if not hasattr(X, "columns"):
+            return validate_data(  # type: ignore[no-any-return]
+                self, X, y, ensure_all_finite="allow-nan", multi_output=True, y_numeric=numeric
+            )
+        validate_data(self, X, y, skip_check_array=True)
+        targets = check_array(
+            y, ensure_2d=False, dtype="numeric" if numeric else None, input_name="y"
+        )
+        check_consistent_length(X, targets)
+        return X, targets
+
+    def _known(self, X: Any) -> Any:
+        """Rows to predict, with the columns of training."""
+        check_is_fitted(self)
+        if hasattr(X, "columns"):
+            validate_data(self, X, skip_check_array=True, reset=False)
+            return X
+        return validate_data(self, X, ensure_all_finite="allow-nan", reset=False)
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """What ``fit`` passes on to the model."""
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        router = MetadataRouter(owner=self).add_self_request(self)
+        return router.add(estimator=self.estimator, method_mapping=mapping)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "robust_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = False
+        tags.target_tags = inner.target_tags
+        tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
+        return tags
+
+
+class ExpectedRegressor(RegressorMixin, _Expected):
+    """A tree regressor that answers rows with holes by its expected prediction.
+
+    Parameters
+    ----------
+    estimator : object
+        A regressor of XGBoost, LightGBM, CatBoost or scikit-learn; or one that is fitted, in
+        ``sklearn.frozen.FrozenEstimator`` or with ``prefit=True``.
+    density : "auto", Density, sequence of them, or any object with ``complete``
+        See :func:`knothole.wrap`.
+    tune : None, True or dict
+        Whether to give the model new leaf values for rows with holes; a dictionary holds
+        arguments of :meth:`Robust.tune`.
+    prefit : bool
+        Whether ``estimator`` is fitted already and used as it is.
+    columns, blocks, holes, random_state, verbose
+        See :func:`knothole.wrap`. With ``tune``, every NaN is a hole.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted model.
+    robust_ : Robust
+        What answers.
+
+    Examples
+    --------
+    >>> import knothole as kh
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 1)) + 0.1 * rng.normal(size=(300, 2))
+    >>> y = X.sum(axis=1)
+    >>> tree = DecisionTreeRegressor(max_depth=4)
+    >>> expected = kh.ExpectedRegressor(tree, density=kh.Mixture(8, random_state=0)).fit(X, y)
+    >>> X[::2, 0] = np.nan
+    >>> expected.score(X, y) > 0.9
+    True
+    """
+
+
+class ExpectedClassifier(ClassifierMixin, _Expected):
+    """A tree classifier that answers rows with holes by its expected probabilities.
+
+    Parameters
+    ----------
+    estimator : object
+        A classifier of XGBoost, LightGBM, CatBoost or scikit-learn; or one that is fitted, in
+        ``sklearn.frozen.FrozenEstimator`` or with ``prefit=True``.
+    density : "auto", Density, sequence of them, or any object with ``complete``
+        See :func:`knothole.wrap`.
+    tune : None, True or dict
+        Whether to give the model new leaf values for rows with holes; a dictionary holds
+        arguments of :meth:`Robust.tune`.
+    prefit : bool
+        Whether ``estimator`` is fitted already and used as it is.
+    columns, blocks, holes, random_state, verbose
+        See :func:`knothole.wrap`. With ``tune``, every NaN is a hole.
+
+    Attributes
+    ----------
+    classes_ : array
+        The labels, in the order of the columns of ``predict_proba``.
+    estimator_ : object
+        The fitted model.
+    robust_ : Robust
+        What answers.
+
+    Examples
+    --------
+    >>> import knothole as kh
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> forest = RandomForestClassifier(n_estimators=5, random_state=0)
+    >>> expected = kh.ExpectedClassifier(forest, density=kh.Mixture(4, random_state=0)).fit(X, y)
+    >>> X[:, 2] = np.nan
+    >>> expected.score(X, y) > 0.9
+    True
+    """
+
+    @property
+    def classes_(self) -> Any:
+        """Labels; a list of them for several targets."""
+        check_is_fitted(self)
+        return self.robust_.classes_
+
+    def predict_proba(self, X: Any) -> Any:
+        """Expected probabilities of the classes, (rows, classes)."""
+        table = self._known(X)
+        answer = self.robust_.predict_proba(table)
+        return list(map(np.asarray, answer)) if isinstance(answer, list) else np.asarray(answer)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Logarithms of :meth:`predict_proba`."""
+        with np.errstate(divide="ignore"):
+            proba = self.predict_proba(X)
+            return [np.log(each) for each in proba] if isinstance(proba, list) else np.log(proba)
+
+
+def _unwrapped(estimator: Any) -> Any:
+    """The model inside a FrozenEstimator."""
+    return estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
