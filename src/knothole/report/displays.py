@@ -1,0 +1,319 @@
+"""Plots in scikit-learn's manner: made from results, drawn on axes of yours or of their own.
+
+Every display has ``from_results(...)`` and ``plot(ax=None)``, which returns the display itself,
+with ``ax_`` and ``figure_`` set.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import InvalidInput
+from knothole.report import style
+from knothole.report.checks import Coverage, Fit, Marginal, Outage, Pair
+from knothole.report.robustness import Robustness
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+
+
+class Display(ABC):
+    """Base of the displays.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        What was drawn on last.
+    figure_ : matplotlib Figure
+        The figure of the axes.
+    """
+
+    ax_: Axes
+    figure_: Figure
+    _size = (6.4, 4.2)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw on axes; on new ones of pyplot's if none are given."""
+        matplotlib = style.matplotlib()
+        with matplotlib.rc_context(style.RC):
+            self.ax_ = style.axes(ax, *self._size)
+            self._draw(self.ax_)
+        self.figure_ = self.ax_.figure  # type: ignore[assignment]
+        return self
+
+    @abstractmethod
+    def _draw(self, ax: Axes) -> None:
+        """Draw on these axes."""
+
+
+class RobustnessDisplay(Display):
+    """Error against hole rate, a line a method: the mean of the repeats, in a band of their range.
+
+    Parameters
+    ----------
+    results : Robustness
+        From :func:`~knothole.report.robustness.compare`.
+    metric : str, optional
+        Which error; by default the main one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> errors = {"knothole": np.array([[1.0], [1.2]]), "native": np.array([[1.0], [3.1]])}
+    >>> results = Robustness((0.0, 0.3), {"RMSE": errors}, constant={"RMSE": 2.0}, rows=100)
+    >>> display = RobustnessDisplay.from_results(results).plot()
+    >>> display.ax_.get_ylabel()
+    'RMSE'
+    >>> import matplotlib.pyplot as plt
+    >>> plt.close(display.figure_)
+    """
+
+    def __init__(self, results: Robustness, metric: str | None = None) -> None:
+        self.results = results
+        self.metric = results.metric if metric is None else metric
+        if self.metric not in results.errors:
+            raise InvalidInput(
+                f"metric must be one of {list(results.errors)}; got {self.metric!r}."
+            )
+
+    @classmethod
+    def from_results(cls, results: Robustness, metric: str | None = None) -> Self:
+        """Make a display."""
+        return cls(results, metric)
+
+    def _draw(self, ax: Axes) -> None:
+        rates = 100 * np.asarray(self.results.rates)
+        constant = self.results.constant[self.metric]
+        ax.axhline(constant, color=style.FAINT, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+        errors = self.results.errors[self.metric]
+        # Drawn last to first, so that the first lie on top.
+        for position, (name, error) in reversed(list(enumerate(errors.items()))):
+            look = style.of_method(name, position)
+            ax.plot(
+                rates, error.mean(axis=1), label=style.label_of(name, self.results.labels), **look
+            )
+            ax.fill_between(
+                rates, error.min(axis=1), error.max(axis=1), color=look["color"], alpha=0.18,
+                linewidth=0, zorder=2,
+            )  # fmt: skip
+        self._limit(ax, constant)
+        ax.annotate(
+            "the best constant answer", (rates[0], constant), xytext=(2, 3),
+            textcoords="offset points", color=style.FAINT, fontsize=8.5,
+        )  # fmt: skip
+        ax.set_xlabel("entries missing, %")
+        ax.set_ylabel(self.metric)
+        handles, labels = ax.get_legend_handles_labels()
+        ax.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(0.0, 0.98))
+
+    def _limit(self, ax: Axes, constant: float) -> None:
+        """Room for what is better than twice the constant; what leaves the plot is said."""
+        errors = self.results.errors[self.metric]
+        tops = {name: float(error.max()) for name, error in errors.items()}
+        limit = min(max(*tops.values(), constant), 2 * constant)
+        ax.set_ylim(0, 1.06 * limit)
+        beyond = [name for name, top in tops.items() if top > 1.06 * limit]
+        if beyond:
+            last = {name: float(errors[name][-1].mean()) for name in beyond}
+            lines = [
+                f"{style.label_of(name, self.results.labels)}: {error:.3g}"
+                for name, error in last.items()
+            ]
+            ax.annotate(
+                f"beyond the plot at {self.results.rates[-1]:.0%}:\n" + "\n".join(lines), (1, 1),
+                xycoords="axes fraction", xytext=(-4, -4), textcoords="offset points", ha="right",
+                va="top", fontsize=8.5, color=style.INK,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
+            )  # fmt: skip
+
+
+class OutageDisplay(Display):
+    """Error with one column gone, for the columns that hurt most: two dots a column, tied.
+
+    Parameters
+    ----------
+    results : Outage
+        From :func:`~knothole.report.checks.outages`.
+    shown : int
+        How many columns.
+    """
+
+    _size = (6.4, 5.0)
+
+    def __init__(self, results: Outage, shown: int = 12) -> None:
+        self.results = results
+        self.shown = shown
+
+    @classmethod
+    def from_results(cls, results: Outage, shown: int = 12) -> Self:
+        """Make a display."""
+        return cls(results, shown)
+
+    def _draw(self, ax: Axes) -> None:
+        names = self.results.names[: self.shown]
+        places = np.arange(len(names))
+        errors = {name: error[: self.shown] for name, error in self.results.errors.items()}
+        spans = np.array(list(errors.values()))
+        ax.hlines(places, spans.min(axis=0), spans.max(axis=0), color=style.GRID, linewidth=5)
+        for position, (name, error) in enumerate(errors.items()):
+            look = style.of_method(name, position) | {"markersize": 7, "linestyle": "none"}
+            ax.plot(error, places, label=style.label_of(name, self.results.labels), **look)
+        ax.axvline(
+            self.results.complete, color=style.FAINT, linestyle=(0, (4, 3)), linewidth=1.0,
+            label="nothing missing", zorder=1,
+        )  # fmt: skip
+        ax.set_yticks(places, [shortened(name) for name in names])
+        ax.invert_yaxis()
+        ax.grid(axis="y", visible=False)
+        ax.set_xlabel(f"{self.results.metric} with this column gone")
+        ax.legend(loc="lower right", fontsize=9, frameon=True, framealpha=0.9, edgecolor="none")
+
+
+class CoverageDisplay(Display):
+    """What intervals promise against what they keep; on the diagonal they are honest.
+
+    Parameters
+    ----------
+    results : Coverage
+        From :func:`~knothole.report.checks.coverage`.
+    """
+
+    _size = (4.6, 4.6)
+
+    def __init__(self, results: Coverage) -> None:
+        self.results = results
+
+    @classmethod
+    def from_results(cls, results: Coverage) -> Self:
+        """Make a display."""
+        return cls(results)
+
+    def _draw(self, ax: Axes) -> None:
+        ax.plot([0, 100], [0, 100], color=style.FAINT, linestyle=(0, (4, 3)), linewidth=1.0)
+        looks = zip((style.SKY, style.BLUE, style.PURPLE, style.VERMILLION), "ovsD", strict=True)
+        promised = 100 * np.asarray(self.results.levels)
+        for (rate, covered), (color, marker) in zip(
+            self.results.covered.items(), looks, strict=False
+        ):
+            ax.plot(
+                promised, 100 * covered, color=color, marker=marker, markersize=4.5,
+                label=f"{rate:.0%} missing",
+            )  # fmt: skip
+        ax.set(xlim=(0, 100), ylim=(0, 102), xlabel="interval promises, %", ylabel="covers, %")
+        ax.legend(loc="lower right")
+
+
+class MarginalDisplay(Display):
+    """One variable: bars as the data have it, a line (or dots) as the density has it.
+
+    Parameters
+    ----------
+    marginal : Marginal
+        One of :attr:`Fit.marginals <knothole.report.checks.Fit>`.
+    """
+
+    _size = (4.0, 2.6)
+
+    def __init__(self, marginal: Marginal) -> None:
+        self.marginal = marginal
+
+    @classmethod
+    def from_results(cls, marginal: Marginal) -> Self:
+        """Make a display."""
+        return cls(marginal)
+
+    def _draw(self, ax: Axes) -> None:
+        marginal = self.marginal
+        ax.set_title(shortened(marginal.name, 34))
+        ax.set_yticks([])
+        if marginal.edges is None:
+            places = np.arange(len(marginal.labels))
+            ax.bar(places, marginal.observed, width=0.8, color="#c9d3dc", label="data")
+            ax.plot(places, marginal.modelled, "o", color=style.BLUE, label="density")
+            ax.set_xticks(places, [shortened(label, 8) for label in marginal.labels], fontsize=8)
+            if len(places) > 4:
+                ax.tick_params(axis="x", rotation=40)
+            return
+        ax.stairs(marginal.observed, marginal.edges, fill=True, color="#c9d3dc", label="data")
+        ax.stairs(
+            marginal.modelled, marginal.edges, color=style.BLUE, linewidth=1.8, label="density",
+            baseline=None,
+        )  # fmt: skip
+        ax.locator_params(axis="x", nbins=5)
+
+
+class PairDisplay(Display):
+    """Two variables: points of the data under points drawn from the density.
+
+    Parameters
+    ----------
+    pair : Pair
+        One of :attr:`Fit.pairs <knothole.report.checks.Fit>`.
+    """
+
+    _size = (4.0, 3.4)
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+
+    @classmethod
+    def from_results(cls, pair: Pair) -> Self:
+        """Make a display."""
+        return cls(pair)
+
+    def _draw(self, ax: Axes) -> None:
+        both: list[tuple[Floats, dict[str, Any]]] = [
+            (self.pair.observed, {"color": "#8b98a5", "marker": "o", "s": 9, "label": "data"}),
+            (self.pair.modelled, {"color": style.BLUE, "marker": "x", "s": 11, "label": "density"}),
+        ]
+        for points, look in both:
+            ax.scatter(points[:, 0], points[:, 1], linewidths=0.8, alpha=0.55, **look)
+        low, high = np.quantile(self.pair.observed, [0.002, 0.998], axis=0)
+        room = np.where(high > low, 0.08 * (high - low), 0.5)
+        ax.set(
+            xlim=(low[0] - room[0], high[0] + room[0]), ylim=(low[1] - room[1], high[1] + room[1])
+        )
+        ax.set_xlabel(shortened(self.pair.names[0], 30))
+        ax.set_ylabel(shortened(self.pair.names[1], 26))
+        ax.locator_params(nbins=5)
+
+
+class AssociationDisplay(Display):
+    """Rank correlation of every pair of numeric variables: in the data, and in the density.
+
+    Parameters
+    ----------
+    fit : Fit
+        From :func:`~knothole.report.checks.density_fit`.
+    """
+
+    _size = (4.2, 4.2)
+
+    def __init__(self, fit: Fit) -> None:
+        self.fit = fit
+
+    @classmethod
+    def from_results(cls, fit: Fit) -> Self:
+        """Make a display."""
+        return cls(fit)
+
+    def _draw(self, ax: Axes) -> None:
+        ax.plot([-1, 1], [-1, 1], color=style.FAINT, linestyle=(0, (4, 3)), linewidth=1.0)
+        ax.scatter(
+            self.fit.observed, self.fit.modelled, s=14, color=style.BLUE, alpha=0.5, linewidths=0
+        )
+        lowest = float(min(self.fit.observed.min(), self.fit.modelled.min(), 0.0))
+        low = max(-1.02, lowest - 0.05)
+        ax.set(xlim=(low, 1.02), ylim=(low, 1.02), xlabel="in the data", ylabel="in the density")
+
+
+def shortened(name: str, length: int = 24) -> str:
+    """A name that fits beside a plot."""
+    return name if len(name) <= length else f"{name[: length - 1]}…"

@@ -1,0 +1,238 @@
+"""One trained model, several ways to answer rows with holes: the same trees behind each of them.
+
+Unlike in the benchmark nobody retrains: the model is the user's, and is what it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from knothole.benchmark.datasets import Task
+from knothole.benchmark.imputation import Filled, Iterative
+from knothole.benchmark.models import Floats, outputs
+from knothole.benchmark.peers import Native, Peer, Training
+from knothole.columns import Columns, Kind
+from knothole.errors import InvalidInput
+from knothole.estimators import Robust, answers
+from knothole.trees.blocks import with_nan
+
+KNOTHOLE, NATIVE, MEDIAN, ITERATIVE, DRAWS = "knothole", "native", "median", "MICE", "MICE x20"
+#: Methods in the order of legends and tables.
+METHODS = (KNOTHOLE, NATIVE, MEDIAN, ITERATIVE, DRAWS)
+#: What they are called there, where the model's library is not known.
+LABELS = {
+    KNOTHOLE: "knothole",
+    NATIVE: "the model alone",
+    MEDIAN: "median filled in",
+    ITERATIVE: "iterative imputation",
+    DRAWS: "20 imputations, averaged",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A wrapped model, the table it was wrapped with, and held-out rows whose target is known.
+
+    Made by :meth:`of`.
+
+    Attributes
+    ----------
+    robust : Robust
+        The model and its density.
+    train, test : DataFrame
+        Tables over the model's columns, categories as pandas categories.
+    target : float64 (rows,) or int64 (rows,)
+        Of the test rows: numbers, or positions among the classes.
+    train_target : array or None
+        Of the training rows, where known.
+    task : Task
+        What is predicted.
+    takes_nan : bool
+        Whether the model itself answers rows with NaN.
+    """
+
+    robust: Robust
+    train: pd.DataFrame
+    test: pd.DataFrame
+    target: NDArray[Any]
+    train_target: NDArray[Any] | None
+    task: Task
+    takes_nan: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        robust: Robust,
+        train: Any,
+        test: Any,
+        target: Any,
+        train_target: Any = None,
+        takes_nan: bool = True,
+    ) -> Case:
+        """Check and prepare what a comparison needs."""
+        task = _task(robust)
+        if len(test) != len(target):
+            raise InvalidInput(
+                f"target must have one entry for each of the {len(test)} test rows; got "
+                f"{len(target)}."
+            )
+        if len(test) == 0:
+            raise InvalidInput("test must have at least one row.")
+
+        return cls(
+            robust=robust,
+            train=as_frame(train, robust.columns_),
+            test=as_frame(test, robust.columns_),
+            target=_encoded(robust, task, target, "target"),
+            train_target=None
+            if train_target is None
+            else _encoded(robust, task, train_target, "train_target"),
+            task=task,
+            takes_nan=takes_nan,
+        )
+
+    def methods(self, names: tuple[str, ...] = METHODS) -> dict[str, Peer]:
+        """The named methods, not fitted yet; the model's own only where it takes NaN."""
+        unknown = [name for name in names if name not in METHODS]
+        if unknown:
+            raise InvalidInput(f"methods must be among {METHODS}; got {unknown[0]!r}.")
+        made: dict[str, Peer] = {
+            KNOTHOLE: Wrapped(self.robust),
+            NATIVE: Native(),
+            MEDIAN: Filled("median"),
+            ITERATIVE: Iterative(),
+            DRAWS: AveragedDraws(20),
+        }
+        skipped = set() if self.takes_nan else {NATIVE}
+        return {name: made[name] for name in METHODS if name in names and name not in skipped}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the methods are called here."""
+        return LABELS | {NATIVE: f"{self.robust.ensemble_.library} alone"}
+
+    def training(self, seed: int = 0) -> Training:
+        """What the methods learn from; the model is frozen."""
+        model = FrozenTrees(self.robust)
+        target = np.zeros(len(self.train)) if self.train_target is None else self.train_target
+        return Training(self.train, target, self.task, lambda: model, seed)
+
+
+class FrozenTrees:
+    """The model's own answers, by its trees as they were read; fitting changes nothing."""
+
+    def __init__(self, robust: Robust) -> None:
+        self.ensemble, self.columns = robust.ensemble_, robust.columns_
+
+    def fit(self, table: Any, target: Any) -> Self:
+        """Do nothing: the model is trained."""
+        return self
+
+    def predict(self, table: Any) -> Floats:
+        """Predictions of a regressor."""
+        return answers.flat(self._response(table))
+
+    def predict_proba(self, table: Any) -> Floats:
+        """Probabilities of a classifier with one target."""
+        return answers.probabilities(self.ensemble, self._response(table))[0]
+
+    def _response(self, table: Any) -> Floats:
+        matrix = self.columns.matrix(table)
+        return self.ensemble.predict(with_nan(self.ensemble, self.columns, matrix))
+
+
+class Wrapped(Peer):
+    """Expected predictions of a model that is wrapped already."""
+
+    name = KNOTHOLE
+
+    def __init__(self, robust: Robust) -> None:
+        self.robust = robust
+
+    def fit(self, training: Training) -> Self:
+        """Remember the task: the density has learned."""
+        self.task_ = training.task
+        return self
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Integrate over the holes."""
+        return outputs(self.robust, table, self.task_)
+
+
+class AveragedDraws(Iterative):
+    """Predictions averaged over draws from the imputer's posterior, all drawn in one go.
+
+    Each row is repeated, so that one pass of the chained regressions draws all of its copies: the
+    same distribution as so many passes, in a fraction of the time.
+    """
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Draw, ask the model, average."""
+        copies = table.loc[table.index.repeat(self.draws)].reset_index(drop=True)
+        found = outputs(self.model_, self._fill(copies), self.task_)
+        return np.asarray(found.reshape(len(table), self.draws, *found.shape[1:]).mean(axis=1))
+
+
+def as_frame(table: Any, columns: Columns) -> pd.DataFrame:
+    """A table as pandas has it: floats, and categories with the levels the columns have."""
+    matrix = columns.matrix(table)
+    frame = {}
+    for position, column in enumerate(columns):
+        values = matrix[:, position]
+        if column.kind is Kind.CATEGORICAL:
+            codes = np.where(np.isnan(values), -1, values).astype(np.intp)
+            levels: list[Any] = [level for level in column.levels if level is not None]
+            frame[column.name] = pd.Categorical.from_codes(codes, dtype=pd.CategoricalDtype(levels))
+        else:
+            frame[column.name] = values
+    return pd.DataFrame(frame)
+
+
+def _task(robust: Robust) -> Task:
+    ensemble = robust.ensemble_
+    if not answers.is_classifier(ensemble):
+        if ensemble.n_outputs != 1:
+            raise InvalidInput(
+                f"the report compares models with one target; this one has {ensemble.n_outputs}."
+            )
+        return Task.REGRESSION
+    lists = answers.class_lists(ensemble)
+    if len(lists) != 1:
+        raise InvalidInput(f"the report compares models with one target; got {len(lists)}.")
+    return Task.BINARY if len(lists[0]) == 2 else Task.MULTICLASS
+
+
+def _encoded(robust: Robust, task: Task, values: Any, name: str) -> NDArray[Any]:
+    if task is Task.REGRESSION:
+        return _numbers(values, name)
+    return _positions(values, answers.class_lists(robust.ensemble_)[0], name)
+
+
+def _numbers(values: Any, name: str) -> Floats:
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must hold numbers: the model is a regressor.") from error
+    if not np.isfinite(numbers).all():
+        raise InvalidInput(f"{name} must be known in every row; leave out rows where it is not.")
+    return numbers
+
+
+def _positions(values: Any, classes: list[Any], name: str) -> NDArray[np.int64]:
+    """Positions of labels among a model's classes; text that spells a class will do."""
+    places = {str(label): place for place, label in reversed(list(enumerate(classes)))}
+    places |= {label: place for place, label in enumerate(classes)}
+    found = np.empty(len(values), dtype=np.int64)
+    for row, label in enumerate(np.asarray(values).tolist()):
+        place = places.get(label, places.get(str(label)))
+        if place is None:
+            raise InvalidInput(
+                f"{name} must hold the model's classes {classes}; got {label!r} in row {row}."
+            )
+        found[row] = place
+    return found

@@ -1,0 +1,315 @@
+"""The HTML report: one file with everything in it, and nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from knothole import __version__
+from knothole.errors import MissingExtra
+from knothole.report import displays, style
+from knothole.report.evaluation import Evaluation
+from knothole.report.methods import KNOTHOLE, NATIVE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Inches. Narrow figures are legible on a phone; a picture has a wide variant for larger screens.
+NARROW, WIDE = 4.3, 8.8
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as data URIs, for narrow screens and (if it differs) for wide ones."""
+
+    narrow: str
+    wide: str | None
+    alt: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text: a header, rows, and which row stands out."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    marked: int | None = None
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A large number and what it is."""
+
+    number: str
+    text: str
+    kind: str = ""
+
+
+def render(evaluation: Evaluation, title: str, lead: str = "") -> str:
+    """The report as HTML.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        What was measured.
+    title : str
+        The headline.
+    lead : str
+        A sentence or two below it.
+    """
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingExtra("the report needs jinja2: pip install 'knothole[report]'.") from error
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    source = resources.files("knothole.report").joinpath("page.html").read_text(encoding="utf-8")
+    return environment.from_string(source).render(
+        title=title, lead=lead, version=__version__, **_content(evaluation)
+    )
+
+
+def _content(evaluation: Evaluation) -> dict[str, Any]:
+    case, robustness = evaluation.case, evaluation.robustness
+    robust = case.robust
+    return {
+        "model": _about_model(evaluation),
+        "facts": headline(evaluation),
+        "rows": robustness.rows,
+        "repeats": robustness.repeats,
+        "seed": evaluation.seed,
+        "takes_nan": case.takes_nan,
+        "library": robust.ensemble_.library,
+        "exact": robust.expectation_.exact,
+        "robustness": [
+            (metric, _robustness_picture(evaluation, metric), error_table(evaluation, metric))
+            for metric in reversed(robustness.errors)  # the one that is easiest to grasp first
+        ],
+        "outage": _outage_picture(evaluation),
+        "n_columns": len(evaluation.outage.names),
+        "coverage": _picture(
+            [displays.CoverageDisplay(evaluation.coverage)],
+            NARROW,
+            4.0,
+            "Share of intervals that contain the model's answer to the complete row, against the "
+            "share they promise.",
+        ),
+        "coverage_table": _coverage_table(evaluation),
+        "marginals": [
+            _picture(
+                [displays.MarginalDisplay(marginal)],
+                NARROW * 0.8,
+                2.1,
+                f"{marginal.name}: data and density differ by {marginal.distance:.1%} "
+                f"(total variation).",
+            )
+            for marginal in evaluation.fit.marginals
+        ],
+        "pairs": [
+            _picture(
+                [displays.PairDisplay(pair)],
+                NARROW,
+                3.2,
+                f"{pair.names[0]} and {pair.names[1]}: points of the data and of the density.",
+            )
+            for pair in evaluation.fit.pairs
+        ],
+        "association": _association_picture(evaluation),
+        "selection": None if robust.selection_ is None else _selection_table(robust.selection_),
+        "readings": _readings_table(robust.readings_),
+        "timings": _timings_table(evaluation),
+    }
+
+
+# ---- numbers ------------------------------------------------------------------------------------
+
+
+def headline(evaluation: Evaluation) -> list[Fact]:
+    """The comparison in three numbers, at the rate nearest to one half."""
+    robustness = evaluation.robustness
+    metric = list(robustness.errors)[-1]
+    place = int(np.argmin(np.abs(np.asarray(robustness.rates) - 0.5)))
+    rate = robustness.rates[place]
+    errors = robustness.errors[metric]
+    own = errors[KNOTHOLE]
+    name = {"RMSE": "RMSE", "log loss": "log loss", "error rate": "of answers wrong"}[metric]
+    labels = robustness.labels
+    facts = [Fact(number(own[0].mean(), metric), f"{name} with nothing missing", "complete")]
+    if NATIVE in errors:
+        text = f"{labels[NATIVE]}, {rate:.0%} of entries missing"
+        facts.append(Fact(number(errors[NATIVE][place].mean(), metric), text, "native"))
+    text = f"{labels[KNOTHOLE]}, the same rows, the same model"
+    facts.append(Fact(number(own[place].mean(), metric), text, "knothole"))
+    return facts
+
+
+def number(value: float, metric: str = "") -> str:
+    """A number as a reader wants it: three digits, shares in percent.
+
+    Examples
+    --------
+    >>> number(0.1234, "error rate"), number(12345.6), number(0.01234)
+    ('12.3 %', '12,346', '0.0123')
+    """
+    if metric == "error rate":
+        return f"{100 * value:.1f} %"
+    if not np.isfinite(value):
+        return "–"
+    size = abs(value)
+    if size >= 100:
+        return f"{value:,.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    if size >= 1:
+        return f"{value:.2f}"
+    return f"{value:#.3g}"
+
+
+def error_table(evaluation: Evaluation, metric: str) -> Table:
+    """Mean error of each method at each rate."""
+    robustness = evaluation.robustness
+    table = robustness.table(metric)
+    header = ("missing", *(f"{100 * rate:.0f} %" for rate in robustness.rates))
+    rows = tuple(
+        (robustness.labels.get(str(name), str(name)), *(number(value, metric) for value in row))
+        for name, row in zip(table.index, table.to_numpy(), strict=True)
+    )
+    return Table(header, rows, marked=list(table.index).index(KNOTHOLE))
+
+
+def _about_model(evaluation: Evaluation) -> list[tuple[str, str]]:
+    case = evaluation.case
+    ensemble, density = case.robust.ensemble_, case.robust.density_
+    trees = "1 tree" if ensemble.n_trees == 1 else f"{ensemble.n_trees:,} trees"
+    return [
+        ("model", f"{case.robust.model_name_} ({ensemble.library}), {trees}"),
+        ("columns", f"{len(ensemble.columns):,}"),
+        ("density", type(density).__name__),
+        ("rows", f"{len(case.train):,} to learn the density, {len(case.test):,} held out"),
+    ]
+
+
+def _coverage_table(evaluation: Evaluation) -> Table:
+    found = evaluation.coverage
+    header = ("promised", *(f"{level:.0%}" for level in found.levels))
+    rows = tuple(
+        (f"{rate:.0%} missing", *(f"{share:.0%}" for share in covered))
+        for rate, covered in found.covered.items()
+    )
+    return Table(header, rows)
+
+
+def _selection_table(selection: pd.DataFrame) -> Table:
+    header = ("density", "score", "behind", "± error", "seconds", "")
+    rows = []
+    for row in selection.to_dict("records"):
+        cells = (number(row[name]) for name in ("score", "behind", "error", "seconds"))
+        rows.append((str(row["name"]), *cells, str(row.get("note") or "")))
+    chosen = [place for place, yes in enumerate(selection["chosen"]) if yes]
+    return Table(header, tuple(rows), chosen[0] if chosen else None)
+
+
+def _readings_table(readings: pd.DataFrame | None) -> Table | None:
+    """What NaN means in columns that had some in training; None where none had."""
+    if readings is None or readings.empty:
+        return None
+    names = tuple(str(name) for name in readings.columns)
+    return Table(names, tuple(tuple(map(_cell, row)) for row in readings.to_numpy().tolist()))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return number(value) if isinstance(value, (int, float)) else str(value)
+
+
+def _timings_table(evaluation: Evaluation) -> Table:
+    robustness = evaluation.robustness
+    rows = tuple(
+        (
+            robustness.labels.get(name, name),
+            duration(robustness.learning.get(name, float("nan"))),
+            duration(seconds),
+        )
+        for name, seconds in robustness.seconds.items()
+    )
+    return Table(("method", "to learn", "per 1,000 rows"), rows, marked=0)
+
+
+def duration(seconds: float) -> str:
+    """Seconds for readers.
+
+    Examples
+    --------
+    >>> duration(0.00012), duration(0.25), duration(12.3)
+    ('< 1 ms', '250 ms', '12.3 s')
+    """
+    if not np.isfinite(seconds):
+        return "–"
+    if seconds < 0.001:
+        return "< 1 ms"
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+# ---- pictures -----------------------------------------------------------------------------------
+
+
+def _robustness_picture(evaluation: Evaluation, metric: str) -> Picture:
+    display = displays.RobustnessDisplay(evaluation.robustness, metric)
+    alt = (
+        f"{metric} of each method against the share of entries missing; the table has the numbers."
+    )
+    return _picture([display], NARROW, 3.9, alt, wide=(WIDE, 4.2))
+
+
+def _outage_picture(evaluation: Evaluation) -> Picture:
+    shown = min(len(evaluation.outage.names), 12)
+    display = displays.OutageDisplay(evaluation.outage, shown)
+    worst = ", ".join(evaluation.outage.names[:3])
+    alt = f"Error with one column gone. The columns that hurt most: {worst}."
+    height = 1.2 + 0.27 * shown
+    return _picture([display], NARROW, height, alt, wide=(WIDE, height))
+
+
+def _association_picture(evaluation: Evaluation) -> Picture | None:
+    if not len(evaluation.fit.observed):
+        return None
+    alt = "Rank correlation of every pair of numeric columns, in the data and in the density."
+    return _picture([displays.AssociationDisplay(evaluation.fit)], NARROW, 3.6, alt)
+
+
+def _picture(
+    shown: Sequence[displays.Display],
+    width: float,
+    height: float,
+    alt: str,
+    wide: tuple[float, float] | None = None,
+) -> Picture:
+    narrow = _uri(_drawn(shown, width, height))
+    return Picture(narrow, None if wide is None else _uri(_drawn(shown, *wide)), alt)
+
+
+def _drawn(shown: Iterable[displays.Display], width: float, height: float) -> Figure:
+    figure = style.figure(width, height)
+    made = list(shown)
+    with style.matplotlib().rc_context(style.RC):
+        axes = figure.subplots(1, len(made), squeeze=False)[0]
+    for display, ax in zip(made, axes, strict=True):
+        display.plot(ax)
+    return figure
+
+
+def _uri(figure: Figure) -> str:
+    """The figure as SVG in a data URI: in an image of its own no two ids can clash."""
+    buffer = io.BytesIO()
+    with style.matplotlib().rc_context(style.RC):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
