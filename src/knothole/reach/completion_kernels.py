@@ -2,8 +2,9 @@
 
 For a row and one word of draws, ``masks`` has a word for every row of the grid
 (:class:`~knothole.reach.tables.Grid`): of a numeric hole, the draws below each cut; of a
-categorical one, the draws with each code. ``absent`` has the draws in which a numeric variable is
-not recorded. The draws that go left at a split on a hole are then one look-up and one AND.
+categorical one, the draws with each code; and one word more that is always 0. ``absent`` has the
+draws in which a numeric variable is not recorded. The draws that go left at a split on a hole are
+then one look-up and one AND.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from knothole.compiled import inlined, njit
+from knothole.compiled import njit
 from knothole.reach.product_kernels import observed_right
 
 LANES = 64
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+# A node, side by side in memory: a row goes through all trees, which do not fit the first cache.
+# At a split on a hole, the draws below the cut are ``masks[mask_row]``.
+STEP = np.dtype([("cut", "f8"), ("feature", "i4"), ("left", "i4"), ("mask_row", "i8")])
 
 
 @intrinsic
@@ -43,7 +48,9 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:
 
 
 @njit
-def fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent):  # type: ignore[no-untyped-def]
+def fill_masks(  # type: ignore[no-untyped-def]
+    points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below,
+):  # fmt: skip
     """Masks of the holes of one row from its draws (variables, lanes).
 
     ``cuts[cut_start[v]:cut_start[v + 1]]`` are the cuts of variable ``v``; variables that no
@@ -60,36 +67,35 @@ def fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, mask
             for lane in range(LANES):
                 masks[first + int(draws[row, v, lane])] |= np.uint64(1) << np.uint64(lane)
             continue
+        # Number of cuts at or below each draw, by bisection. All lanes take each step together:
+        # no step waits for the one before it in another lane.
         start = cut_start[v]
-        n_cuts = cut_start[v + 1] - start
+        for lane in range(LANES):
+            below[lane] = start
+        length = cut_start[v + 1] - start
+        while length > 1:
+            half = length >> 1
+            for lane in range(LANES):
+                middle = below[lane] + half
+                below[lane] = middle if cuts[middle - 1] <= draws[row, v, lane] else below[lane]
+            length -= half
         for lane in range(LANES):
             x = draws[row, v, lane]
             bit = np.uint64(1) << np.uint64(lane)
             if x == np.inf:
                 absent[v] |= bit
-                continue
-            # Number of cuts that are <= x, without branches.
-            below = 0
-            length = n_cuts
-            while length > 1:
-                half = length >> 1
-                below += half * (cuts[start + below + half - 1] <= x)
-                length -= half
-            below += cuts[start + below] <= x
-            masks[first + below + 1] |= bit
+            else:
+                masks[first + below[lane] - start + (cuts[below[lane]] <= x) + 1] |= bit
         for i in range(first + 1, offset[v + 1]):
             masks[i] |= masks[i - 1]
 
 
-@inlined
-def left_mask(node, v, position, offset, masks, absent, missing_left, set_start, sets, n_levels):  # type: ignore[no-untyped-def]
-    """Draws that go left at a split on a hole."""
-    if n_levels[v] == 0:
-        goes = masks[offset[v] + position[node]]
-        if missing_left[node]:
-            goes |= absent[v]
-        return goes
+@njit
+def left_mask(node, v, offset, masks, absent, missing_left, set_start, sets, n_levels):  # type: ignore[no-untyped-def]
+    """Draws that go left at a categorical split on a hole, or are not recorded."""
     goes = np.uint64(0)
+    if missing_left[node]:
+        goes |= absent[v]
     for code in range(n_levels[v]):
         inside = (sets[set_start[node] + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1)
         if inside != 0:
@@ -99,14 +105,15 @@ def left_mask(node, v, position, offset, masks, absent, missing_left, set_start,
 
 @njit
 def walk_row(  # type: ignore[no-untyped-def]
-    points, row, nodes, position, offset, n_levels, masks, absent, plain, slot_node, slot_mask,
+    points, row, nodes, steps, offset, n_levels, masks, absent, plain, slot_node, slot_mask,
     out_leaf, out_mask, tree_stop,
 ):  # fmt: skip
     """Leaves that a row's completions reach, with the word of those that do.
 
-    Trees follow each other; the entries of tree ``t`` end before ``tree_stop[t]``.
+    Trees follow each other; the entries of tree ``t`` end before ``tree_stop[t]``. ``steps`` has
+    all that a numeric split needs in one record (:data:`STEP`).
     """
-    roots, feature, cut, left, missing_left, set_start, sets, _ = nodes
+    roots, _, cut, _, missing_left, set_start, sets, _ = nodes
     count = 0
     for tree in range(len(roots)):
         slot_node[0] = roots[tree]
@@ -115,30 +122,33 @@ def walk_row(  # type: ignore[no-untyped-def]
         while top >= 0:
             node = slot_node[top]
             mask = slot_mask[top]
-            while feature[node] >= 0:
-                v = feature[node]
-                x = points[row, v]
-                if np.isnan(x):
-                    goes = mask & left_mask(
-                        node, v, position, offset, masks, absent, missing_left, set_start, sets,
+            while steps[node].feature >= 0:
+                step = steps[node]
+                x = points[row, step.feature]
+                if not np.isnan(x):
+                    if plain:
+                        node = step.left + (x >= step.cut)
+                    else:
+                        node = step.left + observed_right(
+                            x, node, cut, missing_left, set_start, sets
+                        )
+                    continue
+                goes = masks[step.mask_row]
+                if not plain:
+                    goes |= left_mask(
+                        node, step.feature, offset, masks, absent, missing_left, set_start, sets,
                         n_levels,
                     )  # fmt: skip
-                    rest = mask ^ goes
-                    if goes == 0:
-                        node = left[node] + 1
-                    elif rest == 0:
-                        node = left[node]
-                    else:
-                        slot_node[top] = left[node] + 1
-                        slot_mask[top] = rest
-                        top += 1
-                        node = left[node]
-                        mask = goes
-                elif plain:
-                    node = left[node] + (x >= cut[node])
+                goes &= mask
+                if goes != 0 and goes != mask:
+                    slot_node[top] = step.left + 1
+                    slot_mask[top] = mask ^ goes
+                    top += 1
+                    node = step.left
+                    mask = goes
                 else:
-                    node = left[node] + observed_right(x, node, cut, missing_left, set_start, sets)
-            out_leaf[count] = left[node]
+                    node = step.left + (goes == 0)
+            out_leaf[count] = steps[node].left
             out_mask[count] = mask
             count += 1
             top -= 1
@@ -187,11 +197,13 @@ def block_groups(  # type: ignore[no-untyped-def]
     points, draws, nodes, grid, plain, groups, value, tree_output, scratch, out,
 ):  # fmt: skip
     """Group sums of a block of rows for one word of draws; ``out`` (rows, groups, outputs)."""
-    cuts, cut_start, position, offset, n_levels, used = grid
-    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    cuts, cut_start, steps, offset, n_levels, used = grid
+    masks, absent, below, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
     for row in range(len(points)):
-        fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent)
-        walk_row(points, row, nodes, position, offset, n_levels, masks, absent, plain, slot_node,
+        fill_masks(
+            points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below
+        )
+        walk_row(points, row, nodes, steps, offset, n_levels, masks, absent, plain, slot_node,
                  slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
         group_sums(leaves, leaf_masks, tree_stop, groups, value, tree_output, out[row])
 
@@ -201,11 +213,13 @@ def block_lanes(  # type: ignore[no-untyped-def]
     points, draws, nodes, grid, plain, value, tree_output, scratch, out,
 ):  # fmt: skip
     """Margins of a block's 64 completions each; ``out`` (rows, lanes, outputs)."""
-    cuts, cut_start, position, offset, n_levels, used = grid
-    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    cuts, cut_start, steps, offset, n_levels, used = grid
+    masks, absent, below, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
     for row in range(len(points)):
-        fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent)
-        walk_row(points, row, nodes, position, offset, n_levels, masks, absent, plain, slot_node,
+        fill_masks(
+            points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below
+        )
+        walk_row(points, row, nodes, steps, offset, n_levels, masks, absent, plain, slot_node,
                  slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
         lane_margins(leaves, leaf_masks, tree_stop, value, tree_output, out[row])
 
@@ -213,12 +227,14 @@ def block_lanes(  # type: ignore[no-untyped-def]
 @njit
 def block_entries(points, draws, nodes, grid, plain, row, scratch, out_row, out_leaf, out_reach):  # type: ignore[no-untyped-def]
     """Write (row, leaf, share of the draws) from ``row`` on until ``out`` is full."""
-    cuts, cut_start, position, offset, n_levels, used = grid
-    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    cuts, cut_start, steps, offset, n_levels, used = grid
+    masks, absent, below, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
     count = 0
     while row < len(points) and count + len(leaves) <= len(out_leaf):
-        fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent)
-        n = walk_row(points, row, nodes, position, offset, n_levels, masks, absent, plain,
+        fill_masks(
+            points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below
+        )
+        n = walk_row(points, row, nodes, steps, offset, n_levels, masks, absent, plain,
                      slot_node, slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
         for entry in range(n):
             out_row[count] = row
@@ -236,12 +252,14 @@ def block_masks(points, draws, nodes, grid, plain, row, scratch, out_leaf, out_m
     From ``row`` on until there may be no room for another; entries of tree ``t`` of a row end
     before ``out_stop[row, t]``. Returns the number of entries and the next row.
     """
-    cuts, cut_start, position, offset, n_levels, used = grid
-    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    cuts, cut_start, steps, offset, n_levels, used = grid
+    masks, absent, below, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
     count = 0
     while row < len(points) and count + len(leaves) <= len(out_leaf):
-        fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent)
-        n = walk_row(points, row, nodes, position, offset, n_levels, masks, absent, plain,
+        fill_masks(
+            points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below
+        )
+        n = walk_row(points, row, nodes, steps, offset, n_levels, masks, absent, plain,
                      slot_node, slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
         for entry in range(n):
             out_leaf[count + entry] = leaves[entry]
@@ -256,11 +274,13 @@ def block_masks(points, draws, nodes, grid, plain, row, scratch, out_leaf, out_m
 @njit
 def block_pairs(points, draws, row_weight, nodes, grid, plain, scratch, out):  # type: ignore[no-untyped-def]
     """Add the rows' weighted pair reach to the upper part of ``out`` (leaves, leaves)."""
-    cuts, cut_start, position, offset, n_levels, used = grid
-    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    cuts, cut_start, steps, offset, n_levels, used = grid
+    masks, absent, below, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
     for row in range(len(points)):
-        fill_masks(points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent)
-        n = walk_row(points, row, nodes, position, offset, n_levels, masks, absent, plain,
+        fill_masks(
+            points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below
+        )
+        n = walk_row(points, row, nodes, steps, offset, n_levels, masks, absent, plain,
                      slot_node, slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
         unit = row_weight[row] / LANES
         tree = 0

@@ -111,7 +111,7 @@ class CompletionsEngine(Engine):
         self.grid = (
             np.concatenate([*grid.cuts, np.empty(0)]),
             starts.astype(np.int64),
-            grid.position,
+            self._steps(grid),
             grid.offset,
             ensemble.n_levels,
             used,
@@ -120,6 +120,23 @@ class CompletionsEngine(Engine):
         self.groups = np.array(
             [((1 << lanes) - 1) << (lanes * g) for g in range(GROUPS)], dtype=np.uint64
         )
+
+    def _steps(self, grid: Grid) -> NDArray[np.void]:
+        """Nodes as records; categorical splits on a hole read the empty last mask."""
+        ensemble = self.ensemble
+        numeric = (ensemble.feature >= 0) & (ensemble.set_start < 0)
+        rows = grid.offset[np.where(numeric, ensemble.feature, 0)] + grid.position
+        steps = np.empty(len(numeric), dtype=kernels.STEP)
+        steps["cut"] = ensemble.cut
+        steps["feature"] = ensemble.feature
+        steps["left"] = ensemble.left
+        steps["mask_row"] = np.where(numeric, rows, self.n_masks)
+        return steps
+
+    def _plain(self, points: Floats) -> bool:
+        """Whether splits are numeric and nothing, observed or drawn, is "not recorded"."""
+        nullable = any(column.nullable for column in self.ensemble.columns)
+        return not nullable and plain(self.ensemble, points)
 
     def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
         """Mean over draws, and its standard error from the spread of independent groups."""
@@ -145,7 +162,7 @@ class CompletionsEngine(Engine):
         sums = np.zeros((len(points), GROUPS, self.ensemble.n_outputs))
         draws = self.sampler.draw(evidence, first_row, word)
         kernels.block_groups(
-            points, draws, self.nodes, self.grid, plain(self.ensemble, points), self.groups,
+            points, draws, self.nodes, self.grid, self._plain(points), self.groups,
             self.value, self.ensemble.tree_output, self._scratch(), sums,
         )  # fmt: skip
         return np.asarray(sums / (LANES // GROUPS) + self.ensemble.base)
@@ -160,7 +177,7 @@ class CompletionsEngine(Engine):
             lanes = np.ascontiguousarray(out[:, word])
             kernels.block_lanes(
                 points, self.sampler.draw(evidence, first_row, word), self.nodes, self.grid,
-                plain(self.ensemble, points), self.value, self.ensemble.tree_output,
+                self._plain(points), self.value, self.ensemble.tree_output,
                 self._scratch(), lanes,
             )  # fmt: skip
             out[:, word] = lanes
@@ -188,7 +205,7 @@ class CompletionsEngine(Engine):
                 np.empty(capacity),
             )
             count, row = kernels.block_entries(
-                points, draws, self.nodes, self.grid, plain(self.ensemble, points), row, scratch,
+                points, draws, self.nodes, self.grid, self._plain(points), row, scratch,
                 *out,
             )  # fmt: skip
             yield Entries(out[0][:count], out[1][:count], out[2][:count])
@@ -212,7 +229,7 @@ class CompletionsEngine(Engine):
             first = row
             leaf, mask = np.empty(capacity, np.int32), np.empty(capacity, np.uint64)
             count, row = kernels.block_masks(
-                points, draws, self.nodes, self.grid, plain(self.ensemble, points), row, scratch,
+                points, draws, self.nodes, self.grid, self._plain(points), row, scratch,
                 leaf, mask, stop,
             )  # fmt: skip
             stop[first:row] += total
@@ -239,14 +256,15 @@ class CompletionsEngine(Engine):
         points = evidence.points
         kernels.block_pairs(
             points, self.sampler.draw(evidence, first_row, 0), row_weight, self.nodes, self.grid,
-            plain(self.ensemble, points), self._scratch(), out,
+            self._plain(points), self._scratch(), out,
         )  # fmt: skip
 
     def _scratch(self) -> tuple[Any, ...]:
         n = self.ensemble.n_leaves
         return (
-            np.empty(self.n_masks, dtype=np.uint64),
+            np.zeros(self.n_masks + 1, dtype=np.uint64),
             np.empty(len(self.ensemble.columns), dtype=np.uint64),
+            np.empty(LANES, dtype=np.int64),
             np.empty(self.depth, dtype=np.int32),
             np.empty(self.depth, dtype=np.uint64),
             np.empty(n, dtype=np.int32),
