@@ -185,11 +185,11 @@ def _choose(density: Any, task: _Task, loss: PredictionLoss) -> tuple[Any, Selec
     if isinstance(density, Density):
         fitted = clone(density).fit_matrix(task.matrix, task.columns, sample_weight=task.weight)
         return fitted, None
-    if hasattr(density, "complete"):
+    if hasattr(density, "complete") and not isinstance(density, type):
         return OwnDensity(density, task.columns), None
     raise InvalidInput(
         f"density must be 'auto', a density such as knothole.Mixture(), or an object with a method "
-        f"complete(X, draws); got {type(density).__name__}."
+        f"complete(X, draws); got {density!r}."
     )
 
 

@@ -1,0 +1,242 @@
+"""Choosing a density: rows to choose by, scores, and what is kept."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from knothole.columns import Block, Column, Columns, Kind
+from knothole.densities import selection
+from knothole.densities.mixture import Factorized, Mixture
+from knothole.densities.selection import default_candidates, select, select_matrix
+from knothole.densities.trials import RATE, resolution, trials
+from knothole.errors import InvalidInput
+
+
+class Failing(Factorized):
+    """Cannot learn from anything."""
+
+    def _fit(self, evidence, weight):
+        raise ArithmeticError("the sky is falling")
+
+
+def two_groups(n, seed=0):
+    """Two columns that depend on each other."""
+    rng = np.random.default_rng(seed)
+    return rng.choice([-3.0, 3.0], size=(n, 1)) + 0.3 * rng.normal(size=(n, 2))
+
+
+# ---- rows to choose by --------------------------------------------------------------------------
+
+
+def test_held_out_rows_are_masked_at_random_where_the_table_is_complete():
+    X = np.random.default_rng(0).normal(size=(2000, 5))
+    (trial,) = trials(X, Columns.infer(X))
+    assert not np.intersect1d(trial.train, trial.held).size
+    assert len(trial.train) + len(trial.held) == 2000
+    assert np.array_equal(np.isnan(trial.matrix), trial.holes)
+    assert_allclose(trial.matrix[~trial.holes], X[trial.held][~trial.holes])
+    rate = trial.holes.mean(axis=0)
+    assert_allclose(rate, RATE, atol=4 * np.sqrt(RATE * (1 - RATE) / len(trial.held)))
+
+
+def test_held_out_rows_take_the_patterns_of_other_rows():
+    """The first two columns are only ever missing together, in half of the rows."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(2000, 3))
+    X[rng.random(2000) < 0.5, :2] = np.nan
+    (trial,) = trials(X, Columns.infer(X))
+    assert (trial.holes[:, 0] == trial.holes[:, 1]).all()
+    assert trial.holes[np.isnan(X[trial.held])].all()
+    assert_allclose(trial.holes[:, 0].mean(), 0.75, atol=0.08)  # its own, or those put on top
+    assert_allclose(trial.holes[:, 2].mean(), RATE, atol=0.08)
+
+
+def test_a_block_is_masked_as_one_and_a_state_is_no_hole():
+    rng = np.random.default_rng(2)
+    X = np.column_stack([np.eye(3)[rng.integers(3, size=800)], rng.normal(size=800)])
+    X[:200, 3] = np.nan
+    columns = Columns(
+        (*(Column(name, Kind.INTEGER) for name in "abc"), Column("d", nullable=True)),
+        (Block("abc", (0, 1, 2)),),
+    )
+    (trial,) = trials(X, columns)
+    assert (trial.holes[:, :3].all(axis=1) == trial.holes[:, :3].any(axis=1)).all()
+    unrecorded = np.isnan(trial.matrix[:, 3]) & ~trial.holes[:, 3]
+    assert unrecorded.any() and (trial.held[unrecorded] < 200).all()
+    assert_allclose(trial.holes[:, 3].mean(), RATE, atol=0.12)
+
+
+def test_few_rows_are_held_out_in_folds_and_very_few_not_at_all():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    folds = trials(X, Columns.infer(X))
+    assert sorted(np.concatenate([fold.held for fold in folds])) == list(range(60))
+    assert trials(X[:10], Columns.infer(X)) == []
+
+
+def test_only_eligible_rows_are_held_out():
+    X = np.random.default_rng(0).normal(size=(600, 2))
+    eligible = np.arange(600) < 100
+    (trial,) = trials(X, Columns.infer(X), eligible=eligible)
+    assert eligible[trial.held].all() and len(trial.held) + len(trial.train) == 600
+
+
+def test_resolution():
+    X = np.array([[1.0, 0.1, 3.0, 2.5], [7.0, 0.2, 3.0, np.nan], [9.0, 0.4, 3.0, 2.5]])
+    columns = Columns(
+        (Column("whole", Kind.INTEGER), Column("tenths"), Column("constant"), Column("one value"))
+    )
+    assert_allclose(resolution(X, columns), [1.0, 0.15, 1.0, 1.0])
+
+
+# ---- scores -------------------------------------------------------------------------------------
+
+
+def test_the_better_density_is_kept_and_fitted_on_all_rows():
+    X = two_groups(400)
+    candidates = [Factorized(random_state=0), Mixture(components=2, random_state=0)]
+    selected = select(candidates, X)
+    table = selected.selection_
+    assert list(table.columns) == [
+        "name", "score", "behind", "error", "seconds", "chosen", "note",
+    ]  # fmt: skip
+    assert table["name"].tolist() == ["Mixture", "Factorized"]
+    assert table["chosen"].tolist() == [True, False]
+    assert table["behind"][0] == 0 and table["behind"][1] > 4 * table["error"][1] > 0
+    assert not hasattr(candidates[1], "weights_")
+    again = Mixture(components=2, random_state=0).fit(X)
+    assert_allclose(selected.density.score_samples(X), again.score_samples(X))
+
+
+def test_the_error_of_a_difference_is_that_of_paired_rows():
+    X = two_groups(600)
+    seen = {}
+
+    def loss(density, trial):
+        seen[type(density)] = trial.held + (0.0 if type(density) is Mixture else X[trial.held, 0])
+        return seen[type(density)]
+
+    selected = select([Mixture(2, random_state=0), Factorized()], X, score=loss)
+    difference = seen[Factorized] - seen[Mixture]
+    if selected.selection_["name"][0] == "Factorized":
+        difference = -difference
+    second = selected.selection_.iloc[1]
+    assert_allclose(second["behind"], difference.mean())
+    assert_allclose(second["error"], difference.std() / np.sqrt(len(difference)))
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_choice_does_not_depend_on_units(unit):
+    """A point mass has a probability, a Gaussian a density: only in common units they compare."""
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((600, 2)) < 0.5, 0.0, rng.normal(3, 1, size=(600, 2)))
+    candidates = {
+        "atoms": Factorized(),
+        "gaussian": Factorized(leaves={"x0": "gaussian", "x1": "gaussian"}),
+    }
+    first = select(candidates, X).selection_
+    second = select(candidates, X * unit).selection_
+    assert first["name"].tolist() == second["name"].tolist() == ["atoms", "gaussian"]
+    assert_allclose(first["score"], second["score"], rtol=1e-3)
+
+
+def test_rows_of_no_weight_have_no_say():
+    X = two_groups(600)
+    weight = np.r_[np.ones(500), np.zeros(100)]
+
+    def loss(density, trial):
+        own = 0.0 if type(density) is Factorized else 1.0
+        return np.where(trial.held >= 500, 1e9 * (1 - own), own)
+
+    selected = select(
+        [Mixture(2, random_state=0), Factorized()], X, score=loss, sample_weight=weight
+    )
+    assert selected.selection_["name"].tolist() == ["Factorized", "Mixture"]
+    assert selected.selection_["score"].tolist() == [0.0, -1.0]
+
+
+# ---- what can go wrong --------------------------------------------------------------------------
+
+
+def test_a_candidate_that_fails_is_recorded():
+    table = select([Failing(), Factorized()], two_groups(100)).selection_
+    assert table["name"].tolist() == ["Factorized", "Failing"]
+    assert table["note"][1] == "failed: the sky is falling" and np.isnan(table["score"][1])
+
+
+def test_a_loss_of_nan_is_a_failure():
+    def loss(density, trial):
+        return np.full(len(trial.held), np.nan if type(density) is Mixture else 1.0)
+
+    table = select(
+        [Mixture(2, random_state=0), Factorized()], two_groups(100), score=loss
+    ).selection_
+    assert table["chosen"].tolist() == [True, False] and table["name"][0] == "Factorized"
+    assert "NaN" in table["note"][1]
+
+
+def test_if_all_fail_all_reasons_are_told():
+    with pytest.raises(InvalidInput, match="Failing: failed: the sky is falling"):
+        select([Failing()], two_groups(100))
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"), [([], "at least one"), ([3], "must be densities; got int")]
+)
+def test_candidates_are_checked(candidates, message):
+    with pytest.raises(InvalidInput, match=message):
+        select(candidates, two_groups(100))
+
+
+def test_too_few_rows_to_compare():
+    table = select([Factorized(), Mixture(2)], two_groups(8)).selection_
+    assert table["name"][0] == "Factorized" and table["note"][0] == "too few rows to compare"
+
+
+# ---- details ------------------------------------------------------------------------------------
+
+
+def test_names_are_numbered_or_given_and_progress_is_printed(capsys):
+    X = two_groups(100)
+    table = select([Factorized(), Factorized()], X).selection_
+    assert sorted(table["name"]) == ["Factorized", "Factorized 2"]
+    select({"plain": Factorized()}, X, verbose=True)
+    assert "[auto] plain: score" in capsys.readouterr().out
+
+
+def test_large_tables_keep_the_size_that_was_found(monkeypatch):
+    X = two_groups(600)
+    candidate = Mixture(random_state=0, n_init=1)
+    found = select([candidate], X)
+    assert found.density.components == "auto"
+    monkeypatch.setattr(selection, "SEARCH_AGAIN", 100)
+    kept = select([candidate], X)
+    ((trial_density, _),) = kept.trials
+    assert kept.density.components == len(trial_density.weights_)
+
+
+def test_the_same_seed_gives_the_same_scores():
+    X = two_groups(200)
+    first, second = (select([Factorized(), Mixture(2, random_state=0)], X) for _ in range(2))
+    assert first.selection_["score"].tolist() == second.selection_["score"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ((Column("a"),), ["Factorized"]),
+        ((Column("a"), Column("b")), ["Factorized", "Mixture", "GaussianMixture"]),
+        (
+            tuple(Column(name, Kind.CATEGORICAL, ("x", "y")) for name in "abc"),
+            ["Factorized", "Mixture", "LatentTree"],
+        ),
+    ],
+)
+def test_default_candidates_suit_the_columns(columns, expected):
+    assert [type(each).__name__ for each in default_candidates(Columns(columns))] == expected
+
+
+def test_an_encoded_table_is_taken_as_it_is():
+    columns = Columns((Column("city", Kind.CATEGORICAL, ("Graz", "Linz")), Column("size")))
+    X = np.column_stack([np.arange(100) % 2, np.arange(100.0)])
+    density = select_matrix([Factorized()], X, columns).density
+    assert density.variables_[0].levels == ("Graz", "Linz")
