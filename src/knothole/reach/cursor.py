@@ -1,35 +1,48 @@
-"""Cursors under a mixture of products: the walk is the responsibilities (rows, components).
+"""Cursors under a mixture of products: the walk is the responsibilities of a block's rows.
 
 A frame's weights are what each component has left of the row's probability; at a split on a hole
 they divide by the masses of the two sides of what remains of the hole, read off the tables.
-
-``stack``: top, reach, node, phase, saved low, high, recorded and set, weight (frames, components).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import overload
 
 from knothole.compiled import njit
 from knothole.reach import walks
+from knothole.reach.pointers import shift
 from knothole.reach.product_kernels import follow
 from knothole.reach.walks import ENTER, LEAVE, RIGHT, confine, restore_region, save_region
 
 
+class ProductWalk(NamedTuple):
+    """What a mixture of products says of a block's rows."""
+
+    weights: Any  # (rows, components)
+    components: int
+
+
+class ProductStack(NamedTuple):
+    """Frames (:class:`~knothole.reach.walks.Frames`), and the weights of each."""
+
+    frames: Any
+    weight: Any  # (frames, components)
+
+
 def is_product(walk: Any) -> bool:
     """Whether a walk (its numba type) is that of a mixture of products."""
-    return len(walk) == 1
+    return walk.instance_class is ProductWalk
 
 
 @overload(walks.begin_row)
-def _begin_row(points, row, tables, region, walk):  # type: ignore[no-untyped-def]
+def _begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
     if not is_product(walk):
         return None
 
-    def begin_row(points, row, tables, region, walk):  # type: ignore[no-untyped-def]
+    def begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
         pass
 
     return begin_row
@@ -41,7 +54,7 @@ def _place(stack, root, walk, row):  # type: ignore[no-untyped-def]
         return None
 
     def place(stack, root, walk, row):  # type: ignore[no-untyped-def]
-        start(stack, root, walk[0][row])
+        start(stack, root, shift(walk.weights, row * walk.components), walk.components)
 
     return place
 
@@ -52,7 +65,8 @@ def _place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
         return None
 
     def place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
-        start(stack, root, outer[8][outer[0][0]])
+        weights = shift(outer.weight, outer.frames.top[0] * walk.components)
+        start(stack, root, weights, walk.components)
 
     return place_inside
 
@@ -68,99 +82,128 @@ def _leave_inside(outer, walk):  # type: ignore[no-untyped-def]
     return leave_inside
 
 
-@njit
-def start(stack, root, weights):  # type: ignore[no-untyped-def]
-    """One frame at ``root``, with these weights."""
-    top, reach, node, phase, _, _, _, _, weight = stack
-    node[0] = root
-    phase[0] = ENTER
-    top[0] = 0
-    reach[0] = 0.0
-    for k in range(len(weights)):
-        weight[0, k] = weights[k]
-        reach[0] += weights[k]
-
-
 @overload(walks.advance)
-def _advance(points, row, nodes, tables, region, walk, stack, leaves, reaches):  # type: ignore[no-untyped-def]
-    return advance if is_product(walk) else None
+def _advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
+    if not is_product(walk):
+        return None
+
+    def call(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
+        return advance(x, nodes, tables, region, walk, stack, leaves, reaches, room)
+
+    return call
 
 
-def advance(points, row, nodes, tables, region, walk, stack, leaves, reaches):  # type: ignore[no-untyped-def]
+@njit
+def start(stack, root, weights, components):  # type: ignore[no-untyped-def]
+    """One frame at ``root``, with these weights."""
+    frames = stack.frames
+    frames.top[0] = 0
+    frames.node[0] = root
+    frames.phase[0] = ENTER
+    reach = 0.0
+    for k in range(components):
+        stack.weight[k] = weights[k]
+        reach += weights[k]
+    frames.reach[0] = reach
+
+
+@njit
+def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.advance`."""
-    feature, left = nodes[1], nodes[3]
-    top, reach, node, phase = stack[:4]
-    weight = stack[8]
-    n_components = weight.shape[1]
+    frames, components = stack.frames, walk.components
     found = 0
-    at = top[0]
-    while at >= 0 and found < len(leaves):
-        n = node[at]
-        if phase[at] == ENTER:
-            n = follow(points, row, n, nodes)
-            node[at] = n
-            if feature[n] < 0:
-                phase[at] = LEAVE
-                leaves[found] = left[n]
-                reaches[found] = reach[at]
+    top = frames.top[0]
+    while top >= 0 and found < room:
+        n = frames.node[top]
+        if frames.phase[top] == ENTER:
+            n = follow(x, n, nodes)
+            frames.node[top] = n
+            if nodes.feature[n] < 0:
+                frames.phase[top] = LEAVE
+                leaves[found] = nodes.left[n]
+                reaches[found] = frames.reach[top]
                 found += 1
                 continue
-        v = feature[n]
+        v = nodes.feature[n]
         if v < 0:
-            at -= 1
+            top -= 1
             continue
-        if phase[at] == ENTER:
-            phase[at] = RIGHT
-            divide(n, v, nodes, tables, region, weight[at], weight[at + 1])
-            save_region(at, v, tables, region, stack)
-            confine(at, n, v, False, nodes, tables, region, stack)
-            child = left[n]
-        elif phase[at] == RIGHT:
-            phase[at] = LEAVE
-            confine(at, n, v, True, nodes, tables, region, stack)
-            for k in range(n_components):
-                weight[at + 1, k] = weight[at, k]
-            child = left[n] + 1
+        weight = shift(stack.weight, top * components)
+        child_weight = shift(weight, components)
+        child_reach = 0.0
+        if frames.phase[top] == ENTER:
+            frames.phase[top] = RIGHT
+            child_reach = divide(n, v, nodes, tables, region, weight, child_weight)
+            save_region(top, v, tables, region, frames)
+            confine(top, n, v, False, nodes, tables, region, frames)
+            child = nodes.left[n]
+        elif frames.phase[top] == RIGHT:
+            frames.phase[top] = LEAVE
+            confine(top, n, v, True, nodes, tables, region, frames)
+            for k in range(components):
+                share = weight[k]
+                child_weight[k] = share
+                child_reach += share
+            child = nodes.left[n] + 1
         else:
-            restore_region(at, v, tables, region, stack)
-            at -= 1
+            restore_region(top, v, tables, region, frames)
+            top -= 1
             continue
         # Most pairs of regions do not meet: a side without weight is not visited.
-        reach[at + 1] = 0.0
-        for k in range(n_components):
-            reach[at + 1] += weight[at + 1, k]
-        if reach[at + 1] > 0.0:
-            at += 1
-            node[at] = child
-            phase[at] = ENTER
-    top[0] = at
+        if child_reach > 0.0:
+            top += 1
+            frames.reach[top] = child_reach
+            frames.node[top] = child
+            frames.phase[top] = ENTER
+    frames.top[0] = top
     return found
 
 
 @njit
 def divide(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
-    """Move the part of ``weight`` that goes left at a split on hole ``v`` into ``goes_left``."""
-    missing_left, set_start, sets = nodes[4], nodes[5], nodes[6]
-    position, offset, mass, absent, n_levels, set_offset = tables
-    low, high, recorded, remaining = region
-    first = offset[v]
-    middle = min(max(position[node], low[v]), high[v])
-    for k in range(len(weight)):
+    """Move the part of ``weight`` that goes left at a split on hole ``v``; return its sum."""
+    components = tables.states
+    if tables.n_levels[v] > 0:
+        return divide_set(node, v, nodes, tables, region, weight, goes_left)
+    first = tables.offset[v]
+    low, high = region.low[v], region.high[v]
+    middle = min(max(tables.position[node], low), high)
+    below_low = shift(tables.mass, (first + low) * components)
+    below_middle = shift(tables.mass, (first + middle) * components)
+    below_high = shift(tables.mass, (first + high) * components)
+    absent = shift(tables.absent, v * components)
+    may_be_absent = 1.0 - region.recorded[v]
+    absent_left = may_be_absent * nodes.missing_left[node]
+    reach = 0.0
+    for k in range(components):
+        part = below_middle[k] - below_low[k] + absent_left * absent[k]
+        total = below_high[k] - below_low[k] + may_be_absent * absent[k]
+        moved = weight[k] * (part / total) if total > 0.0 else 0.0
+        goes_left[k] = moved
+        weight[k] -= moved
+        reach += moved
+    return reach
+
+
+@njit
+def divide_set(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
+    """:func:`divide` where the hole is categorical."""
+    components = tables.states
+    remaining = shift(region.sets, tables.set_offset[v])
+    goes = shift(nodes.sets, nodes.set_start[node])
+    reach = 0.0
+    for k in range(components):
         part = 0.0
         total = 0.0
-        if n_levels[v] > 0:
-            for code in range(n_levels[v]):
-                bit = np.uint64(1) << np.uint64(code & 63)
-                if remaining[set_offset[v] + (code >> 6)] & bit:
-                    total += mass[first + code, k]
-                    if sets[set_start[node] + (code >> 6)] & bit:
-                        part += mass[first + code, k]
-        else:
-            part = mass[first + middle, k] - mass[first + low[v], k]
-            total = mass[first + high[v], k] - mass[first + low[v], k]
-            if not recorded[v]:
-                total += absent[v, k]
-                if missing_left[node]:
-                    part += absent[v, k]
-        goes_left[k] = weight[k] * part / total if total > 0.0 else 0.0
-        weight[k] -= goes_left[k]
+        for code in range(tables.n_levels[v]):
+            bit = np.uint64(1) << np.uint64(code & 63)
+            if remaining[code >> 6] & bit:
+                mass = tables.mass[(tables.offset[v] + code) * components + k]
+                total += mass
+                if goes[code >> 6] & bit:
+                    part += mass
+        moved = weight[k] * (part / total) if total > 0.0 else 0.0
+        goes_left[k] = moved
+        weight[k] -= moved
+        reach += moved
+    return reach

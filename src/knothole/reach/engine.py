@@ -11,6 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,12 +117,28 @@ def warn_impossible(log_p: Floats) -> None:
         )
 
 
-def node_arrays(ensemble: Ensemble) -> tuple[NDArray[np.generic], ...]:
-    """The trees as kernels take them; last, which nodes have two leaves for children."""
+class NodeArrays(NamedTuple):
+    """The trees as kernels take them, in the ensemble's own names.
+
+    Whatever is ``Any`` is an array, or a pointer to one once a kernel has made it so.
+    """
+
+    roots: Any
+    feature: Any
+    cut: Any
+    left: Any
+    missing_left: Any
+    set_start: Any
+    sets: Any
+    twins: Any  # whether a node's children are both leaves
+
+
+def node_arrays(ensemble: Ensemble) -> NodeArrays:
+    """The trees as kernels take them."""
     leaf = ensemble.feature < 0
     child = np.where(leaf, 0, ensemble.left)
     twins = ~leaf & leaf[child] & leaf[child + ~leaf]
-    return (
+    return NodeArrays(
         ensemble.roots,
         ensemble.feature,
         ensemble.cut,
@@ -147,19 +164,6 @@ def stack_size(ensemble: Ensemble) -> int:
 def weighted_values(ensemble: Ensemble) -> Floats:
     """Leaf values times the weight of their tree, (leaves, width)."""
     return np.asarray(ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None])
-
-
-def add_values(ensemble: Ensemble, value: Floats, entries: Entries, out: Floats) -> None:
-    """Add the leaf values that rows reach, weighted by reach, to their margins (Prop. 1)."""
-    output = ensemble.tree_output[ensemble.leaf_tree[entries.leaf]]
-    _add_values(entries.row, entries.leaf, entries.reach, value, output, out)
-
-
-@njit
-def _add_values(row, leaf, reach, value, output, out):  # type: ignore[no-untyped-def]
-    for i in range(len(row)):
-        for j in range(value.shape[1]):
-            out[row[i], output[i] + j] += reach[i] * value[leaf[i], j]
 
 
 @njit

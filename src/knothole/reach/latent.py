@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from knothole.densities.leaves.base import Leaf
 from knothole.evidence import Evidence
-from knothole.reach import latent_kernels as latent_kernels  # serves this engine's kind of walk
 from knothole.reach.engine import warn_impossible
+from knothole.reach.latent_kernels import LatentStack, LatentWalk
+from knothole.reach.latent_messages import Messages
+from knothole.reach.latent_reduce import Latents, Reduced, Scratch
+from knothole.reach.vectors import LANES
 from knothole.reach.walk_engine import WalkEngine
 from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
-
-# States come in multiples of this, for the kernels' sake.
-LANES = 4
 
 
 class Latent(Protocol):
@@ -47,29 +47,57 @@ class LatentEngine(WalkEngine):
         super().__init__(ensemble, density.leaves_)
         self.density = density
         self.states = -(-self.tables.mass.shape[1] // LANES) * LANES
-        position, offset, mass, absent, n_levels, set_offset = self.walk_tables
-        self.walk_tables = (
-            position,
-            offset,
-            padded(mass, self.states),
-            padded(absent, self.states),
-            n_levels,
-            set_offset,
+        self.walk_tables = self.walk_tables._replace(
+            mass=padded(self.tables.mass, self.states),
+            absent=padded(self.tables.absent, self.states),
+            states=self.states,
         )
         parent = np.asarray(density.parent_, dtype=np.int64)
         n_children = np.bincount(parent[parent >= 0], minlength=len(parent))
-        self.tree = (
+        self.latents = Latents(
             parent,
             np.asarray(density.order_, dtype=np.int64),
             np.concatenate([[0], np.cumsum(n_children)]).astype(np.int64),
             np.argsort(np.where(parent < 0, len(parent), parent), kind="stable"),
             square(density.transition_, self.states),
             padded(density.prior_, self.states),
+            len(parent),
+            self.states,
         )
         self.used = np.zeros(len(ensemble.columns), dtype=np.bool_)
         self.used[ensemble.feature[ensemble.feature >= 0]] = True
 
-    def _walk(self, evidence: Evidence) -> tuple[Any, ...]:
+    def _walk(self, evidence: Evidence) -> LatentWalk:
+        n, states = self.latents.n, self.states
+        reduced = Reduced(
+            np.zeros(1, dtype=np.int64),
+            *(np.empty(n, dtype=np.int64) for _ in range(4)),
+            np.empty((n, states)),
+            *(np.empty((n, states, states)) for _ in range(2)),
+        )
+        scratch = Scratch(
+            *(np.empty(n, dtype=np.bool_) for _ in range(2)),
+            *(np.empty((n, states)) for _ in range(2)),
+            np.empty((states, states)),
+        )
+        # A cursor moves the focus once for each of its frames; there may be two of them.
+        moves = 2 * (self.depth + 1) * n
+        messages = Messages(
+            *(np.empty((n, states)) for _ in range(2)),
+            np.empty((2 * n + moves, states)),
+            np.empty(2 * n, dtype=np.int64),
+            *(np.empty(moves, dtype=np.int64) for _ in range(2)),
+            np.empty(n, dtype=np.int64),
+            np.empty(states),
+            np.zeros(3, dtype=np.int64),
+            n,
+            states,
+        )
+        like = self._likelihood(evidence)
+        return LatentWalk(like, self.used, self.latents, reduced, scratch, messages)
+
+    def _likelihood(self, evidence: Evidence) -> Floats:
+        """Likelihood of what is known of each variable, scaled, (rows, variables, states)."""
         terms = np.stack(self.density.terms(evidence), axis=1)
         hole = np.isnan(evidence.points[:, : len(self.used)]) & self.used
         # Active holes bring their regions themselves, restricted blocks included.
@@ -78,37 +106,13 @@ class LatentEngine(WalkEngine):
         impossible = np.isneginf(largest)
         warn_impossible(np.where(impossible.any(axis=(1, 2)), -np.inf, 0.0))
         like = np.where(impossible, 1.0, np.exp(terms - np.where(impossible, 0.0, largest)))
-        like = padded(like, self.states)
-        n, states = like.shape[1:]
-        reduced = (
-            np.empty(n, dtype=np.int64),
-            np.empty(n, dtype=np.int64),
-            np.empty((n, states)),
-            np.empty((n, states)),
-            np.empty((n, 2, states, states)),
-            np.empty((n, states)),
-            np.empty((n, states)),
-            np.zeros(3, dtype=np.int64),
-        )
-        moves = (2 * self.depth + 2) * (n + 1)
-        log = (np.empty(moves, dtype=np.int64), np.empty((moves, states)), np.zeros(1, np.int64))
-        scratch = (
-            np.empty(n + 1, dtype=np.int64),
-            np.empty(n, dtype=np.bool_),
-            np.empty((n, states)),
-            np.empty((n, states)),
-            np.empty(n, dtype=np.int64),
-            np.empty((states, states)),
-            np.empty(states),
-        )
-        return like, self.used, self.tree, reduced, log, scratch
+        return padded(like, self.states)
 
-    def _stack(self) -> tuple[Any, ...]:
-        return (
-            *self._frames(),
-            np.empty((self.depth, self.states)),
-            np.empty((self.depth, self.states)),
-            np.empty(self.depth, dtype=np.int64),
+    def _stack(self) -> LatentStack:
+        return LatentStack(
+            self._frames(),
+            *(np.empty((self.depth, self.states)) for _ in range(2)),
+            *(np.empty(self.depth, dtype=np.int64) for _ in range(2)),
             *(np.empty(self.states) for _ in range(3)),
         )
 

@@ -13,15 +13,15 @@ the row carries the region of every hole too, and masses are read off the tables
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.densities.leaves.base import Leaf
 from knothole.evidence import Evidence
-from knothole.reach import cursor as cursor  # its functions serve this engine's kind of walk
 from knothole.reach import product_kernels
+from knothole.reach.cursor import ProductStack, ProductWalk
 from knothole.reach.engine import Entries, plain, warn_impossible
 from knothole.reach.tables import left_probabilities
 from knothole.reach.walk_engine import WalkEngine
@@ -80,7 +80,7 @@ class ProductEngine(WalkEngine):
         points = evidence.points
         product_kernels.add_margin(
             points,
-            self._walk(evidence)[0],
+            self._walk(evidence).weights,
             self.nodes,
             plain(self.ensemble, points),
             self.go_left,
@@ -93,7 +93,7 @@ class ProductEngine(WalkEngine):
 
     def _whole_entries(self, evidence: Evidence, rows: NDArray[np.intp]) -> Iterator[Entries]:
         """Entries of rows without blocks observed in part, which have the numbers ``rows``."""
-        (weights,) = self._walk(evidence)
+        weights = self._walk(evidence).weights
         slots = self._slots()
         tree = row = 0
         while tree < self.ensemble.n_trees:
@@ -110,19 +110,19 @@ class ProductEngine(WalkEngine):
         A row with a hole there needs no more than one dot product.
         """
         ensemble = self.ensemble
-        twins = self.nodes[-1].astype(np.bool_)
+        twins = self.nodes.twins.astype(np.bool_)
         leaf = np.where(twins, ensemble.left[np.where(twins, ensemble.left, 0)], 0)
         left, right = self.value[leaf, :1], self.value[leaf + twins, :1]
         below = self.go_left * left + (1 - self.go_left) * right
         return np.asarray(np.where(twins[:, None], below, 0.0))
 
-    def _walk(self, evidence: Evidence) -> tuple[Any, ...]:
+    def _walk(self, evidence: Evidence) -> ProductWalk:
         log_p, weights = self.density.responsibilities(evidence)
         warn_impossible(log_p)
-        return (weights,)
+        return ProductWalk(weights, self.n_components)
 
     def _slots(self) -> tuple[NDArray[np.int32], Floats]:
         return np.empty(self.depth, dtype=np.int32), np.empty((self.depth, self.n_components))
 
-    def _stack(self) -> tuple[Any, ...]:
-        return (*self._frames(), np.empty((self.depth, self.n_components)))
+    def _stack(self) -> ProductStack:
+        return ProductStack(self._frames(), np.empty((self.depth, self.n_components)))

@@ -1,7 +1,7 @@
 """Kernels of :mod:`knothole.reach.product`.
 
-``nodes`` is the tuple that :func:`knothole.reach.product.node_arrays` makes: roots, feature, cut,
-left, missing_left, set_start, sets, twins (nodes whose children are both leaves).
+``nodes`` is the record that :func:`knothole.reach.engine.node_arrays` makes; functions that are
+called at every node take its arrays as pointers (:mod:`knothole.reach.pointers`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ def observed_right(x, node, cut, missing_left, set_start, sets):  # type: ignore
     return (sets[start + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1) == 0
 
 
-@inlined
-def follow(points, row, node, nodes):  # type: ignore[no-untyped-def]
-    """The first node from ``node`` on that is a leaf, or splits on a hole of the row."""
-    _, feature, cut, left, missing_left, set_start, sets, _ = nodes
-    while feature[node] >= 0:
-        x = points[row, feature[node]]
-        if np.isnan(x):
+@njit
+def follow(x, node, nodes):  # type: ignore[no-untyped-def]
+    """The first node from ``node`` on that is a leaf, or splits on a hole of the row ``x``."""
+    while nodes.feature[node] >= 0:
+        value = x[nodes.feature[node]]
+        if np.isnan(value):
             break
-        node = left[node] + observed_right(x, node, cut, missing_left, set_start, sets)
+        node = nodes.left[node] + observed_right(
+            value, node, nodes.cut, nodes.missing_left, nodes.set_start, nodes.sets
+        )
     return node
 
 

@@ -17,7 +17,6 @@ from knothole.reach.engine import (
     Engine,
     Entries,
     Moments,
-    add_values,
     node_arrays,
     stack_size,
     weighted_values,
@@ -42,28 +41,34 @@ class WalkEngine(Engine):
         self.depth = stack_size(ensemble)
         n_levels = ensemble.n_levels.astype(np.int64)
         self.set_offset = word_offsets(n_levels)
-        self.walk_tables = (
+        self.walk_tables = walks.WalkTables(
             self.tables.grid.position,
             self.tables.grid.offset,
             self.tables.mass,
             self.tables.absent,
             n_levels,
             self.set_offset,
+            len(n_levels),
+            int(self.set_offset[-1]),
+            self.tables.mass.shape[1],
         )
 
     @abstractmethod
-    def _walk(self, evidence: Evidence) -> tuple[Any, ...]:
+    def _walk(self, evidence: Evidence) -> Any:
         """What the density says of the rows, in the form of the engine's cursors."""
 
     @abstractmethod
-    def _stack(self) -> tuple[Any, ...]:
-        """Frames of a cursor, :meth:`_frames` first."""
+    def _stack(self) -> Any:
+        """Frames of a cursor (:meth:`_frames`), and what else it needs."""
 
     def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
-        for entries in self.entries(evidence, first_row):
-            add_values(self.ensemble, self.value, entries, out)
+        walks.add_margin(
+            evidence.points, self._allowed(evidence), self.nodes, self.walk_tables,
+            self._region(), self._walk(evidence), self._stack(), self._found(), self.value,
+            self.ensemble.tree_output, out,
+        )  # fmt: skip
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
@@ -110,26 +115,30 @@ class WalkEngine(Engine):
         n = max(ENTRIES, int(np.diff(self.ensemble.leaf_start).max(initial=1)) + 1)
         return np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32), np.empty(n)
 
-    def _found(self) -> tuple[Any, ...]:
+    def _found(self) -> walks.Found:
         """Room for one leaf, and for those of a tree and one more (full means "not done yet")."""
         n = int(np.diff(self.ensemble.leaf_start).max(initial=1)) + 1
         one = (np.empty(1, dtype=np.int32), np.empty(1))
-        return (*one, np.empty(n, dtype=np.int32), np.empty(n))
+        return walks.Found(*one, np.empty(n, dtype=np.int32), np.empty(n), n)
 
-    def _region(self) -> tuple[Any, ...]:
+    def _region(self) -> walks.Region:
         n = len(self.ensemble.columns)
-        positions = (np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64))
-        return (*positions, np.empty(n, dtype=np.bool_), np.empty(self.set_offset[-1], np.uint64))
+        return walks.Region(
+            *(np.empty(n, dtype=np.int64) for _ in range(2)),
+            np.empty(n, dtype=np.bool_),
+            np.empty(self.walk_tables.n_words, dtype=np.uint64),
+        )
 
-    def _frames(self) -> tuple[Any, ...]:
-        """The part of a stack that all cursors have: see :mod:`knothole.reach.walks`."""
+    def _frames(self) -> walks.Frames:
+        """The part of a stack that all cursors have."""
         words = int(self.ensemble.n_levels.max(initial=0)) // 64 + 1
-        return (
+        return walks.Frames(
             np.zeros(1, dtype=np.int64),
             np.empty(self.depth),
             *(np.empty(self.depth, dtype=np.int64) for _ in range(4)),
             np.empty(self.depth, dtype=np.bool_),
             np.empty((self.depth, words), dtype=np.uint64),
+            words,
         )
 
     def _allowed(self, evidence: Evidence) -> NDArray[np.uint64]:

@@ -1,4 +1,4 @@
-"""Walks with the regions of holes in hand: reach, second moments and pair reach.
+"""Walks with the regions of holes in hand: margins, reach, second moments and pair reach.
 
 A *cursor* goes through the leaves of one tree that a row can reach, depth first. It carries the
 region of every hole, so a second cursor can start inside a leaf of the first and walk another
@@ -9,29 +9,73 @@ The kernels here do not know the density. What differs is in five functions that
 :mod:`knothole.reach.cursor` (mixtures of products) and :mod:`knothole.reach.latent_kernels`
 (latent trees) provide for their own kind of ``walk``; numba picks them by its type.
 
-Arrays travel in tuples, because kernels take many of them:
-
-``nodes``   as in :mod:`knothole.reach.product_kernels`
-``tables``  position, offset, mass, absent (:class:`~knothole.reach.tables.Tables`), n_levels, and
-            set_offset, the first word of each variable in ``region``'s sets
-``region``  of each variable: low and high (grid positions), recorded (whether "not recorded" is
-            excluded); sets, the bits of the codes that remain
-``walk``    what the density says of the rows
-``stack``   frames of a cursor: top (the frame in use), reach, node, phase, saved low, high,
-            recorded and set; then the walk's own arrays
+Arrays travel in records, because kernels take many of them. A kernel turns the arrays into
+pointers at its top (:mod:`knothole.reach.pointers`): below, ``x`` is the pointer to a row's points
+and matrices are indexed by hand.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from knothole.compiled import inlined, njit
+from knothole.compiled import njit
+from knothole.reach.pointers import pointers, shift
 
 # What is left to do in a frame.
 ENTER, RIGHT, LEAVE = 0, 1, 2
 
 
-def begin_row(points: Any, row: Any, tables: Any, region: Any, walk: Any) -> None:
+class WalkTables(NamedTuple):
+    """What :class:`~knothole.reach.tables.Tables` holds, for kernels."""
+
+    position: Any  # (nodes,) of the cut, in its variable's grid
+    offset: Any  # (variables + 1,) first row of each variable in ``mass``
+    mass: Any  # (grid rows, states)
+    absent: Any  # (variables, states)
+    n_levels: Any  # (variables,)
+    set_offset: Any  # (variables + 1,) first word of each variable in a region's sets
+    n_variables: int
+    n_words: int
+    states: int
+
+
+class Region(NamedTuple):
+    """What remains of each variable that is a hole."""
+
+    low: Any  # (variables,) grid positions
+    high: Any
+    recorded: Any  # (variables,) whether "not recorded" is excluded
+    sets: Any  # (words,) bits of the codes that remain
+
+
+class Frames(NamedTuple):
+    """The stack of a cursor: a frame for each split on a hole between the root and where it is."""
+
+    top: Any  # (1,) the frame in use
+    reach: Any  # (frames,)
+    node: Any
+    phase: Any
+    low: Any  # what remained of the split's variable on arrival, see :class:`Region`
+    high: Any
+    recorded: Any
+    sets: Any  # (frames, words)
+    words: int
+
+
+class Found(NamedTuple):
+    """Room for what a cursor finds: a single leaf, or all leaves of a tree and one more.
+
+    A cursor that fills its room has not finished; hence the one more.
+    """
+
+    one: Any
+    one_reach: Any
+    leaves: Any
+    reaches: Any
+    room: int
+
+
+def begin_row(x: Any, row: Any, tables: Any, region: Any, walk: Any) -> None:
     """Get ready for a row; ``region`` has been reset."""
     raise NotImplementedError
 
@@ -47,12 +91,12 @@ def place_inside(stack: Any, root: Any, outer: Any, walk: Any) -> None:
 
 
 def advance(
-    points: Any, row: Any, nodes: Any, tables: Any, region: Any, walk: Any, stack: Any,
-    leaves: Any, reaches: Any,
+    x: Any, nodes: Any, tables: Any, region: Any, walk: Any, stack: Any, leaves: Any,
+    reaches: Any, room: Any,
 ) -> int:  # fmt: skip
-    """Go on to the next leaves, as many as ``leaves`` has room for; return how many there were.
+    """Go on to the next leaves, as many as there is room for; return how many there were.
 
-    When it stops for want of room, ``region`` is the last leaf's. When there are no more leaves,
+    With room for one, ``region`` is the leaf's when it stops there. When there are no more leaves,
     the region is what it was at the start.
     """
     raise NotImplementedError
@@ -63,60 +107,86 @@ def leave_inside(outer: Any, walk: Any) -> None:
     raise NotImplementedError
 
 
-@inlined
-def reset_region(region, tables, allowed, row):  # type: ignore[no-untyped-def]
-    """Every hole may be anything, but for what ``allowed`` (rows, words) says of its set."""
-    low, high, recorded, sets = region
-    _, offset, _, _, _, _ = tables
-    for v in range(len(low)):
-        low[v] = 0
-        high[v] = offset[v + 1] - offset[v] - 1
-        recorded[v] = False
-    for word in range(len(sets)):
-        sets[word] = allowed[row, word]
+@njit
+def reset_region(region, tables, allowed):  # type: ignore[no-untyped-def]
+    """Every hole may be anything, but for what ``allowed`` (words,) says of its set."""
+    for v in range(tables.n_variables):
+        region.low[v] = 0
+        region.high[v] = tables.offset[v + 1] - tables.offset[v] - 1
+        region.recorded[v] = 0
+    for word in range(tables.n_words):
+        region.sets[word] = allowed[word]
 
 
-@inlined
-def save_region(frame, v, tables, region, stack):  # type: ignore[no-untyped-def]
+@njit
+def save_region(frame, v, tables, region, frames):  # type: ignore[no-untyped-def]
     """Note in a frame what is left of variable ``v``."""
-    n_levels, set_offset = tables[4], tables[5]
-    low, high, recorded, remaining = region
-    stack[4][frame] = low[v]
-    stack[5][frame] = high[v]
-    stack[6][frame] = recorded[v]
-    if n_levels[v] > 0:
-        for word in range(n_levels[v] // 64 + 1):
-            stack[7][frame, word] = remaining[set_offset[v] + word]
-
-
-@inlined
-def restore_region(frame, v, tables, region, stack):  # type: ignore[no-untyped-def]
-    """Put back what :func:`save_region` noted."""
-    n_levels, set_offset = tables[4], tables[5]
-    low, high, recorded, remaining = region
-    low[v] = stack[4][frame]
-    high[v] = stack[5][frame]
-    recorded[v] = stack[6][frame]
-    if n_levels[v] > 0:
-        for word in range(n_levels[v] // 64 + 1):
-            remaining[set_offset[v] + word] = stack[7][frame, word]
-
-
-@inlined
-def confine(frame, node, v, right, nodes, tables, region, stack):  # type: ignore[no-untyped-def]
-    """Confine variable ``v`` to the left or right side of what the frame noted, at a split."""
-    missing_left, set_start, sets = nodes[4], nodes[5], nodes[6]
-    position, n_levels, set_offset = tables[0], tables[4], tables[5]
-    low, high, recorded, remaining = region
-    if n_levels[v] > 0:
-        for word in range(n_levels[v] // 64 + 1):
-            bits = sets[set_start[node] + word]
-            remaining[set_offset[v] + word] = stack[7][frame, word] & (~bits if right else bits)
+    if tables.n_levels[v] > 0:
+        first, saved = tables.set_offset[v], frame * frames.words
+        for word in range(tables.n_levels[v] // 64 + 1):
+            frames.sets[saved + word] = region.sets[first + word]
         return
-    middle = min(max(position[node], stack[4][frame]), stack[5][frame])
-    low[v] = middle if right else stack[4][frame]
-    high[v] = stack[5][frame] if right else middle
-    recorded[v] = stack[6][frame] or (missing_left[node] == right)
+    frames.low[frame] = region.low[v]
+    frames.high[frame] = region.high[v]
+    frames.recorded[frame] = region.recorded[v]
+
+
+@njit
+def restore_region(frame, v, tables, region, frames):  # type: ignore[no-untyped-def]
+    """Put back what :func:`save_region` noted."""
+    if tables.n_levels[v] > 0:
+        first, saved = tables.set_offset[v], frame * frames.words
+        for word in range(tables.n_levels[v] // 64 + 1):
+            region.sets[first + word] = frames.sets[saved + word]
+        return
+    region.low[v] = frames.low[frame]
+    region.high[v] = frames.high[frame]
+    region.recorded[v] = frames.recorded[frame]
+
+
+@njit
+def confine(frame, node, v, right, nodes, tables, region, frames):  # type: ignore[no-untyped-def]
+    """Confine variable ``v`` to the left or right side of what the frame noted, at a split."""
+    if tables.n_levels[v] > 0:
+        first, saved, split = tables.set_offset[v], frame * frames.words, nodes.set_start[node]
+        for word in range(tables.n_levels[v] // 64 + 1):
+            bits = nodes.sets[split + word]
+            region.sets[first + word] = frames.sets[saved + word] & (~bits if right else bits)
+        return
+    low, high = frames.low[frame], frames.high[frame]
+    middle = min(max(tables.position[node], low), high)
+    region.low[v] = middle if right else low
+    region.high[v] = high if right else middle
+    # NaN goes to one side; on the other, the variable is known to be recorded.
+    elsewhere = (nodes.missing_left[node] != 0) == right
+    region.recorded[v] = 1 if elsewhere else frames.recorded[frame]
+
+
+@njit
+def add_margin(  # type: ignore[no-untyped-def]
+    points, allowed, nodes, tables, region, walk, stack, found, value, tree_output, out,
+):  # fmt: skip
+    """Add the expected margin of each row to ``out`` (rows, outputs): Prop. 1, no reach kept."""
+    n_rows, n_columns = points.shape
+    n_trees, width, n_outputs = len(nodes.roots), value.shape[1], out.shape[1]
+    records = pointers((points, allowed, nodes, tables, region, walk, stack, found))
+    points_, allowed_, nodes_, tables_, region_, walk_, stack_, found_ = records
+    value_, output_, out_ = pointers((value, tree_output, out))
+    for row in range(n_rows):
+        x = shift(points_, row * n_columns)
+        reset_region(region_, tables_, shift(allowed_, row * tables_.n_words))
+        begin_row(x, row, tables_, region_, walk_)
+        for tree in range(n_trees):
+            place(stack_, nodes_.roots[tree], walk_, row)
+            n = advance(
+                x, nodes_, tables_, region_, walk_, stack_, found_.leaves, found_.reaches,
+                found_.room,
+            )  # fmt: skip
+            for j in range(width):
+                expected = 0.0
+                for i in range(n):
+                    expected += found_.reaches[i] * value_[found_.leaves[i] * width + j]
+                out_[row * n_outputs + output_[tree] + j] += expected
 
 
 @njit
@@ -128,19 +198,24 @@ def emit_reach(  # type: ignore[no-untyped-def]
 
     Starts at (``tree``, ``row``); returns the number of entries and where to go on.
     """
-    roots = nodes[0]
+    n_rows, n_columns = points.shape
+    n_trees, capacity = len(nodes.roots), len(out_leaf)
+    records = pointers((points, allowed, nodes, tables, region, walk, stack))
+    points_, allowed_, nodes_, tables_, region_, walk_, stack_ = records
+    leaves, reaches = pointers((out_leaf, out_reach))
     count = 0
-    while row < len(points):
-        reset_region(region, tables, allowed, row)
-        begin_row(points, row, tables, region, walk)
-        while tree < len(roots):
+    while row < n_rows:
+        x = shift(points_, row * n_columns)
+        reset_region(region_, tables_, shift(allowed_, row * tables_.n_words))
+        begin_row(x, row, tables_, region_, walk_)
+        while tree < n_trees:
             # One to spare: an array that is full means that the cursor is not done.
-            if count + leaf_start[tree + 1] - leaf_start[tree] >= len(out_leaf):
+            if count + leaf_start[tree + 1] - leaf_start[tree] >= capacity:
                 return count, tree, row
-            place(stack, roots[tree], walk, row)
+            place(stack_, nodes_.roots[tree], walk_, row)
             found = advance(
-                points, row, nodes, tables, region, walk, stack, out_leaf[count:],
-                out_reach[count:],
+                x, nodes_, tables_, region_, walk_, stack_, shift(leaves, count),
+                shift(reaches, count), capacity - count,
             )  # fmt: skip
             for i in range(count, count + found):
                 out_row[i] = row
@@ -161,31 +236,37 @@ def add_pairs(  # type: ignore[no-untyped-def]
     Where ``pairs`` (leaves, leaves) is not empty, pair reach times the row's weight is added to
     it (M of Prop. 3). Where ``squares`` (rows, outputs) is not empty, E[margin^2] of each output,
     without the base, is added to it; then only trees that serve the same output are paired.
-    ``found`` has room for one leaf and its reach, and for those of a whole tree.
     """
-    roots = nodes[0]
-    width = value.shape[1]
-    one, one_reach, mates, mate_reach = found
-    for row in range(len(points)):
-        reset_region(region, tables, allowed, row)
-        begin_row(points, row, tables, region, walk)
-        for tree in range(len(roots)):
+    n_rows, n_columns = points.shape
+    n_trees, width = len(nodes.roots), value.shape[1]
+    records = pointers((points, allowed, nodes, tables, region, walk, outer, inner, found))
+    points_, allowed_, nodes_, tables_, region_, walk_, outer_, inner_, found_ = records
+    mates, mate_reach = found_.leaves, found_.reaches
+    for row in range(n_rows):
+        x = shift(points_, row * n_columns)
+        reset_region(region_, tables_, shift(allowed_, row * tables_.n_words))
+        begin_row(x, row, tables_, region_, walk_)
+        for tree in range(n_trees):
             output = tree_output[tree]
-            place(outer, roots[tree], walk, row)
+            place(outer_, nodes_.roots[tree], walk_, row)
             # The outer cursor stops at each leaf, with the leaf's region in hand.
-            while advance(points, row, nodes, tables, region, walk, outer, one, one_reach) > 0:
-                leaf = one[0]
+            while advance(
+                x, nodes_, tables_, region_, walk_, outer_, found_.one, found_.one_reach, 1
+            ):
+                leaf, reach = found_.one[0], found_.one_reach[0]
                 if len(pairs) > 0:
-                    pairs[leaf, leaf] += row_weight[row] * one_reach[0]
+                    pairs[leaf, leaf] += row_weight[row] * reach
                 if len(squares) > 0:
                     for j in range(width):
-                        squares[row, output + j] += one_reach[0] * value[leaf, j] ** 2
-                for other in range(tree + 1, len(roots)):
+                        squares[row, output + j] += reach * value[leaf, j] ** 2
+                for other in range(tree + 1, n_trees):
                     if len(squares) > 0 and tree_output[other] != output:
                         continue
-                    place_inside(inner, roots[other], outer, walk)
-                    n = advance(points, row, nodes, tables, region, walk, inner, mates, mate_reach)
-                    leave_inside(outer, walk)
+                    place_inside(inner_, nodes_.roots[other], outer_, walk_)
+                    n = advance(
+                        x, nodes_, tables_, region_, walk_, inner_, mates, mate_reach, found_.room
+                    )
+                    leave_inside(outer_, walk_)
                     if len(pairs) > 0:
                         for i in range(n):
                             pairs[leaf, mates[i]] += row_weight[row] * mate_reach[i]
