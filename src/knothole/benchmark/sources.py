@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -29,7 +30,7 @@ class Source:
     def urls(self) -> tuple[str, ...]:
         """Addresses of the files."""
         base = f"https://raw.githubusercontent.com/{self.repository}/{self.commit}"
-        return tuple(f"{base}/{file}" for file in self.files)
+        return tuple(f"{base}/{quote(file)}" for file in self.files)
 
 
 def download(name: str) -> pd.DataFrame:
