@@ -1,0 +1,45 @@
+"""Tuning leaves on rows with holes, against predicting those rows."""
+
+from bench.setting import Ratio, cpu, table, with_holes, xgboost_model
+from knothole.densities.gaussian_mixture import GaussianMixture
+from knothole.densities.mixture import Mixture
+from knothole.learning.sums import LeafSums
+from knothole.learning.tune import tune
+from knothole.reach.expectation import compile
+from knothole.trees.reading import read
+
+
+def run():
+    X, y = table(100_000)
+    model = xgboost_model(X[:10_000], y[:10_000])
+    holes = with_holes(X, 0.2)
+    expectation = compile(read(model), Mixture(32, random_state=0).fit(X[:10_000]))
+    evidence = expectation.evidence(holes)
+    weight = y * 0 + 1
+
+    def sums():
+        empty = LeafSums.empty(expectation.ensemble)
+        return empty.accumulate(expectation.engine, evidence, y[:, None], weight, threads=1)
+
+    predicting = cpu(lambda: expectation.margin(holes, threads=1), 1)
+    yield Ratio(
+        "learning", "Prop. 2 for 100 trees, 100,000 x 20, 20 % holes, Mixture(32), one thread",
+        cpu(sums, 1), predicting, "predicting these rows", 2.0,
+    )  # fmt: skip
+
+    # 47 trees of depth 6 have about 3,000 leaves.
+    model = xgboost_model(X[:10_000], y[:10_000], trees=47)
+    ensemble = read(model)
+    X, y, holes = X[:20_000], y[:20_000], holes[:20_000]
+    density = GaussianMixture(8, random_state=0).fit(X[:10_000])
+    predicting = cpu(lambda: compile(ensemble, density).margin(holes, threads=1), 1)
+    yield Ratio(
+        "learning", f"Prop. 3 with {ensemble.n_leaves:,} leaves, 20,000 rows, GaussianMixture(8)",
+        cpu(
+            lambda: tune(
+                ensemble, density, holes, y, method="forest", condition_on_target=False, threads=1
+            ),
+            1,
+        ),
+        predicting, "predicting these rows", 20.0,
+    )  # fmt: skip
