@@ -386,11 +386,11 @@ def test_exponentials(values, peak):
 DEBD = {"nltcs": (-6.02, 0.15, 32), "plants": (-13.5, 0.6, 16), "jester": (-53.0, 1.0, 16)}
 
 
-def debd(name, part):
+def data(*parts, **options):
     root = os.environ.get("KNOTHOLE_DATA")
     if root is None:
-        pytest.skip("KNOTHOLE_DATA is not set: the folder with the density benchmarks")
-    return np.loadtxt(Path(root, "debd", name, f"{name}.{part}.data"), delimiter=",")
+        pytest.skip("KNOTHOLE_DATA is not set: the folder with the benchmarks' data")
+    return np.loadtxt(Path(root, *parts), delimiter=",", **options)
 
 
 @pytest.mark.slow
@@ -398,7 +398,7 @@ def debd(name, part):
 def test_benchmarks_of_density_estimation(name, record_property):
     """Learned from the training rows alone, complete and with 30 % of their entries removed."""
     least, most_lost, states = DEBD[name]
-    X, test = debd(name, "train"), debd(name, "test")
+    X, test = (data("debd", name, f"{name}.{part}.data") for part in ("train", "test"))
     columns = Columns.infer(X, categorical=range(X.shape[1]))
     holes = np.random.default_rng(0).random(X.shape) < 0.3
     complete = LatentTree(states, random_state=0).fit(X, columns=columns).score(test)
@@ -409,3 +409,25 @@ def test_benchmarks_of_density_estimation(name, record_property):
     print(f"{name}: {complete:.4f}, with 30 % holes {with_holes:.4f}")
     assert complete > least
     assert with_holes > complete - most_lost
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_heavy_holes_do_not_overfit(rate, blocks):
+    """Insurance, 936 rows, as 36 dummies or six blocks: never worse than independence."""
+    X, test = (
+        data("mc2", "insurance", f"{part}.csv", skiprows=1)[:, 1:37] for part in ("train", "test")
+    )
+    groups = np.repeat(np.arange(6), [6, 2, 4, 2, 11, 11])
+    if blocks:
+        members = {str(group): np.flatnonzero(groups == group).tolist() for group in range(6)}
+        columns = Columns.infer(X, blocks=members)
+    else:
+        columns = Columns.infer(X, categorical=range(36))
+    X[np.random.default_rng(0).random(X.shape) < rate] = HOLE
+    apart = Factorized().fit(X, columns=columns).score(test)
+    for states in (16, "auto"):
+        score = fitted(X, states, columns, max_iter=60).score(test)
+        print(f"{rate:.0%} holes, blocks {blocks}, {states} states: {score:.3f}, apart {apart:.3f}")
+        assert score > apart - 0.01

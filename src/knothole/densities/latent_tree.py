@@ -25,7 +25,7 @@ from knothole.densities.circuit import Circuit
 from knothole.densities.circuit_build import tree_to_circuit
 from knothole.densities.completion import fill_holes
 from knothole.densities.latent_tree_em import Parameters, log_likelihood, posterior_states
-from knothole.densities.latent_tree_fit import Fit, Task, choose_states, learn, refined
+from knothole.densities.latent_tree_fit import Fit, Task, choose, refined, sizes_for
 from knothole.densities.leaves import start_leaf
 from knothole.densities.packed_rows import pack
 from knothole.errors import InvalidInput
@@ -140,10 +140,8 @@ class LatentTree(LeafDensity):
         self._check_parameters()
         rng = self._rng()
         task = self._task(evidence, weight, rng)
-        if self.states == "auto":
-            fit = choose_states(task, rng)
-        else:
-            fit = learn(task, int(self.states), rng)
+        sizes = sizes_for(len(task.train)) if self.states == "auto" else [int(self.states)]
+        fit = choose(task, sizes, rng)
         self._keep(refined(task, fit))
         if not fit.converged:
             warnings.warn(

@@ -12,7 +12,7 @@ the held-out rows: after each round the M step is tried with less and with more 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,7 +39,7 @@ Ints = NDArray[np.int64]
 STICKY = 0.9
 CENTRES = 3
 # Rows of a mini-batch, mini-batches of a round, and the step size's first and last value.
-BATCH = (64, 1024)
+BATCH = (128, 1024)
 BATCHES = 32
 STEP = (0.3, 0.02)
 # Rounds without a better held-out score after which mini-batches stop.
@@ -47,11 +47,20 @@ PATIENCE = 5
 # Rows per state that the prior is worth: to begin with, and how it is varied within bounds.
 STRENGTH = 0.5
 FACTORS = (1.0, 0.25, 4.0)
-BOUNDS = (0.01, 1e5)
+BOUNDS = (0.01, 1e3)
+# Rounds before it is varied: while latents have yet to settle, no structure looks best.
+SETTLED = 5
 # Numbers of states to choose from, each needing some rows, and the rows to choose by.
-STATES = (1, 4, 8, 16, 32, 64)
+STATES = (4, 8, 16, 32, 64)
 ROWS_PER_STATE = 10
 ROWS_TO_CHOOSE = 20_000
+# Below so many rows, several folds are held out in turn.
+FEW_ROWS = 3000
+FOLDS = 3
+# What they choose the strength of the prior from.
+STRENGTHS: tuple[float | None, ...] = (0.3, 1.5, 8.0)
+# Gain per row at which independent variables stop.
+TOL_OF_SETS = 1e-6
 # What a row that needs log space (or is impossible) counts as when tries are compared.
 FAR_OUT = -1e4
 
@@ -119,12 +128,77 @@ class Fit:
     converged: bool = True
 
 
+def choose(task: Task, sizes: Sequence[int], rng: np.random.Generator) -> Fit:
+    """The latent tree that serves held-out rows best, with one of these numbers of states.
+
+    Several numbers are tried upwards as long as the gain exceeds its standard error; a single one
+    must be better than independent variables, or else all its states are the same. Of small
+    tables every row is held out once, and the strength of the prior is chosen before, not while,
+    learning; of large ones a part is enough to choose between sizes.
+    """
+    if len(sizes) == 1 and task.strength is not None:
+        return learn(task, sizes[0], rng)
+    folds = folds_of(task, several=len(sizes) > 1)
+    best = independent = Tried(folds, [independence(fold) for fold in folds])
+    strengths = STRENGTHS if len(folds) > 1 and task.strength is None else (task.strength,)
+    for n_states in sizes:
+        tries = []
+        for strength in strengths:
+            tasks = [replace(fold, strength=strength) for fold in folds]
+            tries.append(Tried(tasks, [learn(fold, n_states, rng) for fold in tasks]))
+        tried = max(tries, key=lambda one: one.mean)
+        gain, error = tried.gain_over(best)
+        task.report(f"{n_states} states: {gain:+.5f} on held-out rows, standard error {error:.5f}")
+        if gain <= (error if len(sizes) > 1 else 0.0):
+            break
+        best, strengths = tried, (tried.tasks[0].strength,)
+    if best is independent:
+        fit = independence(task)
+        many = sizes[0] if len(sizes) == 1 else 1
+        return replace(fit, parameters=repeated(fit.parameters, many))
+    if len(folds) == 1 and len(folds[0].train) == len(task.train):
+        return best.fits[0]
+    return learn(replace(task, strength=strengths[0]), best.fits[0].parameters.n_states, rng)
+
+
+class Tried:
+    """Fits of all folds with the same settings, and log p of all rows that they held out."""
+
+    def __init__(self, tasks: list[Task], fits: list[Fit]) -> None:
+        pairs = zip(tasks, fits, strict=True)
+        self.tasks, self.fits = tasks, fits
+        self.scores = np.concatenate([task.scores(fit.parameters) for task, fit in pairs])
+        self.weight = np.concatenate([task.weight[task.held] for task in tasks])
+        self.mean = float(np.average(self.scores, weights=self.weight))
+
+    def gain_over(self, other: Tried) -> tuple[float, float]:
+        """How much better this is than other fits of the same folds, and the standard error."""
+        error = (self.scores - other.scores).std() / np.sqrt(len(self.scores))
+        return self.mean - other.mean, float(error)
+
+
+def sizes_for(n_rows: int) -> list[int]:
+    """Numbers of states that so many rows can bear."""
+    return [n for n in STATES if n * ROWS_PER_STATE <= n_rows] or [1]
+
+
+def folds_of(task: Task, several: bool) -> list[Task]:
+    """Tasks to choose by: folds of a small table; to compare several sizes, part of a large one."""
+    rows = np.concatenate([task.held, task.train])
+    if task.held is not task.train and len(rows) < FEW_ROWS:
+        number = np.arange(len(rows)) % FOLDS
+        quick = replace(task, max_iter=max(2, task.max_iter // 2))
+        return [
+            replace(quick, train=rows[number != i], held=rows[number == i]) for i in range(FOLDS)
+        ]
+    return [replace(task, train=task.train[:ROWS_TO_CHOOSE]) if several else task]
+
+
 def learn(task: Task, n_states: int, rng: np.random.Generator) -> Fit:
     """A latent tree with so many states, judged by the held-out rows throughout."""
-    strength = STRENGTH if task.strength is None else task.strength
     if n_states == 1:
-        only = Fit(sticky_start(task, 1, rng), strength)
-        return full_passes(task, only)
+        return independence(task)
+    strength = STRENGTH if task.strength is None else task.strength
     starts = [
         Stepwise(task, Fit(sticky_start(task, n_states, rng), strength), rng)
         for _ in range(task.n_init)
@@ -135,27 +209,26 @@ def learn(task: Task, n_states: int, rng: np.random.Generator) -> Fit:
     return full_passes(task, chosen.run())
 
 
-def choose_states(task: Task, rng: np.random.Generator) -> Fit:
-    """The fit whose number of states serves held-out rows best.
+def independence(task: Task) -> Fit:
+    """All variables independent: one state, which needs no more of a prior than a row."""
+    strength = 1.0 if task.strength is None else task.strength
+    one = np.ones(1)
+    start = Parameters(task.tree, one, np.ones((len(task.leaves), 1, 1)), task.leaves)
+    # EM has something to do only where sets of categories are known, and then takes its time.
+    plain = replace(task, strength=strength, tol=TOL_OF_SETS)
+    return full_passes(plain, Fit(start, strength))
 
-    Numbers are tried upwards as long as the gain exceeds its standard error. Of large tables a
-    part is enough to choose by, and the number chosen is then learned from all rows.
-    """
-    part = replace(task, train=task.train[:ROWS_TO_CHOOSE])
-    best = learn(part, 1, rng)
-    for n_states in STATES[1:]:
-        if n_states * ROWS_PER_STATE > len(part.train):
-            break
-        fit = learn(part, n_states, rng)
-        gain = task.scores(fit.parameters) - task.scores(best.parameters)
-        error = gain.std() / np.sqrt(len(gain))
-        task.report(f"{n_states} states: held-out {fit.score:.5f}, {task.mean(gain):+.5f}")
-        if task.mean(gain) <= error:
-            break
-        best = fit
-    if len(part.train) == len(task.train):
-        return best
-    return learn(task, best.parameters.n_states, rng)
+
+def repeated(parameters: Parameters, n_states: int) -> Parameters:
+    """Parameters of one state, in so many states."""
+    everywhere = np.zeros(n_states, dtype=np.int64)
+    n_variables = len(parameters.leaves)
+    return Parameters(
+        parameters.tree,
+        np.full(n_states, 1 / n_states),
+        np.full((n_variables, n_states, n_states), 1 / n_states),
+        tuple(leaf.take(everywhere) for leaf in parameters.leaves),
+    )
 
 
 def sticky_start(task: Task, n_states: int, rng: np.random.Generator) -> Parameters:
@@ -169,8 +242,7 @@ def sticky_start(task: Task, n_states: int, rng: np.random.Generator) -> Paramet
     leaves = [leaf.take(np.zeros(n_states, dtype=np.int64)) for leaf in task.leaves]
     statistics = packed.statistics(leaves, sums.codes, sums.first, sums.second)
     prior = np.full(n_states, 1 / n_states)
-    transition = np.empty((n_variables, n_states, n_states))
-    transition[:] = STICKY * np.eye(n_states) + (1 - STICKY) / n_states
+    transition = np.tile(STICKY * np.eye(n_states) + (1 - STICKY) / n_states, (n_variables, 1, 1))
     transition[task.tree.order[0]] = prior
     return Parameters(
         task.tree, prior, transition, maximise_leaves(leaves, statistics, float(CENTRES))
@@ -229,7 +301,7 @@ def refined(task: Task, fit: Fit) -> Fit:
 def _judged(task: Task, fit: Fit, expected: Expected) -> Fit:
     """The M step with the strength, near the present one, that held-out rows like best."""
     strengths = {fit.strength}
-    if task.strength is None:
+    if task.strength is None and fit.n_iter >= SETTLED:
         strengths |= {float(np.clip(fit.strength * factor, *BOUNDS)) for factor in FACTORS}
     tries = []
     for strength in sorted(strengths):

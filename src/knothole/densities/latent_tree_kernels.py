@@ -11,7 +11,7 @@ scale, so that nothing underflows that matters.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ Ints = NDArray[np.int64]
 class Values(NamedTuple):
     """Encoded rows; see :class:`~knothole.densities.packed_rows.Packed`."""
 
-    code: NDArray[np.int32]
+    code: NDArray[np.signedinteger[Any]]
     z: Floats
     slot: Ints
 
