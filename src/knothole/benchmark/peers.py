@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from knothole.benchmark.datasets import Task
 from knothole.benchmark.models import Floats, ModelFactory, outputs
+from knothole.estimators import wrap
 
 #: Pokes holes into a table the way they come at deployment; the number is a seed.
 Poke = Callable[[pd.DataFrame, int], pd.DataFrame]
@@ -154,18 +155,12 @@ class Knothole(Peer):
         """Fit the model as it is, and learn the density of its columns."""
         self.task_ = training.task
         model = training.fitted(training.table)
-        self.robust_ = _wrap(model, training.table, training.target, self.options)
+        self.robust_ = wrap(model, training.table, training.target, **self.options)
         return self
 
     def predict(self, table: pd.DataFrame) -> Floats:
         """Integrate over the holes."""
         return outputs(self.robust_, table, self.task_)
-
-
-def _wrap(model: Any, table: pd.DataFrame, target: NDArray[Any], options: Any) -> Any:
-    from knothole.estimators import wrap
-
-    return wrap(model, table, target, **options)
 
 
 class Ydf(Peer):
