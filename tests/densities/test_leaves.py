@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from knothole.columns import NOT_RECORDED, Kind, Variable
-from knothole.densities.leaves import FAMILIES, choose, start_leaf
+from knothole.densities.leaves import FAMILIES, choose, start_leaf, with_continuous
 from knothole.densities.leaves.base import Statistics
+from knothole.densities.leaves.choice import prefers_histogram
 from knothole.errors import InvalidInput
 
 HOLE = np.nan
@@ -302,6 +303,31 @@ def test_repeated_values_become_points():
     leaf = start_leaf(CONTINUOUS, x, np.ones(len(x)), 1)
     assert leaf.points.tolist() == [0.0]
     np.testing.assert_allclose(density(leaf, [0.0]), 0.25, atol=0.01)
+
+
+def test_another_family_beside_the_points():
+    x = np.append(np.random.default_rng(5).exponential(2, 300), np.zeros(100))
+    assert with_continuous("histogram", CONTINUOUS, x) == "atoms+histogram"
+    assert with_continuous("histogram", CONTINUOUS, x[:300]) == "histogram"
+    assert with_continuous("histogram", INTEGER, x) is None
+    leaf = start_leaf(CONTINUOUS, x, np.ones(len(x)), 1, "atoms+histogram")
+    assert leaf.points.tolist() == [0.0] and leaf.rest.family == "histogram"
+    nullable = start_leaf(NULLABLE, x, np.ones(len(x)), 1, "histogram")
+    assert nullable.points.tolist() == [NOT_RECORDED] and nullable.rest.family == "histogram"
+
+
+def test_shapes_that_a_gaussian_misses():
+    draws = np.random.default_rng(5)
+    assert not prefers_histogram(draws.normal(size=1000))
+    assert prefers_histogram(draws.exponential(size=1000))
+    assert not prefers_histogram(np.full(10, 2.0))
+
+
+def test_flat_columns_have_bins_nevertheless():
+    """With one bin a column could not differ between states."""
+    x = np.random.default_rng(0).random(2000)
+    leaf = start_leaf(CONTINUOUS, x, np.ones(2000), 1, "histogram")
+    assert leaf.n_codes - 2 >= 16
 
 
 def test_families_that_do_not_fit_the_variable_are_refused():

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import check_estimator
 
 from knothole.columns import Columns
 from knothole.densities.base import LeafDensity
@@ -243,6 +244,24 @@ def test_informative_holes_say_something():
     aware = Mixture(8, informative=True, random_state=0).fit(X)
     assert [v.name for v in aware.variables_] == ["x0", "x1", "x0 is missing"]
     assert aware.complete(row, draws=2000)[0, :, 1].mean() > blind[0, :, 1].mean() + 0.5
+
+
+# Where scikit-learn asks for words of its own, or for objects that are no table.
+OWN_WORDS = {
+    "check_n_features_in_after_fitting": "the message names the columns",
+    "check_sample_weights_not_an_array": "only tables of known libraries are read",
+    "check_complex_data": "the message is of columns",
+    "check_dtype_object": "a dictionary is neither a number nor a category",
+    "check_estimators_empty_data_messages": "the message is of columns",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("density", [Factorized(random_state=0), Mixture(2, random_state=0)])
+def test_scikit_learn_checks(density):
+    results = check_estimator(density, expected_failed_checks=OWN_WORDS, on_skip=None, on_fail=None)
+    failed = [result["check_name"] for result in results if result["status"] == "failed"]
+    assert failed == []
 
 
 def test_too_few_steps_are_told():

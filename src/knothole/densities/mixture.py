@@ -5,7 +5,6 @@ from __future__ import annotations
 import numbers
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,27 +14,16 @@ from sklearn.exceptions import ConvergenceWarning
 
 from knothole.columns import Evidence
 from knothole.densities.base import Floats, LeafDensity, Within
+from knothole.densities.circuit import Circuit
+from knothole.densities.circuit_build import mixture_to_circuit
 from knothole.densities.completion import fill_holes
-from knothole.densities.em import Components, Run, log_densities, shares
+from knothole.densities.em import Components, log_densities, shares
 from knothole.densities.leaves.table import log_of
 from knothole.densities.mixture_kernels import pick
-from knothole.densities.mixture_search import (
-    FEW_ROWS,
-    MANY_ROWS,
-    STRENGTH,
-    Search,
-    Settings,
-    choose_families,
-    folds_of,
-    prepare,
-    sizes_for,
-    split,
-)
+from knothole.densities.mixture_search import learn
+from knothole.densities.mixture_training import Settings, Table
 from knothole.densities.packed_rows import pack
 from knothole.errors import InvalidInput
-
-# Fewer rows than this cannot spare any to be held out.
-TOO_FEW_TO_HOLD_OUT = 20
 
 
 class Mixture(LeafDensity):
@@ -138,7 +126,10 @@ class Mixture(LeafDensity):
             may_mask=not self.informative,
             report=self._report,
         )
-        run, self.strength_ = self._trained(evidence, weight, order, settings)
+        table = Table(self.variables_, evidence, weight, order)
+        size = self.components if self.components == "auto" else int(self.components)
+        strength = self.strength if self.strength == "auto" else float(self.strength)
+        run, self.strength_ = learn(table, settings, size, strength, self.validation_fraction)
         self.weights_, self.leaves_ = run.components.weight, run.components.leaves
         self.objective_, self.n_iter_ = run.objective, len(run.objective)
         self.converged_ = bool(run.converged)
@@ -149,42 +140,6 @@ class Mixture(LeafDensity):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-
-    def _trained(
-        self, evidence: Evidence, weight: Floats, order: NDArray[np.intp], settings: Settings
-    ) -> tuple[Run, float]:
-        """The run to keep, and the strength of its prior."""
-        n_rows = len(order)
-        sizes = sizes_for(n_rows) if self.components == "auto" else [int(self.components)]
-        strengths = self.strength == "auto" and n_rows < MANY_ROWS * sizes[-1] and sizes[-1] > 1
-        hold_out = self.validation_fraction > 0 and n_rows >= TOO_FEW_TO_HOLD_OUT and sizes[-1] > 1
-        chosen = choose_families(
-            self.variables_, evidence, weight, order, settings, n_components=sizes[-1]
-        )
-        settings = replace(settings, families={**chosen, **settings.families})
-        trainer = prepare(self.variables_, evidence, weight, order, settings)
-        default = STRENGTH if self.strength == "auto" else float(self.strength)
-        if not hold_out:
-            return trainer.fit(sizes[0], default, trainer.rows), default
-        whole = split(trainer, evidence, weight, order, self.validation_fraction)
-        if len(sizes) == 1 and not strengths:
-            run = trainer.fit(sizes[0], default, whole.rows, whole.held)
-            return trainer.refined(run, default), default
-        few = n_rows < FEW_ROWS
-        folds = folds_of(self.variables_, evidence, weight, order, settings) if few else [whole]
-        search = Search(folds, self._report)
-        if strengths:
-            search.try_strengths(sizes)
-        else:
-            search.try_sizes(default, sizes)
-        best = search.simplest()
-        if not few:
-            return trainer.refined(best.runs[0], best.strength), best.strength
-        # What the folds learned is in the terms of their own rows: train again on all.
-        steps = round(np.mean([run.steps for run in best.runs]))
-        run = trainer.fit(best.n_components, best.strength, trainer.rows, max_iter=max(1, steps))
-        converged = all(each.converged for each in best.runs)
-        return replace(run, converged=converged), best.strength
 
     def _check_parameters(self) -> None:
         if self.components != "auto":
@@ -258,6 +213,11 @@ class Mixture(LeafDensity):
         pick(share, rng.random(component.shape), component)
         states = np.broadcast_to(component[:, :, None], (*component.shape, len(self.leaves_)))
         return fill_holes(self.leaves_, evidence, states, rng)
+
+    def to_circuit(self) -> Circuit:
+        """The same density as a circuit of sums, products and leaves."""
+        self._check_fitted()
+        return mixture_to_circuit(self, self.weights_)
 
 
 class Factorized(Mixture):

@@ -1,29 +1,31 @@
-"""Training a mixture of products: several starts, held-out stopping, the choice of its size."""
+"""The size of a mixture, its prior's strength and its families, by held-out log p."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from knothole.columns import Evidence, Kind, Variable
-from knothole.densities.em import Components, Run, log_densities, train
-from knothole.densities.leaves import start_leaf, with_continuous
-from knothole.densities.leaves.base import Floats, Leaf
+from knothole.densities.em import Run, log_densities
+from knothole.densities.leaves import with_continuous
+from knothole.densities.leaves.base import Floats
 from knothole.densities.leaves.choice import prefers_histogram
-from knothole.densities.mixture_start import comparable, start
-from knothole.densities.packed_rows import Packed, pack
+from knothole.densities.mixture_training import (
+    FIRST_ROWS,
+    SHORT,
+    Rows,
+    Settings,
+    Table,
+    Trainer,
+    prepare,
+)
+from knothole.densities.packed_rows import pack
 
-# Rows for the first steps, and how many times as many each further stage has.
-FIRST_ROWS = 8192
-GROWTH = 4
-# Steps of each start, and of each stage before the last.
-SHORT = 10
-# Steps on all rows, those held out included, after training has stopped.
-REFINE = 5
+# Fewer rows than this cannot spare any to be held out.
+TOO_FEW_TO_HOLD_OUT = 20
 # Below so many rows, several folds are held out in turn.
 FEW_ROWS = 3000
 FOLDS = 3
@@ -33,138 +35,92 @@ HELD_OUT_HOLES = 0.3
 # Sizes are tried in doubling order until this many in a row have not helped.
 MISSES = 2
 MAX_COMPONENTS = 128
-# A component needs so many rows on average to be worth trying.
+# A component needs so many complete rows on average, or as many pairs of values, to be tried.
 ROWS_PER_COMPONENT = 5
 # The strength of the prior to begin with, and the factor between those tried.
 STRENGTH = 1.0
 STRENGTH_FACTOR = 10.0
 MAX_STRENGTH = 100.0
+# With more rows than this for each component, the strength makes no difference.
+MANY_ROWS = 1000
 # Families are compared with a component for so many rows, at most so many components, on this
-# part of the rows, if there are enough.
+# part of the rows, if there are enough; another than Gaussians must gain this much per column.
 COMPARED_ROWS = 100
 COMPARED_WITH = 32
 COMPARED_ON = 0.25
-COMPARED_GAIN = 0.01
 TOO_FEW_TO_COMPARE = 300
-# With more rows than this for each component, the strength makes no difference.
-MANY_ROWS = 1000
+COMPARED_GAIN = 0.01
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How to train, whatever the rows.
-
-    ``may_mask`` allows to make holes in rows held out: not where holes themselves are variables.
-    """
-
-    families: Mapping[str, str]
-    max_iter: int
-    tol: float
-    n_init: int
-    seed: int
-    may_mask: bool
-    report: Callable[[str], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows to learn from: encoded, their weights, and the first of them on one scale."""
-
-    packed: Packed
-    weight: Floats
-    value: Floats
-
-    def __len__(self) -> int:
-        return len(self.packed)
-
-    def __getitem__(self, rows: slice) -> Rows:
-        return Rows(self.packed[rows], self.weight[rows], self.value[rows])
-
-    def score(self, components: Components) -> float:
-        """Weighted mean of log p."""
-        return float(np.average(log_densities(self.packed, components), weights=self.weight))
-
-
-@dataclass(frozen=True, eq=False)
-class Trainer:
-    """Everything that training needs but the size of the mixture and the prior's strength.
-
-    Attributes
-    ----------
-    rows : Rows
-        In random order.
-    leaves : tuple of Leaf
-        With one state: the marginals, on which priors are centred.
-    variables : sequence of Variable
-    """
-
-    rows: Rows
-    leaves: tuple[Leaf, ...]
-    variables: Sequence[Variable]
-    settings: Settings
-
-    def fit(
-        self,
-        n_components: int,
-        strength: float,
-        rows: Rows,
-        held: Rows | None = None,
-        max_iter: int | None = None,
-    ) -> Run:
-        """The best of several starts, trained on more and more of the rows."""
-        few = rows[:FIRST_ROWS]
-        starts = range(self.settings.n_init if n_components > 1 else 1)
-        runs = [self._short_run(n_components, strength, few, number) for number in starts]
-        components = max(runs, key=lambda run: float(run.objective[-1])).components
-        size = FIRST_ROWS * GROWTH
-        while size < len(rows):
-            components = self._train(rows[:size], components, strength, SHORT).components
-            size *= GROWTH
-        steps = self.settings.max_iter if max_iter is None else max_iter
-        return self._train(rows, components, strength, steps, None if held is None else held.score)
-
-    def refined(self, run: Run, strength: float) -> Run:
-        """A few more steps on all rows; what is told of the training stays."""
-        again = self._train(self.rows, run.components, strength, REFINE)
-        return Run(again.components, run.objective, run.steps, run.converged)
-
-    def _short_run(self, n_components: int, strength: float, few: Rows, number: int) -> Run:
-        rng = np.random.default_rng([self.settings.seed, n_components, number])
-        category = np.array([v.kind is Kind.CATEGORICAL for v in self.variables], dtype=np.bool_)
-        components = start(
-            few.packed, few.weight, few.value, category, self.leaves, n_components, strength, rng
-        )
-        return self._train(few, components, strength, SHORT)
-
-    def _train(
-        self,
-        rows: Rows,
-        components: Components,
-        strength: float,
-        max_iter: int,
-        score: Callable[[Components], float] | None = None,
-    ) -> Run:
-        tol = self.settings.tol
-        return train(rows.packed, rows.weight, components, strength, max_iter, tol, score)
-
-
-def prepare(
-    variables: Sequence[Variable],
-    evidence: Evidence,
-    weight: Floats,
-    order: NDArray[np.intp],
+def learn(
+    table: Table,
     settings: Settings,
-) -> Trainer:
-    """A trainer for the rows that ``order`` names."""
-    chosen = np.zeros(len(weight))
-    chosen[order] = weight[order]
-    leaves = tuple(
-        start_leaf(variable, evidence.points[:, v], chosen, 1, settings.families.get(variable.name))
-        for v, variable in enumerate(variables)
-    )
-    value = comparable(evidence.points[order[:FIRST_ROWS]], variables)
-    rows = Rows(pack(leaves, evidence, order), weight[order], value)
-    return Trainer(rows, leaves, variables, settings)
+    components: int | Literal["auto"],
+    strength: float | Literal["auto"],
+    fraction: float,
+) -> tuple[Run, float]:
+    """The run to keep, and the strength of its prior.
+
+    ``fraction`` of the rows are held out: to stop in time, and to choose what is "auto".
+    """
+    sizes = sizes_for(table) if components == "auto" else [components]
+    if sizes[-1] == 1 or fraction == 0 or len(table) < TOO_FEW_TO_HOLD_OUT:
+        return learn_plainly(table, settings, sizes[0], strength)
+    chosen = choose_families(table, settings)
+    own = settings
+    settings = replace(settings, families={**chosen, **settings.families})
+    trainer = prepare(table, settings)
+    whole = split(trainer, fraction)
+    few_rows = len(table) < MANY_ROWS * sizes[-1]
+    if len(sizes) == 1 and not (strength == "auto" and few_rows):
+        given = STRENGTH if strength == "auto" else strength
+        run = trainer.fit(sizes[0], given, whole.rows, whole.held)
+        return trainer.refined(run, given), given
+    folds = folds_of(table, settings) if len(table) < FEW_ROWS else [whole]
+    search = Search(folds, settings.report)
+    if strength == "auto" and few_rows:
+        search.try_strengths(sizes)
+    else:
+        search.try_sizes(STRENGTH if strength == "auto" else strength, sizes)
+    best = search.simplest()
+    if best.n_components == 1:
+        return learn_plainly(table, own, 1, best.strength)
+    if len(folds) == 1:
+        return trainer.refined(best.runs[0], best.strength), best.strength
+    # What the folds learned is in the terms of their own rows: train again on all.
+    steps = round(np.mean([run.steps for run in best.runs]))
+    run = trainer.fit(best.n_components, best.strength, trainer.rows, max_iter=max(1, steps))
+    return replace(run, converged=all(each.converged for each in best.runs)), best.strength
+
+
+def learn_plainly(
+    table: Table, settings: Settings, n_components: int, strength: float | Literal["auto"]
+) -> tuple[Run, float]:
+    """With nothing held out."""
+    families = families_alone(table) if n_components == 1 else {}
+    settings = replace(settings, families={**families, **settings.families})
+    trainer = prepare(table, settings)
+    given = STRENGTH if strength == "auto" else strength
+    return trainer.fit(n_components, given, trainer.rows), given
+
+
+def sizes_for(table: Table) -> list[int]:
+    """1, 2, 4, ... as far as there are rows for them.
+
+    Components are learned from what variables say together, so a row counts by the part of the
+    pairs of its variables that it has.
+    """
+    points = table.evidence.points
+    known = points.shape[1] - np.isnan(points).sum(axis=1)[table.order]
+    pairs = max(1, points.shape[1] * (points.shape[1] - 1))
+    worth = float((known * (known - 1)).sum()) / pairs
+    sizes = [1]
+    while 2 * sizes[-1] <= min(MAX_COMPONENTS, worth / ROWS_PER_COMPONENT):
+        sizes.append(2 * sizes[-1])
+    return sizes
+
+
+# ---- rows held out ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,92 +132,88 @@ class Fold:
     held: Rows
 
 
-def split(
-    trainer: Trainer,
-    evidence: Evidence,
-    weight: Floats,
-    order: NDArray[np.intp],
-    fraction: float,
-) -> Fold:
+def split(trainer: Trainer, fraction: float) -> Fold:
     """The last of the rows held out. Marginals have seen them; many rows make up for it."""
-    cut = len(order) - max(1, round(fraction * len(order)))
-    held = held_out(trainer, evidence, weight, order[cut:])
-    return Fold(trainer, trainer.rows[:cut], held)
+    cut = len(trainer.rows) - max(1, round(fraction * len(trainer.rows)))
+    return Fold(trainer, trainer.rows[:cut], held_out(trainer, trainer.table[cut:]))
 
 
-def folds_of(
-    variables: Sequence[Variable],
-    evidence: Evidence,
-    weight: Floats,
-    order: NDArray[np.intp],
-    settings: Settings,
-) -> list[Fold]:
-    """Each part of the rows held out once, marginals included."""
+def folds_of(table: Table, settings: Settings) -> list[Fold]:
+    """Each part of the rows held out once, from marginals too."""
     folds = []
     for part in range(FOLDS):
-        out = np.arange(len(order)) % FOLDS == part
-        trainer = prepare(variables, evidence, weight, order[~out], settings)
-        held = held_out(trainer, evidence, weight, order[out])
-        folds.append(Fold(trainer, trainer.rows, held))
+        out = np.arange(len(table)) % FOLDS == part
+        trainer = prepare(table[~out], settings)
+        folds.append(Fold(trainer, trainer.rows, held_out(trainer, table[out])))
     return folds
 
 
-def held_out(trainer: Trainer, evidence: Evidence, weight: Floats, rows: NDArray[np.intp]) -> Rows:
+def held_out(trainer: Trainer, table: Table) -> Rows:
     """Rows to score: with holes as they are, or, if there are hardly any, some at random.
 
     What a density is for is rows with holes; how it does on complete ones says less.
     """
-    held = evidence[rows]
-    own = [v for v, variable in enumerate(trainer.variables) if variable.columns]
+    held = table.evidence[table.order]
+    own = [v for v, variable in enumerate(table.variables) if variable.columns]
     whole = held.allowed is None and np.isnan(held.points[:, own]).mean() < HARDLY_ANY_HOLES
     if whole and trainer.settings.may_mask:
         points = held.points.copy()
         for v in own:
             # By name, so that the order of columns does not matter.
-            name = zlib.crc32(trainer.variables[v].name.encode())
+            name = zlib.crc32(table.variables[v].name.encode())
             rng = np.random.default_rng([trainer.settings.seed, name])
             points[rng.random(len(points)) < HELD_OUT_HOLES, v] = np.nan
         held = replace(held, points=points)
-    return Rows(pack(trainer.leaves, held), weight[rows], np.empty(0))
+    return Rows(pack(trainer.leaves, held), table.weight[table.order], np.empty(0))
 
 
-def choose_families(
-    variables: Sequence[Variable],
-    evidence: Evidence,
-    weight: Floats,
-    order: NDArray[np.intp],
-    settings: Settings,
-    n_components: int,
-) -> dict[str, str]:
-    """Families of the continuous variables that none is named for, by held-out log p.
+# ---- families -----------------------------------------------------------------------------------
+
+
+def continuous_families(table: Table, family: str) -> dict[str, str]:
+    """The same family for all continuous variables, beside point masses where there are some."""
+    few = table[:FIRST_ROWS]
+    named = {
+        variable.name: with_continuous(family, variable, few.evidence.points[few.order, v])
+        for v, variable in enumerate(table.variables)
+    }
+    return {name: family for name, family in named.items() if family is not None}
+
+
+def families_alone(table: Table) -> dict[str, str]:
+    """The family that fits each continuous variable on its own."""
+    gaussian = continuous_families(table, "gaussian")
+    histogram = continuous_families(table, "histogram")
+    few = table[:FIRST_ROWS]
+    return {
+        variable.name: histogram[variable.name]
+        if prefers_histogram(few.evidence.points[few.order, v])
+        else gaussian[variable.name]
+        for v, variable in enumerate(table.variables)
+        if variable.name in gaussian
+    }
+
+
+def choose_families(table: Table, settings: Settings) -> dict[str, str]:
+    """Families of the continuous variables, by held-out log p.
 
     A Gaussian follows neighbouring columns closely, a histogram follows the shape of its own:
     which one counts depends on all columns together. So a small mixture is trained with each,
     and with whichever fits each column alone.
     """
-    few = order[:FIRST_ROWS]
-    options: list[dict[str, str]] = [{}, {}, {}]
-    for v, variable in enumerate(variables):
-        x = evidence.points[few, v]
-        gaussian = with_continuous("gaussian", variable, x)
-        histogram = with_continuous("histogram", variable, x)
-        if gaussian is None or histogram is None or variable.name in settings.families:
-            continue
-        alone = histogram if prefers_histogram(x) else gaussian
-        for option, family in zip(options, (gaussian, histogram, alone), strict=True):
-            option[variable.name] = family
-    if n_components == 1:
-        return options[2]
+    table = table[:FIRST_ROWS]
+    options = [continuous_families(table, family) for family in ("gaussian", "histogram")]
+    options.append(families_alone(table))
+    own = settings.families
+    options = [{n: family for n, family in option.items() if n not in own} for option in options]
     distinct = [option for i, option in enumerate(options) if option not in options[:i]]
-    if len(distinct) == 1 or len(few) < TOO_FEW_TO_COMPARE:
+    if len(distinct) == 1 or len(table) < TOO_FEW_TO_COMPARE:
         return distinct[0]
-    size = max(2, min(n_components, COMPARED_WITH, len(few) // COMPARED_ROWS))
+    size = max(2, min(COMPARED_WITH, len(table) // COMPARED_ROWS))
     scores = []
     for option in distinct:
-        families = {**settings.families, **option}
-        quick = replace(settings, families=families, n_init=1)
-        trainer = prepare(variables, evidence, weight, few, quick)
-        fold = split(trainer, evidence, weight, few, COMPARED_ON)
+        quick = replace(settings, families={**own, **option}, n_init=1)
+        fold = split(prepare(table, quick), COMPARED_ON)
         run = fold.trainer.fit(size, STRENGTH, fold.rows, fold.held, max_iter=SHORT)
         scores.append(fold.held.score(run.components))
         settings.report(f"{sorted(set(option.values()))}: held-out log p {scores[-1]:.4f}")
@@ -269,6 +221,9 @@ def choose_families(
     for number in range(1, len(scores)):
         scores[number] -= COMPARED_GAIN * len(distinct[0])
     return distinct[int(np.argmax(scores))]
+
+
+# ---- sizes and strengths ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,11 +302,3 @@ class Search:
             if loss.mean() <= (2 * error if tried.n_components == 1 else error):
                 return tried
         return best
-
-
-def sizes_for(n_rows: int) -> list[int]:
-    """1, 2, 4, ... as far as there are rows for them."""
-    sizes = [1]
-    while 2 * sizes[-1] <= min(MAX_COMPONENTS, n_rows // ROWS_PER_COMPONENT):
-        sizes.append(2 * sizes[-1])
-    return sizes

@@ -14,6 +14,8 @@ from knothole.densities.leaves.base import Encoded, Floats, Leaf, Natural, Stati
 
 # The least variance of a state, as a part of the column's: keeps EM away from singular solutions.
 VARIANCE_FLOOR = 1e-6
+# Rows of the prior for each of strength's.
+PRIOR_PART = 0.1
 # Spread, relative to the values, that is no more than rounding.
 ROUNDING = 1e-13
 
@@ -22,8 +24,9 @@ ROUNDING = 1e-13
 class Gaussian(Leaf):
     """A normal distribution in each state, of the column standardised by its own mean and sd.
 
-    The prior is normal-inverse-gamma in the form of ``strength`` rows that have the column's
-    mean and variance (0 and 1, standardised).
+    The prior is normal-inverse-gamma in the form of rows that have the column's mean and variance
+    (0 and 1, standardised): a tenth of ``strength``, since a state's variance is far smaller than
+    the column's, and is soon drowned by it.
     """
 
     family: ClassVar[str] = "gaussian"
@@ -68,17 +71,18 @@ class Gaussian(Leaf):
 
     def maximise(self, statistics: Statistics, strength: float) -> Self:
         """Moments of the rows and of the prior's rows together."""
-        rows = statistics.count[0] + strength
+        prior = PRIOR_PART * strength
+        rows = statistics.count[0] + prior
         some = np.maximum(rows, np.finfo(np.float64).tiny)
         mean = statistics.first / some
-        variance = (statistics.second + strength) / some - mean**2
+        variance = (statistics.second + prior) / some - mean**2
         variance = np.where(rows > 0, np.maximum(variance, VARIANCE_FLOOR), 1.0)
         return replace(self, mean=mean, variance=variance)
 
     def log_prior(self, strength: float) -> float:
         """Expected log density of the prior's rows."""
         energy = np.log(self.variance) + (1 + self.mean**2) / self.variance
-        return float(-0.5 * strength * energy.sum())
+        return float(-0.5 * PRIOR_PART * strength * energy.sum())
 
     def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
         """Mass of intervals."""

@@ -18,6 +18,9 @@ from knothole.densities.leaves.histogram import (
     quantile_edges,
 )
 
+# Up to so many different numbers, each has a bin of its own.
+FEW_NUMBERS = 16
+
 
 @dataclass(frozen=True, eq=False)
 class Integer(Histogram):
@@ -58,11 +61,11 @@ class Integer(Histogram):
 
 
 def choose_integer_edges(x: Floats, weight: Floats) -> Floats:
-    """A bin for each number where the range is short, else bins as a penalised likelihood asks."""
+    """A bin for each number where they are few, else as a penalised likelihood asks."""
     if len(x) == 0:
         return np.array([-0.5, 0.5])
     low, high = x.min() - 0.5, x.max() + 0.5
-    if high - low <= MAX_BINS:
+    if high - low <= FEW_NUMBERS:
         return np.arange(low, high + 0.5)
     order = np.argsort(x, kind="stable")
     x, weight = x[order], weight[order]
@@ -71,4 +74,7 @@ def choose_integer_edges(x: Floats, weight: Floats) -> Floats:
         inner = np.floor(quantile_edges(x, bins, 1.0)[1:-1]) + 0.5
         return np.unique(np.concatenate(([low], inner, [high])))
 
-    return best_edges((snapped(bins) for bins in bin_counts(len(x))), x, weight)
+    candidates = [snapped(bins) for bins in bin_counts(len(x))]
+    if high - low <= MAX_BINS:
+        candidates.append(np.arange(low, high + 0.5))
+    return best_edges(candidates, x, weight)
