@@ -1,6 +1,7 @@
 """Small tuning problems, with their expected loss by enumeration of every completion."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,26 @@ from knothole.reach.expectation import compile
 
 @dataclass(frozen=True)
 class World:
-    """A case with targets and weights, and all completions of its rows."""
+    """A case with targets and weights, and all completions of its rows.
+
+    ``density`` and ``target`` are what completions come from: the case's density and no target,
+    unless others are given.
+    """
 
     case: Case
     y: np.ndarray
     weight: np.ndarray
-    answers: list[Any]
+    density: Any = None
+    target: Any = None
+
+    @cached_property
+    def answers(self):
+        density = self.case.density if self.density is None else self.density
+        expectation = compile(self.case.ensemble, density)
+        evidence = expectation.evidence(self.table, self.case.holes, self.target)
+        return [
+            enumerate_row(self.case.ensemble, density, evidence, row) for row in range(len(self.y))
+        ]
 
     @property
     def table(self):
@@ -88,10 +103,7 @@ def random_world(seed, density="Mixture", n_rows=5, averaged=False, **shape):
         case = replace(case, ensemble=ensemble)
     y = rng.normal(size=(n_rows, case.ensemble.n_outputs))
     weight = rng.uniform(0.5, 2.0, n_rows)
-    expectation = compile(case.ensemble, case.density)
-    evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
-    answers = [enumerate_row(case.ensemble, case.density, evidence, row) for row in range(n_rows)]
-    return World(case, y, weight, answers)
+    return World(case, y, weight)
 
 
 def problem_of(world):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.learning.losses import Loss, loss_of
-from knothole.learning.sums import LeafSums
+from knothole.learning.sums import ROUNDING, LeafSums
 from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
@@ -125,7 +125,9 @@ class Problem:
     def values(self, theta: Floats) -> Floats:
         """Leaf values from theta."""
         weight = self.ensemble.tree_weight[self.ensemble.leaf_tree]
-        return np.asarray(theta / weight[:, None])
+        value = theta / weight[:, None]
+        # A class that never reaches a leaf has probability 0 there, not what rounding leaves.
+        return np.asarray(np.where(value < ROUNDING, 0.0, value) if self.probabilities else value)
 
     def groups(self) -> list[NDArray[np.intp]]:
         """Trees by the outputs that they serve; the squared losses of groups do not meet."""
