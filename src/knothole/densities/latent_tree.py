@@ -33,6 +33,8 @@ from knothole.errors import InvalidInput
 # Fewer rows than this cannot spare any to be held out; the prior then has this strength.
 TOO_FEW_TO_HOLD_OUT = 20
 STRENGTH_OF_FEW = 1.0
+# No choice needs more held-out rows than this.
+MOST_HELD_OUT = 20_000
 # The ranking of edges needs no more rows than this.
 ROWS_FOR_STRUCTURE = 20_000
 
@@ -57,7 +59,8 @@ class LatentTree(LeafDensity):
     n_init : int
         Starts, of which the best after one round is trained to the end.
     validation_fraction : float
-        Part of the rows held out for all choices; 0 for none. The last pass is made on all rows.
+        Part of the rows held out for all choices, 20,000 at most; 0 for none. The last pass is
+        made on all rows.
     informative : bool
         Whether p is also over which variables are holes, for data that is not missing at random.
     random_state : int, RandomState or None
@@ -159,7 +162,7 @@ class LatentTree(LeafDensity):
         )
         categorical = [variable.kind is Kind.CATEGORICAL for variable in self.variables_]
         rows = rng.permutation(np.flatnonzero(weight > 0))
-        n_held = round(self.validation_fraction * len(rows))
+        n_held = min(round(self.validation_fraction * len(rows)), MOST_HELD_OUT)
         some = rows[:ROWS_FOR_STRUCTURE]
         strength = None if self.strength == "auto" else float(self.strength)
         if len(rows) < TOO_FEW_TO_HOLD_OUT or n_held == 0:

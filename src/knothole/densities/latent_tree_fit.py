@@ -38,9 +38,11 @@ Ints = NDArray[np.int64]
 # Probability that a latent has its parent's state at the start; rows a state takes after.
 STICKY = 0.9
 CENTRES = 3
-# Rows of a mini-batch, mini-batches of a round, and the step size's first and last value.
+# Rows of a mini-batch, the least number of mini-batches of a round, how often all rounds together
+# go through the rows at least, and the step size's first and last value.
 BATCH = (128, 1024)
 BATCHES = 32
+EPOCHS = 4
 STEP = (0.3, 0.02)
 # Rounds without a better held-out score after which mini-batches stop.
 PATIENCE = 5
@@ -258,7 +260,8 @@ class Stepwise:
         self.fit = self.best = fit
         self.running: Expected | None = None
         self.rounds = max(1, task.max_iter // 2)
-        self.batches = min(BATCHES, -(-len(task.train) // size))
+        epoch = -(-len(task.train) // size)
+        self.batches = max(min(BATCHES, epoch), EPOCHS * epoch // self.rounds)
         self.steps = iter(np.geomspace(*STEP, self.rounds * self.batches))
         self.stream = _batches(task.train, size, rng)
 
