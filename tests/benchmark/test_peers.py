@@ -87,6 +87,16 @@ def test_informed_peers_learn_from_holes_that_training_has(name):
     assert losses[0] < losses[1]
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in PEERS if name not in ("miceforest", "MissForest")]
+)
+def test_a_column_never_observed_in_training_is_survived(name):
+    training = small_training(Task.REGRESSION)
+    object.__setattr__(training, "table", training.table.assign(empty=np.nan))
+    table = poke(training.table.assign(empty=1.0), 7)
+    assert np.isfinite(present(name).fit(training).predict(table)).all()
+
+
 # --- imputation ----------------------------------------------------------------------------------
 
 

@@ -103,5 +103,5 @@ def test_an_archive_without_the_file_is_said(tmp_path):
 def test_lines_of_another_length_are_said(tmp_path):
     path = tmp_path / "kin8nm.data"
     path.write_text("1,2,3\n")
-    with pytest.raises(DamagedFile, match="'kin8nm.data' should have 9 fields in every line"):
+    with pytest.raises(DamagedFile, match=r"'kin8nm\.data' should have 9 fields in every line"):
         sources.SOURCES["kin8nm"].prepare([path])

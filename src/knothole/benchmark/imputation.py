@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401 (it registers the class)
 from sklearn.impute import IterativeImputer, KNNImputer
+from sklearn.preprocessing import StandardScaler
 
 from knothole import missingness
 from knothole.benchmark.models import Floats, outputs
@@ -58,7 +59,9 @@ class Filled(Imputing):
         self.name = self.statistic = statistic
 
     def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
-        self.values_ = {name: _statistic(table[name], self.statistic) for name in table}
+        # A column never observed has nothing to fill with; its holes are left to the model.
+        observed = [name for name in table if table[name].notna().any()]
+        self.values_ = {name: _statistic(table[name], self.statistic) for name in observed}
 
     def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
         return table.fillna(self.values_)
@@ -187,18 +190,19 @@ class Neighbours(Imputing):
     def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
         self.dummies_ = Dummies(table)
         numbers = _sampled(self.dummies_.numbers(table), seed)
-        self.mean_ = np.nanmean(numbers, axis=0)
-        spread = np.nanstd(numbers, axis=0)
-        self.spread_ = np.where(spread > 0, spread, 1.0)
+        self.scaler_ = StandardScaler()
         self.imputer_ = KNNImputer(keep_empty_features=True)
-        self.imputer_.fit((numbers - self.mean_) / self.spread_)
+        with warnings.catch_warnings():
+            # Of a column never observed: it is filled with zeros.
+            warnings.filterwarnings("ignore", message="(Degrees of freedom|invalid value)")
+            self.imputer_.fit(self.scaler_.fit_transform(numbers))
 
     def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
-        numbers = (self.dummies_.numbers(table) - self.mean_) / self.spread_
+        numbers = self.dummies_.numbers(table)
         if not np.isnan(numbers).any():
             return table
-        filled = self.imputer_.transform(numbers) * self.spread_ + self.mean_
-        return self.dummies_.table(filled, table)
+        filled = self.imputer_.transform(self.scaler_.transform(numbers))
+        return self.dummies_.table(self.scaler_.inverse_transform(filled), table)
 
 
 class Miceforest(Imputing):

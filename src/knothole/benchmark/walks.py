@@ -176,7 +176,7 @@ class SurrogateSplits(TreeWalk):
         categorical = self.ensemble_.n_levels > 0
         levels = np.linspace(0, 1, BINS + 1)[1:-1]
         self.cuts_: list[Floats | None] = [
-            None if is_set else np.unique(np.quantile(values[~np.isnan(values)], levels))
+            None if is_set else _quantiles(values, levels)
             for values, is_set in zip(matrix.T, categorical, strict=True)
         ]
         self.surrogates_: dict[int, Surrogates] = {}
@@ -216,6 +216,11 @@ class SurrogateSplits(TreeWalk):
             found = values if cuts is None else np.searchsorted(cuts, values, side="right")
             bins[:, column] = np.where(np.isnan(values), -1, found)
         return bins
+
+
+def _quantiles(values: Floats, levels: Floats) -> Floats:
+    observed = values[~np.isnan(values)]
+    return np.unique(np.quantile(observed, levels)) if len(observed) else observed
 
 
 _NOBODY = Surrogates(np.empty(0, np.intp), np.empty((0, 1), np.bool_), majority_left=True)
