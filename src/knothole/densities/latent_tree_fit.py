@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,8 +116,12 @@ class Task:
 
     def expect(self, parameters: Parameters, rows: Ints) -> Expected:
         """Statistics of rows, scaled to the weight of all training rows."""
-        total = float(self.weight[self.train].sum())
-        return expect(parameters, self.packed, rows, self.weight, total)
+        return expect(parameters, self.packed, rows, self.weight, self.total)
+
+    @cached_property
+    def total(self) -> float:
+        """Weight of all training rows."""
+        return float(self.weight[self.train].sum())
 
 
 @dataclass(frozen=True, eq=False)
