@@ -16,7 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 from knothole.columns import Columns, Evidence
 from knothole.densities.base import Within
 from knothole.densities.circuit import Circuit
-from knothole.densities.circuit_build import mixture_to_circuit
 from knothole.densities.circuit_nodes import evaluate, flows, read_nodes
 from knothole.densities.latent_tree import LatentTree
 from knothole.densities.latent_tree_em import expect as expect_tree
@@ -351,7 +350,7 @@ def test_order_of_columns_and_of_leaves_does_not_matter():
 def test_mixture_agrees():
     table = mixed_table()
     mixture = quietly(Mixture(3, random_state=0, max_iter=20), table)
-    circuit = mixture_to_circuit(mixture, mixture.weights_)
+    circuit = mixture.to_circuit()
     evidence = mixture.evidence(table)
     np.testing.assert_allclose(
         circuit.log_evidence(evidence), mixture.log_evidence(evidence), rtol=1e-10, atol=1e-10
@@ -367,7 +366,7 @@ def test_mixture_agrees():
 def test_mixture_of_one_variable():
     X = np.random.default_rng(0).normal(size=(50, 1))
     mixture = quietly(Mixture(2, random_state=0), X)
-    circuit = mixture_to_circuit(mixture, mixture.weights_)
+    circuit = mixture.to_circuit()
     np.testing.assert_allclose(circuit.score_samples(X), mixture.score_samples(X), rtol=1e-10)
 
 
