@@ -18,8 +18,10 @@ from numba.extending import intrinsic
 
 from knothole.compiled import njit
 from knothole.reach.product_kernels import observed_right
+from knothole.trees.traverse import LEVELS
 
 LANES = 64
+CELLS = 256
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 # A node, side by side in memory: a row goes through all trees, which do not fit the first cache.
@@ -48,14 +50,15 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:
 
 
 @njit
-def fill_masks(  # type: ignore[no-untyped-def]
-    points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below,
-):  # fmt: skip
+def fill_masks(points, draws, row, grid, masks, absent):  # type: ignore[no-untyped-def]
     """Masks of the holes of one row from its draws (variables, lanes).
 
     ``cuts[cut_start[v]:cut_start[v + 1]]`` are the cuts of variable ``v``; variables that no
-    tree splits on (``used`` is False) are passed over.
+    tree splits on (``used`` is False) are passed over. A draw is looked up in one of :data:`CELLS`
+    cells of equal width, whose first cut is in ``cells``, and goes on from there; ``rulers`` has
+    where a variable's cells begin, and how many there are per unit.
     """
+    cuts, cut_start, cells, rulers, _, offset, n_levels, used = grid
     for v in range(len(n_levels)):
         if not used[v] or not np.isnan(points[row, v]):
             continue
@@ -67,27 +70,45 @@ def fill_masks(  # type: ignore[no-untyped-def]
             for lane in range(LANES):
                 masks[first + int(draws[row, v, lane])] |= np.uint64(1) << np.uint64(lane)
             continue
-        # Number of cuts at or below each draw, by bisection. All lanes take each step together:
-        # no step waits for the one before it in another lane.
-        start = cut_start[v]
-        for lane in range(LANES):
-            below[lane] = start
-        length = cut_start[v + 1] - start
-        while length > 1:
-            half = length >> 1
-            for lane in range(LANES):
-                middle = below[lane] + half
-                below[lane] = middle if cuts[middle - 1] <= draws[row, v, lane] else below[lane]
-            length -= half
+        start, stop = cut_start[v], cut_start[v + 1]
+        lowest, scale = rulers[v]
         for lane in range(LANES):
             x = draws[row, v, lane]
             bit = np.uint64(1) << np.uint64(lane)
             if x == np.inf:
                 absent[v] |= bit
-            else:
-                masks[first + below[lane] - start + (cuts[below[lane]] <= x) + 1] |= bit
+                continue
+            cell = min(max((x - lowest) * scale, 0.0), CELLS - 1.0)
+            # From here on exactly, whatever rounding did to the cell.
+            below = cells[v, int(cell)]
+            while below > start and cuts[below - 1] > x:
+                below -= 1
+            while below < stop and cuts[below] <= x:
+                below += 1
+            masks[first + below - start + 1] |= bit
         for i in range(first + 1, offset[v + 1]):
             masks[i] |= masks[i - 1]
+
+
+@njit
+def first_holes(points, steps, roots, depths, out):  # type: ignore[no-untyped-def]
+    """Where each row first meets a hole or a leaf in each tree, ``out`` (rows, trees).
+
+    For plain walks. As in :mod:`knothole.trees.traverse`, all rows of the block take a level
+    together; a row stays where it is when its value is NaN, or at a leaf.
+    """
+    for tree in range(len(roots)):
+        for row in range(len(points)):
+            out[row, tree] = roots[tree]
+        if depths[tree] > LEVELS:
+            continue
+        for _ in range(depths[tree]):
+            for row in range(len(points)):
+                node = out[row, tree]
+                step = steps[node]
+                x = points[row, max(step.feature, 0)]
+                stays = (step.feature < 0) | np.isnan(x)
+                out[row, tree] = node if stays else step.left + (x >= step.cut)
 
 
 @njit
@@ -105,18 +126,19 @@ def left_mask(node, v, offset, masks, absent, missing_left, set_start, sets, n_l
 
 @njit
 def walk_row(  # type: ignore[no-untyped-def]
-    points, row, nodes, steps, offset, n_levels, masks, absent, plain, slot_node, slot_mask,
-    out_leaf, out_mask, tree_stop,
+    points, row, starts, nodes, grid, masks, absent, plain, slot_node, slot_mask, out_leaf,
+    out_mask, tree_stop,
 ):  # fmt: skip
     """Leaves that a row's completions reach, with the word of those that do.
 
-    Trees follow each other; the entries of tree ``t`` end before ``tree_stop[t]``. ``steps`` has
-    all that a numeric split needs in one record (:data:`STEP`).
+    Trees follow each other, each from the node in ``starts`` (rows, trees); the entries of tree
+    ``t`` end before ``tree_stop[t]``.
     """
-    roots, _, cut, _, missing_left, set_start, sets, _ = nodes
+    _, _, cut, _, missing_left, set_start, sets, _ = nodes
+    _, _, _, _, steps, offset, n_levels, _ = grid
     count = 0
-    for tree in range(len(roots)):
-        slot_node[0] = roots[tree]
+    for tree in range(starts.shape[1]):
+        slot_node[0] = starts[row, tree]
         slot_mask[0] = ALL
         top = 0
         while top >= 0:
@@ -157,20 +179,35 @@ def walk_row(  # type: ignore[no-untyped-def]
 
 
 @njit
+def complete_row(points, draws, row, starts, nodes, grid, plain, scratch):  # type: ignore[no-untyped-def]
+    """Masks of a row, then its leaves and their words, into ``scratch``; returns how many."""
+    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    fill_masks(points, draws, row, grid, masks, absent)
+    return walk_row(points, row, starts, nodes, grid, masks, absent, plain, slot_node, slot_mask,
+                    leaves, leaf_masks, tree_stop)  # fmt: skip
+
+
+@njit
 def group_sums(leaves, masks, tree_stop, groups, value, tree_output, out):  # type: ignore[no-untyped-def]
     """Add, for each group of lanes, the leaf values summed over the group's draws.
 
-    ``groups`` holds a word for each group; ``out`` is (groups, outputs).
+    ``groups`` holds a word for each group, all of one size; ``out`` is (groups + 1, outputs). A
+    leaf that all draws reach is added once, to the last row, which counts for every group.
     """
     width = value.shape[1]
+    common = len(groups)
     entry = 0
     for tree in range(len(tree_output)):
         first = tree_output[tree]
         while entry < tree_stop[tree]:
-            for g in range(len(groups)):
-                draws = float(popcount(masks[entry] & groups[g]))
+            if masks[entry] == ALL:
                 for j in range(width):
-                    out[g, first + j] += draws * value[leaves[entry], j]
+                    out[common, first + j] += value[leaves[entry], j]
+            else:
+                for g in range(len(groups)):
+                    draws = float(popcount(masks[entry] & groups[g]))
+                    for j in range(width):
+                        out[g, first + j] += draws * value[leaves[entry], j]
             entry += 1
 
 
@@ -194,48 +231,35 @@ def lane_margins(leaves, masks, tree_stop, value, tree_output, out):  # type: ig
 
 @njit
 def block_groups(  # type: ignore[no-untyped-def]
-    points, draws, nodes, grid, plain, groups, value, tree_output, scratch, out,
+    points, draws, starts, nodes, grid, plain, groups, value, tree_output, scratch, out,
 ):  # fmt: skip
-    """Group sums of a block of rows for one word of draws; ``out`` (rows, groups, outputs)."""
-    cuts, cut_start, steps, offset, n_levels, used = grid
-    masks, absent, below, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    """Group sums of a block of rows for one word of draws; ``out`` (rows, groups + 1, outputs)."""
+    leaves, leaf_masks, tree_stop = scratch[4:]
     for row in range(len(points)):
-        fill_masks(
-            points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below
-        )
-        walk_row(points, row, nodes, steps, offset, n_levels, masks, absent, plain, slot_node,
-                 slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+        complete_row(points, draws, row, starts, nodes, grid, plain, scratch)
         group_sums(leaves, leaf_masks, tree_stop, groups, value, tree_output, out[row])
 
 
 @njit
 def block_lanes(  # type: ignore[no-untyped-def]
-    points, draws, nodes, grid, plain, value, tree_output, scratch, out,
+    points, draws, starts, nodes, grid, plain, value, tree_output, scratch, out,
 ):  # fmt: skip
     """Margins of a block's 64 completions each; ``out`` (rows, lanes, outputs)."""
-    cuts, cut_start, steps, offset, n_levels, used = grid
-    masks, absent, below, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    leaves, leaf_masks, tree_stop = scratch[4:]
     for row in range(len(points)):
-        fill_masks(
-            points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below
-        )
-        walk_row(points, row, nodes, steps, offset, n_levels, masks, absent, plain, slot_node,
-                 slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+        complete_row(points, draws, row, starts, nodes, grid, plain, scratch)
         lane_margins(leaves, leaf_masks, tree_stop, value, tree_output, out[row])
 
 
 @njit
-def block_entries(points, draws, nodes, grid, plain, row, scratch, out_row, out_leaf, out_reach):  # type: ignore[no-untyped-def]
+def block_entries(  # type: ignore[no-untyped-def]
+    points, draws, starts, nodes, grid, plain, row, scratch, out_row, out_leaf, out_reach,
+):  # fmt: skip
     """Write (row, leaf, share of the draws) from ``row`` on until ``out`` is full."""
-    cuts, cut_start, steps, offset, n_levels, used = grid
-    masks, absent, below, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    leaves, leaf_masks, _ = scratch[4:]
     count = 0
     while row < len(points) and count + len(leaves) <= len(out_leaf):
-        fill_masks(
-            points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below
-        )
-        n = walk_row(points, row, nodes, steps, offset, n_levels, masks, absent, plain,
-                     slot_node, slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+        n = complete_row(points, draws, row, starts, nodes, grid, plain, scratch)
         for entry in range(n):
             out_row[count] = row
             out_leaf[count] = leaves[entry]
@@ -246,21 +270,18 @@ def block_entries(points, draws, nodes, grid, plain, row, scratch, out_row, out_
 
 
 @njit
-def block_masks(points, draws, nodes, grid, plain, row, scratch, out_leaf, out_mask, out_stop):  # type: ignore[no-untyped-def]
+def block_masks(  # type: ignore[no-untyped-def]
+    points, draws, starts, nodes, grid, plain, row, scratch, out_leaf, out_mask, out_stop,
+):  # fmt: skip
     """Write the leaves that each row's draws reach, with the words of those that do.
 
     From ``row`` on until there may be no room for another; entries of tree ``t`` of a row end
     before ``out_stop[row, t]``. Returns the number of entries and the next row.
     """
-    cuts, cut_start, steps, offset, n_levels, used = grid
-    masks, absent, below, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    leaves, leaf_masks, tree_stop = scratch[4:]
     count = 0
     while row < len(points) and count + len(leaves) <= len(out_leaf):
-        fill_masks(
-            points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below
-        )
-        n = walk_row(points, row, nodes, steps, offset, n_levels, masks, absent, plain,
-                     slot_node, slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+        n = complete_row(points, draws, row, starts, nodes, grid, plain, scratch)
         for entry in range(n):
             out_leaf[count + entry] = leaves[entry]
             out_mask[count + entry] = leaf_masks[entry]
@@ -272,16 +293,11 @@ def block_masks(points, draws, nodes, grid, plain, row, scratch, out_leaf, out_m
 
 
 @njit
-def block_pairs(points, draws, row_weight, nodes, grid, plain, scratch, out):  # type: ignore[no-untyped-def]
+def block_pairs(points, draws, starts, row_weight, nodes, grid, plain, scratch, out):  # type: ignore[no-untyped-def]
     """Add the rows' weighted pair reach to the upper part of ``out`` (leaves, leaves)."""
-    cuts, cut_start, steps, offset, n_levels, used = grid
-    masks, absent, below, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
+    leaves, leaf_masks, tree_stop = scratch[4:]
     for row in range(len(points)):
-        fill_masks(
-            points, draws, row, cuts, cut_start, offset, n_levels, used, masks, absent, below
-        )
-        n = walk_row(points, row, nodes, steps, offset, n_levels, masks, absent, plain,
-                     slot_node, slot_mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+        n = complete_row(points, draws, row, starts, nodes, grid, plain, scratch)
         unit = row_weight[row] / LANES
         tree = 0
         for i in range(n):

@@ -7,7 +7,7 @@ draws; how far their means lie apart gives the standard error. More words give m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +27,7 @@ from knothole.reach.engine import (
 )
 from knothole.reach.tables import Grid
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.traverse import tree_depths
 
 Floats = NDArray[np.float64]
 
@@ -103,6 +104,7 @@ class CompletionsEngine(Engine):
         self.nodes = node_arrays(ensemble)
         self.value = weighted_values(ensemble)
         self.depth = stack_size(ensemble)
+        self.depths = tree_depths(ensemble.roots, ensemble.feature, ensemble.left)
         grid = Grid.of(ensemble)
         self.n_masks = int(grid.offset[-1])
         starts = np.concatenate([[0], np.cumsum([len(cuts) for cuts in grid.cuts])])
@@ -111,6 +113,7 @@ class CompletionsEngine(Engine):
         self.grid = (
             np.concatenate([*grid.cuts, np.empty(0)]),
             starts.astype(np.int64),
+            *first_cuts(grid.cuts, starts.astype(np.int64)),
             self._steps(grid),
             grid.offset,
             ensemble.n_levels,
@@ -132,6 +135,16 @@ class CompletionsEngine(Engine):
         steps["left"] = ensemble.left
         steps["mask_row"] = np.where(numeric, rows, self.n_masks)
         return steps
+
+    def _starts(self, points: Floats) -> NDArray[np.int32]:
+        """Where each row first meets a hole or a leaf in each tree, or the roots: (rows, trees)."""
+        roots = self.ensemble.roots
+        starts = np.empty((len(points), len(roots)), dtype=np.int32)
+        if self._plain(points):
+            kernels.first_holes(points, self.grid[4], roots, self.depths, starts)
+        else:
+            starts[:] = roots
+        return starts
 
     def _plain(self, points: Floats) -> bool:
         """Whether splits are numeric and nothing, observed or drawn, is "not recorded"."""
@@ -159,13 +172,14 @@ class CompletionsEngine(Engine):
     def _group_means(self, evidence: Evidence, first_row: int, word: int) -> Floats:
         """Mean margin of each group of draws of one word, (rows, groups, outputs)."""
         points = evidence.points
-        sums = np.zeros((len(points), GROUPS, self.ensemble.n_outputs))
+        sums = np.zeros((len(points), GROUPS + 1, self.ensemble.n_outputs))
         draws = self.sampler.draw(evidence, first_row, word)
         kernels.block_groups(
-            points, draws, self.nodes, self.grid, self._plain(points), self.groups,
-            self.value, self.ensemble.tree_output, self._scratch(), sums,
+            points, draws, self._starts(points), self.nodes, self.grid, self._plain(points),
+            self.groups, self.value, self.ensemble.tree_output, self._scratch(), sums,
         )  # fmt: skip
-        return np.asarray(sums / (LANES // GROUPS) + self.ensemble.base)
+        common = sums[:, GROUPS:] + self.ensemble.base
+        return np.asarray(sums[:, :GROUPS] / (LANES // GROUPS) + common)
 
     def margins(self, evidence: Evidence, first_row: int, words: int | None = None) -> Floats:
         """Margins of the completions themselves, (rows, draws, outputs)."""
@@ -176,7 +190,8 @@ class CompletionsEngine(Engine):
         for word in range(words):
             lanes = np.ascontiguousarray(out[:, word])
             kernels.block_lanes(
-                points, self.sampler.draw(evidence, first_row, word), self.nodes, self.grid,
+                points, self.sampler.draw(evidence, first_row, word), self._starts(points),
+                self.nodes, self.grid,
                 self._plain(points), self.value, self.ensemble.tree_output,
                 self._scratch(), lanes,
             )  # fmt: skip
@@ -205,7 +220,8 @@ class CompletionsEngine(Engine):
                 np.empty(capacity),
             )
             count, row = kernels.block_entries(
-                points, draws, self.nodes, self.grid, self._plain(points), row, scratch,
+                points, draws, self._starts(points), self.nodes, self.grid, self._plain(points),
+                row, scratch,
                 *out,
             )  # fmt: skip
             yield Entries(out[0][:count], out[1][:count], out[2][:count])
@@ -229,7 +245,8 @@ class CompletionsEngine(Engine):
             first = row
             leaf, mask = np.empty(capacity, np.int32), np.empty(capacity, np.uint64)
             count, row = kernels.block_masks(
-                points, draws, self.nodes, self.grid, self._plain(points), row, scratch,
+                points, draws, self._starts(points), self.nodes, self.grid, self._plain(points),
+                row, scratch,
                 leaf, mask, stop,
             )  # fmt: skip
             stop[first:row] += total
@@ -255,7 +272,8 @@ class CompletionsEngine(Engine):
         """Add shares of the draws of one word that reach two leaves at once."""
         points = evidence.points
         kernels.block_pairs(
-            points, self.sampler.draw(evidence, first_row, 0), row_weight, self.nodes, self.grid,
+            points, self.sampler.draw(evidence, first_row, 0), self._starts(points), row_weight,
+            self.nodes, self.grid,
             self._plain(points), self._scratch(), out,
         )  # fmt: skip
 
@@ -264,13 +282,32 @@ class CompletionsEngine(Engine):
         return (
             np.zeros(self.n_masks + 1, dtype=np.uint64),
             np.empty(len(self.ensemble.columns), dtype=np.uint64),
-            np.empty(LANES, dtype=np.int64),
             np.empty(self.depth, dtype=np.int32),
             np.empty(self.depth, dtype=np.uint64),
             np.empty(n, dtype=np.int32),
             np.empty(n, dtype=np.uint64),
             np.empty(self.ensemble.n_trees, dtype=np.int64),
         )
+
+
+def first_cuts(
+    cuts: Sequence[Floats], starts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], Floats]:
+    """Cells of equal width between each variable's outer (finite) cuts.
+
+    Returns the first cut above the lower end of each cell, (variables, cells), and where the
+    cells begin and how many there are per unit, (variables, 2).
+    """
+    first = np.repeat(starts[:-1, None], kernels.CELLS, axis=1)
+    rulers = np.zeros((len(cuts), 2))
+    for v, own in enumerate(cuts):
+        finite = own[np.isfinite(own)]
+        if len(finite) < 2 or not np.isfinite(finite[-1] - finite[0]):
+            continue  # one cell for all: the search begins at the first cut
+        ends = np.linspace(finite[0], finite[-1], kernels.CELLS, endpoint=False)
+        first[v] += np.searchsorted(own, ends, side="right")
+        rulers[v] = finite[0], kernels.CELLS / (finite[-1] - finite[0])
+    return first, rulers
 
 
 def _mean_and_error(groups: Floats) -> tuple[Floats, Floats]:
