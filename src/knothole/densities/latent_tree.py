@@ -27,6 +27,8 @@ from knothole.densities.completion import fill_holes
 from knothole.densities.latent_tree_em import Parameters, log_likelihood, posterior_states
 from knothole.densities.latent_tree_fit import Fit, Task, choose, refined, sizes_for
 from knothole.densities.leaves import start_leaf
+from knothole.densities.mixture_search import choose_families, families_alone
+from knothole.densities.mixture_training import Settings, Table
 from knothole.densities.packed_rows import pack
 from knothole.errors import InvalidInput
 
@@ -155,13 +157,14 @@ class LatentTree(LeafDensity):
             )
 
     def _task(self, evidence: Evidence, weight: Floats, rng: np.random.Generator) -> Task:
-        overrides = self.leaves or {}
+        rows = rng.permutation(np.flatnonzero(weight > 0))
+        table = Table(self.variables_, evidence, weight, rows)
+        families = self._families(table, seed=int(rng.integers(2**31)))
         leaves = tuple(
-            start_leaf(variable, evidence.points[:, v], weight, 1, overrides.get(variable.name))
+            start_leaf(variable, evidence.points[:, v], weight, 1, families.get(variable.name))
             for v, variable in enumerate(self.variables_)
         )
         categorical = [variable.kind is Kind.CATEGORICAL for variable in self.variables_]
-        rows = rng.permutation(np.flatnonzero(weight > 0))
         n_held = min(round(self.validation_fraction * len(rows)), MOST_HELD_OUT)
         some = rows[:ROWS_FOR_STRUCTURE]
         strength = None if self.strength == "auto" else float(self.strength)
@@ -183,6 +186,22 @@ class LatentTree(LeafDensity):
             n_init=self.n_init,
             report=self._report,
         )
+
+    def _families(self, table: Table, seed: int) -> dict[str, str]:
+        """Families that are named, and those of continuous variables that serve a mixture best."""
+        named = dict(self.leaves or {})
+        if self.states == 1:
+            return families_alone(table) | named
+        settings = Settings(
+            families=named,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_init=1,
+            seed=seed,
+            may_mask=not self.informative,
+            report=self._report,
+        )
+        return choose_families(table, settings) | named
 
     def _keep(self, fit: Fit) -> None:
         parameters = fit.parameters
