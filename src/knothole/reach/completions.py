@@ -302,11 +302,12 @@ def first_cuts(
     rulers = np.zeros((len(cuts), 2))
     for v, own in enumerate(cuts):
         finite = own[np.isfinite(own)]
-        if len(finite) < 2 or not np.isfinite(finite[-1] - finite[0]):
+        width = finite[-1] - finite[0] if len(finite) else 0.0
+        if not (np.isfinite(width) and width > np.finfo(np.float64).tiny * kernels.CELLS):
             continue  # one cell for all: the search begins at the first cut
         ends = np.linspace(finite[0], finite[-1], kernels.CELLS, endpoint=False)
         first[v] += np.searchsorted(own, ends, side="right")
-        rulers[v] = finite[0], kernels.CELLS / (finite[-1] - finite[0])
+        rulers[v] = finite[0], kernels.CELLS / width
     return first, rulers
 
 
