@@ -54,7 +54,7 @@ BOUNDS = (0.01, 1e3)
 # Rounds before it is varied: while latents have yet to settle, no structure looks best.
 SETTLED = 5
 # Numbers of states to choose from, each needing some rows, and the rows to choose by.
-STATES = (4, 8, 16, 32, 64)
+STATES = (4, 8, 16, 32)
 ROWS_PER_STATE = 10
 ROWS_TO_CHOOSE = 20_000
 # Below so many rows, several folds are held out in turn.
