@@ -9,7 +9,7 @@ factor per pattern of holes serves responsibilities and draws alike.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from knothole.compiled import njit, over_blocks
 from knothole.densities import gaussian_kernels as kernels
 from knothole.densities import quasi
-from knothole.densities.gaussian_kernels import LANES, Packed
+from knothole.densities.gaussian_kernels import Packed
 from knothole.densities.normal_scores import NormalScores, cell_of, decode, is_flat, on_line
 from knothole.densities.quasi import WORD
 from knothole.evidence import NOT_RECORDED, Evidence
@@ -31,6 +31,7 @@ _NO_WORDS = np.empty((0, 0), dtype=np.uint64)
 class Maps(NamedTuple):
     """The arrays of :class:`~knothole.densities.normal_scores.NormalScores`."""
 
+    coarse: Floats
     values: Floats
     tail: Floats
     limits: Floats
@@ -49,7 +50,7 @@ class Discrete(NamedTuple):
         Whether it says if a numeric variable is recorded (code 0) or not (code 1).
     first_code : int64 (leaves + 1,)
         First row of each in ``probability``.
-    probability : float64 (codes, lanes)
+    probability : float64 (codes, k)
         Of every code in each component.
     first_word : int64 (leaves,)
         First word of the variable in ``Evidence.allowed``; -1 where it has none.
@@ -68,7 +69,7 @@ class Tables(NamedTuple):
     Attributes
     ----------
     packed : Packed
-    sharpness : float64 (packs, d, LANES)
+    sharpness : float64 (d, k)
         What lowers log p by half its product with a score's variance.
     maps : Maps
     numeric : int64 (d,)
@@ -98,11 +99,13 @@ class Workspace(NamedTuple):
     first: NDArray[np.int64]
     chosen: NDArray[np.int64]
     component: NDArray[np.int64]
-    point: NDArray[np.int64]
-    group: NDArray[np.int64]
+    point: NDArray[np.uint32]
+    group: NDArray[np.uint32]
+    lane: NDArray[np.uint32]
     bits: NDArray[np.uint32]
     shifts: NDArray[np.uint32]
     code: Floats
+    normal: Floats
     z: Floats
 
 
@@ -119,7 +122,7 @@ def tabulate(
     return Tables(
         packed,
         sharpness,
-        Maps(scores.values, scores.tail, scores.limits, scores.whole, scores.flat),
+        Maps(scores.coarse, scores.values, scores.tail, scores.limits, scores.whole, scores.flat),
         numeric,
         discrete,
         quasi.sobol_net(coordinates, WORD // groups),
@@ -129,17 +132,31 @@ def tabulate(
 
 def workspace(tables: Tables) -> Workspace:
     """Working memory for one thread."""
-    d, lanes = len(tables.numeric), tables.packed.log_weight.size
+    d, k = len(tables.numeric), len(tables.packed.log_weight)
+
+    def whole(size: int) -> NDArray[np.int64]:
+        return np.empty(size, dtype=np.int64)
+
+    def bits() -> NDArray[np.uint32]:
+        # As indices, unsigned numbers need no test for being negative.
+        return np.empty(WORD, dtype=np.uint32)
+
     return Workspace(
         kernels.scratch(tables.packed),
-        np.empty(d),
-        np.empty(d),
-        np.empty(lanes),
-        np.empty(lanes + 1, dtype=np.int64),
-        *(np.empty(WORD, dtype=np.int64) for _ in range(4)),
-        *(np.empty(WORD, dtype=np.uint32) for _ in range(2)),
-        np.empty(WORD),
-        np.empty((d, WORD)),
+        score=np.empty(d),
+        variance=np.empty(d),
+        joint=np.empty(k),
+        first=whole(k + 1),
+        chosen=whole(WORD),
+        component=whole(WORD),
+        point=bits(),
+        group=bits(),
+        lane=bits(),
+        bits=bits(),
+        shifts=bits(),
+        code=np.empty(WORD),
+        normal=np.empty((d, WORD)),
+        z=np.zeros((d + 3, WORD)),
     )
 
 
@@ -160,20 +177,24 @@ class Sampler:
         self.seed = seed
 
     def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
-        """Draws (rows, variables, 64), holes filled; ``first_row`` numbers the first row."""
+        """Draws (rows, variables, 64); ``first_row`` numbers the first row.
+
+        Only holes are written: what else the array holds means nothing.
+        """
         points = np.ascontiguousarray(evidence.points)
         out = np.empty((*points.shape, WORD))
-        out[:] = points[:, :, None]
         allowed = _NO_WORDS if evidence.allowed is None else evidence.allowed
         seed = word_seed(self.seed, word)
         fill(self.tables, points, allowed, seed, first_row, workspace(self.tables), out)
         return out
 
     def draw_all(self, evidence: Evidence, word: int, threads: int | None = None) -> Floats:
-        """The same for many rows, on several threads."""
+        """The same for many rows, on several threads; what is observed is there in every draw."""
 
         def work(start: int, stop: int) -> Floats:
-            return self.draw(evidence[start:stop], start, word)
+            part = evidence[start:stop]
+            points = part.points[:, :, None]
+            return np.where(np.isnan(points), self.draw(part, start, word), points)
 
         parts = over_blocks(work, len(evidence.points), _BLOCK, threads)
         return np.concatenate(parts) if parts else np.empty((*evidence.points.shape, WORD))
@@ -185,21 +206,20 @@ def word_seed(seed: int, word: int) -> np.uint64:
 
 
 @njit
-def read_scores(points, tables, score, variance):  # type: ignore[no-untyped-def]
+def read_scores(points, numeric, coarse, values, tail, flat, score, variance):  # type: ignore[no-untyped-def]
     """Scores of a row's numeric variables, NaN where they have none, and their variances."""
-    maps = tables.maps
-    for j in range(len(tables.numeric)):
-        x = points[tables.numeric[j]]
+    for j in range(len(numeric)):
+        x = points[numeric[j]]
         variance[j] = 0.0
         if not np.isfinite(x):
             score[j] = np.nan
             continue
-        i = cell_of(x, maps.values[j])
-        if is_flat(x, i, maps.values[j], maps.flat[j]):
-            score[j] = maps.flat[j, i, 0]
-            variance[j] = maps.flat[j, i, 1]
+        i = cell_of(x, j, coarse, values)
+        if is_flat(x, j, i, values, flat):
+            score[j] = flat[j, i, 0]
+            variance[j] = flat[j, i, 1]
         else:
-            score[j] = on_line(x, i, maps.values[j], maps.tail[j])
+            score[j] = on_line(x, j, i, values, tail)
 
 
 @njit
@@ -239,54 +259,63 @@ def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def
 
 
 @njit
-def draw_codes(e, words, discrete, w):  # type: ignore[no-untyped-def]
-    """A code of leaf ``e`` for each draw, from its component's probabilities; into ``w.code``."""
+def draw_codes(e, words, discrete, component, bits, code):  # type: ignore[no-untyped-def]
+    """A code of leaf ``e`` for each draw, from its component's probabilities."""
     start, stop = discrete.first_code[e], discrete.first_code[e + 1]
     first = discrete.first_word[e]
     total = 0.0
     for t in range(WORD):
-        k = w.component[t]
-        if t == 0 or k != w.component[t - 1]:
+        k = component[t]
+        if t == 0 or k != component[t - 1]:
             total = 0.0
             for row in range(start, stop):
                 if allows(words, first, row - start):
                     total += discrete.probability[row, k]
-        left = (w.bits[t] + 0.5) * 2.0**-32 * total
+        left = (bits[t] + 0.5) * 2.0**-32 * total
         for row in range(start, stop):
             if allows(words, first, row - start) and discrete.probability[row, k] > 0.0:
-                w.code[t] = row - start
+                code[t] = row - start
                 left -= discrete.probability[row, k]
                 if left < 0.0:
                     break
 
 
 @njit
-def draw_scores(k, start, stop, n_missing, mean, w):  # type: ignore[no-untyped-def]
-    """Scores of the holes for draws of component ``k``, from normals that ``w.z`` holds.
+def draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, z):  # type: ignore[no-untyped-def]
+    """Scores of the holes for the draws ``start`` to ``stop``, which are component ``k``'s.
 
-    z = mean + y with L' y = e - L^-1 P_mo r_o, e standard normal.
+    z = mean + y with L' y = D^-1/2 e - D^-1 L^-1 P_mo r_o, e standard normal; of every equation,
+    four terms at a time. Rows of ``z`` past the last hole are read, with factor 0.
     """
-    lower, z = w.kernel.lower, w.z
-    c, a = k // LANES, k % LANES
     for i in range(n_missing - 1, -1, -1):
-        centre = w.kernel.whitened[c, i, a]
+        scale = math.sqrt(lower[i, i, k])
+        middle = lower[i, i, k] * solved[i, k]
         for t in range(start, stop):
-            z[i, t] -= centre
-        for j in range(i + 1, n_missing):
-            slope = lower[c, j, i, a]
+            z[i, t] = scale * normal[i, t] - middle
+        for j in range(i + 1, n_missing, 4):
+            l0 = lower[j, i, k]
+            l1 = lower[j + 1, i, k] if j + 1 < n_missing else 0.0
+            l2 = lower[j + 2, i, k] if j + 2 < n_missing else 0.0
+            l3 = lower[j + 3, i, k] if j + 3 < n_missing else 0.0
             for t in range(start, stop):
-                z[i, t] -= slope * z[j, t]
-        scale = lower[c, i, i, a]
-        for t in range(start, stop):
-            z[i, t] *= scale
+                z[i, t] -= l0 * z[j, t] + l1 * z[j + 1, t] + l2 * z[j + 2, t] + l3 * z[j + 3, t]
     for i in range(n_missing):
-        centre = mean[c, w.kernel.places[1, i], a]
+        middle = mean[k, places[1, i]]
         for t in range(start, stop):
-            z[i, t] += centre
+            z[i, t] += middle
 
 
 @njit
-def fill(tables, points, allowed, seed, first_row, w, out):  # type: ignore[no-untyped-def]
+def has_holes(points):  # type: ignore[no-untyped-def]
+    """Whether anything is missing in a row."""
+    holes = 0
+    for v in range(len(points)):
+        holes += np.isnan(points[v])
+    return holes > 0
+
+
+@njit
+def fill(tables, points, allowed, seed, first_row, workspace, out):  # type: ignore[no-untyped-def]
     """Draw the holes of a block of rows: one word, 64 draws each.
 
     Parameters
@@ -300,71 +329,65 @@ def fill(tables, points, allowed, seed, first_row, w, out):  # type: ignore[no-u
         Determines the draws, together with the row's number: see :func:`word_seed`.
     first_row : int
         Number of the block's first row.
-    w : Workspace
+    workspace : Workspace
     out : float64 (rows, variables, 64)
         Holes are written for all draws, everything else is left as it is.
     """
-    packed, discrete, maps = tables.packed, tables.discrete, tables.maps
-    d = len(tables.numeric)
-    size = tables.net.shape[1]
-    no_words = allowed.reshape(-1)[:0]
+    packed, sharpness, maps, numeric, discrete, net, quantile = tables
+    mean, precision, blocks, log_weight = packed
+    coarse, values, tail, limits, whole, flat = maps
+    scratch, score, variance, joint, first, chosen, component, point, group = workspace[:9]
+    lane, bits, shifts, code, normal, z = workspace[9:]
+    places, lower, _, log_det, residual, product, solved, distance, _ = scratch
+    d = len(numeric)
     for n in range(len(points)):
-        whole = True
-        for v in range(points.shape[1]):
-            whole = whole and not np.isnan(points[n, v])
-        if whole:
+        if not has_holes(points[n]):
             continue
-        words = allowed[n] if len(allowed) else no_words
-        read_scores(points[n], tables, w.score, w.variance)
-        for k in range(len(w.joint)):
-            w.joint[k] = 0.0
-        _, n_missing = kernels.add_row(
-            w.score, w.variance, packed, tables.sharpness, w.kernel, w.joint
+        words = allowed[n] if len(allowed) else allowed.reshape(-1)
+        read_scores(points[n], numeric, coarse, values, tail, flat, score, variance)
+        n_observed, n_missing, changed = kernels.read_pattern(score, places)
+        if changed:
+            kernels.factor(blocks, places, n_missing, lower, log_det)
+        kernels.project(
+            score, mean, precision, places, n_missing, lower, residual, product, solved, distance
         )
-        add_discrete(points[n], words, discrete, w.joint)
-        kernels.normalise(w.joint)
+        kernels.add_sharpness(variance, sharpness, places, n_observed, distance)
+        joint[:] = 0.0
+        kernels.add_log(log_weight, log_det, distance, n_observed, joint)
+        add_discrete(points[n], words, discrete, joint)
+        kernels.normalise(joint)
         state = quasi.row_state(seed, first_row + n)
-        quasi.allot(w.joint, state, tables.net[0], w.chosen, w.first, w.component, w.point, w.group)
+        quasi.allot(joint, state, net, chosen, first, component, point, group)
+        for t in range(WORD):
+            lane[t] = group[t] * net.shape[1] + point[t]
         for i in range(n_missing):
-            quasi.points(tables.net[1 + i], w.point, w.group, state, 1 + i, w.shifts, w.bits)
-            quasi.normals(w.bits, tables.quantile, w.z[i])
+            quasi.points(1 + i, net, point, group, state, shifts, bits)
+            quasi.normals(bits, quantile, normal[i])
         start = 0
         while start < WORD:
-            k = w.component[start]
+            k = component[start]
             stop = start + 1
-            while stop < WORD and w.component[stop] == k:
+            while stop < WORD and component[stop] == k:
                 stop += 1
-            draw_scores(k, start, stop, n_missing, packed.mean, w)
+            draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, z)
             start = stop
         for i in range(n_missing):
-            j = w.kernel.places[1, i]
-            v = tables.numeric[j]
+            j = places[1, i]
+            v = numeric[j]
             if not np.isnan(points[n, v]):
                 continue  # known not to be recorded
-            decode(w.z[i], maps.values[j], maps.limits[j], maps.whole[j])
+            decode(z[i], j, values, limits, whole)
+            own = out[n, v]
             for t in range(WORD):
-                out[n, v, w.group[t] * size + w.point[t]] = w.z[i, t]
+                own[lane[t]] = z[i, t]
         for e in range(len(discrete.variable)):
             v = discrete.variable[e]
             if not np.isnan(points[n, v]):
                 continue
-            place = 1 + d + e
-            quasi.points(tables.net[place], w.point, w.group, state, place, w.shifts, w.bits)
-            draw_codes(e, words, discrete, w)
+            quasi.points(1 + d + e, net, point, group, state, shifts, bits)
+            draw_codes(e, words, discrete, component, bits, code)
             for t in range(WORD):
-                lane = w.group[t] * size + w.point[t]
                 if not discrete.flag[e]:
-                    out[n, v, lane] = w.code[t]
-                elif w.code[t] == 1.0:
-                    out[n, v, lane] = NOT_RECORDED
-
-
-def lanes_of(tables: list[Floats], lanes: int) -> Floats:
-    """Probabilities of the codes of all leaves, (codes, lanes), from their log probabilities."""
-    if not tables:
-        return np.empty((0, lanes))
-    stacked = np.exp(np.vstack(tables))
-    # Lanes without a component have weight 0 whatever they hold; not 0, whose log is infinite.
-    out: Any = np.ones((len(stacked), lanes))
-    out[:, : stacked.shape[1]] = stacked
-    return out
+                    out[n, v, lane[t]] = code[t]
+                elif code[t] == 1.0:
+                    out[n, v, lane[t]] = NOT_RECORDED

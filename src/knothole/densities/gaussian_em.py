@@ -20,7 +20,8 @@ from scipy.special import logsumexp
 from knothole.compiled import over_blocks
 from knothole.densities import gaussian_kernels as kernels
 from knothole.densities import packed_rows
-from knothole.densities.gaussian_kernels import LANES, Packed
+from knothole.densities.gaussian_expectation import expectations
+from knothole.densities.gaussian_kernels import Packed
 from knothole.densities.leaves.base import Leaf
 from knothole.densities.mixture_kernels import gather, join
 
@@ -114,28 +115,25 @@ class Components:
         return kernels.pack(self.weight, self.mean, self.covariance)
 
     def discrete_terms(self, rows: Rows) -> Floats:
-        """Log p of the discrete variables in each lane, (rows, lanes)."""
-        out = np.zeros((len(rows), -(-len(self) // LANES) * LANES))
+        """Log p of the discrete variables in each component, (rows, k)."""
+        out = np.zeros((len(rows), len(self)))
         if rows.discrete is not None:
-            own = np.empty((len(rows), len(self)))
-            table, linear, square = rows.discrete.parameters(self.leaves)
-            packed, none = rows.discrete, np.zeros(len(self))
-            join(packed.code, packed.z, packed.slot, table, linear, square, none, own)
-            out[:, : len(self)] = own
+            packed = rows.discrete
+            table, linear, square = packed.parameters(self.leaves)
+            none = np.zeros(len(self))
+            join(packed.code, packed.z, packed.slot, table, linear, square, none, out)
         return out
 
     def sharpness(self, repeats: NDArray[np.bool_]) -> Floats:
-        """1 / variance of each variable given the others that repeat values, in lanes.
+        """1 / variance of each variable given the others that repeat values, (d, k).
 
-        (packs, d, LANES); 0 for variables that do not.
+        0 for variables that do not.
         """
-        k, d = self.mean.shape
-        packs = -(-k // LANES)
-        out = np.zeros((packs * LANES, d))
         at = np.flatnonzero(repeats)
+        out = np.zeros((self.mean.shape[1], len(self)))
         block = np.linalg.inv(self.covariance[:, at[:, None], at])
-        out[:k, at] = np.einsum("kii->ki", block)
-        return np.ascontiguousarray(out.reshape(packs, LANES, d).transpose(0, 2, 1))
+        out[at] = np.einsum("kii->ik", block)
+        return out
 
     def log_joint(self, rows: Rows, threads: int | None = None) -> Floats:
         """Log (weight p) of what is known of each row, in each component, (rows, k)."""
@@ -151,7 +149,7 @@ class Components:
             )  # fmt: skip
 
         over_blocks(work, len(rows), BLOCK, threads)
-        return np.asarray(out[:, : len(self)] + rows.base.sum(axis=1)[:, None])
+        return np.asarray(out + rows.base.sum(axis=1)[:, None])
 
     def log_density(self, rows: Rows, threads: int | None = None) -> Floats:
         """Log p of what is known of each row."""
@@ -228,37 +226,25 @@ def expected(
 ) -> tuple[Floats, Floats, Sums]:
     """Log p of each row, its shares (rows, k), and the sums over all rows."""
     packed = components.packed()
-    packs, d, _ = packed.mean.shape
+    k, d = components.mean.shape
     joint = components.discrete_terms(rows)
     log_density = np.empty(len(rows))
 
-    def work(start: int, stop: int) -> tuple[Floats, Floats, Floats]:
+    def work(start: int, stop: int) -> tuple[Floats, Floats]:
         part = slice(start, stop)
-        sums = (
-            np.zeros((packs, LANES)),
-            np.zeros((packs, d, LANES)),
-            np.zeros((packs, d, d, LANES)),
-        )
-        kernels.expectations(
+        first, second = np.zeros((k, d)), np.zeros((k, d, d))
+        expectations(
             rows.z[part], rows.variance[part], rows.weight[part], packed, kernels.scratch(packed),
-            joint[part], np.empty(LANES), log_density[part], *sums,
+            joint[part], log_density[part], first, second,
         )  # fmt: skip
-        return sums
+        return first, second
 
     block = max(BLOCK, -(-len(rows) // MAX_BLOCKS))
     parts = over_blocks(work, len(rows), block, threads)
-    count, first, second = (np.add.reduce([part[i] for part in parts]) for i in range(3))
-    k = len(components)
-    second = second.transpose(0, 3, 1, 2).reshape(-1, d, d)[:k]
-    return (
-        log_density + rows.base.sum(axis=1),
-        joint[:, :k],
-        Sums(
-            count.reshape(-1)[:k],
-            first.transpose(0, 2, 1).reshape(-1, d)[:k],
-            second + np.tril(second, -1).transpose(0, 2, 1),
-        ),
-    )
+    first, second = (np.add.reduce([part[i] for part in parts]) for i in range(2))
+    second = second + np.tril(second, -1).transpose(0, 2, 1)
+    sums = Sums(joint.sum(axis=0), first, second)
+    return log_density + rows.base.sum(axis=1), joint, sums
 
 
 def _maximised_leaves(
@@ -269,7 +255,7 @@ def _maximised_leaves(
     if packed is None:
         return ()
     sums = tuple(np.zeros_like(array) for array in packed.parameters(leaves))
-    gather(packed.code, packed.z, packed.slot, np.ascontiguousarray(share), *sums)
+    gather(packed.code, packed.z, packed.slot, share, *sums)
     pairs = zip(leaves, packed.statistics(leaves, *sums), strict=True)
     return tuple(leaf.maximise(statistics, prior.strength) for leaf, statistics in pairs)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from knothole.columns import Evidence, Kind, Variable
 from knothole.densities import packed_rows
-from knothole.densities.gaussian_draws import Discrete, lanes_of
+from knothole.densities.gaussian_draws import Discrete
 from knothole.densities.gaussian_em import Rows
 from knothole.densities.leaves import Categorical
 from knothole.densities.leaves.base import Leaf
@@ -114,7 +114,7 @@ class Layout:
         levels[own] = evidence.n_levels[self.categorical[own]]
         return levels
 
-    def discrete_tables(self, leaves: Sequence[Leaf], own: int, lanes: int) -> Discrete:
+    def discrete_tables(self, leaves: Sequence[Leaf], own: int, k: int) -> Discrete:
         """The discrete leaves as plain arrays; the first ``own`` variables are the columns'."""
         tables = [leaf.natural().table for leaf in leaves]
         n_levels = [len(variable.levels) for variable in self.variables[:own]]
@@ -124,6 +124,6 @@ class Layout:
             np.concatenate([self.categorical, self.flagged]),
             np.arange(self.n_discrete) >= len(self.categorical),
             np.cumsum([0, *(len(table) for table in tables)], dtype=np.int64),
-            lanes_of(tables, lanes),
+            np.exp(np.vstack([*tables, np.empty((0, k))])),
             np.array(words + [-1] * len(self.flagged), dtype=np.int64),
         )

@@ -197,7 +197,7 @@ class GaussianMixture(Density):
     def _plan(self, layout: Layout, leaves: tuple[Leaf, ...], seed: int) -> Plan:
         d = len(layout.numeric)
         rank = None
-        if self.covariance == "low-rank":
+        if self.covariance == "low-rank" and d:
             rank = min(d, max(1, round(d**0.5)) if self.rank is None else self.rank)
         # A number of each variable that does not depend on the columns' order.
         names = [self.variables_[v].name for v in (*layout.numeric, *layout.categorical)]
@@ -357,12 +357,10 @@ class GaussianMixture(Density):
         """Conditional means and covariances of all scores, (rows, k, d) and (rows, k, d, d)."""
         z, _, _ = self.scores_.encode(evidence.points[:, self._layout.numeric])
         packed = self._components.packed()
-        rows, d = z.shape
-        lanes = packed.log_weight.size
-        mean, covariance = np.empty((rows, lanes, d)), np.zeros((rows, lanes, d, d))
+        k, d = self.means_.shape
+        mean, covariance = np.empty((len(z), k, d)), np.zeros((len(z), k, d, d))
         kernels.moments(z, packed, kernels.scratch(packed), mean, covariance)
-        k = len(self.weights_)
-        return mean[:, :k], covariance[:, :k]
+        return mean, covariance
 
     def conditional(self, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
         """What p says of each row's holes: a mixture of normals, exactly.
@@ -414,7 +412,7 @@ class GaussianMixture(Density):
         components, layout = self._components, self._layout
         packed = components.packed()
         own = len(self.columns_.variables)
-        discrete = layout.discrete_tables(self.leaves_, own, packed.log_weight.size)
+        discrete = layout.discrete_tables(self.leaves_, own, len(self.weights_))
         sharpness = components.sharpness(self.scores_.repeats)
         tables = tabulate(packed, sharpness, self.scores_, layout.numeric, discrete, groups)
         return Sampler(tables, seed)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from knothole.densities.gaussian_em import Components, Prior, Rows, Run, train
+from knothole.densities.gaussian_em import Components, Floats, Prior, Rows, Run, train
 from knothole.densities.leaves.base import Leaf
 from knothole.densities.mixture_start import CLIP, assign
 
@@ -67,10 +67,11 @@ class Plan:
 
     def fit(self, rows: Rows, size: int, strength: float, held: Rows | None = None) -> Run:
         """The best of several starts, trained on more and more of the rows."""
-        few = rows[:FIRST_ROWS].by_pattern()
+        few = rows[:FIRST_ROWS]
         prior = Prior.of(rows, strength, self.tied)
-        starts = range(self.n_init if size > 1 else 1)
-        runs = [train(few, self.start(few, size, prior, i), prior, SHORT, self.tol) for i in starts]
+        starts = [self.start(few, size, prior, i) for i in range(self.n_init if size > 1 else 1)]
+        few = few.by_pattern()
+        runs = [train(few, components, prior, SHORT, self.tol) for components in starts]
         components = max(runs, key=lambda run: float(run.objective[-1])).components
         part = FIRST_ROWS * GROWTH
         while part < len(rows):
@@ -143,12 +144,18 @@ def mean_score(rows: Rows, components: Components) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """One size and strength: the run of the first fold, and the mean log p of all rows held out."""
+    """One size and strength: the run of the first fold, and log p of all rows held out."""
 
     size: int
     strength: float
     run: Run
+    log_p: Floats
     score: float
+
+    def beats(self, other: Tried) -> bool:
+        """Whether it is better by more than a standard error."""
+        gain = self.log_p - other.log_p
+        return bool(gain.mean() > gain.std() / np.sqrt(len(gain)))
 
 
 class Search:
@@ -161,19 +168,27 @@ class Search:
     def attempt(self, size: int, strength: float) -> Tried:
         """Train on each fold's rows, score those it holds out."""
         runs = [self.plan.fit(part, size, strength, held) for part, held in self.folds]
-        weight = [held.weight.sum() for _, held in self.folds]
-        score = float(np.average([run.held_out for run in runs], weights=weight))
+        pairs = zip(runs, self.folds, strict=True)
+        log_p = np.concatenate([run.components.log_density(held) for run, (_, held) in pairs])
+        weight = np.concatenate([held.weight for _, held in self.folds])
+        score = float(np.average(log_p, weights=weight))
         self.plan.report(f"{size} components, strength {strength:g}: held-out log p {score:.4f}")
-        return Tried(size, strength, runs[0], score)
+        return Tried(size, strength, runs[0], log_p, score)
 
     def best_size(self, sizes: Iterable[int], strength: float) -> Tried:
-        """The best of the sizes, which are tried until several in a row have not helped."""
-        tried: list[Tried] = []
+        """The smallest size that no larger one beats, tried until several have not helped."""
+        best: Tried | None = None
+        misses = 0
         for size in sizes:
-            tried.append(self.attempt(size, strength))
-            best = max(tried, key=lambda one: one.score)
-            if len(tried) - tried.index(best) > MISSES:
-                break
+            tried = self.attempt(size, strength)
+            if best is None or tried.beats(best):
+                best, misses = tried, 0
+            else:
+                misses += 1
+                if misses == MISSES:
+                    break
+        if best is None:
+            raise ValueError("sizes must not be empty")
         return best
 
     def best(self, sizes: list[int], strengths: Iterable[float]) -> Tried:

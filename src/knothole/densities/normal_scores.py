@@ -43,6 +43,8 @@ Floats = NDArray[np.float64]
 END = 4.0
 CELLS_PER_UNIT = 64
 GRID = np.linspace(-END, END, int(2 * END) * CELLS_PER_UNIT + 1)
+# The search for a cell goes to one of 16 blocks of 32 grid points first.
+COARSE, STRIDE = 16, 32
 
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 
@@ -122,6 +124,11 @@ class NormalScores:
         return cls(values, tail, limits, np.asarray(whole), flat)
 
     @property
+    def coarse(self) -> Floats:
+        """The last value of each block of grid points, (d, COARSE)."""
+        return np.ascontiguousarray(self.values[:, STRIDE - 1 : -1 : STRIDE])
+
+    @property
     def repeats(self) -> NDArray[np.bool_]:
         """Columns of which some scores have a variance, (d,)."""
         return np.asarray(self._whole_units | (self.flat[:, :, 1] > 0).any(axis=1))
@@ -149,7 +156,7 @@ class NormalScores:
         """
         x = np.ascontiguousarray(x, dtype=np.float64)
         z, variance, base = np.empty_like(x), np.empty_like(x), np.empty_like(x)
-        encode(x, self.values, self.tail, self.flat, z, variance, base)
+        encode(x, self.coarse, self.values, self.tail, self.flat, z, variance, base)
         units = self._whole_units
         variance[:, units] = ~np.isnan(z[:, units]) / (12 * self.tail[units, 0] ** 2)
         return z, variance, base
@@ -163,16 +170,16 @@ class NormalScores:
             return float(x)
         if self.whole[variable]:
             x = math.ceil(x) - 0.5
-        values = self.values[variable]
-        return float(on_line(x, cell_of(x, values), values, self.tail[variable]))
+        cell = cell_of(x, variable, self.coarse, self.values)
+        return float(on_line(x, variable, cell, self.values, self.tail))
 
     def decode(self, z: Floats) -> Floats:
         """Values of scores, (rows, d): x(z), rounded and confined as the column demands."""
-        z = np.ascontiguousarray(z, dtype=np.float64)
         out = np.empty_like(z)
         for j in range(z.shape[1]):
-            out[:, j] = z[:, j]
-            decode(out[:, j], self.values[j], self.limits[j], bool(self.whole[j]))
+            column = z[:, j].copy()
+            decode(column, j, self.values, self.limits, self.whole)
+            out[:, j] = column
         return out
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -258,86 +265,85 @@ def truncated_moments(low: float, high: float) -> tuple[float, float, float]:
 
 
 @njit
-def cell_of(x, values):  # type: ignore[no-untyped-def]
-    """The first grid point whose value is at least ``x``; the number of points if none is."""
-    first, length = 0, len(values)
-    while length > 0:
-        half = length >> 1
-        if values[first + half] < x:
-            first += half + 1
-            length -= half + 1
-        else:
-            length = half
-    return first
+def cell_of(x, j, coarse, values):  # type: ignore[no-untyped-def]
+    """The first grid point whose value is at least ``x``; the number of points if none is.
+
+    Counts the points below ``x`` in two levels, without branches: those of a search would be
+    guessed wrong half the time.
+    """
+    block = 0
+    for m in range(COARSE):
+        block += coarse[j, m] < x
+    first = block * STRIDE
+    if block == COARSE:
+        return first + (values[j, first] < x)
+    count = 0
+    for m in range(STRIDE):
+        count += values[j, first + m] < x
+    return first + count
 
 
 @njit
-def on_line(x, i, values, tail):  # type: ignore[no-untyped-def]
-    """The lowest z that leads to ``x``, whose cell is ``i``."""
-    last = len(values) - 1
+def on_line(x, j, i, values, tail):  # type: ignore[no-untyped-def]
+    """The lowest z that leads to ``x`` in column ``j``, where its cell is ``i``."""
+    last = values.shape[1] - 1
     if i == 0:
-        return -END + (x - values[0]) / tail[0]
+        return -END + (x - values[j, 0]) / tail[j, 0]
     if i > last:
-        return END + (x - values[last]) / tail[1]
-    part = (x - values[i - 1]) / (values[i] - values[i - 1])
+        return END + (x - values[j, last]) / tail[j, 1]
+    part = (x - values[j, i - 1]) / (values[j, i] - values[j, i - 1])
     return -END + (i - 1 + part) / CELLS_PER_UNIT
 
 
 @njit
-def is_flat(x, i, values, flat):  # type: ignore[no-untyped-def]
-    """Whether ``x``, whose cell is ``i``, is the value of a flat."""
-    return i < len(values) and values[i] == x and flat[i, 1] > 0.0
+def is_flat(x, j, i, values, flat):  # type: ignore[no-untyped-def]
+    """Whether ``x``, whose cell is ``i``, is the value of a flat of column ``j``."""
+    return i < values.shape[1] and values[j, i] == x and flat[j, i, 1] > 0.0
 
 
 @njit
-def score(x, values, tail, flat):  # type: ignore[no-untyped-def]
-    """The score of one value of a column; NaN of NaN and of infinite values."""
-    if not np.isfinite(x):
-        return np.nan
-    i = cell_of(x, values)
-    if is_flat(x, i, values, flat):
-        return flat[i, 0]
-    return on_line(x, i, values, tail)
-
-
-@njit
-def encode(x, values, tail, flat, z, variance, base):  # type: ignore[no-untyped-def]
+def encode(x, coarse, values, tail, flat, z, variance, base):  # type: ignore[no-untyped-def]
     """Scores, their variances and log base measures of ``x`` (rows, d)."""
     last = values.shape[1] - 1
     for n in range(len(x)):
         for j in range(x.shape[1]):
-            z[n, j] = score(x[n, j], values[j], tail[j], flat[j])
             variance[n, j] = 0.0
             base[n, j] = 0.0
-            if np.isnan(z[n, j]):
+            if not np.isfinite(x[n, j]):
+                z[n, j] = np.nan
                 continue
-            i = cell_of(x[n, j], values[j])
-            if is_flat(x[n, j], i, values[j], flat[j]):
+            i = cell_of(x[n, j], j, coarse, values)
+            if is_flat(x[n, j], j, i, values, flat):
+                z[n, j] = flat[j, i, 0]
                 variance[n, j] = flat[j, i, 1]
                 base[n, j] = flat[j, i, 2]
-            elif i == 0:
-                base[n, j] = -math.log(tail[j, 0])
+                continue
+            z[n, j] = on_line(x[n, j], j, i, values, tail)
+            if i == 0:
+                slope = tail[j, 0]
             elif i > last:
-                base[n, j] = -math.log(tail[j, 1])
+                slope = tail[j, 1]
             else:
                 slope = (values[j, i] - values[j, i - 1]) * CELLS_PER_UNIT
-                base[n, j] = -math.log(slope)
+            base[n, j] = -math.log(slope)
 
 
 @njit
-def decode(z, values, limits, whole):  # type: ignore[no-untyped-def]
-    """Replace scores by values of one column, in place.
+def decode(z, j, values, limits, whole):  # type: ignore[no-untyped-def]
+    """Replace scores ``z`` (draws,) by values of column ``j``, in place.
 
     Without branches. Beyond the grid the last cell goes on: a straight map is straight, and of
     an empirical one the limits are all that matters there.
     """
-    last = len(values) - 2
-    low, high = limits[0], limits[1]
+    last = values.shape[1] - 2
+    low, high = limits[j, 0], limits[j, 1]
     for s in range(len(z)):
         place = (z[s] + END) * CELLS_PER_UNIT
-        i = np.int64(min(max(place, 0.0), last))
-        x = values[i] + (place - i) * (values[i + 1] - values[i])
+        # Unsigned: a negative index would have to be tested for.
+        i = np.uint32(min(max(place, 0.0), last))
+        low_value = values[j, i]
+        x = low_value + (place - i) * (values[j, i + np.uint32(1)] - low_value)
         z[s] = min(max(x, low), high)
-    if whole:
+    if whole[j]:
         for s in range(len(z)):
             z[s] = np.rint(z[s])

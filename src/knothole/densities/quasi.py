@@ -75,16 +75,16 @@ def bits_of(state, group, coordinate):  # type: ignore[no-untyped-def]
 
 
 @njit
-def points(net, point, group, state, coordinate, shifts, out):  # type: ignore[no-untyped-def]
+def points(coordinate, net, point, group, state, shifts, out):  # type: ignore[no-untyped-def]
     """The bits of one coordinate of all draws of a word.
 
     ``point`` (64,) and ``group`` (64,) say which point of which group's net each draw is;
     ``shifts`` is working memory.
     """
-    for g in range(WORD // len(net)):
+    for g in range(WORD // net.shape[1]):
         shifts[g] = bits_of(state, g, coordinate)
     for t in range(WORD):
-        out[t] = net[point[t]] ^ shifts[group[t]]
+        out[t] = net[coordinate, point[t]] ^ shifts[group[t]]
 
 
 @njit
@@ -102,13 +102,13 @@ def lower_quantile(u):  # type: ignore[no-untyped-def]
 @njit
 def normals(bits, quantile, out):  # type: ignore[no-untyped-def]
     """Standard normals of the bits of a word."""
-    tails = 0
+    lowest, highest = np.int32(_CELLS), np.int32(0)
     for t in range(WORD):
-        cell = np.int32(bits[t] >> np.uint32(_LOW_BITS))
+        cell = bits[t] >> np.uint32(_LOW_BITS)
         part = (np.int32(bits[t] & np.uint32(_LOW_MASK)) + 0.5) * (1.0 / (1 << _LOW_BITS))
-        out[t] = quantile[cell] + part * (quantile[cell + 1] - quantile[cell])
-        tails |= (cell < _TAIL_CELLS) | (cell >= _CELLS - _TAIL_CELLS)
-    if tails:
+        out[t] = quantile[cell] + part * (quantile[cell + np.uint32(1)] - quantile[cell])
+        lowest, highest = min(lowest, np.int32(cell)), max(highest, np.int32(cell))
+    if lowest < _TAIL_CELLS or highest >= _CELLS - _TAIL_CELLS:
         for t in range(WORD):
             u = (bits[t] + 0.5) * _UNIT
             if u < _TAIL_CELLS / _CELLS:
@@ -126,23 +126,23 @@ def allot(share, state, net, chosen, first, component, point, group):  # type: i
     Parameters
     ----------
     share : float64 (components,)
-    net : uint32 (size,)
-        The first coordinate of the net.
+    net : uint32 (coordinates, size)
     chosen, first : int64 (64,), int64 (components + 1,)
         Working memory.
-    component, point, group : int64 (64,)
+    component, point, group : int64 (64,), uint32 (64,), uint32 (64,)
         Out, sorted by component: the component of each draw, and which point of which group's
         net it is.
     """
-    size = len(net)
+    size = net.shape[1]
     for k in range(len(share) + 1):
         first[k] = 0
     for g in range(WORD // size):
         shift = bits_of(state, g, 0)
+        flip = flip_of(shift, size)
         k = 0
         reached = share[0]
         for stratum in range(size):
-            u = ((net[stratum ^ flip_of(shift, size)] ^ shift) + 0.5) * _UNIT
+            u = ((net[0, stratum ^ flip] ^ shift) + 0.5) * _UNIT
             while reached <= u and k < len(share) - 1:
                 k += 1
                 reached += share[k]
