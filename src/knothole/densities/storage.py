@@ -114,7 +114,9 @@ def write(path: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -
         os.replace(temporary, path)
     except OSError as error:
         _remove(temporary)
-        reason = f"{error.strerror or error}; save to a folder that exists and that you may write to"
+        reason = (
+            f"{error.strerror or error}; save to a folder that exists and that you may write to"
+        )
         raise type(error)(error.errno, reason, str(path)) from error
     except BaseException:
         _remove(temporary)
