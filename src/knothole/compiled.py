@@ -26,10 +26,11 @@ def njit(function: Callable[..., Any]) -> Any:
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile a small function into the kernels that call it.
 
-    A call passes every array as seven words; in an inner loop that costs more than the work.
+    The compiler puts its machine code there. (numba's own ``inline="always"`` copies the source
+    instead, and then counts references to every array once more.)
     """
     return numba.njit(
-        cache=True, nogil=True, fastmath=FASTMATH, error_model="numpy", inline="always"
+        cache=True, nogil=True, fastmath=FASTMATH, error_model="numpy", forceinline=True
     )(function)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from knothole.compiled import njit
+from knothole.compiled import inlined, njit
 from knothole.reach import walks
 from knothole.reach.pointers import shift
 from knothole.reach.product_kernels import follow
@@ -93,7 +93,7 @@ def _advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # t
     return call
 
 
-@njit
+@inlined
 def start(stack, root, weights, components):  # type: ignore[no-untyped-def]
     """One frame at ``root``, with these weights."""
     frames = stack.frames
@@ -159,7 +159,7 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
     return found
 
 
-@njit
+@inlined
 def divide(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
     """Move the part of ``weight`` that goes left at a split on hole ``v``; return its sum."""
     components = tables.states

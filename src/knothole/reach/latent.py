@@ -54,15 +54,17 @@ class LatentEngine(WalkEngine):
         )
         parent = np.asarray(density.parent_, dtype=np.int64)
         n_children = np.bincount(parent[parent >= 0], minlength=len(parent))
+        transition = square(density.transition_, self.states)
         self.latents = Latents(
-            parent,
-            np.asarray(density.order_, dtype=np.int64),
-            np.concatenate([[0], np.cumsum(n_children)]).astype(np.int64),
-            np.argsort(np.where(parent < 0, len(parent), parent), kind="stable"),
-            square(density.transition_, self.states),
-            padded(density.prior_, self.states),
-            len(parent),
-            self.states,
+            parent=parent,
+            order=np.asarray(density.order_, dtype=np.int64),
+            child_start=np.concatenate([[0], np.cumsum(n_children)]).astype(np.int64),
+            children=np.argsort(np.where(parent < 0, len(parent), parent), kind="stable"),
+            transition=transition,
+            transposed=np.ascontiguousarray(transition.transpose(0, 2, 1)),
+            prior=padded(density.prior_, self.states),
+            n=len(parent),
+            states=self.states,
         )
         self.used = np.zeros(len(ensemble.columns), dtype=np.bool_)
         self.used[ensemble.feature[ensemble.feature >= 0]] = True
@@ -70,28 +72,36 @@ class LatentEngine(WalkEngine):
     def _walk(self, evidence: Evidence) -> LatentWalk:
         n, states = self.latents.n, self.states
         reduced = Reduced(
-            np.zeros(1, dtype=np.int64),
-            *(np.empty(n, dtype=np.int64) for _ in range(4)),
-            np.empty((n, states)),
-            *(np.empty((n, states, states)) for _ in range(2)),
+            n=np.zeros(1, dtype=np.int64),
+            parent=np.empty(n, dtype=np.int64),
+            child=np.empty(n, dtype=np.int64),
+            sibling=np.empty(n, dtype=np.int64),
+            slot=np.empty(n, dtype=np.int64),
+            g=np.empty((n, states)),
+            downwards=np.empty((n, states, states)),
+            upwards=np.empty((n, states, states)),
         )
         scratch = Scratch(
-            *(np.empty(n, dtype=np.bool_) for _ in range(2)),
-            *(np.empty((n, states)) for _ in range(2)),
-            np.empty((states, states)),
+            active=np.empty(n, dtype=np.bool_),
+            with_hole=np.empty(n, dtype=np.bool_),
+            message=np.empty((n, states)),
+            local=np.empty((n, states)),
+            buffer=np.empty((states, states)),
         )
         # A cursor moves the focus once for each of its frames; there may be two of them.
         moves = 2 * (self.depth + 1) * n
         messages = Messages(
-            *(np.empty((n, states)) for _ in range(2)),
-            np.empty((2 * n + moves, states)),
-            np.empty(2 * n, dtype=np.int64),
-            *(np.empty(moves, dtype=np.int64) for _ in range(2)),
-            np.empty(n, dtype=np.int64),
-            np.empty(states),
-            np.zeros(3, dtype=np.int64),
-            n,
-            states,
+            e=np.empty((n, states)),
+            belief=np.empty((n, states)),
+            arena=np.empty((2 * n + moves, states)),
+            place=np.empty(2 * n, dtype=np.int64),
+            edge=np.empty(moves, dtype=np.int64),
+            old=np.empty(moves, dtype=np.int64),
+            path=np.empty(n, dtype=np.int64),
+            vector=np.empty(states),
+            at=np.zeros(3, dtype=np.int64),
+            n=n,
+            states=states,
         )
         like = self._likelihood(evidence)
         return LatentWalk(like, self.used, self.latents, reduced, scratch, messages)
@@ -110,10 +120,14 @@ class LatentEngine(WalkEngine):
 
     def _stack(self) -> LatentStack:
         return LatentStack(
-            self._frames(),
-            *(np.empty((self.depth, self.states)) for _ in range(2)),
-            *(np.empty(self.depth, dtype=np.int64) for _ in range(2)),
-            *(np.empty(self.states) for _ in range(3)),
+            frames=self._frames(),
+            e=np.empty((self.depth, self.states)),
+            right=np.empty((self.depth, self.states)),
+            mark=np.empty(self.depth, dtype=np.int64),
+            focus=np.empty(self.depth, dtype=np.int64),
+            belief=np.empty(self.states),
+            left_mass=np.empty(self.states),
+            right_mass=np.empty(self.states),
         )
 
 

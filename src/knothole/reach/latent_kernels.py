@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from knothole.compiled import njit
+from knothole.compiled import inlined, njit
 from knothole.reach import walks
 from knothole.reach.latent_messages import (
     CONFINED,
@@ -121,7 +121,7 @@ def _advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # t
     return call
 
 
-@njit
+@inlined
 def start(stack, root, reach):  # type: ignore[no-untyped-def]
     """One frame at ``root``, with this reach."""
     frames = stack.frames
@@ -152,7 +152,7 @@ def start_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
     start_messages(reduced, messages)
 
 
-@njit
+@inlined
 def has(words, code):  # type: ignore[no-untyped-def]
     """Whether a set of codes has this one."""
     return (words[code >> 6] >> np.uint64(code & 63)) & np.uint64(1) != 0
@@ -243,7 +243,7 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
     return found
 
 
-@njit
+@inlined
 def focus_on(i, reduced, messages, vector):  # type: ignore[no-untyped-def]
     """Bring a node into focus; return its belief, for which ``vector`` has room."""
     if messages.at[CONFINED] == 0:
@@ -255,7 +255,7 @@ def focus_on(i, reduced, messages, vector):  # type: ignore[no-untyped-def]
     return vector
 
 
-@njit
+@inlined
 def divide(v, node, nodes, tables, region, belief, left_mass, right_mass):  # type: ignore[no-untyped-def]
     """Masses of the two sides of a hole at a split; return the probability of the left one."""
     states = tables.states
@@ -274,7 +274,7 @@ def divide(v, node, nodes, tables, region, belief, left_mass, right_mass):  # ty
     return goes_left / total if total > 0.0 else 0.0
 
 
-@njit
+@inlined
 def divide_interval(v, node, nodes, tables, region, left_mass, right_mass):  # type: ignore[no-untyped-def]
     """Masses of the two sides of what remains of a numeric hole."""
     states, first = tables.states, tables.offset[v]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from knothole.compiled import njit
+from knothole.compiled import inlined, njit
 from knothole.reach.pointers import shift
 from knothole.reach.vectors import copy, multiply, product, rescale, scale
 
@@ -61,17 +61,17 @@ def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
     messages.at[CONFINED] = 0
     for i in range(reduced.n[0] - 1, 0, -1):
         messages.place[i] = i
-        send(i, reduced.parent[i], reduced.to_parent, i, i, reduced, messages)
+        send(i, reduced.parent[i], reduced.upwards, i, i, reduced, messages)
         scale(shift(messages.arena, i * states), states)
     for i in range(1, reduced.n[0]):
         messages.place[n + i] = n + i
-        send(reduced.parent[i], i, reduced.to_child, i, n + i, reduced, messages)
+        send(reduced.parent[i], i, reduced.downwards, i, n + i, reduced, messages)
         scale(shift(messages.arena, (n + i) * states), states)
     for i in range(reduced.n[0]):
         combine(i, NOBODY, reduced, messages, shift(messages.belief, i * states))
 
 
-@njit
+@inlined
 def combine(node, without, reduced, messages, out):  # type: ignore[no-untyped-def]
     """Product of what reaches a node, but for one neighbour; without the node's own region."""
     states, n = messages.states, messages.n
@@ -92,11 +92,11 @@ def combine(node, without, reduced, messages, out):  # type: ignore[no-untyped-d
         child = reduced.sibling[child]
 
 
-@njit
+@inlined
 def send(source, target, matrices, node, place, reduced, messages):  # type: ignore[no-untyped-def]
     """Write the message from a node to a neighbour to a place in the arena.
 
-    ``matrices[node]`` is the matrix of the edge, a row for each of the target's states.
+    ``matrices[node]`` is the matrix of the edge, a row for each of the source's states.
     """
     states = messages.states
     vector, out = messages.vector, shift(messages.arena, place * states)
@@ -107,7 +107,7 @@ def send(source, target, matrices, node, place, reduced, messages):  # type: ign
         rescale(out, total, states)
 
 
-@njit
+@inlined
 def renew(edge, messages):  # type: ignore[no-untyped-def]
     """Note an edge in the log; return the place of its next message."""
     length = messages.at[LENGTH]
@@ -128,7 +128,7 @@ def move_focus(target, reduced, messages):  # type: ignore[no-untyped-def]
     while source != goal:
         if source > goal:
             place = renew(source, messages)
-            send(source, parent[source], reduced.to_parent, source, place, reduced, messages)
+            send(source, parent[source], reduced.upwards, source, place, reduced, messages)
             source = parent[source]
         else:
             messages.path[steps] = goal
@@ -137,11 +137,11 @@ def move_focus(target, reduced, messages):  # type: ignore[no-untyped-def]
     for i in range(steps - 1, -1, -1):
         node = messages.path[i]
         place = renew(messages.n + node, messages)
-        send(parent[node], node, reduced.to_child, node, place, reduced, messages)
+        send(parent[node], node, reduced.downwards, node, place, reduced, messages)
     messages.at[FOCUS] = target
 
 
-@njit
+@inlined
 def undo(mark, focus, messages):  # type: ignore[no-untyped-def]
     """Return to the messages there were when the log had length ``mark``, and to their focus."""
     for i in range(messages.at[LENGTH] - 1, mark - 1, -1):

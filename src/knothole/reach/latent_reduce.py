@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from knothole.compiled import njit
 from knothole.reach.pointers import shift
-from knothole.reach.vectors import copy, fill, multiply, product, rescale, scale
+from knothole.reach.vectors import copy, multiply, product, rescale, scale, times
 
 # A node's number in the reduced tree, before it has one.
 SUMMED_OUT, KEPT = -1, -2
@@ -27,7 +27,8 @@ class Latents(NamedTuple):
     order: Any  # (latents,) parents before children
     child_start: Any  # (latents + 1,) into children
     children: Any
-    transition: Any  # (latents, states, states) p(state | parent's state), a row for the parent's
+    transition: Any  # (latents, states, states) p(state | parent's), a row for the parent's state
+    transposed: Any  # the same, a row for the latent's own state
     prior: Any  # (states,) of the root
     n: int
     states: int
@@ -42,8 +43,8 @@ class Reduced(NamedTuple):
     sibling: Any  # (nodes,) next child of the same parent or -1
     slot: Any  # (latents,) a latent's node, or SUMMED_OUT
     g: Any  # (nodes, states)
-    to_parent: Any  # (nodes, states, states) a row for each of the parent's states
-    to_child: Any  # its transpose
+    downwards: Any  # (nodes, states, states) a row for each of the parent's states
+    upwards: Any  # its transpose: a product with a vector takes a matrix column by column
 
 
 class Scratch(NamedTuple):
@@ -94,8 +95,8 @@ def gather_below(v, like, latents, reduced, scratch):  # type: ignore[no-untyped
     scratch.with_hole[v] = 1 if scratch.active[v] or branches > 0 else 0
     if not scratch.with_hole[v]:
         message = shift(scratch.message, v * states)
-        transition = shift(latents.transition, v * states * states)
-        rescale(message, multiply(transition, local, message, states), states)
+        transposed = shift(latents.transposed, v * states * states)
+        rescale(message, multiply(transposed, local, message, states), states)
 
 
 @njit
@@ -110,12 +111,10 @@ def outside(v, latents, scratch):  # type: ignore[no-untyped-def]
     if above < 0:
         copy(message, latents.prior, states)
         return
-    fill(message, 0.0, states)
-    for a in range(states):
-        weight = scratch.message[above * states + a] * scratch.local[above * states + a]
-        for z in range(states):
-            message[z] += weight * latents.transition[(v * states + a) * states + z]
-    scale(message, states)
+    from_above = shift(scratch.message, above * states)
+    product(from_above, from_above, shift(scratch.local, above * states), states)
+    transition = shift(latents.transition, v * states * states)
+    rescale(message, multiply(transition, from_above, message, states), states)
 
 
 @njit
@@ -135,23 +134,23 @@ def keep(v, latents, reduced, scratch):  # type: ignore[no-untyped-def]
         product(g, g, shift(scratch.message, v * states), states)
         scale(g, states)
         return
-    to_parent = shift(reduced.to_parent, node * size)
-    copy(to_parent, shift(latents.transition, v * size), size)
+    downwards = shift(reduced.downwards, node * size)
+    copy(downwards, shift(latents.transition, v * size), size)
     above = latents.parent[v]
     while reduced.slot[above] == SUMMED_OUT:
         transition = shift(latents.transition, above * size)
         contract(
-            transition, shift(scratch.local, above * states), to_parent, scratch.buffer, states
+            transition, shift(scratch.local, above * states), downwards, scratch.buffer, states
         )
         above = latents.parent[above]
     parent = reduced.slot[above]
     reduced.parent[node] = parent
     reduced.sibling[node] = reduced.child[parent]
     reduced.child[parent] = node
-    to_child = shift(reduced.to_child, node * size)
+    upwards = shift(reduced.upwards, node * size)
     for a in range(states):
         for z in range(states):
-            to_child[z * states + a] = to_parent[a * states + z]
+            upwards[z * states + a] = downwards[a * states + z]
 
 
 @njit
@@ -159,14 +158,9 @@ def contract(transition, local, matrix, buffer, states):  # type: ignore[no-unty
     """``matrix`` = transition @ diag(local) @ matrix, scaled."""
     size = states * states
     total = 0.0
+    for b in range(states):
+        times(shift(matrix, b * states), local[b], states)
     for a in range(states):
-        out = shift(buffer, a * states)
-        fill(out, 0.0, states)
-        for b in range(states):
-            weight = transition[a * states + b] * local[b]
-            for z in range(states):
-                out[z] += weight * matrix[b * states + z]
-        for z in range(states):
-            total += out[z]
+        total += multiply(matrix, shift(transition, a * states), shift(buffer, a * states), states)
     copy(matrix, buffer, size)
     rescale(matrix, total * states, size)  # rows sum to 1 on average

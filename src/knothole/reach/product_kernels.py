@@ -26,7 +26,7 @@ def observed_right(x, node, cut, missing_left, set_start, sets):  # type: ignore
     return (sets[start + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1) == 0
 
 
-@njit
+@inlined
 def follow(x, node, nodes):  # type: ignore[no-untyped-def]
     """The first node from ``node`` on that is a leaf, or splits on a hole of the row ``x``."""
     while nodes.feature[node] >= 0:

@@ -42,15 +42,15 @@ class WalkEngine(Engine):
         n_levels = ensemble.n_levels.astype(np.int64)
         self.set_offset = word_offsets(n_levels)
         self.walk_tables = walks.WalkTables(
-            self.tables.grid.position,
-            self.tables.grid.offset,
-            self.tables.mass,
-            self.tables.absent,
-            n_levels,
-            self.set_offset,
-            len(n_levels),
-            int(self.set_offset[-1]),
-            self.tables.mass.shape[1],
+            position=self.tables.grid.position,
+            offset=self.tables.grid.offset,
+            mass=self.tables.mass,
+            absent=self.tables.absent,
+            n_levels=n_levels,
+            set_offset=self.set_offset,
+            n_variables=len(n_levels),
+            n_words=int(self.set_offset[-1]),
+            states=self.tables.mass.shape[1],
         )
 
     @abstractmethod
@@ -124,21 +124,25 @@ class WalkEngine(Engine):
     def _region(self) -> walks.Region:
         n = len(self.ensemble.columns)
         return walks.Region(
-            *(np.empty(n, dtype=np.int64) for _ in range(2)),
-            np.empty(n, dtype=np.bool_),
-            np.empty(self.walk_tables.n_words, dtype=np.uint64),
+            low=np.empty(n, dtype=np.int64),
+            high=np.empty(n, dtype=np.int64),
+            recorded=np.empty(n, dtype=np.bool_),
+            sets=np.empty(self.walk_tables.n_words, dtype=np.uint64),
         )
 
     def _frames(self) -> walks.Frames:
         """The part of a stack that all cursors have."""
         words = int(self.ensemble.n_levels.max(initial=0)) // 64 + 1
         return walks.Frames(
-            np.zeros(1, dtype=np.int64),
-            np.empty(self.depth),
-            *(np.empty(self.depth, dtype=np.int64) for _ in range(4)),
-            np.empty(self.depth, dtype=np.bool_),
-            np.empty((self.depth, words), dtype=np.uint64),
-            words,
+            top=np.zeros(1, dtype=np.int64),
+            reach=np.empty(self.depth),
+            node=np.empty(self.depth, dtype=np.int64),
+            phase=np.empty(self.depth, dtype=np.int64),
+            low=np.empty(self.depth, dtype=np.int64),
+            high=np.empty(self.depth, dtype=np.int64),
+            recorded=np.empty(self.depth, dtype=np.bool_),
+            sets=np.empty((self.depth, words), dtype=np.uint64),
+            words=words,
         )
 
     def _allowed(self, evidence: Evidence) -> NDArray[np.uint64]:

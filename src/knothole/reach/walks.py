@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from knothole.compiled import njit
+from knothole.compiled import inlined, njit
 from knothole.reach.pointers import pointers, shift
 
 # What is left to do in a frame.
@@ -107,7 +107,7 @@ def leave_inside(outer: Any, walk: Any) -> None:
     raise NotImplementedError
 
 
-@njit
+@inlined
 def reset_region(region, tables, allowed):  # type: ignore[no-untyped-def]
     """Every hole may be anything, but for what ``allowed`` (words,) says of its set."""
     for v in range(tables.n_variables):
@@ -118,7 +118,7 @@ def reset_region(region, tables, allowed):  # type: ignore[no-untyped-def]
         region.sets[word] = allowed[word]
 
 
-@njit
+@inlined
 def save_region(frame, v, tables, region, frames):  # type: ignore[no-untyped-def]
     """Note in a frame what is left of variable ``v``."""
     if tables.n_levels[v] > 0:
@@ -131,7 +131,7 @@ def save_region(frame, v, tables, region, frames):  # type: ignore[no-untyped-de
     frames.recorded[frame] = region.recorded[v]
 
 
-@njit
+@inlined
 def restore_region(frame, v, tables, region, frames):  # type: ignore[no-untyped-def]
     """Put back what :func:`save_region` noted."""
     if tables.n_levels[v] > 0:
@@ -144,7 +144,7 @@ def restore_region(frame, v, tables, region, frames):  # type: ignore[no-untyped
     region.recorded[v] = frames.recorded[frame]
 
 
-@njit
+@inlined
 def confine(frame, node, v, right, nodes, tables, region, frames):  # type: ignore[no-untyped-def]
     """Confine variable ``v`` to the left or right side of what the frame noted, at a split."""
     if tables.n_levels[v] > 0:
