@@ -4,8 +4,8 @@ STAMP := .venv/.installed
 
 .PHONY: demo test lint bench clean
 
-demo: $(STAMP)  ## read a fitted model and show what was read
-	$(BIN)/python -m knothole.trees
+demo: $(STAMP)  ## train, poke holes, compare; the plot and the report land in out/
+	$(BIN)/knothole demo
 
 test: $(STAMP) lint  ## everything CI runs
 	$(BIN)/pytest -n 2 --dist worksteal

@@ -181,7 +181,7 @@ class AveragedDraws(Iterative):
 def as_frame(table: Any, columns: Columns) -> pd.DataFrame:
     """A table as pandas has it: floats, and categories with the levels the columns have."""
     matrix = columns.matrix(table)
-    frame = {}
+    frame: dict[str, Any] = {}
     for position, column in enumerate(columns):
         values = matrix[:, position]
         if column.kind is Kind.CATEGORICAL:

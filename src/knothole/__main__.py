@@ -1,0 +1,5 @@
+"""``python -m knothole``: the command line."""
+
+from knothole.cli import main
+
+main()

@@ -1,0 +1,120 @@
+"""The ``knothole`` command: its subcommands, and what becomes of errors.
+
+Exit codes: 0 fine; 1 something is wrong with what was given (said in one message, no traceback); 2
+the command was called wrongly; 130 interrupted by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from types import FrameType
+
+import click
+
+from knothole import __version__
+from knothole.cli.console import stderr
+from knothole.errors import KnotholeError
+
+FINE, WRONG_INPUT, WRONG_USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+
+#: Subcommands, each a click command in the module of its name, and what the overview says of them.
+COMMANDS = {
+    "demo": "Train, poke holes, compare, draw: no download, under two minutes.",
+    "wrap": "Learn p(X) from a training table, so that a model can answer rows with holes.",
+    "predict": "Expected predictions for a CSV or Parquet file of any size.",
+    "tune": "New leaf values, learned from training rows with holes.",
+    "report": "One HTML file: what holes do to your model, and what helps.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called: ``--help`` is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order of the table above."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command of a name."""
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"knothole.cli.{name}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The overview, from the table above."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""
+\b
+Examples:
+  knothole demo
+  knothole wrap model.json train.csv --target price -o model.knothole
+  knothole predict model.knothole today.csv -o predictions.csv --std
+  knothole report model.knothole --train train.csv --test test.csv --target price
+
+Each command has a --help of its own.
+""",
+)
+@click.version_option(__version__, prog_name="knothole")
+def knothole() -> None:
+    """Exact predictions from trained tree models when features are missing."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return its exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    warnings.showwarning = _show_warning
+    try:
+        knothole.main(list(arguments), prog_name="knothole", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        return WRONG_USAGE
+    except click.ClickException as error:
+        error.show()
+        return WRONG_INPUT
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        stderr.print("interrupted; nothing was written.", style="yellow")
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE
+    except KnotholeError as error:
+        _complain(str(error))
+        return WRONG_INPUT
+    except OSError as error:
+        _complain(_of_file(error))
+        return WRONG_INPUT
+    return FINE
+
+
+def _complain(message: str) -> None:
+    stderr.print("error:", style="bold red", end=" ")
+    stderr.print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def _of_file(error: OSError) -> str:
+    what = error.strerror or str(error)
+    return f"{error.filename}: {what}." if error.filename else f"{what}."
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    stderr.print("warning:", style="bold yellow", end=" ")
+    stderr.print(str(message), markup=False, highlight=False, soft_wrap=True)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """Leave as after an error, so that half-written files are taken away."""
+    sys.exit(TERMINATED)

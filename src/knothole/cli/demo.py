@@ -1,0 +1,133 @@
+"""``knothole demo``: train, poke holes, compare, draw; on data inside scikit-learn."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+from knothole.cli import options
+from knothole.cli.console import bar, say, stdout, step
+from knothole.cli.output import check_output, whole_file
+from knothole.report import style
+from knothole.report.demo import LEAD, SEED, TITLE, classifier, diagnosis
+from knothole.report.displays import RobustnessDisplay
+from knothole.report.evaluation import Evaluation, evaluate, evaluation_steps
+from knothole.report.methods import KNOTHOLE, METHODS, NATIVE, Case
+from knothole.report.page import number, render
+
+METRIC = "error rate"
+RATES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  knothole demo
+  knothole demo -o /tmp/demo --repeats 10
+"""
+)
+@click.option(
+    "-o", "--output", type=options.FILE, default=Path("out"), show_default=True,
+    help="Directory for the plot and the report; made if need be.",
+)  # fmt: skip
+@click.option(
+    "--repeats", type=click.IntRange(1, 100), default=5, show_default=True, help="Masks per rate."
+)
+def demo(output: Path, repeats: int) -> None:
+    """Train a model, poke holes, compare what people do about them, and draw it.
+
+    No download, under two minutes. Writes demo.png and demo.html.
+    """
+    import knothole
+
+    # The matrices are small: more threads of the linear algebra would only wait for each other.
+    threadpool_limits(limits=1)
+    output.mkdir(parents=True, exist_ok=True)
+    plot, page = output / "demo.png", output / "demo.html"
+    for place in (plot, page):
+        check_output(place)
+    data = diagnosis()
+    model = classifier()
+    name = type(model).__name__
+    if not name.startswith("XGB"):
+        say("no XGBoost here (pip install 'knothole[xgboost]'): scikit-learn's own will do.")
+    step(1, f"{name} learns from {len(data.train)} tumours, every measurement known")
+    model.fit(data.train, data.train_target)
+    step(2, "knothole wraps it: learns how the 30 measurements depend on one another")
+    start = time.perf_counter()
+    with bar("learning p(X)"):
+        robust = knothole.wrap(model, data.train, data.train_target, random_state=SEED)
+    learning = time.perf_counter() - start
+    say(f"   {type(robust.density_).__name__} was best on held-out rows ({learning:.0f} s)")
+    case = Case.of(robust, data.train, data.test, data.target, data.train_target)
+    step(3, f"{len(data.test)} other tumours lose 0 to 90 % of their measurements, at random")
+    total = evaluation_steps(case, RATES, repeats, METHODS)
+    with bar("comparing", total) as progress:
+        evaluation = evaluate(
+            case,
+            rates=RATES,
+            repeats=repeats,
+            seed=SEED,
+            learning=learning,
+            notify=lambda _: progress.advance(),
+        )
+    stdout.print()
+    stdout.print(_table(evaluation))
+    stdout.print(_conclusion(evaluation), highlight=False)
+    _draw(evaluation, plot)
+    with whole_file(page) as temporary:
+        temporary.write_text(render(evaluation, TITLE, LEAD), encoding="utf-8")
+    stdout.print()
+    stdout.print(f"plot    {plot}", highlight=False, soft_wrap=True)
+    stdout.print(f"report  {page}", highlight=False, soft_wrap=True)
+
+
+def _table(evaluation: Evaluation) -> Table:
+    robustness = evaluation.robustness
+    table = Table(
+        title="Wrong diagnoses in %, by share of measurements missing",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("missing", no_wrap=True)
+    for rate in robustness.rates:
+        table.add_column(f"{rate:.0%}", justify="right", no_wrap=True)
+    table.add_column("1,000 rows", justify="right", no_wrap=True, style="dim")
+    for method, errors in robustness.table(METRIC).iterrows():
+        cells = [f"{100 * value:.1f}" for value in errors]
+        look = "bold" if method == KNOTHOLE else None
+        seconds = f"{robustness.seconds[str(method)]:.2f} s"
+        table.add_row(robustness.labels[str(method)], *cells, seconds, style=look)
+    return table
+
+
+def _conclusion(evaluation: Evaluation) -> str:
+    robustness = evaluation.robustness
+    place = robustness.rates.index(0.5)
+    errors = robustness.errors[METRIC]
+    half = {method: number(error[place].mean(), METRIC) for method, error in errors.items()}
+    return (
+        f"With half of the measurements gone, [red]{robustness.labels[NATIVE]} gets {half[NATIVE]} "
+        f"wrong[/], [bold blue]knothole {half[KNOTHOLE]}[/] with the same model; with everything "
+        f"known it is {number(errors[KNOTHOLE][0].mean(), METRIC)}, and always answering the "
+        f"more frequent class {number(robustness.constant[METRIC], METRIC)}."
+    )
+
+
+def _draw(evaluation: Evaluation, path: Path) -> None:
+    figure = style.figure(8.0, 4.6)
+    with style.matplotlib().rc_context(style.RC):
+        ax = figure.subplots()
+    RobustnessDisplay.from_results(evaluation.robustness, METRIC).plot(ax)
+    ax.set_ylabel("wrong diagnoses")
+    ax.set_title("The same model, the same rows: what to do about what is missing?")
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, dpi=160)

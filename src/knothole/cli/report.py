@@ -1,0 +1,151 @@
+"""``knothole report``: one HTML file about a model of the user's."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from knothole.cli import options
+from knothole.cli.console import bar, say
+from knothole.cli.models import is_wrapped, open_model, reading_of
+from knothole.cli.output import check_output, whole_file
+from knothole.report.evaluation import evaluate, evaluation_steps
+from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, LABELS, MEDIAN, NATIVE, Case
+from knothole.report.page import render
+from knothole.report.robustness import RATES
+
+#: Methods by their names on the command line.
+NAMES = {
+    "native": NATIVE,
+    "median": MEDIAN,
+    "iterative": ITERATIVE,
+    "draws": DRAWS,
+}
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  knothole report model.knothole --train train.csv --test test.csv --target price
+  knothole report model.json --train train.parquet --test test.parquet --target y -o model.html
+  knothole report model.knothole --train a.csv --test b.csv --target y --method native --repeats 2
+
+The report is one file that needs no network: error against the share of entries missing for each
+method, what the outage of each column costs, whether the reported spread is honest, whether the
+density looks like the data, and timings.
+"""
+)
+@options.model_argument
+@click.option(
+    "--train", type=options.FILE, required=True, help="The table MODEL was trained on (or wrapped)."
+)
+@click.option("--test", type=options.FILE, required=True, help="Held-out rows with their target.")
+@click.option("--target", metavar="COLUMN", required=True, help="The column the model predicts.")
+@click.option(
+    "-o", "--output", type=options.FILE, default=Path("report.html"), show_default=True,
+    help="Where to write.",
+)  # fmt: skip
+@click.option("--title", help="The headline.")
+@click.option(
+    "--method",
+    "methods",
+    type=click.Choice(list(NAMES)),
+    multiple=True,
+    help="Method to compare with; may be repeated. By default all of them.",
+)
+@click.option(
+    "--rate",
+    "rates",
+    type=click.FloatRange(0, 0.99),
+    multiple=True,
+    help=f"Share of entries to make missing; may be repeated. By default {RATES}.",
+)
+@click.option(
+    "--repeats", type=click.IntRange(1, 100), default=5, show_default=True, help="Masks per rate."
+)
+@options.drop_option
+@options.density_option
+@options.blocks_option
+@options.rows_option(5_000, "keep of each table")
+@options.seed_option
+@options.pickle_option
+def report(
+    model: Path,
+    train: Path,
+    test: Path,
+    target: str,
+    output: Path,
+    title: str | None,
+    methods: tuple[str, ...],
+    rates: tuple[float, ...],
+    repeats: int,
+    drop: tuple[str, ...],
+    density: str,
+    blocks: bool,
+    rows: int,
+    seed: int,
+    allow_pickle: bool,
+) -> None:
+    """Compare ways to answer rows with holes, for MODEL (wrapped, or a library's own file)."""
+    import knothole
+
+    check_output(output, model, train, test)
+    wrapped = is_wrapped(model)
+    opened: Any = knothole.load(model) if wrapped else open_model(model, allow_pickle)
+    reading = None if wrapped else reading_of(opened)
+    how: dict[str, Any] = {
+        "ensemble": opened.ensemble_ if reading is None else reading.ensemble,
+        "columns": opened.columns_ if wrapped else None,
+        "drop": drop,
+        "rows": rows,
+        "seed": seed,
+    }
+    learned = options.read_rows(train, target=options.takes_target(train, target), **how)
+    held_out = options.read_rows(test, target=target, **how)
+    robust, learning = opened, None
+    if not wrapped:
+        start = time.perf_counter()
+        with bar("learning p(X)"):
+            robust = knothole.wrap(
+                opened,
+                learned.table,
+                learned.target,
+                options.density_named(density, seed),
+                blocks="auto" if blocks else None,
+                random_state=seed,
+            )
+        learning = time.perf_counter() - start
+    case = Case.of(
+        robust,
+        learned.table,
+        held_out.table,
+        held_out.target,
+        learned.target,
+        takes_nan=reading is None or reading.takes_nan,
+    )
+    compared = (KNOTHOLE, *(NAMES[name] for name in methods or NAMES))
+    shares = tuple(sorted({0.0, *(rates or RATES)}))
+    total = evaluation_steps(case, shares, repeats, compared)
+    with bar("measuring", total) as progress:
+
+        def notify(done: str) -> None:
+            progress.advance()
+            progress.say(f"measuring: {LABELS.get(done, done)}")
+
+        evaluation = evaluate(
+            case,
+            rates=shares,
+            repeats=repeats,
+            methods=compared,
+            seed=seed,
+            learning=learning,
+            notify=notify,
+        )
+    with whole_file(output) as temporary:
+        headline = title or f"What {model.name} says when values are missing"
+        temporary.write_text(render(evaluation, headline), encoding="utf-8")
+    say(f"wrote {output}")

@@ -1,0 +1,82 @@
+"""Tables written block by block."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pandas as pd
+
+from knothole.cli.output import whole_file
+from knothole.cli.sources import PARQUET, SEPARATORS
+from knothole.errors import InvalidInput, MissingExtra
+
+
+class Sink(ABC):
+    """A table that is written block by block."""
+
+    @abstractmethod
+    def write(self, block: pd.DataFrame) -> None:
+        """Append rows."""
+
+
+class CsvSink(Sink):
+    """CSV into an open file."""
+
+    def __init__(self, file: IO[str], separator: str = ",") -> None:
+        self._file, self._separator, self._first = file, separator, True
+
+    def write(self, block: pd.DataFrame) -> None:
+        """Append rows; the header before the first."""
+        block.to_csv(self._file, sep=self._separator, index=False, header=self._first)
+        self._first = False
+
+
+class ParquetSink(Sink):
+    """A Parquet file with the types of the first block."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import pyarrow as arrow
+            import pyarrow.parquet
+        except ImportError as error:
+            raise MissingExtra("Parquet needs pyarrow: pip install 'knothole[polars]'.") from error
+        self._arrow: Any = arrow
+        self._path = path
+        self._writer: Any = None
+
+    def write(self, block: pd.DataFrame) -> None:
+        """Append rows."""
+        table = self._arrow.Table.from_pandas(block, preserve_index=False)
+        if self._writer is None:
+            self._writer = self._arrow.parquet.ParquetWriter(self._path, table.schema)
+        self._writer.write_table(table.cast(self._writer.schema))
+
+    def close(self) -> None:
+        """Write the footer."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def check_table_name(path: Path) -> None:
+    """Refuse to write a table under a name that is of neither format."""
+    if path.suffix.lower() not in (*PARQUET, *SEPARATORS):
+        raise InvalidInput(f"{path}: predictions are written as .csv, .tsv or .parquet.")
+
+
+@contextmanager
+def sink(path: Path) -> Iterator[Sink]:
+    """Write a table to a file that is there as a whole, at the end, or not at all."""
+    with whole_file(path) as temporary:
+        if path.suffix.lower() in PARQUET:
+            made = ParquetSink(temporary)
+            try:
+                yield made
+            finally:
+                made.close()
+        else:
+            with temporary.open("x", encoding="utf-8", newline="") as file:
+                yield CsvSink(file, SEPARATORS[path.suffix.lower()])

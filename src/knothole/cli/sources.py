@@ -1,0 +1,203 @@
+"""CSV and Parquet files read block by block, so that one larger than memory is no trouble."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from knothole.columns import Column, Kind
+from knothole.errors import DamagedFile, InvalidInput, MissingExtra
+
+#: Rows read, answered and written at a time.
+BLOCK = 20_000
+PARQUET = (".parquet", ".pq")
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+# What pandas takes for a hole in a CSV file.
+_HOLES = {
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+    "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+}  # fmt: skip
+
+
+class Source(ABC):
+    """A table in a file.
+
+    Attributes
+    ----------
+    path : Path
+        Where it is.
+    names : list of str
+        Its columns.
+    size : int
+        How much there is to read, in units of :meth:`position`.
+    """
+
+    path: Path
+    names: list[str]
+    size: int
+
+    @abstractmethod
+    def blocks(
+        self, names: Sequence[str], columns: Sequence[Column], rows: int
+    ) -> Iterator[tuple[pd.DataFrame, int]]:
+        """Parts of these columns with so many rows, and how much has been read after each.
+
+        ``columns`` describe those among them that the model splits on, by name; anything else is
+        taken as it is in the file.
+        """
+
+
+def source(path: Path) -> Source:
+    """The table in a file, by its suffix."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in PARQUET:
+        return ParquetSource(path)
+    for suffix in suffixes[-2:]:
+        if suffix in SEPARATORS:
+            return CsvSource(path, SEPARATORS[suffix])
+    raise InvalidInput(
+        f"{path}: tables are read from .csv or .tsv (also .gz, .bz2, .xz, .zst) and .parquet; its "
+        f"name ends in none of them."
+    )
+
+
+class CsvSource(Source):
+    """A CSV file. Numbers are read as numbers; categories the way their levels are written."""
+
+    def __init__(self, path: Path, separator: str) -> None:
+        self.path, self._separator = path, separator
+        self.size = path.stat().st_size
+        with self._reading():
+            header = pd.read_csv(path, sep=separator, nrows=0, dtype=str)
+        self.names = [str(name) for name in header.columns]
+
+    def blocks(
+        self, names: Sequence[str], columns: Sequence[Column], rows: int
+    ) -> Iterator[tuple[pd.DataFrame, int]]:
+        """See :class:`Source`."""
+        described = {column.name: column for column in columns}
+        as_text = [n for n in names if n not in described or _is_text(described[n])]
+        holes = {
+            name: sorted(_HOLES - _levels(described[name])) if name in described else [""]
+            for name in names
+        }
+        with self._reading(), self.path.open("rb") as file:
+            reader = pd.read_csv(
+                file,
+                sep=self._separator,
+                compression=_compression(self.path),
+                usecols=list(names),
+                dtype=dict.fromkeys(as_text, "object"),
+                na_values=holes,
+                keep_default_na=False,
+                chunksize=rows,
+                low_memory=False,
+            )
+            with reader:
+                for block in reader:
+                    yield block[list(names)], file.tell()
+
+    def _reading(self) -> _Reading:
+        return _Reading(self.path)
+
+
+class ParquetSource(Source):
+    """A Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import pyarrow.parquet
+        except ImportError as error:
+            raise MissingExtra(
+                f"{path}: Parquet needs pyarrow: pip install 'knothole[polars]'."
+            ) from error
+        self.path = path
+        with path.open("rb"):  # says what is wrong with the place itself
+            pass
+        with _Reading(path):
+            self._file = pyarrow.parquet.ParquetFile(path)
+            self.size = int(self._file.metadata.num_rows)
+            self.names = [str(name) for name in self._file.schema_arrow.names]
+
+    def blocks(
+        self, names: Sequence[str], columns: Sequence[Column], rows: int
+    ) -> Iterator[tuple[pd.DataFrame, int]]:
+        """See :class:`Source`."""
+        done = 0
+        with _Reading(self.path):
+            for batch in self._file.iter_batches(batch_size=rows, columns=list(names)):
+                done += batch.num_rows
+                yield batch.to_pandas()[list(names)], done
+
+
+class _Reading:
+    """Turns what parsers raise over a broken file into an error that says so."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, (OSError, GeneratorExit)) or not isinstance(error, Exception):
+            if isinstance(error, OSError) and error.filename is None:
+                raise DamagedFile(f"{self._path}: cannot be read ({error}).") from error
+            return
+        if isinstance(error, (DamagedFile, InvalidInput)):
+            return
+        first_line = str(error).partition("\n")[0]
+        raise DamagedFile(
+            f"{self._path}: not a table that can be read, or damaged ({first_line})."
+        ) from error
+
+
+def _is_text(column: Column) -> bool:
+    """Whether the levels of a column are text (or hashes of text), and so is what a file holds."""
+    levels = [level for level in column.levels if level is not None]
+    numbers = all(isinstance(level, (bool, int, float, np.generic)) for level in levels)
+    return column.kind is Kind.CATEGORICAL and bool(levels) and not numbers
+
+
+def _levels(column: Column) -> set[str]:
+    """Levels as a file spells them: one that is called "None" is no hole."""
+    return {str(level) for level in column.levels if isinstance(level, str)}
+
+
+def _compression(path: Path) -> Any:
+    known = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+    return known.get(path.suffix.lower())
+
+
+# ---- a sample of rows ---------------------------------------------------------------------------
+
+
+def sampled(
+    table: Source, names: Sequence[str], columns: Sequence[Column], rows: int, seed: int
+) -> tuple[pd.DataFrame, int]:
+    """Rows of a file, in their order: all, or so many at random. Also how many there are.
+
+    Every row gets a random number, and those with the smallest are kept, so that memory holds no
+    more than the sample and a block.
+    """
+    rng = np.random.default_rng(seed)
+    kept: pd.DataFrame | None = None
+    keys = np.empty(0)
+    total = 0
+    for block, _ in table.blocks(names, columns, BLOCK):
+        block.index = pd.RangeIndex(total, total + len(block))
+        total += len(block)
+        keys = np.concatenate([keys, rng.random(len(block))])
+        kept = block if kept is None else pd.concat([kept, block])
+        if len(kept) > rows:
+            chosen = np.sort(np.argpartition(keys, rows)[:rows])
+            kept, keys = kept.iloc[chosen], keys[chosen]
+    if kept is None or total == 0:
+        raise InvalidInput(f"{table.path}: has no rows.")
+    return kept.reset_index(drop=True), total
