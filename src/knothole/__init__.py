@@ -4,7 +4,16 @@ The public names are looked up when they are first used, so that ``import knotho
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr__
+    from knothole import errors, missingness
+    from knothole.columns import Columns
+    from knothole.densities.circuit import Circuit
+    from knothole.densities.gaussian_mixture import GaussianMixture
+    from knothole.densities.latent_tree import LatentTree
+    from knothole.densities.mixture import Factorized, Mixture
+    from knothole.estimators import ExpectedClassifier, ExpectedRegressor, Robust, load, wrap
 
 __version__ = "0.1.0"
 
@@ -25,7 +34,22 @@ _HOMES = {
     "errors": None,
 }
 
-__all__ = [*_HOMES, "__version__"]
+__all__ = [
+    "Circuit",
+    "Columns",
+    "ExpectedClassifier",
+    "ExpectedRegressor",
+    "Factorized",
+    "GaussianMixture",
+    "LatentTree",
+    "Mixture",
+    "Robust",
+    "__version__",
+    "errors",
+    "load",
+    "missingness",
+    "wrap",
+]
 
 
 def __getattr__(name: str) -> Any:

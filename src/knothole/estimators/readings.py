@@ -2,8 +2,10 @@
 
 The model has learned a side for it, which is right where "not recorded" says something. But at
 deployment more entries go missing for reasons that say nothing, and the two cannot be told apart.
-Which reading costs less is measured: masked held-out rows are predicted under both. The model's own
-value is given up only where integrating gains more than the standard error of the gain.
+Which reading costs less is measured: masked held-out rows are predicted under both. The less NaN a
+column had in training, the less of it means anything, so variables are tried in that order: none,
+the first few, all of them. Single ones then change sides where that gains more than its standard
+error.
 """
 
 from __future__ import annotations
@@ -59,9 +61,6 @@ class Readings:
         sizes = np.unique(np.linspace(0, n, min(n + 1, STEPS)).round().astype(int))
         losses = [self.losses(np.arange(n) < size) for size in sizes]
         best = int(np.argmin([loss.mean() for loss in losses]))
-        gain, error = _gain(losses[0], losses[best])
-        if gain <= error:
-            best = 0
         chosen, current = np.arange(n) < sizes[best], losses[best]
         rows = []
         for v, variable in enumerate(self.variables):

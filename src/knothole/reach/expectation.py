@@ -77,8 +77,8 @@ class Expectation:
         self.original = ensemble
         self.density = density
         self.columns = density.columns_
-        nullable = np.array([column.nullable for column in self.columns], dtype=np.bool_)
-        self.integrate = ~nullable if integrate is None else integrate | ~nullable
+        self._nullable = np.array([column.nullable for column in self.columns], dtype=np.bool_)
+        self.integrate = ~self._nullable if integrate is None else integrate | ~self._nullable
         self.ensemble = in_variables(ensemble, self.columns)
         self.completions = CompletionsEngine(self.ensemble, sampler_of(density, seed), tol)
         engine = None if method == "completions" else exact_engine(self.ensemble, density)
@@ -265,11 +265,10 @@ class Expectation:
             return _checked_mask(holes, matrix)
         if holes not in ("auto", "all"):
             raise InvalidInput(f"holes must be 'auto', 'all' or a mask; got {holes!r}.")
-        nullable = np.array([column.nullable for column in self.columns], dtype=np.bool_)
-        if holes == "auto" and np.array_equal(self.integrate, ~nullable):
+        if holes == "auto" and np.array_equal(self.integrate, ~self._nullable):
             return None
         if holes == "all":
-            return np.isnan(matrix) | (np.isnan(values) & ~nullable)
+            return np.isnan(matrix) | (np.isnan(values) & ~self._nullable)
         missing = np.isnan(values)
         mask = missing & self.integrate
         for block in self.columns.blocks:
