@@ -1,0 +1,71 @@
+"""The paper's Figure 1 as a picture: two panels, the paper's settings above the fair ones."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from knothole.benchmark.paper import (
+    EXPECTED,
+    FAIR,
+    LEFT,
+    MEDIAN,
+    OURS,
+    PAPER,
+    RIGHT,
+    TUNED,
+    XGBOOST,
+    summary,
+)
+from knothole.errors import MissingExtra
+from knothole.report import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LOOKS: dict[str, dict[str, Any]] = {
+    XGBOOST: {"color": style.VERMILLION, "marker": "s"},
+    MEDIAN: {"color": style.ORANGE, "marker": "^"},
+    EXPECTED: {"color": style.SKY, "marker": "D"},
+    TUNED: {"color": style.BLUE, "marker": "o"},
+    OURS: {"color": style.GREEN, "marker": "v"},
+}
+_PANELS = {LEFT: "five trees, holes at deployment", RIGHT: "one tree, holes at both"}
+_SETTINGS = {PAPER: "rate 0.3, base score 0.5", FAIR: "rate 1, estimated base score"}
+
+
+def draw(results: pd.DataFrame) -> bytes:
+    """A PNG with mean and standard deviation of the RMSE at every rate of holes."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("figures need matplotlib: pip install 'knothole[plot]'.") from error
+    with mpl.rc_context(style.RC):
+        figure = Figure(figsize=(10, 7.5), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(len(_SETTINGS), len(_PANELS), sharex=True)
+        for row, settings in zip(axes, _SETTINGS, strict=True):
+            for place, panel in zip(row, _PANELS, strict=True):
+                part = results[(results["panel"] == panel) & (results["settings"] == settings)]
+                _panel(place, part)
+                place.set_title(f"{_PANELS[panel]}; {_SETTINGS[settings]}")
+        handles = [line for line in axes[0][1].get_lines() if line.get_label() in _LOOKS]
+        names = [str(line.get_label()) for line in handles]
+        figure.legend(handles, names, loc="outside lower center", ncols=3)
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
+    return file.getvalue()
+
+
+def _panel(axes: Axes, part: pd.DataFrame) -> None:
+    for method, line in summary(part).groupby("method", sort=False):
+        look = _LOOKS[str(method)]
+        axes.plot(line["rate"], line["mean"], label=str(method), markersize=4.5, **look)
+        low, high = line["mean"] - line["std"], line["mean"] + line["std"]
+        axes.fill_between(line["rate"], low, high, color=look["color"], alpha=0.15, linewidth=0)
+    axes.set_xlabel("probability that an entry is missing")
+    axes.set_ylabel("RMSE")
