@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.compiled import njit, over_blocks
+from knothole.compiled import inlined, njit, over_blocks
 from knothole.densities import gaussian_kernels as kernels
 from knothole.densities import quasi
 from knothole.densities.gaussian_kernels import Packed
@@ -205,7 +205,7 @@ def word_seed(seed: int, word: int) -> np.uint64:
     return np.uint64(np.random.SeedSequence([seed, word]).generate_state(1, np.uint64)[0])
 
 
-@njit
+@inlined
 def read_scores(points, numeric, coarse, values, tail, flat, score, variance):  # type: ignore[no-untyped-def]
     """Scores of a row's numeric variables, NaN where they have none, and their variances."""
     for j in range(len(numeric)):
@@ -222,7 +222,7 @@ def read_scores(points, numeric, coarse, values, tail, flat, score, variance):  
             score[j] = on_line(x, j, i, values, tail)
 
 
-@njit
+@inlined
 def allows(words, first, code):  # type: ignore[no-untyped-def]
     """Whether a set of codes, whose first word is given, holds ``code``; all do without words."""
     if len(words) == 0 or first < 0:
@@ -230,7 +230,7 @@ def allows(words, first, code):  # type: ignore[no-untyped-def]
     return (words[first + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1) != np.uint64(0)
 
 
-@njit
+@inlined
 def known_code(x, flag):  # type: ignore[no-untyped-def]
     """The code that a point says, -1 at a hole."""
     if np.isnan(x):
@@ -240,7 +240,7 @@ def known_code(x, flag):  # type: ignore[no-untyped-def]
     return int(x)
 
 
-@njit
+@inlined
 def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def]
     """Add log p of a row's discrete variables to the log joint density of each component."""
     for e in range(len(discrete.variable)):
@@ -258,7 +258,7 @@ def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def
             joint[k] += math.log(mass)
 
 
-@njit
+@inlined
 def draw_codes(e, words, discrete, component, bits, code):  # type: ignore[no-untyped-def]
     """A code of leaf ``e`` for each draw, from its component's probabilities."""
     start, stop = discrete.first_code[e], discrete.first_code[e + 1]
@@ -280,7 +280,7 @@ def draw_codes(e, words, discrete, component, bits, code):  # type: ignore[no-un
                     break
 
 
-@njit
+@inlined
 def draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, z):  # type: ignore[no-untyped-def]
     """Scores of the holes for the draws ``start`` to ``stop``, which are component ``k``'s.
 
@@ -305,7 +305,7 @@ def draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, 
             z[i, t] += middle
 
 
-@njit
+@inlined
 def has_holes(points):  # type: ignore[no-untyped-def]
     """Whether anything is missing in a row."""
     holes = 0

@@ -215,7 +215,8 @@ def step(
 ) -> tuple[float, Components]:
     """One step of EM: the objective before it, and the components after it."""
     log_density, share, sums = expected(rows, components, threads)
-    objective = float(rows.weight @ log_density) + prior.log_density(components)
+    # Not a product by BLAS, whose threads would get in the way of ours.
+    objective = float((rows.weight * log_density).sum()) + prior.log_density(components)
     return objective, replace(
         maximised(components, sums, prior), leaves=_maximised_leaves(rows, components, share, prior)
     )

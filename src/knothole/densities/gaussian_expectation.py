@@ -5,7 +5,7 @@ See :mod:`~knothole.densities.gaussian_kernels` for the formulas and the arrays.
 
 from __future__ import annotations
 
-from knothole.compiled import njit
+from knothole.compiled import inlined, njit
 from knothole.densities.gaussian_kernels import (
     add_log,
     back,
@@ -19,10 +19,10 @@ from knothole.densities.gaussian_kernels import (
 )
 
 # Shares below this are nothing, beside the rounding of sums over rows.
-_NO_SHARE = 1e-16
+_NO_SHARE = 1e-12
 
 
-@njit
+@inlined
 def add_spread(variance, blocks, places, n_observed, n_missing, lower, slope, distance):  # type: ignore[no-untyped-def]
     """Add the sum of v_j (S_oo^-1)_jj to the distances; the columns of L^-1 P_mo are kept."""
     n = blocks.shape[2]
@@ -43,7 +43,7 @@ def add_spread(variance, blocks, places, n_observed, n_missing, lower, slope, di
                 distance[k] -= v * slope[oi, m, k] * slope[oi, m, k] * lower[m, m, k]
 
 
-@njit
+@inlined
 def add_moments(k, share, places, n_missing, residual, covariance, first, second):  # type: ignore[no-untyped-def]
     """Add a row's expected residuals and their products (lower half), times its share."""
     for i in range(residual.shape[1]):
@@ -56,7 +56,7 @@ def add_moments(k, share, places, n_missing, residual, covariance, first, second
             second[k, places[1, i], places[1, j]] += share * covariance[i, j, k]
 
 
-@njit
+@inlined
 def add_spread_moments(k, share, variance, places, n_observed, n_missing, slope, second):  # type: ignore[no-untyped-def]
     """Add v_j g g', times a row's share, to the products of residuals."""
     for o in range(n_observed):

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.compiled import njit
+from knothole.compiled import inlined, njit
 
 Floats = NDArray[np.float64]
 
@@ -123,7 +123,7 @@ def scratch(packed: Packed) -> Scratch:
     )
 
 
-@njit
+@inlined
 def read_pattern(z, places):  # type: ignore[no-untyped-def]
     """List what is observed in a row and its holes; returns their numbers and "has it changed"."""
     n_observed, n_missing, changed = 0, 0, False
@@ -141,7 +141,7 @@ def read_pattern(z, places):  # type: ignore[no-untyped-def]
     return n_observed, n_missing, changed
 
 
-@njit
+@inlined
 def factor(blocks, places, n_missing, lower, log_det):  # type: ignore[no-untyped-def]
     """Factors L and D of P_mm, and its determinant."""
     n = blocks.shape[2]
@@ -173,7 +173,7 @@ def factor(blocks, places, n_missing, lower, log_det):  # type: ignore[no-untype
             log_det[k] += 0.5 * math.log(product)
 
 
-@njit
+@inlined
 def project(z, mean, precision, places, n_missing, lower, residual, product, solved, distance):  # type: ignore[no-untyped-def]
     """Residuals of a row, 0 at holes; L^-1 P_mo r_o; the squared distance of the observed part."""
     n, d = mean.shape
@@ -196,7 +196,7 @@ def project(z, mean, precision, places, n_missing, lower, residual, product, sol
             distance[k] -= solved[i, k] * solved[i, k] * lower[i, i, k]
 
 
-@njit
+@inlined
 def forward(n_missing, lower, vector):  # type: ignore[no-untyped-def]
     """Solve L y = vector (holes, k) in place."""
     for i in range(n_missing):
@@ -205,7 +205,7 @@ def forward(n_missing, lower, vector):  # type: ignore[no-untyped-def]
                 vector[j, k] -= lower[j, i, k] * vector[i, k]
 
 
-@njit
+@inlined
 def back(n_missing, lower, vector):  # type: ignore[no-untyped-def]
     """Solve D L' y = vector (holes, k) in place."""
     for i in range(n_missing):
@@ -217,7 +217,7 @@ def back(n_missing, lower, vector):  # type: ignore[no-untyped-def]
                 vector[j, k] -= lower[i, j, k] * vector[i, k]
 
 
-@njit
+@inlined
 def invert(n_missing, lower, covariance):  # type: ignore[no-untyped-def]
     """P_mm^-1 (its lower triangle) from its factors."""
     n = lower.shape[2]
@@ -244,7 +244,7 @@ def invert(n_missing, lower, covariance):  # type: ignore[no-untyped-def]
                     )
 
 
-@njit
+@inlined
 def expect_holes(places, n_missing, lower, residual, solved):  # type: ignore[no-untyped-def]
     """Put the expectation of the holes into the residuals; ``solved`` is used up."""
     back(n_missing, lower, solved)
@@ -254,7 +254,7 @@ def expect_holes(places, n_missing, lower, residual, solved):  # type: ignore[no
             residual[k, mi] = -solved[i, k]
 
 
-@njit
+@inlined
 def add_sharpness(variance, sharpness, places, n_observed, distance):  # type: ignore[no-untyped-def]
     """Add the sum of v_j h_j to the distances; ``sharpness`` is (d, k)."""
     for i in range(n_observed):
@@ -264,14 +264,14 @@ def add_sharpness(variance, sharpness, places, n_observed, distance):  # type: i
                 distance[k] += variance[oi] * sharpness[oi, k]
 
 
-@njit
+@inlined
 def add_log(log_weight, log_det, distance, n_observed, joint):  # type: ignore[no-untyped-def]
     """Add log (weight p) to ``joint`` of every component, from its distance."""
     for k in range(len(joint)):
         joint[k] += log_weight[k] + log_det[k] - 0.5 * (distance[k] + n_observed * _LOG_TWO_PI)
 
 
-@njit
+@inlined
 def normalise(joint):  # type: ignore[no-untyped-def]
     """Turn a row's log joint densities into responsibilities in place; returns their log sum.
 

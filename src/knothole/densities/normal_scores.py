@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.special import ndtr, ndtri
 
-from knothole.compiled import njit
+from knothole.compiled import inlined, njit
 from knothole.densities.leaves.gaussian import location_and_scale
 
 Floats = NDArray[np.float64]
@@ -264,7 +264,7 @@ def truncated_moments(low: float, high: float) -> tuple[float, float, float]:
     return mean, max(second - mean * mean, 0.0), math.log(mass) + _LOG_ROOT_TWO_PI + 0.5 * second
 
 
-@njit
+@inlined
 def cell_of(x, j, coarse, values):  # type: ignore[no-untyped-def]
     """The first grid point whose value is at least ``x``; the number of points if none is.
 
@@ -283,7 +283,7 @@ def cell_of(x, j, coarse, values):  # type: ignore[no-untyped-def]
     return first + count
 
 
-@njit
+@inlined
 def on_line(x, j, i, values, tail):  # type: ignore[no-untyped-def]
     """The lowest z that leads to ``x`` in column ``j``, where its cell is ``i``."""
     last = values.shape[1] - 1
@@ -295,7 +295,7 @@ def on_line(x, j, i, values, tail):  # type: ignore[no-untyped-def]
     return -END + (i - 1 + part) / CELLS_PER_UNIT
 
 
-@njit
+@inlined
 def is_flat(x, j, i, values, flat):  # type: ignore[no-untyped-def]
     """Whether ``x``, whose cell is ``i``, is the value of a flat of column ``j``."""
     return i < values.shape[1] and values[j, i] == x and flat[j, i, 1] > 0.0
@@ -328,7 +328,7 @@ def encode(x, coarse, values, tail, flat, z, variance, base):  # type: ignore[no
             base[n, j] = -math.log(slope)
 
 
-@njit
+@inlined
 def decode(z, j, values, limits, whole):  # type: ignore[no-untyped-def]
     """Replace scores ``z`` (draws,) by values of column ``j``, in place.
 

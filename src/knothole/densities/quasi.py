@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from knothole.compiled import njit
+from knothole.compiled import inlined
 
 #: Draws in a word.
 WORD = 64
@@ -50,7 +50,7 @@ def quantiles() -> NDArray[np.float64]:
     return np.asarray(ndtri(np.clip(u, 0.5 / _CELLS, 1 - 0.5 / _CELLS)))
 
 
-@njit
+@inlined
 def mix(state):  # type: ignore[no-untyped-def]
     """The finaliser of splitmix64: every bit of the result depends on every bit of the state."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -58,14 +58,14 @@ def mix(state):  # type: ignore[no-untyped-def]
     return state ^ (state >> np.uint64(31))
 
 
-@njit
+@inlined
 def row_state(seed, row):  # type: ignore[no-untyped-def]
     """The random state of a row."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     return mix(mix(seed + golden) ^ (np.uint64(row) * golden + np.uint64(1)))
 
 
-@njit
+@inlined
 def bits_of(state, group, coordinate):  # type: ignore[no-untyped-def]
     """32 random bits for one coordinate of one group of a row."""
     golden = np.uint64(0x9E3779B97F4A7C15)
@@ -74,7 +74,7 @@ def bits_of(state, group, coordinate):  # type: ignore[no-untyped-def]
     )
 
 
-@njit
+@inlined
 def points(coordinate, net, point, group, state, shifts, out):  # type: ignore[no-untyped-def]
     """The bits of one coordinate of all draws of a word.
 
@@ -87,7 +87,7 @@ def points(coordinate, net, point, group, state, shifts, out):  # type: ignore[n
         out[t] = net[coordinate, point[t]] ^ shifts[group[t]]
 
 
-@njit
+@inlined
 def lower_quantile(u):  # type: ignore[no-untyped-def]
     """Normal quantile of a small ``u`` (Acklam's rational approximation, 1e-9 relative)."""
     q = math.sqrt(-2.0 * math.log(u))
@@ -99,7 +99,7 @@ def lower_quantile(u):  # type: ignore[no-untyped-def]
     return top / bottom
 
 
-@njit
+@inlined
 def normals(bits, quantile, out):  # type: ignore[no-untyped-def]
     """Standard normals of the bits of a word."""
     lowest, highest = np.int32(_CELLS), np.int32(0)
@@ -117,7 +117,7 @@ def normals(bits, quantile, out):  # type: ignore[no-untyped-def]
                 out[t] = -lower_quantile(1.0 - u)
 
 
-@njit
+@inlined
 def allot(share, state, net, chosen, first, component, point, group):  # type: ignore[no-untyped-def]
     """Give the draws of a word to components, by the first coordinate of their points.
 
@@ -161,7 +161,7 @@ def allot(share, state, net, chosen, first, component, point, group):  # type: i
             group[t] = g
 
 
-@njit
+@inlined
 def flip_of(shift, size):  # type: ignore[no-untyped-def]
     """What an xor with ``shift`` does to the leading bits, which number ``size`` parts."""
     return np.int64((np.uint64(shift) * np.uint64(size)) >> np.uint64(32))
