@@ -1,8 +1,8 @@
 """Two experiments that the paper leaves open, in a small form, on the data of its figure.
 
-*Forests*: bagging and random forests whose trees are tuned by Prop. 2, each against a density learned
-on its own bootstrap sample. *Mechanisms*: one tree, where holes come by one mechanism at learning and
-by another at deployment.
+*Forests*: bagging and random forests whose trees are tuned by Prop. 2, each against a density
+learned on its own bootstrap sample. *Mechanisms*: one tree, where holes come by one mechanism at
+learning and by another at deployment.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Left panel: five trees learned from complete rows, holes at deployment only. Rig
 the same rate of holes at learning and deployment. Every dummy goes missing by itself, completely at
 random; the test rows are the authors' validation and test rows, merged as in the paper.
 
-Two settings of XGBoost stand side by side. The *paper*'s are the defaults of its time, learning rate
-0.3 and base score 0.5, which leave a single tree far too small, so that whoever refits its leaves
-wins by much. The *fair* ones, learning rate 1 and the estimated base score, do not.
+Two settings of XGBoost stand side by side. The *paper*'s are the defaults of its time, learning
+rate 0.3 and base score 0.5, which leave a single tree far too small, so that whoever refits its
+leaves wins by much. The *fair* ones, learning rate 1 and the estimated base score, do not.
 """
 
 from __future__ import annotations
@@ -239,8 +239,8 @@ def summary(results: pd.DataFrame, by: Iterable[str] = ()) -> pd.DataFrame:
 def departures(results: pd.DataFrame, settings: str = PAPER) -> list[str]:
     """Where the ordering of the paper's figure does not hold.
 
-    On the left the expected prediction, on the right expected loss + expected prediction should have
-    the smallest mean error of the paper's methods, at every rate.
+    On the left the expected prediction, on the right expected loss + expected prediction should
+    have the smallest mean error of the paper's methods, at every rate.
 
     Returns
     -------

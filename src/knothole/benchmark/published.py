@@ -179,8 +179,9 @@ def not_below(table: pd.DataFrame) -> list[str]:
 
 def above_target(table: pd.DataFrame) -> list[str]:
     """Where :func:`compare` is above the project's own targets."""
+    own = table[OURS].to_dict()
     return [
-        f"{holes} holes: {table.loc[holes, OURS]:.0f}, the target is {target:.0f}."
+        f"{holes} holes: {own[holes]:.0f}, the target is {target:.0f}."
         for holes, target in TARGETS.items()
-        if table.loc[holes, OURS] > target
+        if own[holes] > target
     ]

@@ -49,6 +49,7 @@ class Job:
     data: str | None = None
 
     def __call__(self) -> Any:
+        """Do it, in whatever process."""
         return self.function(_insurance(self.data), *self.arguments)
 
 

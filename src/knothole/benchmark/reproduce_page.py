@@ -58,8 +58,8 @@ def _figure(results: pd.DataFrame) -> str:
             text += [f"With {name}:\n", _spread(part, "rate"), ""]
     text.append("### Does the ordering of the paper's figure hold?\n")
     text.append(
-        "Expected prediction should be the best of the paper's methods on the left, expected loss +\n"
-        "expected prediction on the right, at every rate.\n"
+        "Expected prediction should be the best of the paper's methods on the left, expected loss\n"
+        "+ expected prediction on the right, at every rate.\n"
     )
     for settings, name in _SETTINGS.items():
         found = paper.departures(results, settings)
@@ -102,8 +102,8 @@ Other columns are the published errors, of another model: at 0 holes the differe
 def _forests(results: pd.DataFrame) -> str:
     text = [
         "## Left open by the paper: bagging and random forests\n",
-        "Ten trees of depth 5, holes at learning and deployment; each tree is tuned by Prop. 2 on its\n"
-        "bootstrap sample, against a density (mixture of 4) learned on it. "
+        "Ten trees of depth 5, holes at learning and deployment; each tree is tuned by Prop. 2 on\n"
+        "its bootstrap sample, against a density (mixture of 4) learned on it. "
         f"{results['trial'].nunique()} trials.\n",
     ]
     for name, part in results.groupby("model", sort=False):

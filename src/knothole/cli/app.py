@@ -29,6 +29,8 @@ COMMANDS = {
     "predict": "Expected predictions for a CSV or Parquet file of any size.",
     "tune": "New leaf values, learned from training rows with holes.",
     "report": "One HTML file: what holes do to your model, and what helps.",
+    "reproduce": "The paper's figure, both panels, and its authors' published masks.",
+    "benchmark": "Errors and times of knothole and its peers, side by side.",
 }
 
 
