@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from knothole.cli import options
 from knothole.cli.console import bar, say
-from knothole.cli.models import check_native_path, is_wrapped, open_model, reading_of, save_native
+from knothole.cli.models import (
+    check_native_path,
+    is_wrapped,
+    load_wrapped,
+    open_model,
+    reading_of,
+    save_native,
+)
 from knothole.cli.output import check_output, whole_file
 from knothole.errors import InvalidInput
 
@@ -69,7 +77,7 @@ def tune(
     target: str,
     output: Path | None,
     native: Path | None,
-    method: str,
+    method: Literal["auto", "tree", "forest", "boosting"],
     ridge: float,
     condition_on_target: bool,
     drop: tuple[str, ...],
@@ -94,7 +102,7 @@ def tune(
             )
         check_native_path(opened, native)
         check_output(native, model, train)
-    robust = knothole.load(model) if wrapped else None
+    robust = load_wrapped(model) if wrapped else None
     found = options.read_rows(
         train,
         reading_of(opened).ensemble if robust is None else robust.ensemble_,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -57,7 +58,7 @@ def wrap(
     drop: tuple[str, ...],
     density: str,
     blocks: bool,
-    holes: str,
+    holes: Literal["auto", "all"],
     rows: int,
     seed: int,
     allow_pickle: bool,
