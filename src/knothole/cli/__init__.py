@@ -26,6 +26,7 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(1)
-    from knothole.cli.app import run
+    from knothole.cli.app import prepare, run
 
+    prepare()
     sys.exit(run(sys.argv[1:]))

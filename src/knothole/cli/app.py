@@ -18,7 +18,7 @@ import click
 
 from knothole import __version__
 from knothole.cli.console import stderr
-from knothole.errors import KnotholeError
+from knothole.errors import KnotholeError, UnseenCategory
 
 FINE, WRONG_INPUT, WRONG_USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -73,10 +73,14 @@ def knothole() -> None:
     """Exact predictions from trained tree models when features are missing."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return its exit code."""
+def prepare() -> None:
+    """Make the process ours: warnings as short messages, and a SIGTERM that cleans up."""
     signal.signal(signal.SIGTERM, _terminate)
     warnings.showwarning = _show_warning
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return its exit code."""
     try:
         knothole.main(list(arguments), prog_name="knothole", standalone_mode=False)
     except click.UsageError as error:
@@ -93,6 +97,9 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
+    except UnseenCategory as error:
+        _complain(f"{error} (On the command line: --unseen hole.)")
+        return WRONG_INPUT
     except KnotholeError as error:
         _complain(str(error))
         return WRONG_INPUT

@@ -123,11 +123,11 @@ def _conclusion(evaluation: Evaluation) -> str:
 
 
 def _draw(evaluation: Evaluation, path: Path) -> None:
-    figure = style.figure(8.0, 4.6)
+    figure = style.figure(8.4, 4.4)
     with style.matplotlib().rc_context(style.RC):
         ax = figure.subplots()
     RobustnessDisplay.from_results(evaluation.robustness, METRIC).plot(ax)
+    ax.set_xlabel("measurements missing, %")
     ax.set_ylabel("wrong diagnoses")
-    ax.set_title("The same model, the same rows: what to do about what is missing?")
     with whole_file(path) as temporary:
         figure.savefig(temporary, dpi=160)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.estimators import Robust, load
 from knothole.trees import readers
 
 PICKLES = (".joblib", ".pkl", ".pickle")
@@ -17,6 +18,16 @@ def is_wrapped(path: Path) -> bool:
     """Whether a file is one of ``knothole wrap``: a zip archive."""
     with path.open("rb") as file:
         return file.read(2) == b"PK"
+
+
+def load_wrapped(path: Path) -> Robust:
+    """A model of ``knothole wrap``."""
+    if not is_wrapped(path):
+        raise DamagedFile(
+            f"{path}: not a file of knothole wrap. A library's own model is wrapped first: "
+            f"knothole wrap {path} TRAIN."
+        )
+    return load(path)
 
 
 def open_model(path: Path, allow_pickle: bool) -> Any:

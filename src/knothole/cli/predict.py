@@ -15,6 +15,7 @@ import pandas as pd
 from knothole.cli import options
 from knothole.cli.console import bar, say
 from knothole.cli.matching import check_column, match
+from knothole.cli.models import load_wrapped
 from knothole.cli.output import check_output
 from knothole.cli.sinks import CsvSink, Sink, check_table_name, sink
 from knothole.cli.sources import BLOCK, source
@@ -85,12 +86,10 @@ def predict(
     block: int,
 ) -> None:
     """Expected predictions of MODEL (from knothole wrap) for the rows of DATA."""
-    import knothole
-
     if output is not None:
         check_table_name(output)
         check_output(output, model, data)
-    robust = knothole.load(model)
+    robust = load_wrapped(model)
     _check_asked(robust, proba, quantiles)
     table = source(data)
     for name in keep:

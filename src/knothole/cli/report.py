@@ -10,7 +10,7 @@ import click
 
 from knothole.cli import options
 from knothole.cli.console import bar, say
-from knothole.cli.models import is_wrapped, open_model, reading_of
+from knothole.cli.models import is_wrapped, load_wrapped, open_model, reading_of
 from knothole.cli.output import check_output, whole_file
 from knothole.report.evaluation import evaluate, evaluation_steps
 from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, LABELS, MEDIAN, NATIVE, Case
@@ -95,7 +95,7 @@ def report(
 
     check_output(output, model, train, test)
     wrapped = is_wrapped(model)
-    opened: Any = knothole.load(model) if wrapped else open_model(model, allow_pickle)
+    opened: Any = load_wrapped(model) if wrapped else open_model(model, allow_pickle)
     reading = None if wrapped else reading_of(opened)
     how: dict[str, Any] = {
         "ensemble": opened.ensemble_ if reading is None else reading.ensemble,

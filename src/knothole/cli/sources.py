@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,12 +13,15 @@ import pandas as pd
 
 from knothole.columns import Column, Kind
 from knothole.errors import DamagedFile, InvalidInput, MissingExtra
+from knothole.trees.readers.catboost_categories import HashedLevel, hash_of
 
 #: Rows read, answered and written at a time.
 BLOCK = 20_000
 PARQUET = (".parquet", ".pq")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
+# Bytes from the end of a file in which its last row begins.
+_LONGEST_ROW = 1 << 20
 # What pandas takes for a hole in a CSV file.
 _HOLES = {
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
@@ -73,9 +77,11 @@ class CsvSource(Source):
     def __init__(self, path: Path, separator: str) -> None:
         self.path, self._separator = path, separator
         self.size = path.stat().st_size
-        with self._reading():
+        with _Reading(path):
             header = pd.read_csv(path, sep=separator, nrows=0, dtype=str)
-        self.names = [str(name) for name in header.columns]
+            self.names = [str(name) for name in header.columns]
+            if _compression(path) is None:
+                self._check_end()
 
     def blocks(
         self, names: Sequence[str], columns: Sequence[Column], rows: int
@@ -87,7 +93,7 @@ class CsvSource(Source):
             name: sorted(_HOLES - _levels(described[name])) if name in described else [""]
             for name in names
         }
-        with self._reading(), self.path.open("rb") as file:
+        with _Reading(self.path), self.path.open("rb") as file:
             reader = pd.read_csv(
                 file,
                 sep=self._separator,
@@ -103,8 +109,17 @@ class CsvSource(Source):
                 for block in reader:
                     yield block[list(names)], file.tell()
 
-    def _reading(self) -> _Reading:
-        return _Reading(self.path)
+    def _check_end(self) -> None:
+        """Refuse a file whose last row is cut off: its missing entries would pass for holes."""
+        with self.path.open("rb") as file:
+            file.seek(max(0, self.size - _LONGEST_ROW))
+            last = file.read().rpartition(b"\n")[2].decode(errors="replace")
+        fields = next(csv.reader([last], delimiter=self._separator), [])
+        if fields and len(fields) < len(self.names):
+            raise DamagedFile(
+                f"{self.path}: its last row is cut off after {len(fields)} of {len(self.names)} "
+                f"columns; the file was not written to its end."
+            )
 
 
 class ParquetSource(Source):
@@ -166,8 +181,13 @@ def _is_text(column: Column) -> bool:
 
 
 def _levels(column: Column) -> set[str]:
-    """Levels as a file spells them: one that is called "None" is no hole."""
-    return {str(level) for level in column.levels if isinstance(level, str)}
+    """Levels that a file spells like a hole, such as "None": there they are none.
+
+    Of a CatBoost model only the hashes of its levels may be known.
+    """
+    hashes = {level.hash for level in column.levels if isinstance(level, HashedLevel)}
+    texts = {level for level in column.levels if isinstance(level, str)}
+    return texts | {hole for hole in _HOLES if hash_of(hole) in hashes}
 
 
 def _compression(path: Path) -> Any:

@@ -110,8 +110,19 @@ class RobustnessDisplay(Display):
         )  # fmt: skip
         ax.set_xlabel("entries missing, %")
         ax.set_ylabel(self.metric)
+        if self.metric == "error rate":
+            ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
+        self._add_legend(ax)
+
+    def _add_legend(self, ax: Axes) -> None:
+        """A legend above the plot, where no line runs."""
         handles, labels = ax.get_legend_handles_labels()
-        ax.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(0.0, 0.98))
+        width = ax.figure.get_figwidth()  # type: ignore[union-attr]
+        ax.legend(
+            handles[::-1], labels[::-1], loc="lower left", bbox_to_anchor=(-0.01, 1.0), fontsize=9,
+            ncols=5 if width > 8 else 3 if width > 6 else 2, borderpad=0.2, columnspacing=1.4,
+            handlelength=1.8,
+        )  # fmt: skip
 
     def _limit(self, ax: Axes, constant: float) -> None:
         """Room for what is better than twice the constant; what leaves the plot is said."""
@@ -126,8 +137,9 @@ class RobustnessDisplay(Display):
                 f"{style.label_of(name, self.results.labels)}: {error:.3g}"
                 for name, error in last.items()
             ]
+            where = f"beyond the plot at {100 * self.results.rates[-1]:.0f} %:"
             ax.annotate(
-                f"beyond the plot at {self.results.rates[-1]:.0%}:\n" + "\n".join(lines), (1, 1),
+                "\n".join([where, *lines]), (1, 1), zorder=10,
                 xycoords="axes fraction", xytext=(-4, -4), textcoords="offset points", ha="right",
                 va="top", fontsize=8.5, color=style.INK,
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
@@ -204,7 +216,7 @@ class CoverageDisplay(Display):
         ):
             ax.plot(
                 promised, 100 * covered, color=color, marker=marker, markersize=4.5,
-                label=f"{rate:.0%} missing",
+                label=f"{100 * rate:.0f} % missing",
             )  # fmt: skip
         ax.set(xlim=(0, 100), ylim=(0, 102), xlabel="interval promises, %", ylabel="covers, %")
         ax.legend(loc="lower right")

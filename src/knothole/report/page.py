@@ -108,7 +108,7 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
                 [displays.MarginalDisplay(marginal)],
                 NARROW * 0.8,
                 2.1,
-                f"{marginal.name}: data and density differ by {marginal.distance:.1%} "
+                f"{marginal.name}: data and density differ by {100 * marginal.distance:.1f} % "
                 f"(total variation).",
             )
             for marginal in evaluation.fit.marginals
@@ -144,11 +144,22 @@ def headline(evaluation: Evaluation) -> list[Fact]:
     labels = robustness.labels
     facts = [Fact(number(own[0].mean(), metric), f"{name} with nothing missing", "complete")]
     if NATIVE in errors:
-        text = f"{labels[NATIVE]}, {rate:.0%} of entries missing"
+        text = f"{labels[NATIVE]}, {share(rate)} of entries missing"
         facts.append(Fact(number(errors[NATIVE][place].mean(), metric), text, "native"))
     text = f"{labels[KNOTHOLE]}, the same rows, the same model"
     facts.append(Fact(number(own[place].mean(), metric), text, "knothole"))
     return facts
+
+
+def share(value: float) -> str:
+    """A share in percent.
+
+    Examples
+    --------
+    >>> share(0.25)
+    '25 %'
+    """
+    return f"{100 * value:.0f} %"
 
 
 def number(value: float, metric: str = "") -> str:
@@ -177,7 +188,7 @@ def error_table(evaluation: Evaluation, metric: str) -> Table:
     """Mean error of each method at each rate."""
     robustness = evaluation.robustness
     table = robustness.table(metric)
-    header = ("missing", *(f"{100 * rate:.0f} %" for rate in robustness.rates))
+    header = ("missing", *(share(rate) for rate in robustness.rates))
     rows = tuple(
         (robustness.labels.get(str(name), str(name)), *(number(value, metric) for value in row))
         for name, row in zip(table.index, table.to_numpy(), strict=True)
@@ -199,9 +210,9 @@ def _about_model(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 def _coverage_table(evaluation: Evaluation) -> Table:
     found = evaluation.coverage
-    header = ("promised", *(f"{level:.0%}" for level in found.levels))
+    header = ("promised", *(share(level) for level in found.levels))
     rows = tuple(
-        (f"{rate:.0%} missing", *(f"{share:.0%}" for share in covered))
+        (f"{share(rate)} missing", *(share(part) for part in covered))
         for rate, covered in found.covered.items()
     )
     return Table(header, rows)

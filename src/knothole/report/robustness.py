@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ class Robustness:
     seconds : dict
         By method: to predict 1000 rows with holes, on average.
     learning : dict
-        By method: seconds to learn how to fill (of knothole the wrapping, where it is known).
+        By method: seconds to learn how to fill; of knothole those of wrapping, NaN if not known.
     rows : int
         How many rows were predicted, each time.
     labels : dict
@@ -115,8 +116,7 @@ def compare(
         notify(name)
         for metric in errors:
             errors[metric][name] = np.empty((len(rates), repeats))
-    if learning is not None and KNOTHOLE in learned:
-        learned[KNOTHOLE] = learning
+    learned[KNOTHOLE] = math.nan if learning is None else learning
     spent = dict.fromkeys(peers, 0.0)
     predicted_rows = 0
     for r, rate in enumerate(rates):
