@@ -18,9 +18,13 @@ import numba
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 
 
+#: The policy itself, for what is compiled in other ways (``numba.extending.overload``).
+OPTIONS = {"nogil": True, "fastmath": FASTMATH, "error_model": "numpy"}
+
+
 def njit(function: Callable[..., Any]) -> Any:
     """Compile a kernel: cached on disk, without the interpreter lock, safe for NaN."""
-    return numba.njit(cache=True, nogil=True, fastmath=FASTMATH, error_model="numpy")(function)
+    return numba.njit(cache=True, **OPTIONS)(function)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -29,9 +33,7 @@ def inlined(function: Callable[..., Any]) -> Any:
     The compiler puts its machine code there. (numba's own ``inline="always"`` copies the source
     instead, and then counts references to every array once more.)
     """
-    return numba.njit(
-        cache=True, nogil=True, fastmath=FASTMATH, error_model="numpy", forceinline=True
-    )(function)
+    return numba.njit(cache=True, forceinline=True, **OPTIONS)(function)
 
 
 def thread_count(threads: int | None = None) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from knothole.compiled import inlined, njit
+from knothole.compiled import OPTIONS, inlined, njit
 from knothole.reach import walks
 from knothole.reach.pointers import shift
 from knothole.reach.product_kernels import follow
@@ -37,60 +37,48 @@ def is_product(walk: Any) -> bool:
     return walk.instance_class is ProductWalk
 
 
-@overload(walks.begin_row)
+@overload(walks.begin_row, jit_options=OPTIONS)
 def _begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
-    if not is_product(walk):
-        return None
-
-    def begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
-        pass
-
-    return begin_row
+    return begin_row if is_product(walk) else None
 
 
-@overload(walks.place)
+@overload(walks.place, jit_options=OPTIONS)
 def _place(stack, root, walk, row):  # type: ignore[no-untyped-def]
-    if not is_product(walk):
-        return None
-
-    def place(stack, root, walk, row):  # type: ignore[no-untyped-def]
-        start(stack, root, shift(walk.weights, row * walk.components), walk.components)
-
-    return place
+    return place if is_product(walk) else None
 
 
-@overload(walks.place_inside)
+@overload(walks.place_inside, jit_options=OPTIONS)
 def _place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
-    if not is_product(walk):
-        return None
-
-    def place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
-        weights = shift(outer.weight, outer.frames.top[0] * walk.components)
-        start(stack, root, weights, walk.components)
-
-    return place_inside
+    return place_inside if is_product(walk) else None
 
 
-@overload(walks.leave_inside)
+@overload(walks.leave_inside, jit_options=OPTIONS)
 def _leave_inside(outer, walk):  # type: ignore[no-untyped-def]
-    if not is_product(walk):
-        return None
-
-    def leave_inside(outer, walk):  # type: ignore[no-untyped-def]
-        pass
-
-    return leave_inside
+    return leave_inside if is_product(walk) else None
 
 
-@overload(walks.advance)
+@overload(walks.advance, jit_options=OPTIONS)
 def _advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
-    if not is_product(walk):
-        return None
+    return advance if is_product(walk) else None
 
-    def call(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
-        return advance(x, nodes, tables, region, walk, stack, leaves, reaches, room)
 
-    return call
+def begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.begin_row`; the weights are all there is."""
+
+
+def place(stack, root, walk, row):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.place`."""
+    start(stack, root, shift(walk.weights, row * walk.components), walk.components)
+
+
+def place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.place_inside`."""
+    weights = shift(outer.weight, outer.frames.top[0] * walk.components)
+    start(stack, root, weights, walk.components)
+
+
+def leave_inside(outer, walk):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.leave_inside`: there is nothing to forget."""
 
 
 @inlined
@@ -107,7 +95,6 @@ def start(stack, root, weights, components):  # type: ignore[no-untyped-def]
     frames.reach[0] = reach
 
 
-@njit
 def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.advance`."""
     frames, components = stack.frames, walk.components

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from knothole.compiled import inlined, njit
+from knothole.compiled import OPTIONS, inlined, njit
 from knothole.reach import walks
 from knothole.reach.latent_messages import (
     CONFINED,
@@ -26,10 +26,13 @@ from knothole.reach.latent_messages import (
     undo,
 )
 from knothole.reach.latent_reduce import reduce_row
-from knothole.reach.pointers import shift
+from knothole.reach.pointers import prefetch, shift
 from knothole.reach.product_kernels import follow
 from knothole.reach.vectors import add, copy, difference, dot, fill
 from knothole.reach.walks import ENTER, LEAVE, RIGHT, confine, restore_region, save_region
+
+# Numbers that are loaded together.
+CACHE_LINE = 8
 
 
 class LatentWalk(NamedTuple):
@@ -61,64 +64,49 @@ def is_latent(walk: Any) -> bool:
     return walk.instance_class is LatentWalk
 
 
-@overload(walks.begin_row)
+@overload(walks.begin_row, jit_options=OPTIONS)
 def _begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
-    if not is_latent(walk):
-        return None
-
-    def call(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
-        start_row(x, row, tables, region, walk)
-
-    return call
+    return begin_row if is_latent(walk) else None
 
 
-@overload(walks.place)
+@overload(walks.place, jit_options=OPTIONS)
 def _place(stack, root, walk, row):  # type: ignore[no-untyped-def]
-    if not is_latent(walk):
-        return None
-
-    def place(stack, root, walk, row):  # type: ignore[no-untyped-def]
-        start(stack, root, 1.0)
-
-    return place
+    return place if is_latent(walk) else None
 
 
-@overload(walks.place_inside)
+@overload(walks.place_inside, jit_options=OPTIONS)
 def _place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
-    if not is_latent(walk):
-        return None
-
-    def place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
-        # The frame above the outer cursor's is free: note there what to return to.
-        top = outer.frames.top[0]
-        outer.mark[top + 1] = walk.messages.at[LENGTH]
-        outer.focus[top + 1] = walk.messages.at[FOCUS]
-        start(stack, root, outer.frames.reach[top])
-
-    return place_inside
+    return place_inside if is_latent(walk) else None
 
 
-@overload(walks.leave_inside)
+@overload(walks.leave_inside, jit_options=OPTIONS)
 def _leave_inside(outer, walk):  # type: ignore[no-untyped-def]
-    if not is_latent(walk):
-        return None
-
-    def leave_inside(outer, walk):  # type: ignore[no-untyped-def]
-        top = outer.frames.top[0]
-        undo(outer.mark[top + 1], outer.focus[top + 1], walk.messages)
-
-    return leave_inside
+    return leave_inside if is_latent(walk) else None
 
 
-@overload(walks.advance)
+@overload(walks.advance, jit_options=OPTIONS)
 def _advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
-    if not is_latent(walk):
-        return None
+    return advance if is_latent(walk) else None
 
-    def call(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
-        return advance(x, nodes, tables, region, walk, stack, leaves, reaches, room)
 
-    return call
+def place(stack, root, walk, row):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.place`."""
+    start(stack, root, 1.0)
+
+
+def place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.place_inside`."""
+    # The frame above the outer cursor's is free: note there what to return to.
+    top = outer.frames.top[0]
+    outer.mark[top + 1] = walk.messages.at[LENGTH]
+    outer.focus[top + 1] = walk.messages.at[FOCUS]
+    start(stack, root, outer.frames.reach[top])
+
+
+def leave_inside(outer, walk):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.leave_inside`."""
+    top = outer.frames.top[0]
+    undo(outer.mark[top + 1], outer.focus[top + 1], walk.messages)
 
 
 @inlined
@@ -131,8 +119,7 @@ def start(stack, root, reach):  # type: ignore[no-untyped-def]
     frames.phase[0] = ENTER
 
 
-@njit
-def start_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
+def begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
     """Reduce the latent tree to the row's holes, each confined to what ``region`` leaves of it."""
     latents, reduced, messages = walk.latents, walk.reduced, walk.messages
     states, active = latents.states, walk.scratch.active
@@ -158,7 +145,6 @@ def has(words, code):  # type: ignore[no-untyped-def]
     return (words[code >> 6] >> np.uint64(code & 63)) & np.uint64(1) != 0
 
 
-@njit
 def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.advance`."""
     feature, left = nodes.feature, nodes.left
@@ -206,6 +192,8 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
             if left_ends and right_ends:
                 top -= 1
                 continue
+            expect(left_node, nodes, tables)
+            expect(right_node, nodes, tables)
             stack.mark[top] = messages.at[LENGTH]
             messages.at[CONFINED] += 1
             save_region(top, v, tables, region, frames)
@@ -241,6 +229,16 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
             frames.phase[top] = ENTER
     frames.top[0] = top
     return found
+
+
+@inlined
+def expect(node, nodes, tables):  # type: ignore[no-untyped-def]
+    """Start to load the masses below a node's cut: their table is too large for the near caches."""
+    v = nodes.feature[node]
+    if v >= 0:
+        below = shift(tables.mass, (tables.offset[v] + tables.position[node]) * tables.states)
+        for z in range(0, tables.states, CACHE_LINE):
+            prefetch(shift(below, z))
 
 
 @inlined

@@ -55,20 +55,20 @@ LENGTH, FOCUS, CONFINED = 0, 1, 2
 @njit
 def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
     """Messages along every edge in both directions, and beliefs; ``e`` is set."""
-    states, n = messages.states, messages.n
+    states, n, edges = messages.states, messages.n, reduced.n[0] - 1
     messages.at[LENGTH] = 0
     messages.at[FOCUS] = 0
     messages.at[CONFINED] = 0
-    for i in range(reduced.n[0] - 1, 0, -1):
-        messages.place[i] = i
-        send(i, reduced.parent[i], reduced.upwards, i, i, reduced, messages)
-        scale(shift(messages.arena, i * states), states)
-    for i in range(1, reduced.n[0]):
-        messages.place[n + i] = n + i
-        send(reduced.parent[i], i, reduced.downwards, i, n + i, reduced, messages)
-        scale(shift(messages.arena, (n + i) * states), states)
-    for i in range(reduced.n[0]):
-        combine(i, NOBODY, reduced, messages, shift(messages.belief, i * states))
+    for step in range(2 * edges):
+        # First upwards, children before parents; then downwards, parents before children.
+        upwards = step < edges
+        node = edges - step if upwards else step - edges + 1
+        edge = node if upwards else n + node
+        messages.place[edge] = edge
+        send(node, upwards, edge, reduced, messages)
+        scale(shift(messages.arena, edge * states), states)
+    for node in range(reduced.n[0]):
+        combine(node, NOBODY, reduced, messages, shift(messages.belief, node * states))
 
 
 @inlined
@@ -93,12 +93,12 @@ def combine(node, without, reduced, messages, out):  # type: ignore[no-untyped-d
 
 
 @inlined
-def send(source, target, matrices, node, place, reduced, messages):  # type: ignore[no-untyped-def]
-    """Write the message from a node to a neighbour to a place in the arena.
-
-    ``matrices[node]`` is the matrix of the edge, a row for each of the source's states.
-    """
+def send(node, upwards, place, reduced, messages):  # type: ignore[no-untyped-def]
+    """Write the message from a node to its parent, or the other way, to a place in the arena."""
     states = messages.states
+    source = node if upwards else reduced.parent[node]
+    target = reduced.parent[node] if upwards else node
+    matrices = reduced.upwards if upwards else reduced.downwards
     vector, out = messages.vector, shift(messages.arena, place * states)
     combine(source, target, reduced, messages, vector)
     product(vector, vector, shift(messages.e, source * states), states)
@@ -121,23 +121,28 @@ def renew(edge, messages):  # type: ignore[no-untyped-def]
 @njit
 def move_focus(target, reduced, messages):  # type: ignore[no-untyped-def]
     """Bring a node into focus, one edge at a time."""
-    parent = reduced.parent
-    source, goal = messages.at[FOCUS], target
-    steps = 0
+    parent, path = reduced.parent, messages.path
     # Children have larger numbers than their parents: the larger of the two climbs.
-    while source != goal:
-        if source > goal:
-            place = renew(source, messages)
-            send(source, parent[source], reduced.upwards, source, place, reduced, messages)
-            source = parent[source]
+    above_source, above_target = messages.at[FOCUS], target
+    downwards = 0
+    while above_source != above_target:
+        if above_source > above_target:
+            above_source = parent[above_source]
         else:
-            messages.path[steps] = goal
-            steps += 1
-            goal = parent[goal]
-    for i in range(steps - 1, -1, -1):
-        node = messages.path[i]
-        place = renew(messages.n + node, messages)
-        send(parent[node], node, reduced.downwards, node, place, reduced, messages)
+            path[downwards] = above_target
+            downwards += 1
+            above_target = parent[above_target]
+    climbing = messages.at[FOCUS]
+    while climbing != above_source or downwards > 0:
+        upwards = climbing != above_source
+        if upwards:
+            node = climbing
+            climbing = parent[climbing]
+        else:
+            downwards -= 1
+            node = path[downwards]
+        place = renew(node if upwards else messages.n + node, messages)
+        send(node, upwards, place, reduced, messages)
     messages.at[FOCUS] = target
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
@@ -44,6 +45,22 @@ def shift(typing_context: Any, pointer: Any, index: Any) -> Any:
         return cgutils.gep(builder, args[0], args[1])
 
     return pointer(pointer, index), codegen
+
+
+@intrinsic
+def prefetch(typing_context: Any, pointer: Any) -> Any:
+    """Start to load what lies at a pointer: it will be read soon."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.bitcast(args[0], cgutils.voidptr_t)
+        integer = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, integer, integer, integer])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        # For reading; to stay in every cache; data.
+        builder.call(function, [place, *(ir.Constant(integer, i) for i in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.none(pointer), codegen
 
 
 def _pointer_type(kind: Any) -> Any:
