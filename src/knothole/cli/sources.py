@@ -39,7 +39,7 @@ class Source(ABC):
     names : list of str
         Its columns.
     size : int
-        How much there is to read, in units of :meth:`position`.
+        How much there is to read, in the units of :meth:`blocks`.
     """
 
     path: Path
@@ -78,27 +78,35 @@ class CsvSource(Source):
         self.path, self._separator = path, separator
         self.size = path.stat().st_size
         with _Reading(path):
-            header = pd.read_csv(path, sep=separator, nrows=0, dtype=str)
-            self.names = [str(name) for name in header.columns]
-            if _compression(path) is None:
-                self._check_end()
+            # Two rows without a header: a second one that is longer than the first is refused.
+            start = pd.read_csv(
+                path, sep=separator, nrows=2, header=None, dtype=str, keep_default_na=False
+            )
+        self.names = start.iloc[0].tolist()
+        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        if twice:
+            raise InvalidInput(
+                f"{path}: columns must have different names; {twice[0]!r} is there twice."
+            )
+        if _compression(path) is None:
+            self._check_end()
 
     def blocks(
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`Source`."""
         described = {column.name: column for column in columns}
-        as_text = [n for n in names if n not in described or _is_text(described[n])]
+        as_text = [n for n in self.names if n not in described or _is_text(described[n])]
         holes = {
             name: sorted(_HOLES - _levels(described[name])) if name in described else [""]
-            for name in names
+            for name in self.names
         }
         with _Reading(self.path), self.path.open("rb") as file:
             reader = pd.read_csv(
                 file,
                 sep=self._separator,
                 compression=_compression(self.path),
-                usecols=list(names),
+                # All columns: told of a few, pandas would not refuse rows that are too long.
                 dtype=dict.fromkeys(as_text, "object"),
                 na_values=holes,
                 keep_default_na=False,

@@ -1,0 +1,213 @@
+"""What the report measures, against the libraries' own predictions and slow twins."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.tree import DecisionTreeClassifier
+
+import knothole as kh
+from knothole import missingness
+from knothole.errors import InvalidInput
+from knothole.report import Case, evaluate
+from knothole.report.checks import coverage, density_fit, outages
+from knothole.report.evaluation import evaluation_steps
+from knothole.report.methods import (
+    DRAWS,
+    ITERATIVE,
+    KNOTHOLE,
+    MEDIAN,
+    METHODS,
+    NATIVE,
+    FrozenTrees,
+    as_frame,
+)
+from knothole.report.robustness import compare
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    n = 500
+    common = rng.normal(size=n)
+    return pd.DataFrame(
+        {
+            "size": common + 0.3 * rng.normal(size=n),
+            "weight": 2 * common + 0.4 * rng.normal(size=n),
+            "age": rng.integers(1, 30, n).astype(float),
+            "city": pd.Categorical(rng.choice(["Graz", "Linz", "Wien"], n)),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def target(table) -> np.ndarray:
+    return (3 * table["size"] + 0.1 * table["age"] + (table["city"] == "Graz")).to_numpy()
+
+
+@pytest.fixture(scope="module")
+def model(table, target) -> xgboost.XGBRegressor:
+    made = xgboost.XGBRegressor(n_estimators=15, max_depth=3, enable_categorical=True, n_jobs=1)
+    return made.fit(table[:350], target[:350])
+
+
+@pytest.fixture(scope="module")
+def case(table, target, model) -> Case:
+    density = kh.Mixture(components=4, random_state=0)
+    robust = kh.wrap(model, table[:350], density=density)
+    return Case.of(robust, table[:350], table[350:], target[350:], target[:350])
+
+
+def rmse(predicted, target) -> float:
+    return float(np.sqrt(np.mean((np.asarray(predicted) - target) ** 2)))
+
+
+def test_frozen_trees_answer_as_the_library_does(case, model, table):
+    poked = missingness.mcar(table, 0.4, 1)
+    ours = FrozenTrees(case.robust).predict(poked)
+    np.testing.assert_allclose(ours, model.predict(poked), rtol=1e-5, atol=1e-5)
+
+
+def test_errors_are_those_of_the_methods_done_by_hand(case, model, table, target):
+    found = compare(case, rates=(0.0, 0.4), repeats=2, methods=(KNOTHOLE, NATIVE, MEDIAN))
+    train, test, truth = table[:350], table[350:].reset_index(drop=True), target[350:]
+    for repeat in range(2):
+        poked = missingness.mcar(test, 0.4, 1000 * repeat + 1)
+        middle = {name: train[name].median() for name in ("size", "weight", "age")}
+        filled = poked.fillna(middle | {"city": train["city"].mode()[0]})
+        by_hand = {
+            KNOTHOLE: case.robust.predict(poked),
+            NATIVE: model.predict(poked),
+            MEDIAN: model.predict(filled),
+        }
+        for method, predicted in by_hand.items():
+            error = found.errors["RMSE"][method][1, repeat]
+            assert error == pytest.approx(rmse(predicted, truth), rel=1e-5)
+    complete = rmse(model.predict(test), truth)
+    for errors in found.errors["RMSE"].values():
+        assert errors[0] == pytest.approx([complete, complete], rel=1e-5)
+    assert found.constant["RMSE"] == pytest.approx(rmse(target[:350].mean(), truth))
+
+
+def test_all_methods_share_rows_and_notify(case):
+    told = []
+    found = evaluate(case, rates=(0, 0.3), repeats=1, notify=told.append)
+    assert list(found.robustness.errors["RMSE"]) == list(METHODS)
+    assert len(told) == evaluation_steps(case, (0, 0.3), 1, METHODS)
+    assert found.robustness.table().loc[KNOTHOLE, 0.3] < found.robustness.table().loc[NATIVE, 0.3]
+    assert found.robustness.labels[NATIVE] == "XGBoost alone"
+
+
+def test_averaged_draws_average_what_single_passes_average(case):
+    """One pass over repeated rows has the distribution of many passes."""
+    at_once = case.methods((DRAWS,))[DRAWS].fit(case.training())
+    one_by_one = case.methods((DRAWS,))[DRAWS].fit(case.training())
+    poked = missingness.mcar(case.test, 0.4, 3)
+    parent = super(type(one_by_one), one_by_one)
+    twin, ours = parent.predict(poked), at_once.predict(poked)
+    passes = np.array([parent.predict(poked) for _ in range(4)])  # each the mean of 20 draws
+    spread = np.sqrt(passes.var(axis=0, ddof=1).mean() * 2)
+    assert rmse(ours, twin) < 2 * spread
+    assert rmse(ours, twin) > 0
+    assert at_once.predict(case.test) == pytest.approx(case.robust.predict(case.test), rel=1e-6)
+
+
+def test_outage_is_the_error_with_a_column_gone_and_sorted(case, model):
+    found = outages(case)
+    gone = case.test.assign(weight=np.nan)
+    place = found.names.index("weight")
+    own = rmse(model.predict(gone), case.target)
+    assert found.errors[NATIVE][place] == pytest.approx(own, rel=1e-5)
+    assert (np.diff(found.errors[NATIVE]) <= 0).all()
+    assert sorted(found.names) == sorted(case.test.columns)
+
+
+def test_coverage_of_the_right_density_is_what_it_promises():
+    rng = np.random.default_rng(1)
+    X = rng.integers(0, 2, size=(6000, 3)).astype(float)
+    y = 4 * X[:, 0] + 2 * X[:, 1] + X[:, 2]
+    model = xgboost.XGBRegressor(n_estimators=20, max_depth=3, n_jobs=1).fit(X[:3000], y[:3000])
+    robust = kh.wrap(model, X[:3000], density=kh.Factorized())
+    case = Case.of(robust, X[:3000], X[3000:], y[3000:])
+    found = coverage(case, rates=(0.4,), levels=(0.2, 0.5, 0.8))
+    # 2,350 rows have a hole: a standard deviation of one percent; draws add a little.
+    assert found.covered[0.4] == pytest.approx([0.2, 0.5, 0.8], abs=0.045)
+
+
+def test_coverage_tells_a_density_that_is_too_narrow():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(1500, 2))
+    y = X.sum(axis=1)
+    model = xgboost.XGBRegressor(n_estimators=30, max_depth=3, n_jobs=1).fit(X, y)
+    narrow = kh.Factorized().fit(0.2 * X)
+    case = Case.of(kh.wrap(model, X, density=narrow), X, X, y)
+    found = coverage(case, rates=(0.5,), levels=(0.5, 0.9))
+    assert (found.covered[0.5] < [0.35, 0.6]).all()
+
+
+def test_density_fit_agrees_with_data_and_tells_independence(case, model):
+    fitted = density_fit(case, ["city", "weight"], shown=3)
+    assert [marginal.name for marginal in fitted.marginals][:2] == ["city", "weight"]
+    assert fitted.marginals[0].labels == ("Graz", "Linz", "Wien")
+    shares = case.train["city"].value_counts(normalize=True).loc[["Graz", "Linz", "Wien"]]
+    assert fitted.marginals[0].observed == pytest.approx(shares.to_numpy())
+    assert fitted.marginals[1].observed.sum() == pytest.approx(1.0)
+    assert all(marginal.distance < 0.15 for marginal in fitted.marginals)
+    assert fitted.pairs[0].names in {("weight", "size"), ("size", "weight")}
+    assert np.abs(fitted.observed).max() == pytest.approx(
+        abs(case.train[["size", "weight"]].corr("spearman").iloc[0, 1])
+    )
+    flat = kh.wrap(model, case.train, density=kh.Factorized())
+    independent = density_fit(Case.of(flat, case.train, case.test, case.target))
+    assert np.abs(independent.modelled).max() < 0.1 < np.abs(independent.observed).max()
+
+
+def test_a_classifier_has_log_loss_and_error_rate_and_labels_however_spelled(table, target):
+    numbers = table.drop(columns="city")
+    labels = np.where(target > 3, "high", np.where(target > 0, "mid", "low"))
+    model = DecisionTreeClassifier(max_depth=4, random_state=0).fit(numbers[:350], labels[:350])
+    robust = kh.wrap(model, numbers[:350], density=kh.Mixture(components=3, random_state=0))
+    case = Case.of(robust, numbers[:350], numbers[350:], labels[350:])
+    found = compare(case, rates=(0.0, 0.3), repeats=1, methods=(KNOTHOLE, ITERATIVE))
+    assert list(found.errors) == ["log loss", "error rate"]
+    own = 1 - model.score(numbers[350:], labels[350:])
+    assert found.errors["error rate"][KNOTHOLE][0, 0] == pytest.approx(own)
+    with pytest.raises(InvalidInput, match="the model's classes .* got 'none'"):
+        Case.of(robust, numbers, numbers[:1], ["none"])
+
+
+def test_a_model_that_refuses_nan_has_no_line_of_its_own(table, target):
+    numbers = table.drop(columns="city")
+    model = GradientBoostingRegressor(n_estimators=5).fit(numbers, target)
+    robust = kh.wrap(model, numbers, density=kh.Factorized())
+    case = Case.of(robust, numbers, numbers[:50], target[:50], takes_nan=False)
+    assert NATIVE not in case.methods()
+    assert list(outages(case).errors) == [KNOTHOLE]
+
+
+def test_as_frame_keeps_holes_levels_and_order(case, table):
+    poked = missingness.mcar(table, 0.5, 0)
+    again = as_frame(poked, case.robust.columns_)
+    pd.testing.assert_frame_equal(again, poked)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target": [1.0]}, "one entry for each of the 150 test rows"),
+        ({"target": ["a"] * 150}, "target must hold numbers"),
+        ({"target": [np.nan] * 150}, "target must be known"),
+    ],
+)
+def test_bad_input_is_named(case, change, message):
+    arguments = {"target": case.target} | change
+    with pytest.raises(InvalidInput, match=message):
+        Case.of(case.robust, case.train, case.test, **arguments)
+
+
+def test_bad_arguments_are_named(case):
+    with pytest.raises(InvalidInput, match="repeats must be at least 1"):
+        compare(case, repeats=0)
+    with pytest.raises(InvalidInput, match="methods must be among"):
+        compare(case, methods=("magic",))
