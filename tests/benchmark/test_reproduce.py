@@ -75,6 +75,15 @@ def test_departures_go_by_means_and_settings():
     assert paper.departures(results.assign(settings=FAIR)) == []
 
 
+def test_targets_of_the_right_panel_are_compared():
+    results = pd.DataFrame(
+        {"panel": RIGHT, "settings": FAIR, "method": OURS, "rate": [0.1, 0.1, 0.2, 0.3, 0.3],
+         "rmse": [5400.0, 5500.0, 9999.0, 6900.0, 7000.0]}
+    )  # fmt: skip
+    expected = "rate 0.3: 6950 (standard error 50), the target is 6900."
+    assert paper.above_target(results) == [expected]
+
+
 def test_summary_is_mean_and_deviation():
     found = paper.summary(figure(AS_PUBLISHED).query("panel == 'right'"))
     row = found[(found["rate"] == 0.1) & (found["method"] == TUNED)].iloc[0]
@@ -193,7 +202,14 @@ def test_command_writes_results_and_a_page_from_them(data, tmp_path, monkeypatch
     page = (tmp_path / "reproduce.md").read_text()
     mean = results.query("panel == 'right' and settings == 'fair'").groupby("method")["rmse"].mean()
     assert f"{mean[OURS]:.0f} ± " in page
-    assert reproduce_page.write(tmp_path).read_text() == page
+    (tmp_path / "reproduce.md").unlink()
+    CliRunner().invoke(command, ["-o", str(tmp_path), "--page-only"], catch_exceptions=False)
+    assert (tmp_path / "reproduce.md").read_text() == page
+
+
+def test_a_page_needs_results(tmp_path):
+    with pytest.raises(InvalidInput, match=r"no results/reproduce\.json"):
+        reproduce_page.write(tmp_path)
 
 
 @pytest.mark.parametrize("options", [{"trials": 1}, {"open_trials": 1}])

@@ -33,7 +33,10 @@ _LOOKS: dict[str, dict[str, Any]] = {
     OURS: {"color": style.GREEN, "marker": "v"},
 }
 _PANELS = {LEFT: "five trees, holes at deployment", RIGHT: "one tree, holes at both"}
-_SETTINGS = {PAPER: "rate 0.3, base score 0.5", FAIR: "rate 1, estimated base score"}
+_SETTINGS = {
+    PAPER: "learning rate 0.3, base score 0.5",
+    FAIR: "learning rate 1, estimated base score",
+}
 
 
 def draw(results: pd.DataFrame) -> bytes:
@@ -52,7 +55,7 @@ def draw(results: pd.DataFrame) -> bytes:
             for place, panel in zip(row, _PANELS, strict=True):
                 part = results[(results["panel"] == panel) & (results["settings"] == settings)]
                 _panel(place, part)
-                place.set_title(f"{_PANELS[panel]}; {_SETTINGS[settings]}")
+                place.set_title(f"{_PANELS[panel]}\n{_SETTINGS[settings]}")
         handles = [line for line in axes[0][1].get_lines() if line.get_label() in _LOOKS]
         names = [str(line.get_label()) for line in handles]
         figure.legend(handles, names, loc="outside lower center", ncols=3)

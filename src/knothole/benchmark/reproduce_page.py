@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from knothole.benchmark import paper, published
+from knothole.benchmark import figure, paper, published
 from knothole.benchmark.paper import FAIR, LEFT, PAPER, RIGHT
+from knothole.errors import InvalidInput
 
 _PANELS = {
     LEFT: "Left panel: five trees, holes at deployment only",
@@ -22,10 +24,16 @@ _SETTINGS = {
 
 
 def write(folder: Path) -> Path:
-    """Write ``reproduce.md`` beside its results."""
+    """Write ``reproduce.md`` and its figure beside the results of a run."""
     results = folder / "results"
+    if not (results / "reproduce.json").exists():
+        raise InvalidInput(
+            f"{os.fspath(folder)!r} has no results/reproduce.json, which a run writes when it ends."
+        )
     about = json.loads((results / "reproduce.json").read_text())
-    parts = [_head(about), _figure(pd.read_csv(results / "figure1.csv"))]
+    figure1 = pd.read_csv(results / "figure1.csv")
+    (results / "figure1.png").write_bytes(figure.draw(figure1))
+    parts = [_head(about), _figure(figure1)]
     if (results / "published.csv").exists():
         parts.append(_published(results, about["published"]))
     else:
@@ -65,6 +73,8 @@ def _figure(results: pd.DataFrame) -> str:
         found = paper.departures(results, settings)
         text.append(_verdict(f"With {name}", found))
     text.append(_against_xgboost(results))
+    limits = ", ".join(f"{limit:.0f} at {rate:.1f}" for rate, limit in paper.TARGETS.items())
+    text.append(_verdict(f"It is at most {limits}", paper.above_target(results)))
     return "\n".join(text)
 
 

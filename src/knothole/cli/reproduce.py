@@ -40,9 +40,21 @@ are left out where that folder does not have them.
 )
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True,
               help="Processes.")  # fmt: skip
-def reproduce(output: Path, data: Path | None, trials: int, open_trials: int, workers: int) -> None:
+@click.option("--page-only", is_flag=True, help="Only write page and figure anew, from results.")
+def reproduce(
+    output: Path,
+    data: Path | None,
+    trials: int,
+    open_trials: int,
+    workers: int,
+    page_only: bool,
+) -> None:
     """Run Figure 1 of Khosravi et al. (2020), both panels, and the published masks."""
+    from knothole.benchmark import reproduce_page
     from knothole.benchmark.reproduce import reproduce as run
 
-    page = run(output, data, trials=trials, open_trials=open_trials, workers=workers)
+    if page_only:
+        page = reproduce_page.write(output)
+    else:
+        page = run(output, data, trials=trials, open_trials=open_trials, workers=workers)
     say(f"wrote {page}")
