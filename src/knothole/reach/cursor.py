@@ -103,7 +103,7 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
     while top >= 0 and found < room:
         n = frames.node[top]
         if frames.phase[top] == ENTER:
-            n = follow(x, n, nodes)
+            n = follow(x, n, nodes, False)
             frames.node[top] = n
             if nodes.feature[n] < 0:
                 frames.phase[top] = LEAVE

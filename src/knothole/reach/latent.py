@@ -19,7 +19,7 @@ from knothole.reach.engine import warn_impossible
 from knothole.reach.latent_kernels import LatentStack, LatentWalk
 from knothole.reach.latent_messages import Messages
 from knothole.reach.latent_reduce import Latents, Reduced, Scratch
-from knothole.reach.vectors import LANES
+from knothole.reach.vectors import padded
 from knothole.reach.walk_engine import WalkEngine
 from knothole.trees.ensemble import Ensemble
 
@@ -46,15 +46,10 @@ class LatentEngine(WalkEngine):
     def __init__(self, ensemble: Ensemble, density: Latent) -> None:
         super().__init__(ensemble, density.leaves_)
         self.density = density
-        self.states = -(-self.tables.mass.shape[1] // LANES) * LANES
-        self.walk_tables = self.walk_tables._replace(
-            mass=padded(self.tables.mass, self.states),
-            absent=padded(self.tables.absent, self.states),
-            states=self.states,
-        )
+        self.states = self.walk_tables.states
         parent = np.asarray(density.parent_, dtype=np.int64)
         n_children = np.bincount(parent[parent >= 0], minlength=len(parent))
-        transition = square(density.transition_, self.states)
+        transition = padded(density.transition_, axes=2)
         self.latents = Latents(
             parent=parent,
             order=np.asarray(density.order_, dtype=np.int64),
@@ -62,7 +57,7 @@ class LatentEngine(WalkEngine):
             children=np.argsort(np.where(parent < 0, len(parent), parent), kind="stable"),
             transition=transition,
             transposed=np.ascontiguousarray(transition.transpose(0, 2, 1)),
-            prior=padded(density.prior_, self.states),
+            prior=padded(density.prior_),
             n=len(parent),
             states=self.states,
         )
@@ -116,7 +111,7 @@ class LatentEngine(WalkEngine):
         impossible = np.isneginf(largest)
         warn_impossible(np.where(impossible.any(axis=(1, 2)), -np.inf, 0.0))
         like = np.where(impossible, 1.0, np.exp(terms - np.where(impossible, 0.0, largest)))
-        return padded(like, self.states)
+        return padded(like)
 
     def _stack(self) -> LatentStack:
         return LatentStack(
@@ -129,15 +124,3 @@ class LatentEngine(WalkEngine):
             left_mass=np.empty(self.states),
             right_mass=np.empty(self.states),
         )
-
-
-def padded(array: Floats, states: int) -> Floats:
-    """An array with zeros after its last axis, up to a whole number of states."""
-    width = [(0, 0)] * (array.ndim - 1) + [(0, states - array.shape[-1])]
-    return np.ascontiguousarray(np.pad(array, width))
-
-
-def square(matrices: Floats, states: int) -> Floats:
-    """Matrices (n, h, h) with rows and columns of zeros added."""
-    extra = states - matrices.shape[1]
-    return np.ascontiguousarray(np.pad(matrices, [(0, 0), (0, extra), (0, extra)]))

@@ -158,7 +158,7 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
         n = frames.node[top]
         phase = frames.phase[top]
         if phase == ENTER:
-            n = follow(x, n, nodes)
+            n = follow(x, n, nodes, False)
             frames.node[top] = n
             if feature[n] < 0:
                 frames.phase[top] = LEAVE
@@ -177,8 +177,8 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
             share = divide(v, n, nodes, tables, region, belief, stack.left_mass, stack.right_mass)
             left_reach = frames.reach[top] * share
             right_reach = frames.reach[top] - left_reach
-            left_node = follow(x, left[n], nodes)
-            right_node = follow(x, left[n] + 1, nodes)
+            left_node = follow(x, left[n], nodes, False)
+            right_node = follow(x, left[n] + 1, nodes, False)
             left_ends = not one_by_one and (feature[left_node] < 0 or left_reach <= 0.0)
             right_ends = not one_by_one and (feature[right_node] < 0 or right_reach <= 0.0)
             if left_ends and left_reach > 0.0:

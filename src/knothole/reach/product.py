@@ -24,6 +24,7 @@ from knothole.reach import product_kernels
 from knothole.reach.cursor import ProductStack, ProductWalk
 from knothole.reach.engine import Entries, plain, warn_impossible
 from knothole.reach.tables import left_probabilities
+from knothole.reach.vectors import padded
 from knothole.reach.walk_engine import WalkEngine
 from knothole.trees.ensemble import Ensemble
 
@@ -46,8 +47,8 @@ class ProductEngine(WalkEngine):
     def __init__(self, ensemble: Ensemble, density: Product) -> None:
         super().__init__(ensemble, density.leaves_)
         self.density = density
-        self.n_components = self.tables.mass.shape[1]
-        self.go_left = left_probabilities(ensemble, self.tables)
+        self.n_components = self.walk_tables.states
+        self.go_left = padded(left_probabilities(ensemble, self.tables))
         self.below = self._values_below()
 
     def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
@@ -99,8 +100,8 @@ class ProductEngine(WalkEngine):
         while tree < self.ensemble.n_trees:
             out = self._room()
             count, tree, row = product_kernels.emit_reach(
-                evidence.points, weights, self.nodes, self.ensemble.leaf_start, self.go_left,
-                tree, row, *slots, *out,
+                evidence.points, weights, self.nodes, self.ensemble.leaf_start,
+                plain(self.ensemble, evidence.points), self.go_left, tree, row, *slots, *out,
             )  # fmt: skip
             yield Entries(rows[out[0][:count]].astype(np.int32), out[1][:count], out[2][:count])
 
@@ -119,7 +120,7 @@ class ProductEngine(WalkEngine):
     def _walk(self, evidence: Evidence) -> ProductWalk:
         log_p, weights = self.density.responsibilities(evidence)
         warn_impossible(log_p)
-        return ProductWalk(weights, self.n_components)
+        return ProductWalk(padded(weights), self.n_components)
 
     def _slots(self) -> tuple[NDArray[np.int32], Floats]:
         return np.empty(self.depth, dtype=np.int32), np.empty((self.depth, self.n_components))

@@ -1,4 +1,4 @@
-"""Short vectors, one number for each state of a latent, as pointers (:mod:`.pointers`).
+"""Short vectors, one number for each component or state, as pointers (:mod:`.pointers`).
 
 Vectors of sixteen numbers are too short for a compiler's loops: testing whether two of them overlap
 takes longer than the work. So the four numbers that a processor handles at once are a type of their
@@ -10,14 +10,16 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.datamodel import models
 from numba.extending import intrinsic, overload, register_model
+from numpy.typing import NDArray
 
 from knothole.compiled import FASTMATH, inlined
 
-#: The number of states is padded to a multiple of this.
+#: Numbers of components and states are padded to a multiple of this.
 LANES = 4
 
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
@@ -158,6 +160,15 @@ def times(out, factor, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def whole(x, n):  # type: ignore[no-untyped-def]
+    """Sum of x."""
+    result = spread(0.0)
+    for z in range(0, n, LANES):
+        result = result + load(x, z)
+    return total(result)
+
+
+@inlined
 def dot(x, y, n):  # type: ignore[no-untyped-def]
     """Sum of x * y."""
     result = spread(0.0)
@@ -187,14 +198,20 @@ def multiply(columns, vector, out, n):  # type: ignore[no-untyped-def]
 @inlined
 def scale(vector, n):  # type: ignore[no-untyped-def]
     """Make the mean of a vector 1; leave zeros alone."""
-    result = spread(0.0)
-    for z in range(0, n, LANES):
-        result = result + load(vector, z)
-    rescale(vector, total(result), n)
+    rescale(vector, whole(vector, n), n)
 
 
 @inlined
-def rescale(vector, whole, n):  # type: ignore[no-untyped-def]
+def rescale(vector, its_sum, n):  # type: ignore[no-untyped-def]
     """Make the mean of a vector 1, given its sum; leave zeros alone."""
-    if whole > 0.0:
-        times(vector, n / whole, n)
+    if its_sum > 0.0:
+        times(vector, n / its_sum, n)
+
+
+def padded(array: NDArray[np.float64], axes: int = 1) -> NDArray[np.float64]:
+    """An array with zeros added at the end of its last axes, up to a multiple of LANES."""
+    extra = [
+        (0, 0 if axis < array.ndim - axes else -size % LANES)
+        for axis, size in enumerate(array.shape)
+    ]
+    return np.ascontiguousarray(np.pad(array, extra) if np.any(extra) else array)

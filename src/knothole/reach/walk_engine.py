@@ -22,6 +22,7 @@ from knothole.reach.engine import (
     weighted_values,
 )
 from knothole.reach.tables import Tables
+from knothole.reach.vectors import padded
 from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
@@ -41,16 +42,17 @@ class WalkEngine(Engine):
         self.depth = stack_size(ensemble)
         n_levels = ensemble.n_levels.astype(np.int64)
         self.set_offset = word_offsets(n_levels)
+        mass = padded(self.tables.mass)
         self.walk_tables = walks.WalkTables(
             position=self.tables.grid.position,
             offset=self.tables.grid.offset,
-            mass=self.tables.mass,
-            absent=self.tables.absent,
+            mass=mass,
+            absent=padded(self.tables.absent),
             n_levels=n_levels,
             set_offset=self.set_offset,
             n_variables=len(n_levels),
             n_words=int(self.set_offset[-1]),
-            states=self.tables.mass.shape[1],
+            states=mass.shape[1],
         )
 
     @abstractmethod
