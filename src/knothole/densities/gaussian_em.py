@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ LEAST_STRENGTH = 1e-4
 # Rows' worth of prior on each mean (at 0, the mean of all scores) and each weight.
 ANCHOR = 1e-2
 # Steps of factor analysis in a step of EM, and its least noise, as a part of the variance.
-FACTOR_STEPS = 5
+FACTOR_STEPS = 3
 LEAST_NOISE = 1e-6
 # Rows of a block, and the most blocks: each has sums of its own.
 BLOCK = 1024
@@ -110,9 +111,14 @@ class Components:
     def __len__(self) -> int:
         return len(self.weight)
 
+    @cached_property
+    def inverse(self) -> tuple[Floats, Floats]:
+        """Inverses (k, d, d) and log determinants (k,) of the covariances."""
+        return kernels.invert(self.covariance)
+
     def packed(self) -> Packed:
         """The Gaussian part as kernels take it."""
-        return kernels.pack(self.weight, self.mean, self.covariance)
+        return kernels.pack(self.weight, self.mean, *self.inverse)
 
     def discrete_terms(self, rows: Rows) -> Floats:
         """Log p of the discrete variables in each component, (rows, k)."""
@@ -131,7 +137,7 @@ class Components:
         """
         at = np.flatnonzero(repeats)
         out = np.zeros((self.mean.shape[1], len(self)))
-        block = np.linalg.inv(self.covariance[:, at[:, None], at])
+        block, _ = kernels.invert(self.covariance[:, at[:, None], at])
         out[at] = np.einsum("kii->ik", block)
         return out
 
@@ -188,17 +194,14 @@ class Prior:
 
     def log_density(self, components: Components) -> float:
         """Log prior of the parameters, up to a constant."""
-        covariance = components.covariance[:1] if self.tied else components.covariance
         total = ANCHOR * float(np.log(components.weight).sum())
         total += sum(leaf.log_prior(self.strength) for leaf in components.leaves)
-        if len(self.variance):
-            trace = np.einsum("kii,i->k", np.linalg.inv(covariance), self.variance)
-            size = np.linalg.slogdet(covariance)[1] + trace
-            total -= 0.5 * self.strength * float(size.sum())
-            precision = np.linalg.inv(components.covariance)
-            mean = components.mean
-            total -= 0.5 * ANCHOR * float(np.einsum("ki,kij,kj->", mean, precision, mean))
-        return total
+        precision, log_det = components.inverse
+        size = log_det + np.einsum("kii,i->k", precision, self.variance)
+        # Components that share a covariance share the prior's rows for it, too.
+        total -= 0.5 * self.strength * float(size[0] if self.tied else size.sum())
+        mean = components.mean
+        return total - 0.5 * ANCHOR * float(np.einsum("ki,kij,kj->", mean, precision, mean))
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,15 +294,20 @@ def maximised(components: Components, sums: Sums, prior: Prior) -> Components:
 
 
 def low_rank(scatter: Floats, before: Floats, loading: Floats) -> tuple[Floats, Floats]:
-    """Covariances F F' + diagonal nearer to ``scatter``, and F: steps of factor analysis.
+    """Covariances F F' + diagonal nearer to ``scatter``, and F, from those before.
 
-    Each raises the expected log likelihood, which is all that EM needs.
+    Steps of factor analysis, each of which raises the expected log likelihood, which is all that
+    EM needs: the best F for the diagonal, by eigenvectors (Lawley), then a step of EM for both.
     """
     d, rank = loading.shape[1:]
     variance = np.einsum("kii->ki", scatter)
     least = LEAST_NOISE * variance
     noise = np.maximum(np.einsum("kii->ki", before) - (loading**2).sum(axis=2), least)
     for _ in range(FACTOR_STEPS):
+        sd = np.sqrt(noise)
+        size, vector = np.linalg.eigh(scatter / (sd[:, :, None] * sd[:, None, :]))
+        stretch = np.sqrt(np.maximum(size[:, -rank:] - 1, 0.0))
+        loading = sd[:, :, None] * vector[:, :, -rank:] * stretch[:, None, :]
         scaled = (loading / noise[:, :, None]).transpose(0, 2, 1)
         inner = np.linalg.inv(np.eye(rank) + scaled @ loading)
         gain = inner @ scaled

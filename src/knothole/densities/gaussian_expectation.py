@@ -11,8 +11,8 @@ from knothole.densities.gaussian_kernels import (
     back,
     expect_holes,
     factor,
+    find_covariance,
     forward,
-    invert,
     normalise,
     project,
     read_pattern,
@@ -94,7 +94,7 @@ def expectations(z, variance, weight, packed, scratch, joint, log_density, first
         n_observed, n_missing, changed = read_pattern(z[n], places)
         if changed:
             factor(blocks, places, n_missing, lower, log_det)
-            invert(n_missing, lower, covariance)
+            find_covariance(n_missing, lower, covariance)
         project(
             z[n], mean, precision, places, n_missing, lower, residual, product, solved, distance
         )

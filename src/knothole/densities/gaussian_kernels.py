@@ -95,16 +95,23 @@ class Scratch(NamedTuple):
     slope: Floats
 
 
-def pack(weight: Floats, mean: Floats, covariance: Floats) -> Packed:
-    """Arrays for kernels from weights (k,), means (k, d) and covariances (k, d, d)."""
-    precision = np.linalg.inv(covariance)
-    precision = (precision + precision.transpose(0, 2, 1)) / 2
+def pack(weight: Floats, mean: Floats, precision: Floats, log_det: Floats) -> Packed:
+    """Arrays for kernels from weights (k,), means (k, d), and :func:`invert` of covariances."""
     with np.errstate(divide="ignore"):
-        log_weight = np.log(weight)
-    if mean.shape[1]:
-        log_weight = log_weight - 0.5 * np.linalg.slogdet(covariance)[1]
+        log_weight = np.log(weight) - 0.5 * log_det
     blocks = np.ascontiguousarray(precision.transpose(1, 2, 0))
     return Packed(np.ascontiguousarray(mean), precision, blocks, log_weight)
+
+
+def invert(covariance: Floats) -> tuple[Floats, Floats]:
+    """Inverses (k, d, d) and log determinants (k,) of covariances.
+
+    Not by LAPACK: its threads would get in the way of ours, and change bits with their number.
+    """
+    covariance = np.ascontiguousarray(covariance)
+    precision, log_det = np.zeros_like(covariance), np.zeros(len(covariance))
+    invert_into(covariance, np.zeros_like(covariance), precision, log_det)
+    return precision, log_det
 
 
 def scratch(packed: Packed) -> Scratch:
@@ -121,6 +128,39 @@ def scratch(packed: Packed) -> Scratch:
         distance=np.empty(k),
         slope=np.empty((d, d, k)),
     )
+
+
+@njit
+def invert_into(covariance, root, precision, log_det):  # type: ignore[no-untyped-def]
+    """Inverses by Cholesky factors; ``root`` (k, d, d) is working memory, all else zeros."""
+    d = covariance.shape[1]
+    for k in range(len(covariance)):
+        for i in range(d):
+            for j in range(i + 1):
+                total = covariance[k, i, j]
+                for m in range(j):
+                    total -= root[k, i, m] * root[k, j, m]
+                root[k, i, j] = math.sqrt(total) if i == j else total / root[k, j, j]
+            log_det[k] += 2.0 * math.log(root[k, i, i])
+        # The factor's inverse takes its place, row by row: a row needs those above it.
+        for i in range(d):
+            scale = 1.0 / root[k, i, i]
+            for j in range(i):
+                total = 0.0
+                for m in range(j, i):
+                    total -= root[k, i, m] * root[k, m, j]
+                precision[k, 0, j] = total * scale
+            for j in range(i):
+                root[k, i, j] = precision[k, 0, j]
+                precision[k, 0, j] = 0.0
+            root[k, i, i] = scale
+        for m in range(d):
+            for i in range(m + 1):
+                for j in range(i + 1):
+                    precision[k, i, j] += root[k, m, i] * root[k, m, j]
+        for i in range(d):
+            for j in range(i):
+                precision[k, j, i] = precision[k, i, j]
 
 
 @inlined
@@ -218,7 +258,7 @@ def back(n_missing, lower, vector):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def invert(n_missing, lower, covariance):  # type: ignore[no-untyped-def]
+def find_covariance(n_missing, lower, covariance):  # type: ignore[no-untyped-def]
     """P_mm^-1 (its lower triangle) from its factors."""
     n = lower.shape[2]
     # V = L^-1 first, below its unit diagonal, which holds 1 / D instead ...
@@ -323,7 +363,7 @@ def moments(z, packed, scratch, mean_out, covariance_out):  # type: ignore[no-un
         _, n_missing, changed = read_pattern(z[n], places)
         if changed:
             factor(blocks, places, n_missing, lower, log_det)
-            invert(n_missing, lower, covariance)
+            find_covariance(n_missing, lower, covariance)
         project(
             z[n], mean, precision, places, n_missing, lower, residual, product, solved, distance
         )

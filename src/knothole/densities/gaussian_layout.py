@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,20 +62,30 @@ class Layout:
         """Number of discrete leaves."""
         return len(self.categorical) + len(self.flagged)
 
-    def scores(
-        self, points: Floats, weight: Floats, empirical: NDArray[np.bool_] | None
-    ) -> NormalScores:
-        """Maps of the numeric variables: by rank where ``empirical``; None: only where needed.
+    def keys(self) -> tuple[int, ...]:
+        """A number of each numeric and each discrete variable, whatever the columns' order."""
+        names = [self.variables[v].name for v in (*self.numeric, *self.categorical)]
+        names += [f"{self.variables[v].name} recorded" for v in self.flagged]
+        return tuple(zlib.crc32(name.encode()) for name in names)
 
-        Needed are ranks where values have probabilities of their own.
+    def maps(
+        self, points: Floats, weight: Floats, normal_scores: bool | Literal["auto"]
+    ) -> list[NormalScores]:
+        """Maps of the numeric variables that are to be tried.
+
+        "auto": all by rank, or only those whose values have probabilities of their own.
         """
         numeric = [self.variables[v] for v in self.numeric]
         x = points[:, self.numeric]
         whole = np.array([variable.kind is Kind.INTEGER for variable in numeric], dtype=np.bool_)
         often = [repeated_values(v, x[:, j], weight) for j, v in enumerate(numeric)]
-        if empirical is None:
-            empirical = whole | np.array([len(values) > 0 for values in often], dtype=np.bool_)
-        return NormalScores.fit(x, weight, whole, often, empirical)
+        repeat = whole | np.array([len(values) > 0 for values in often], dtype=np.bool_)
+        every = np.ones_like(whole)
+        if normal_scores != "auto":
+            choices = [every if normal_scores else ~every]
+        else:
+            choices = [every] if repeat.all() else [every, repeat]
+        return [NormalScores.fit(x, weight, whole, often, choice) for choice in choices]
 
     def start_leaves(self, points: Floats, weight: Floats) -> tuple[Leaf, ...]:
         """Marginals of the discrete variables: one state each."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import numbers
 import warnings
-import zlib
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -17,17 +15,13 @@ from sklearn.exceptions import ConvergenceWarning
 from knothole.columns import NOT_RECORDED, Evidence, Kind
 from knothole.densities import gaussian_kernels as kernels
 from knothole.densities.base import Density, Floats, Within
+from knothole.densities.checks import check_number, check_whole
 from knothole.densities.gaussian_draws import Sampler, tabulate
-from knothole.densities.gaussian_em import Components, Run
+from knothole.densities.gaussian_em import Components
 from knothole.densities.gaussian_layout import NOT_RECORDED as NOT_RECORDED_CODE
 from knothole.densities.gaussian_layout import RECORDED, Layout
-from knothole.densities.gaussian_regions import interval_mass, rectangle_mass
-from knothole.densities.gaussian_search import (
-    STRENGTHS,
-    Plan,
-    Search,
-    sizes_for,
-)
+from knothole.densities.gaussian_regions import MOST_INTERVALS, box_mass
+from knothole.densities.gaussian_search import Plan, learn
 from knothole.densities.leaves import FAMILIES
 from knothole.densities.leaves.base import Leaf
 from knothole.densities.leaves.table import log_of
@@ -35,8 +29,6 @@ from knothole.densities.normal_scores import NormalScores
 from knothole.densities.quasi import WORD
 from knothole.errors import InvalidInput
 
-# Fewer rows than this cannot spare any to be held out.
-TOO_FEW_TO_HOLD_OUT = 20
 # Rows whose conditional moments are in memory at once.
 MOMENT_ROWS = 256
 
@@ -155,33 +147,32 @@ class GaussianMixture(Density):
         order = rng.permutation(np.flatnonzero(weight > 0))
         evidence, weight = evidence[order], weight[order]
         layout = Layout.of(self.variables_)
-        leaves = layout.start_leaves(evidence.points, weight)
-        plan = self._plan(layout, leaves, int(rng.integers(2**31)))
-        best: tuple[float, NormalScores, Run, float] | None = None
-        sizes = self._sizes(len(order))
-        strengths = STRENGTHS if self.strength == "auto" else (float(self.strength),)
-        for scores in self._maps(layout, evidence.points, weight):
-            rows = layout.rows(evidence, weight, scores, leaves)
-            if not self._holds_out(len(order)):
-                run = plan.fit(rows, sizes[0], strengths[0])
-                best = (np.nan, scores, run, strengths[0])
-                break
-            tried = Search(plan, rows, self.validation_fraction).best(sizes, strengths)
-            # What was best with the first maps is all that is tried with the second.
-            sizes, strengths = [tried.size], (tried.strength,)
-            if best is None or tried.score > best[0]:
-                best = (tried.score, scores, tried.run, tried.strength)
-        if best is None:
-            raise ValueError("there is at least one choice of maps")
-        _, self.scores_, run, self.strength_ = best
-        components = run.components
-        if not np.isnan(run.held_out):
-            rows = layout.rows(evidence, weight, self.scores_, leaves)
-            components = plan.refined(rows, run, self.strength_)
-        self._take(components)
-        self.objective_, self.n_iter_ = run.objective, len(run.objective)
-        self.converged_ = run.converged
-        if not run.converged:
+        rank = self.rank
+        if self.covariance == "low-rank" and rank is None:
+            rank = max(1, round(len(layout.numeric) ** 0.5))
+        plan = Plan(
+            leaves=layout.start_leaves(evidence.points, weight),
+            keys=layout.keys(),
+            tied=self.covariance == "tied",
+            rank=rank if self.covariance == "low-rank" else None,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_init=self.n_init,
+            seed=int(rng.integers(2**31)),
+            report=self._report,
+        )
+        maps = layout.maps(evidence.points, weight, self.normal_scores)
+        size = None if self.components == "auto" else int(self.components)
+        strength = None if self.strength == "auto" else float(self.strength)
+        fraction = self.validation_fraction
+        learned = learn(layout, plan, evidence, weight, maps, size, strength, fraction)
+        self.scores_, self.strength_ = learned.scores, learned.strength
+        self.weights_, self.means_ = learned.components.weight, learned.components.mean
+        self.covariances_ = np.ascontiguousarray(learned.components.covariance)
+        self.leaves_ = learned.components.leaves
+        self.objective_, self.n_iter_ = learned.run.objective, len(learned.run.objective)
+        self.converged_ = learned.run.converged
+        if not self.converged_:
             warnings.warn(
                 f"EM stopped after max_iter={self.max_iter} steps while it was still gaining more "
                 f"than tol={self.tol} per row; raise one of them.",
@@ -189,74 +180,25 @@ class GaussianMixture(Density):
                 stacklevel=3,
             )
 
-    def _take(self, components: Components) -> None:
-        self.weights_, self.means_ = components.weight, components.mean
-        self.covariances_ = np.ascontiguousarray(components.covariance)
-        self.leaves_ = components.leaves
-
-    def _plan(self, layout: Layout, leaves: tuple[Leaf, ...], seed: int) -> Plan:
-        d = len(layout.numeric)
-        rank = None
-        if self.covariance == "low-rank" and d:
-            rank = min(d, max(1, round(d**0.5)) if self.rank is None else self.rank)
-        # A number of each variable that does not depend on the columns' order.
-        names = [self.variables_[v].name for v in (*layout.numeric, *layout.categorical)]
-        names += [f"{self.variables_[v].name} recorded" for v in layout.flagged]
-        return Plan(
-            leaves=leaves,
-            keys=tuple(zlib.crc32(str(name).encode()) for name in names),
-            tied=self.covariance == "tied",
-            rank=rank,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            n_init=self.n_init,
-            seed=seed,
-            report=self._report,
-        )
-
-    def _sizes(self, n_rows: int) -> list[int]:
-        if self.components != "auto":
-            return [int(self.components)]
-        return sizes_for(n_rows) if self._holds_out(n_rows) else [1]
-
-    def _holds_out(self, n_rows: int) -> bool:
-        return self.validation_fraction > 0 and n_rows >= TOO_FEW_TO_HOLD_OUT
-
-    def _maps(self, layout: Layout, points: Floats, weight: Floats) -> Iterable[NormalScores]:
-        """The maps to try."""
-        every = np.ones(len(layout.numeric), dtype=np.bool_)
-        if self.normal_scores != "auto":
-            yield layout.scores(points, weight, every & bool(self.normal_scores))
-            return
-        ranks = layout.scores(points, weight, every)
-        yield ranks
-        needed = layout.scores(points, weight, None)
-        if self._holds_out(len(points)) and not np.array_equal(ranks.values, needed.values):
-            yield needed
-
     def _check_parameters(self) -> None:
         if self.components != "auto":
-            _check_number("components", self.components, numbers.Integral, 1)
+            check_whole("components", self.components)
         if self.covariance not in ("full", "tied", "low-rank"):
             raise InvalidInput(
                 f"covariance must be 'full', 'tied' or 'low-rank'; got {self.covariance!r}."
             )
         if self.rank is not None:
-            _check_number("rank", self.rank, numbers.Integral, 1)
+            check_whole("rank", self.rank)
         if self.normal_scores not in (True, False, "auto"):
             raise InvalidInput(
                 f"normal_scores must be True, False or 'auto'; got {self.normal_scores!r}."
             )
         if self.strength != "auto":
-            _check_number("strength", self.strength, numbers.Real, 0)
-        _check_number("max_iter", self.max_iter, numbers.Integral, 1)
-        _check_number("n_init", self.n_init, numbers.Integral, 1)
-        _check_number("tol", self.tol, numbers.Real, 0)
-        _check_number("validation_fraction", self.validation_fraction, numbers.Real, 0)
-        if self.validation_fraction >= 1:
-            raise InvalidInput(
-                f"validation_fraction must be below 1; got {self.validation_fraction!r}."
-            )
+            check_number("strength", self.strength)
+        check_whole("max_iter", self.max_iter)
+        check_whole("n_init", self.n_init)
+        check_number("tol", self.tol)
+        check_number("validation_fraction", self.validation_fraction, below=1)
 
     def _report(self, line: str) -> None:
         if self.verbose:
@@ -328,10 +270,10 @@ class GaussianMixture(Density):
     def _joint_mass(self, evidence: Evidence, regions: list[Within]) -> Floats | float:
         """Mass of intervals of numeric variables, all recorded, (rows, k)."""
         layout = self._layout
-        bounded = [r for r in regions if np.isfinite(r.low) or np.isfinite(r.high)]
+        bounded = [r for r in regions if r.low > -np.inf or r.high < np.inf]
         if not bounded:
             return 1.0
-        if len(bounded) > 2:
+        if len(bounded) > MOST_INTERVALS:
             names = [self.variables_[r.variable].name for r in bounded]
             raise InvalidInput(
                 f"within: a {type(self).__name__} has no closed form for the mass of more than two "
@@ -344,13 +286,8 @@ class GaussianMixture(Density):
         masses = []
         for start in range(0, len(evidence.points), MOMENT_ROWS):
             mean, covariance = self._moments(evidence[start : start + MOMENT_ROWS])
-            mean, covariance = mean[..., place], covariance[..., place, :][..., place]
-            if len(place) == 1:
-                one = (mean[..., 0], covariance[..., 0, 0])
-                masses.append(interval_mass(*one, low[0], high[0]))
-            else:
-                ends = (low[0], low[1]), (high[0], high[1])
-                masses.append(rectangle_mass(mean, covariance, *ends))
+            box = mean[..., place], covariance[..., place, :][..., place]
+            masses.append(box_mass(*box, np.array(low), np.array(high)))
         return np.concatenate(masses)
 
     def _moments(self, evidence: Evidence) -> tuple[Floats, Floats]:
@@ -471,9 +408,3 @@ def _part(arrays: dict[str, NDArray[Any]], owner: str) -> dict[str, NDArray[Any]
         for name, array in arrays.items()
         if name.startswith(prefix)
     }
-
-
-def _check_number(name: str, value: Any, kind: type, least: int) -> None:
-    if not isinstance(value, kind) or not least <= float(value) < np.inf:  # type: ignore[arg-type]
-        what = "a whole number" if kind is numbers.Integral else "a number"
-        raise InvalidInput(f"{name} must be {what} from {least}; got {value!r}.")

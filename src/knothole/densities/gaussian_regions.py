@@ -11,26 +11,26 @@ from knothole.densities.leaves.gaussian import normal_mass
 Floats = NDArray[np.float64]
 
 
-def interval_mass(mean: Floats, variance: Floats, low: float, high: float) -> Floats:
-    """P(low <= N(mean, variance) < high), elementwise."""
-    sd = np.sqrt(variance)
-    return normal_mass((low - mean) / sd, (high - mean) / sd)
+MOST_INTERVALS = 2
 
 
-def rectangle_mass(
-    mean: Floats, covariance: Floats, low: tuple[float, float], high: tuple[float, float]
-) -> Floats:
-    """Mass of a rectangle under bivariate normals: means (..., 2), covariances (..., 2, 2)."""
+def box_mass(mean: Floats, covariance: Floats, low: Floats, high: Floats) -> Floats:
+    """P(low <= x < high) of one or two normal variables: means (..., b), covariances (..., b, b).
+
+    Exact: there is no closed form for more.
+    """
     sd = np.sqrt(np.einsum("...ii->...i", covariance))
+    a, b = (low - mean) / sd, (high - mean) / sd
+    if len(low) == 1:
+        return normal_mass(a[..., 0], b[..., 0])
     rho = covariance[..., 0, 1] / (sd[..., 0] * sd[..., 1])
-    a, b = ((np.array(low) - mean) / sd, (np.array(high) - mean) / sd)
-    corners = (
+    mass = (
         below(b[..., 0], b[..., 1], rho)
         - below(a[..., 0], b[..., 1], rho)
         - below(b[..., 0], a[..., 1], rho)
         + below(a[..., 0], a[..., 1], rho)
     )
-    return np.asarray(np.clip(corners, 0.0, 1.0))
+    return np.asarray(np.clip(mass, 0.0, 1.0))
 
 
 def below(h: Floats, k: Floats, rho: Floats) -> Floats:

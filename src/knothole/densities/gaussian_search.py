@@ -7,10 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from knothole.columns import Evidence
 from knothole.densities.gaussian_em import Components, Floats, Prior, Rows, Run, train
+from knothole.densities.gaussian_layout import Layout
 from knothole.densities.leaves.base import Leaf
 from knothole.densities.mixture_start import CLIP, assign
+from knothole.densities.normal_scores import NormalScores
 
+# Fewer rows than this cannot spare any to be held out.
+TOO_FEW_TO_HOLD_OUT = 20
 # Rows for starts and for the choice of a size, and how many times as many each stage after has.
 FIRST_ROWS = 8192
 GROWTH = 4
@@ -30,8 +35,6 @@ STRENGTHS = (1.0, 10.0, 100.0)
 ROWS_PER_PARAMETER = 20
 # Held-out rows of a table without holes are masked at this rate.
 MASKED = 0.3
-# The stream of randomness that masks have; starts have theirs from 0 on.
-MASKS = 2**32 - 1
 COMPLETE = 0.01
 
 
@@ -105,15 +108,9 @@ class Plan:
         weight = share.sum(axis=0) + 1
         leaves = tuple(leaf.take(np.zeros(size, dtype=np.int64)) for leaf in self.leaves)
         loading = None
-        if self.rank is not None:
-            shape = (size, self.rank)
-            columns = [self.rng(key, number).standard_normal(shape) for key in self.keys[:d]]
-            loading = 0.1 * np.stack(columns, axis=1)
+        if self.rank is not None and d:
+            loading = np.zeros((size, d, min(self.rank, d)))
         return Components(weight / weight.sum(), mean, covariance, leaves, loading)
-
-    def rng(self, key: int, number: int) -> np.random.Generator:
-        """Randomness of one variable, which does not depend on the others."""
-        return np.random.default_rng([self.seed, key, number])
 
     def with_holes(self, rows: Rows) -> Rows:
         """Rows to score: with the holes they have, or some at random where they have hardly any.
@@ -123,7 +120,8 @@ class Plan:
         d = rows.z.shape[1]
         if d == 0 or np.isnan(rows.z).mean() > COMPLETE:
             return rows.by_pattern()
-        hole = np.stack([self.rng(key, MASKS).random(len(rows)) < MASKED for key in self.keys], 1)
+        streams = [np.random.default_rng([self.seed, key]) for key in self.keys]
+        hole = np.stack([rng.random(len(rows)) < MASKED for rng in streams], axis=1)
         discrete = rows.discrete
         if discrete is not None:
             code = np.where(hole[:, d:], -1, discrete.code).astype(np.int32)
@@ -220,3 +218,47 @@ def folds_of(rows: Rows, fraction: float) -> list[tuple[Rows, Rows]]:
 def sizes_for(n_rows: int) -> list[int]:
     """Sizes worth trying with so many rows."""
     return [size for size in SIZES if size == 1 or size * ROWS_PER_COMPONENT <= n_rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What learning came to: components, maps, the run that was chosen, the prior's strength."""
+
+    components: Components
+    scores: NormalScores
+    run: Run
+    strength: float
+
+
+def learn(
+    layout: Layout,
+    plan: Plan,
+    evidence: Evidence,
+    weight: Floats,
+    maps: list[NormalScores],
+    size: int | None,
+    strength: float | None,
+    fraction: float,
+) -> Learned:
+    """The best size, strength and maps by held-out score, trained on all rows in the end.
+
+    Without rows to hold out (``fraction`` 0, or a tiny table), the first maps and one component,
+    unless a size is given. What is best with the first maps is all that is tried with others.
+    """
+    strengths = STRENGTHS if strength is None else (strength,)
+    if fraction == 0 or len(weight) < TOO_FEW_TO_HOLD_OUT:
+        rows = layout.rows(evidence, weight, maps[0], plan.leaves)
+        run = plan.fit(rows, size or 1, strengths[0])
+        return Learned(run.components, maps[0], run, strengths[0])
+    sizes = sizes_for(len(weight)) if size is None else [size]
+    best: Tried | None = None
+    for scores in maps:
+        rows = layout.rows(evidence, weight, scores, plan.leaves)
+        tried = Search(plan, rows, fraction).best(sizes, strengths)
+        if best is None or tried.score > best.score:
+            best, best_rows, best_scores = tried, rows, scores
+        sizes, strengths = [best.size], (best.strength,)
+    if best is None:
+        raise ValueError("maps must not be empty")
+    components = plan.refined(best_rows, best.run, best.strength)
+    return Learned(components, best_scores, best.run, best.strength)
