@@ -104,6 +104,7 @@ So was the density, by log p of the validation rows: {scores}. Mean RMSE:
 {_markdown(numbers)}
 
 Other columns are the published errors, of another model: at 0 holes the difference is the model's.
+At 36 holes nothing is observed, and every method answers a constant.
 
 {_verdict("Below every published method at every number of holes", below)}
 {_verdict("At most 4700 / 5200 / 5900 / 6700 / 7650 at 3 / 7 / 10 / 14 / 18 holes", above)}"""
