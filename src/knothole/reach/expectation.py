@@ -13,6 +13,7 @@ from knothole.compiled import over_blocks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.evidence import Evidence
+from knothole.reach.circuit import CircuitEngine
 from knothole.reach.completions import CompletionsEngine, IndependentDraws
 from knothole.reach.engine import Engine, Moments
 from knothole.reach.latent import LatentEngine
@@ -330,6 +331,8 @@ def exact_engine(ensemble: Ensemble, density: Any) -> Engine | None:
         return ProductEngine(ensemble, density)
     if hasattr(density, "transition_"):
         return LatentEngine(ensemble, density)
+    if hasattr(density, "structure_"):
+        return CircuitEngine(ensemble, density)
     return None
 
 
