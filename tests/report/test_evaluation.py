@@ -173,7 +173,7 @@ def test_a_classifier_has_log_loss_and_error_rate_and_labels_however_spelled(tab
     assert list(found.errors) == ["log loss", "error rate"]
     own = 1 - model.score(numbers[350:], labels[350:])
     assert found.errors["error rate"][KNOTHOLE][0, 0] == pytest.approx(own)
-    with pytest.raises(InvalidInput, match="the model's classes .* got 'none'"):
+    with pytest.raises(InvalidInput, match=r"the model's classes .* got 'none'"):
         Case.of(robust, numbers, numbers[:1], ["none"])
 
 

@@ -6,7 +6,6 @@ the command was called wrongly; 130 interrupted by Ctrl-C.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import warnings
@@ -94,9 +93,6 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         stderr.print("interrupted; nothing was written.", style="yellow")
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FINE
     except UnseenCategory as error:
         _complain(f"{error} (On the command line: --unseen hole.)")
         return WRONG_INPUT

@@ -22,7 +22,8 @@ from knothole.trees.ensemble import Ensemble
 
 Decorator = Callable[[Any], Any]
 
-FILE = click.Path(path_type=Path)
+# What is wrong with a file is said where it is opened.
+FILE = click.Path(path_type=Path, readable=False)
 #: Densities by their name on the command line.
 DENSITIES = {
     "auto": "auto",

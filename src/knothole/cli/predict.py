@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -154,9 +155,13 @@ def _named(values: Any, name: str, index: pd.Index[Any]) -> pd.DataFrame:
 
 @contextmanager
 def _opened(output: Path | None) -> Iterator[Sink]:
-    if output is None:
-        yield CsvSink(sys.stdout)
-        sys.stdout.flush()
-    else:
+    if output is not None:
         with sink(output) as opened:
             yield opened
+        return
+    try:
+        yield CsvSink(sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError as done:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(0) from done

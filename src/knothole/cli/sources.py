@@ -89,7 +89,8 @@ class CsvSource(Source):
                 f"{path}: columns must have different names; {twice[0]!r} is there twice."
             )
         if _compression(path) is None:
-            self._check_end()
+            with _Reading(path):
+                self._check_end()
 
     def blocks(
         self, names: Sequence[str], columns: Sequence[Column], rows: int
@@ -115,7 +116,8 @@ class CsvSource(Source):
             )
             with reader:
                 for block in reader:
-                    yield block[list(names)], file.tell()
+                    if len(block):  # a file with a header alone is one block of nothing
+                        yield block[list(names)], file.tell()
 
     def _check_end(self) -> None:
         """Refuse a file whose last row is cut off: its missing entries would pass for holes."""

@@ -1,0 +1,28 @@
+"""Calls of the command line, in this process or in one of their own."""
+
+import subprocess
+import sys
+
+from knothole.cli.app import WRONG_INPUT, run
+
+FEATURES = ["mean size", "weight", "age", "city"]
+
+
+def call(*arguments: object) -> int:
+    """The command line in this process."""
+    return run([str(argument) for argument in arguments])
+
+
+def in_subprocess(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "knothole", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+def refused(capsys, *arguments: object) -> str:
+    """Exit code 1, one message, nothing on standard output, no traceback."""
+    assert call(*arguments) == WRONG_INPUT
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert "Traceback" not in shown.err
+    return shown.err

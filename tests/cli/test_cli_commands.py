@@ -1,0 +1,180 @@
+"""The commands, end to end, on every library's own model file."""
+
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+from sklearn.ensemble import RandomForestRegressor
+from tests.cli.running import FEATURES, call, in_subprocess
+
+import knothole as kh
+from knothole.cli.app import FINE, WRONG_INPUT
+from knothole.trees.reading import read
+
+
+def save_xgboost(X, y, folder):
+    model = xgboost.XGBRegressor(n_estimators=4, max_depth=3, enable_categorical=True, n_jobs=1)
+    model.fit(X, y).save_model(folder / "model.ubj")
+    return "model.ubj", "tuned.json", model.predict
+
+
+def save_lightgbm(X, y, folder):
+    lightgbm = pytest.importorskip("lightgbm")
+    model = lightgbm.LGBMRegressor(n_estimators=4, num_leaves=7, verbose=-1, n_jobs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns that a space in a name becomes an underscore
+        model.fit(X, y)
+    model.booster_.save_model(folder / "model.txt")
+    return "model.txt", "tuned.txt", model.predict
+
+
+def save_catboost(X, y, folder):
+    catboost = pytest.importorskip("catboost")
+    model = catboost.CatBoostRegressor(
+        iterations=4, depth=3, verbose=0, cat_features=["city"], allow_writing_files=False
+    )
+    model.fit(X.astype({"city": str}), y).save_model(str(folder / "model.cbm"))
+    return "model.cbm", "tuned.cbm", lambda X: model.predict(X.astype({"city": str}))
+
+
+def save_sklearn(X, y, folder):
+    model = RandomForestRegressor(3, max_depth=3, random_state=0).fit(X.drop(columns="city"), y)
+    joblib.dump(model, folder / "model.joblib")
+    return "model.joblib", "tuned.joblib", lambda X: model.predict(X.drop(columns="city"))
+
+
+@pytest.mark.parametrize("save", [save_xgboost, save_lightgbm, save_catboost, save_sklearn])
+def test_wrap_and_predict_in_processes_of_their_own(save, table, folder, tmp_path):
+    X, y = table[FEATURES], table["price"]
+    name, tuned, native = save(X[:200], y[:200], tmp_path)
+    trust = ["--allow-pickle"] if name.endswith(".joblib") else []
+    done = in_subprocess(
+        "wrap", name, folder / "train.csv", "--density", "factorized", *trust, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (FINE, "")
+    assert "wrote model.knothole" in done.stderr
+
+    complete = tmp_path / "complete.csv"
+    table[200:].to_csv(complete, index=False)
+    done = in_subprocess("predict", "model.knothole", complete, "--keep", "id", cwd=tmp_path)
+    assert done.returncode == FINE, done.stderr
+    (tmp_path / "found.csv").write_text(done.stdout)
+    found = pd.read_csv(tmp_path / "found.csv", dtype={"id": str})
+    assert found["id"].tolist() == table["id"][200:].tolist()
+    np.testing.assert_allclose(found["prediction"], native(X[200:]), rtol=1e-5, atol=1e-6)
+
+    new = tmp_path / tuned
+    arguments = ["tune", tmp_path / name, folder / "holes.csv", "--target", "price", *trust]
+    assert call(*arguments, "--density", "factorized", "--native", new) == FINE
+    assert new.exists() and (tmp_path / "model.tuned.knothole").exists()
+    native_leaves = read(joblib.load(new) if trust else new).value
+    leaves = kh.load(tmp_path / "model.tuned.knothole").ensemble_.value
+    np.testing.assert_allclose(native_leaves, leaves, rtol=1e-6, atol=1e-30)
+    before = read(joblib.load(tmp_path / name) if trust else tmp_path / name).value
+    assert not np.allclose(before, leaves)
+
+
+def test_predictions_of_rows_with_holes_are_those_of_the_library(wrapped, folder, holes, tmp_path):
+    robust = kh.load(wrapped)
+    mean, spread = robust.predict(holes[FEATURES], return_std=True)
+    low = robust.predict(holes[FEATURES], quantiles=[0.1])
+    out = tmp_path / "out.csv"
+    arguments = ["predict", wrapped, folder / "holes.csv", "--std", "--quantile", 0.1, "-o", out]
+    assert call(*arguments) == FINE
+    found = pd.read_csv(out)
+    assert found.columns.tolist() == ["prediction", "std", "quantile_0.1"]
+    np.testing.assert_allclose(found["prediction"], mean, rtol=1e-12)
+    np.testing.assert_allclose(found["std"], spread, rtol=1e-9)
+    np.testing.assert_allclose(found["quantile_0.1"], low[0.1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_blocks_and_formats_do_not_change_predictions(wrapped, folder, tmp_path, kind):
+    whole, parts = tmp_path / f"whole.{kind}", tmp_path / f"parts.{kind}"
+    data = folder / f"holes.{kind}"
+    assert call("predict", wrapped, folder / "holes.csv", "-o", whole, "--keep", "age") == FINE
+    assert call("predict", wrapped, data, "-o", parts, "--keep", "age", "--block", 7) == FINE
+    read = pd.read_csv if kind == "csv" else pd.read_parquet
+    pd.testing.assert_frame_equal(read(whole), read(parts))
+    assert len(read(parts)) == 100
+
+
+def test_a_classifier_gives_labels_and_probabilities(table, folder, tmp_path, capsys):
+    numbers, high = table[["weight", "age"]], (table["price"] > 1).astype(int)
+    model = xgboost.XGBClassifier(n_estimators=4, max_depth=2, n_jobs=1).fit(numbers, high)
+    model.save_model(tmp_path / "model.json")
+    train = tmp_path / "train.tsv"
+    numbers.assign(high=high.astype(float)).to_csv(train, index=False, sep="\t")
+    arguments = ["wrap", tmp_path / "model.json", train, "--target", "high"]
+    assert call(*arguments, "--density", "factorized") == FINE
+    assert call("predict", tmp_path / "model.knothole", train, "--proba") == FINE
+    (tmp_path / "out.csv").write_text(capsys.readouterr().out)
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert found.columns.tolist() == ["prediction", "probability_0", "probability_1"]
+    np.testing.assert_array_equal(found["prediction"], model.predict(numbers))
+    own = model.predict_proba(numbers)[:, 1]
+    np.testing.assert_allclose(found["probability_1"], own, atol=1e-6)
+
+
+def test_a_model_without_names_goes_by_position(table, folder, tmp_path):
+    numbers = table[["weight", "age"]]
+    model = xgboost.XGBRegressor(n_estimators=3, n_jobs=1).fit(numbers.to_numpy(), table["price"])
+    model.save_model(tmp_path / "model.json")
+    train = tmp_path / "train.csv"
+    table[["id", "weight", "age", "price"]].to_csv(train, index=False)
+    arguments = ["wrap", tmp_path / "model.json", train, "--density", "factorized"]
+    assert call(*arguments, "--target", "price", "--drop", "id") == FINE
+    assert call(*arguments, "--target", "price") == WRONG_INPUT
+
+
+def test_a_larger_training_table_is_sampled(folder, tmp_path, capsys):
+    place = tmp_path / "model.knothole"
+    arguments = ["wrap", folder / "model.json", folder / "train.csv", "-o", place]
+    assert call(*arguments, "--rows", 50, "--density", "factorized") == FINE
+    assert "50 of 200 rows, chosen at random" in capsys.readouterr().err
+
+
+def test_absent_columns_are_holes_if_asked(wrapped, table, tmp_path, capsys):
+    few = tmp_path / "few.csv"
+    table[["age", "weight", "city"]].to_csv(few, index=False)
+    assert call("predict", wrapped, few) == WRONG_INPUT
+    message = capsys.readouterr().err
+    assert "lacks 1 of the model's 4 columns: 'mean size'" in message
+    assert "--absent hole" in message
+    assert call("predict", wrapped, few, "--absent", "hole", "-o", tmp_path / "out.csv") == FINE
+    robust = kh.load(wrapped)
+    gone = table[FEATURES].assign(**{"mean size": np.nan})
+    np.testing.assert_allclose(
+        pd.read_csv(tmp_path / "out.csv")["prediction"], robust.predict(gone), rtol=1e-12
+    )
+
+
+def test_report_writes_one_page(wrapped, folder, tmp_path):
+    page = tmp_path / "report.html"
+    arguments = ["report", wrapped, "--train", folder / "train.csv", "--test", folder / "holes.csv"]
+    options = ["--method", "native", "--rate", 0.3, "--repeats", 1, "-o", page]
+    assert call(*arguments, "--target", "price", *options) == FINE
+    text = page.read_text()
+    assert "XGBoost alone" in text and "iterative imputation" not in text
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_demo_writes_its_plot_and_page(tmp_path, monkeypatch, capsys):
+    """With a fixed density and two methods: the full demo is what ``make demo`` runs."""
+    from knothole.cli import demo
+
+    whole = kh.wrap
+
+    def quick(*arguments, **options):
+        return whole(*arguments, density=kh.Mixture(components=4, random_state=0), **options)
+
+    monkeypatch.setattr(kh, "wrap", quick)
+    monkeypatch.setattr(demo, "METHODS", ("knothole", "native"))
+    monkeypatch.setattr(demo, "RATES", (0.0, 0.5))
+    assert call("demo", "-o", tmp_path / "new" / "out", "--repeats", 1) == FINE
+    shown = capsys.readouterr()
+    assert "With half of the measurements gone" in shown.out
+    assert sorted(p.name for p in (tmp_path / "new" / "out").iterdir()) == ["demo.html", "demo.png"]

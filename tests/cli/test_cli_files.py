@@ -1,0 +1,127 @@
+"""Files are read in blocks, and written as a whole or not at all."""
+
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.cli.running import call, in_subprocess, refused
+
+import knothole as kh
+from knothole.cli import app, output, sinks, sources
+from knothole.cli.app import FINE, INTERRUPTED, TERMINATED, WRONG_INPUT
+from knothole.estimators import Robust
+
+
+def test_places_that_cannot_be_written(wrapped, folder, tmp_path, capsys, monkeypatch):
+    data = folder / "holes.csv"
+
+    def message(place: Path) -> str:
+        return refused(capsys, "predict", wrapped, data, "-o", place)
+
+    assert "there is no directory" in message(tmp_path / "none" / "out.csv")
+    assert "written as .csv, .tsv or .parquet" in message(tmp_path / "out.txt")
+    (tmp_path / "folder.csv").mkdir()
+    assert "is a directory" in message(tmp_path / "folder.csv")
+    assert "would overwrite an input" in message(data)
+    monkeypatch.setattr(output.os, "access", lambda *_: False)  # root may write anywhere
+    assert "may not be written to" in message(tmp_path / "out.csv")
+
+
+def test_a_full_disk_leaves_nothing_behind(wrapped, folder, tmp_path, capsys, monkeypatch):
+    def full(self, block):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sinks.CsvSink, "write", full)
+    out = tmp_path / "out.csv"
+    out.write_text("from yesterday")
+    arguments = ["predict", wrapped, folder / "holes.csv", "-o", out]
+    assert "No space left on device" in refused(capsys, *arguments)
+    assert out.read_text() == "from yesterday"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_ctrl_c_leaves_nothing_behind(wrapped, folder, tmp_path, capsys, monkeypatch, kind):
+    calls = []
+
+    def interrupted(self, *arguments, **options):
+        calls.append(1)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return own(self, *arguments, **options)
+
+    own = Robust.predict
+    monkeypatch.setattr(Robust, "predict", interrupted)
+    out = tmp_path / f"out.{kind}"
+    arguments = ["predict", wrapped, folder / "holes.csv", "-o", out, "--block", 10]
+    assert call(*arguments) == INTERRUPTED
+    assert "interrupted; nothing was written" in capsys.readouterr().err
+    assert len(calls) == 3 and list(tmp_path.iterdir()) == []
+
+
+def test_termination_leaves_nothing_behind(tmp_path, monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    app.prepare()
+
+    def half_write():
+        with output.whole_file(tmp_path / "out.csv") as place:
+            place.write_text("half")
+            signal.raise_signal(signal.SIGTERM)
+
+    try:
+        with pytest.raises(SystemExit) as left:
+            half_write()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert left.value.code == TERMINATED
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(wrapped, folder):
+    command = f"{sys.executable} -m knothole predict {wrapped} {folder / 'holes.csv'} --block 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{command} | head -n 1"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (FINE, "prediction\n")
+    assert "Traceback" not in done.stderr
+
+
+def test_without_click_it_says_what_to_install(tmp_path):
+    (tmp_path / "click.py").write_text("raise ImportError('gone', name='click')")
+    done = in_subprocess("demo", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.returncode == WRONG_INPUT
+    assert done.stderr == ("knothole: the command line needs click: pip install 'knothole[cli]'.\n")
+
+
+def test_a_file_is_read_no_further_than_needed(tmp_path):
+    """So that one larger than memory works: the first block is there before the end is read."""
+    place = tmp_path / "large.csv"
+    with place.open("w") as file:
+        file.write("a,b\n")
+        for _ in range(100):
+            file.write("1.5,x\n" * 10_000)
+    columns = [kh.Columns.infer(pd.DataFrame({"a": [1.5]}))[0]]
+    blocks = sources.source(place).blocks(["a"], columns, 1000)
+    block, position = next(blocks)
+    assert len(block) == 1000
+    assert position < place.stat().st_size / 2
+    blocks.close()
+
+
+def test_a_sample_is_uniform_and_in_order(tmp_path):
+    place = tmp_path / "rows.csv"
+    pd.DataFrame({"a": np.arange(90_000)}).to_csv(place, index=False)
+    columns = [kh.Columns.infer(pd.DataFrame({"a": [1]}))[0]]
+    frame, total = sources.sampled(sources.source(place), ["a"], columns, 3000, seed=0)
+    assert (len(frame), total) == (3000, 90_000)
+    values = frame["a"].to_numpy()
+    assert (np.diff(values) > 0).all()
+    in_blocks, _ = np.histogram(values, 9, (0, 90_000))
+    assert abs(in_blocks - 3000 / 9).max() < 5 * np.sqrt(3000 / 9)
