@@ -65,7 +65,7 @@ class Packed:
         linear = np.zeros((self.z.shape[1], n_states))
         square = np.zeros((self.z.shape[1], n_states))
         for v, leaf in enumerate(leaves):
-            natural = leaf.natural()
+            natural = leaf.form
             start = self.offset[v]
             table[start : start + leaf.n_codes] = natural.table
             if v in self.sets:
@@ -97,7 +97,7 @@ def expected_levels(leaf: Leaf, sets: NDArray[np.bool_], count: Floats) -> Float
     """Counts of sets, given to their levels as the leaf's probabilities have it."""
     mass = leaf.set_mass(sets)
     share = np.divide(count, mass, out=np.zeros_like(count), where=mass > 0)
-    return np.asarray(np.exp(leaf.natural().table) * (sets.T.astype(np.float64) @ share))
+    return np.asarray(np.exp(leaf.form.table) * (sets.T.astype(np.float64) @ share))
 
 
 def pack(
@@ -113,7 +113,7 @@ def pack(
         places[v] = (rows, number.reshape(-1))
     n_codes = [leaf.n_codes + len(sets.get(v, ())) for v, leaf in enumerate(leaves)]
     offset = np.cumsum([0, *n_codes], dtype=np.int64)
-    with_z = np.array([leaf.natural().linear is not None for leaf in leaves], dtype=np.bool_)
+    with_z = np.array([leaf.form.linear is not None for leaf in leaves], dtype=np.bool_)
     slot = np.where(with_z, np.cumsum(with_z) - 1, -1)
     small = offset[-1] <= np.iinfo(np.int16).max
     code = np.empty((n_rows, len(leaves)), dtype=np.int16 if small else np.int32)

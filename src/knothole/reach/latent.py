@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.densities.leaves.base import Leaf
+from knothole.densities.packed_rows import pack
 from knothole.evidence import Evidence
 from knothole.reach.engine import warn_impossible
-from knothole.reach.latent_kernels import LatentStack, LatentWalk
+from knothole.reach.latent_kernels import LatentStack, LatentWalk, fill_likelihood
 from knothole.reach.latent_messages import Messages
 from knothole.reach.latent_reduce import Latents, Reduced, Scratch
 from knothole.reach.vectors import padded
@@ -102,16 +103,33 @@ class LatentEngine(WalkEngine):
         return LatentWalk(like, self.used, self.latents, reduced, scratch, messages)
 
     def _likelihood(self, evidence: Evidence) -> Floats:
-        """Likelihood of what is known of each variable, scaled, (rows, variables, states)."""
+        """Likelihood of what is known of each variable, scaled, (rows, variables, states).
+
+        It is 1 at holes that trees split on: they bring their regions themselves, blocks observed
+        in part included. So it is at values that are impossible in every state.
+        """
+        hole = np.isnan(evidence.points)
+        hole[:, : len(self.used)] &= self.used
+        hole[:, len(self.used) :] = False
+        packed = pack(self.density.leaves_, evidence)
+        like = np.zeros((len(packed), self.latents.n, self.states))
+        impossible = np.isneginf(packed.base)
+        rows = np.flatnonzero(impossible)
+        fill_likelihood(
+            packed.code, packed.z, packed.slot, *packed.parameters(self.density.leaves_), hole,
+            like, impossible,
+        )  # fmt: skip
+        if len(rows):  # values outside of what their leaf is about, such as 0.5 of an integer
+            like[rows] = self._term_by_term(evidence[rows], hole[rows])
+        warn_impossible(np.where(impossible, -np.inf, 0.0))
+        return like
+
+    def _term_by_term(self, evidence: Evidence, hole: NDArray[np.bool_]) -> Floats:
+        """The slow twin of :func:`~knothole.reach.latent_kernels.fill_likelihood`."""
         terms = np.stack(self.density.terms(evidence), axis=1)
-        hole = np.isnan(evidence.points[:, : len(self.used)]) & self.used
-        # Active holes bring their regions themselves, restricted blocks included.
-        terms[:, : len(self.used)][hole] = 0.0
         largest = terms.max(axis=2, keepdims=True)
-        impossible = np.isneginf(largest)
-        warn_impossible(np.where(impossible.any(axis=(1, 2)), -np.inf, 0.0))
-        like = np.where(impossible, 1.0, np.exp(terms - np.where(impossible, 0.0, largest)))
-        return padded(like)
+        unknown = hole[:, :, None] | np.isneginf(largest)
+        return padded(np.exp(np.where(unknown, 0.0, terms - np.where(unknown, 0.0, largest))))
 
     def _stack(self) -> LatentStack:
         return LatentStack(

@@ -300,3 +300,29 @@ def divide_set(v, node, nodes, tables, region, left_mass, right_mass):  # type: 
         if has(remaining, code):
             mass = shift(tables.mass, (tables.offset[v] + code) * states)
             add(left_mass if has(goes, code) else right_mass, mass, states)
+
+
+@njit
+def fill_likelihood(code, z, slot, table, linear, square, hole, like, impossible):  # type: ignore[no-untyped-def]
+    """Likelihood of packed values (:class:`~knothole.densities.packed_rows.Packed`) in each state.
+
+    ``like`` (rows, latents, states) comes in as zeros; each vector's largest entry becomes 1. Rows
+    with values that no state can have are flagged.
+    """
+    n_states = table.shape[1]
+    for row in range(len(like)):
+        for v in range(like.shape[1]):
+            c, out = code[row, v], like[row, v]
+            largest = -np.inf
+            if c >= 0 and not hole[row, v]:
+                for k in range(n_states):
+                    term = table[c, k]
+                    if slot[v] >= 0:
+                        x = z[row, slot[v]]
+                        term += x * (linear[slot[v], k] + x * square[slot[v], k])
+                    out[k] = term
+                    largest = max(largest, term)
+                if largest == -np.inf:
+                    impossible[row] = True
+            for k in range(n_states):
+                out[k] = np.exp(out[k] - largest) if largest > -np.inf else 1.0

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -111,6 +112,11 @@ class Leaf(ABC):
     def natural(self) -> Natural:
         """Parameters in the common form."""
 
+    @cached_property
+    def form(self) -> Natural:
+        """:meth:`natural`, worked out once: a leaf never changes."""
+        return self.natural()
+
     @abstractmethod
     def maximise(self, statistics: Statistics, strength: float) -> Self:
         """The maximum a posteriori leaf given expected statistics.
@@ -154,7 +160,7 @@ class Leaf(ABC):
 
     def log_density(self, x: Floats) -> Floats:
         """Log p(x | state), (rows, states); 0 at holes. The slow twin of the compiled sums."""
-        encoded, natural = self.encode(x), self.natural()
+        encoded, natural = self.encode(x), self.form
         out = np.asarray(natural.table[encoded.code])
         if natural.linear is not None and natural.square is not None:
             out = out + encoded.z[:, None] * natural.linear
