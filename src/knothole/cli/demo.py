@@ -29,7 +29,7 @@ RATES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
 \b
 Examples:
   knothole demo
-  knothole demo -o /tmp/demo --repeats 10
+  knothole demo -o demo --repeats 10
 """
 )
 @click.option(
