@@ -1,0 +1,21 @@
+"""The demo's data and model, with and without XGBoost."""
+
+import sys
+
+import numpy as np
+
+from knothole.report.demo import classifier, diagnosis
+
+
+def test_rows_to_learn_from_are_not_those_held_out():
+    data = diagnosis()
+    assert (len(data.train), len(data.test)) == (341, 228)
+    both = set(map(tuple, data.train.to_numpy())) & set(map(tuple, data.test.to_numpy()))
+    assert not both
+    assert np.array_equal(diagnosis().target, data.target)
+
+
+def test_without_xgboost_scikit_learns_own_serves(monkeypatch):
+    assert type(classifier()).__name__ == "XGBClassifier"
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    assert type(classifier()).__name__ == "HistGradientBoostingClassifier"
