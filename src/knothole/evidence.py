@@ -145,6 +145,9 @@ class Plan:
 
     def decode(self, points: Floats) -> Floats:
         """Rows of columns from points; see :meth:`knothole.columns.Columns.decode`."""
+        plain = np.array_equal(self.members, np.arange(len(self.names)))
+        if plain and not self.block.any() and not self.nullable.any():
+            return points  # variables are the columns
         X = np.empty((len(points), len(self.members)))
         for v, n_levels in enumerate(self.n_levels.tolist()):
             columns = self.members[self.start[v] : self.start[v + 1]]

@@ -51,6 +51,13 @@ def known(k=3, d=4, seed=0):
     return density, weight, mean, covariance
 
 
+def draw_all(density, evidence, seed=0, groups=4, word=0):
+    """All draws of a word, (rows, variables, 64)."""
+    out = np.empty((len(evidence.points), WORD, len(density.variables_)))
+    density.sampler(seed, groups).complete(evidence, word, np.arange(WORD), out)
+    return out.transpose(0, 2, 1)
+
+
 def mixed_table(n=400, seed=0, rate=0.2):
     """Skewed, whole, zero-inflated, categorical; dependent; with holes."""
     rng = np.random.default_rng(seed)
@@ -404,7 +411,7 @@ def test_draws_have_the_conditional_moments():
     mean = share[0] @ means[0][:, holes]
     second = np.einsum("k,kij->ij", share[0], covariances[0][:, holes][:, :, holes])
     second += np.einsum("k,ki,kj->ij", share[0], means[0][:, holes], means[0][:, holes])
-    draws = density.sampler(3, groups=1).draw_all(evidence, 0)[:, holes]
+    draws = draw_all(density, evidence, 3, groups=1)[:, holes]
     flat = draws.transpose(0, 2, 1).reshape(-1, 3)
     sd = np.sqrt(np.diag(second) - mean**2)
     assert (np.abs(flat.mean(axis=0) - mean) < 5 * sd / np.sqrt(len(flat))).all()
@@ -423,7 +430,7 @@ def test_nets_have_less_variance_than_independent_draws():
     evidence = density.evidence(np.repeat([[0.4, HOLE, HOLE, -0.3, HOLE]], 400, axis=0))
 
     def variance(groups):
-        draws = density.sampler(0, groups).draw_all(evidence, 0)[:, [1, 2, 4]]
+        draws = draw_all(density, evidence, 0, groups)[:, [1, 2, 4]]
         return (draws > 0).mean(axis=2).var(axis=0).mean()
 
     independent, four, one = variance(64), variance(4), variance(1)
@@ -434,26 +441,26 @@ def test_nets_have_less_variance_than_independent_draws():
 def test_groups_and_words_are_independent():
     density, *_ = known(k=2, d=3)
     evidence = density.evidence(np.full((600, 3), HOLE))
-    sampler = density.sampler(0, groups=4)
-    first, second = (sampler.draw_all(evidence, word)[:, 0] for word in (0, 1))
+    first, second = (draw_all(density, evidence, word=word)[:, 0] for word in (0, 1))
     parts = np.concatenate([first.reshape(600, 4, 16), second.reshape(600, 4, 16)], axis=1)
     correlation = np.corrcoef(parts.mean(axis=2).T)
     assert np.abs(correlation - np.eye(8)).max() < 5 / np.sqrt(600)
 
 
-def test_draws_do_not_depend_on_blocks_or_threads():
+def test_draws_do_not_depend_on_blocks_or_threads(monkeypatch):
     table = mixed_table(300)
     density = GaussianMixture(3, random_state=0).fit(table)
     evidence = density.evidence(table)
-    sampler = density.sampler(7)
-    whole = sampler.draw_all(evidence, 0, threads=1)
-    np.testing.assert_array_equal(whole, sampler.draw_all(evidence, 0, threads=3))
+    monkeypatch.setenv("KNOTHOLE_THREADS", "1")
+    whole = draw_all(density, evidence, 7)
+    monkeypatch.setenv("KNOTHOLE_THREADS", "3")
+    np.testing.assert_array_equal(whole, draw_all(density, evidence, 7))
     hole = np.isnan(evidence.points)
     for start in (0, 17, 299):
-        row = sampler.draw(evidence[start : start + 1], start, 0)
+        row = density.sampler(7).draw(evidence[start : start + 1], start, 0)
         np.testing.assert_array_equal(row[0][hole[start]], whole[start][hole[start]])
-    assert not np.array_equal(whole, sampler.draw_all(evidence, 1))
-    assert not np.array_equal(whole, density.sampler(8).draw_all(evidence, 0))
+    assert not np.array_equal(whole, draw_all(density, evidence, 7, word=1))
+    assert not np.array_equal(whole, draw_all(density, evidence, 8))
     assert not np.isnan(whole).any()
 
 

@@ -9,7 +9,8 @@ factor per pattern of holes serves responsibilities and draws alike.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+import threading
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from knothole.evidence import NOT_RECORDED, Evidence
 
 Floats = NDArray[np.float64]
 
-_BLOCK = 256
+_BLOCK = 64
 _NO_WORDS = np.empty((0, 0), dtype=np.uint64)
 
 
@@ -156,7 +157,7 @@ def workspace(tables: Tables) -> Workspace:
         shifts=bits(),
         code=np.empty(WORD),
         normal=np.empty((d, WORD)),
-        z=np.zeros((d + 3, WORD)),
+        z=np.empty((d + 4, WORD)),
     )
 
 
@@ -175,29 +176,41 @@ class Sampler:
     def __init__(self, tables: Tables, seed: int) -> None:
         self.tables = tables
         self.seed = seed
+        # Fresh memory costs as much as the draws: every thread has its own to use again.
+        self._memory = threading.local()
 
     def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
         """Draws (rows, variables, 64); ``first_row`` numbers the first row.
 
-        Only holes are written: what else the array holds means nothing.
+        Only holes are written: what else the array holds means nothing. It is good until the same
+        thread draws again.
         """
         points = np.ascontiguousarray(evidence.points)
-        out = np.empty((*points.shape, WORD))
+        memory = self._memory.__dict__
+        if "workspace" not in memory:
+            memory["workspace"], memory["out"] = workspace(self.tables), np.empty((0, 0, WORD))
+        if memory["out"].size < points.size * WORD:
+            memory["out"] = np.empty((*points.shape, WORD))
+        out: Floats = memory["out"][: len(points)]
         allowed = _NO_WORDS if evidence.allowed is None else evidence.allowed
         seed = word_seed(self.seed, word)
-        fill(self.tables, points, allowed, seed, first_row, workspace(self.tables), out)
+        fill(self.tables, points, allowed, seed, first_row, memory["workspace"], out)
         return out
 
-    def draw_all(self, evidence: Evidence, word: int, threads: int | None = None) -> Floats:
-        """The same for many rows, on several threads; what is observed is there in every draw."""
+    def complete(self, evidence: Evidence, word: int, lanes: Any, out: Floats) -> None:
+        """Write the draws ``lanes`` of a word to ``out`` (rows, lanes, variables), all variables.
 
-        def work(start: int, stop: int) -> Floats:
+        Rows are numbered from 0 on; the work goes to several threads.
+        """
+
+        def work(start: int, stop: int) -> None:
             part = evidence[start:stop]
-            points = part.points[:, :, None]
-            return np.where(np.isnan(points), self.draw(part, start, word), points)
+            drawn = self.draw(part, start, word)[:, :, lanes].transpose(0, 2, 1)
+            points = part.points[:, None, :]
+            out[start:stop] = points
+            np.copyto(out[start:stop], drawn, where=np.isnan(points))
 
-        parts = over_blocks(work, len(evidence.points), _BLOCK, threads)
-        return np.concatenate(parts) if parts else np.empty((*evidence.points.shape, WORD))
+        over_blocks(work, len(evidence.points), _BLOCK)
 
 
 def word_seed(seed: int, word: int) -> np.uint64:
@@ -281,6 +294,17 @@ def draw_codes(e, words, discrete, component, bits, code):  # type: ignore[no-un
 
 
 @inlined
+def factors_of(i, j, k, n_missing, lower):  # type: ignore[no-untyped-def]
+    """Column ``i`` of L of component ``k`` from row ``j`` on, four entries, 0 past the end."""
+    return (
+        lower[j, i, k] if j < n_missing else 0.0,
+        lower[j + 1, i, k] if j + 1 < n_missing else 0.0,
+        lower[j + 2, i, k] if j + 2 < n_missing else 0.0,
+        lower[j + 3, i, k] if j + 3 < n_missing else 0.0,
+    )
+
+
+@inlined
 def draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, z):  # type: ignore[no-untyped-def]
     """Scores of the holes for the draws ``start`` to ``stop``, which are component ``k``'s.
 
@@ -290,13 +314,14 @@ def draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, 
     for i in range(n_missing - 1, -1, -1):
         scale = math.sqrt(lower[i, i, k])
         middle = lower[i, i, k] * solved[i, k]
+        l0, l1, l2, l3 = factors_of(i, i + 1, k, n_missing, lower)
         for t in range(start, stop):
-            z[i, t] = scale * normal[i, t] - middle
-        for j in range(i + 1, n_missing, 4):
-            l0 = lower[j, i, k]
-            l1 = lower[j + 1, i, k] if j + 1 < n_missing else 0.0
-            l2 = lower[j + 2, i, k] if j + 2 < n_missing else 0.0
-            l3 = lower[j + 3, i, k] if j + 3 < n_missing else 0.0
+            z[i, t] = (
+                scale * normal[i, t] - middle
+                - l0 * z[i + 1, t] - l1 * z[i + 2, t] - l2 * z[i + 3, t] - l3 * z[i + 4, t]
+            )  # fmt: skip
+        for j in range(i + 5, n_missing, 4):
+            l0, l1, l2, l3 = factors_of(i, j, k, n_missing, lower)
             for t in range(start, stop):
                 z[i, t] -= l0 * z[j, t] + l1 * z[j + 1, t] + l2 * z[j + 2, t] + l3 * z[j + 3, t]
     for i in range(n_missing):
@@ -363,6 +388,7 @@ def fill(tables, points, allowed, seed, first_row, workspace, out):  # type: ign
         for i in range(n_missing):
             quasi.points(1 + i, net, point, group, state, shifts, bits)
             quasi.normals(bits, quantile, normal[i])
+        z[n_missing : n_missing + 4] = 0.0
         start = 0
         while start < WORD:
             k = component[start]

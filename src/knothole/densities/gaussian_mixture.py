@@ -362,10 +362,11 @@ class GaussianMixture(Density):
         sampler = self.sampler(int(rng.integers(2**63)), groups=1)
         out = np.empty((len(evidence.points), draws, len(self.variables_)))
         for word, start in enumerate(range(0, draws, WORD)):
-            drawn = sampler.draw_all(evidence, word).transpose(0, 2, 1)
-            some = min(WORD, draws - start)
-            lanes = rng.permutation(WORD)[:some] if some < WORD else np.arange(WORD)
-            out[:, start : start + some] = drawn[:, lanes]
+            part = out[:, start : start + WORD]
+            # Any draws of a net have the right distribution; a random part is spread best.
+            some = part.shape[1] < WORD
+            lanes = rng.permutation(WORD)[: part.shape[1]] if some else slice(None)
+            sampler.complete(evidence, word, lanes, part)
         return out
 
     # ---- storage -----------------------------------------------------------------------------

@@ -103,7 +103,7 @@ class NormalScores:
         >>> yes, no = np.array([True]), np.array([False])
         >>> scores = NormalScores.fit(x, np.ones(500), whole=no, points=[()], empirical=yes)
         >>> z, variance, log_slope = scores.encode(np.array([[np.median(x)]]))
-        >>> bool(abs(z[0, 0]) < 0.05), variance[0, 0]
+        >>> bool(abs(z[0, 0]) < 0.05), float(variance[0, 0])
         (True, 0.0)
         """
         d = x.shape[1]
