@@ -37,7 +37,7 @@ Examples:
     help="Directory for the plot and the report; made if need be.",
 )  # fmt: skip
 @click.option(
-    "--repeats", type=click.IntRange(1, 100), default=5, show_default=True, help="Masks per rate."
+    "--repeats", type=click.IntRange(1, 100), default=3, show_default=True, help="Masks per rate."
 )
 def demo(output: Path, repeats: int) -> None:
     """Train a model, poke holes, compare what people do about them, and draw it.
@@ -123,7 +123,7 @@ def _conclusion(evaluation: Evaluation) -> str:
 
 
 def _draw(evaluation: Evaluation, path: Path) -> None:
-    figure = style.figure(8.4, 4.4)
+    figure = style.figure(8.8, 4.4)
     with style.matplotlib().rc_context(style.RC):
         ax = figure.subplots()
     RobustnessDisplay.from_results(evaluation.robustness, METRIC).plot(ax)

@@ -120,8 +120,8 @@ class RobustnessDisplay(Display):
         width = ax.figure.get_figwidth()  # type: ignore[union-attr]
         ax.legend(
             handles[::-1], labels[::-1], loc="lower left", bbox_to_anchor=(-0.01, 1.0), fontsize=9,
-            ncols=5 if width > 8 else 3 if width > 6 else 2, borderpad=0.2, columnspacing=1.4,
-            handlelength=1.8,
+            ncols=5 if width > 8 else 3 if width > 6 else 2, borderpad=0.2, columnspacing=1.1,
+            handlelength=1.6, handletextpad=0.5,
         )  # fmt: skip
 
     def _limit(self, ax: Axes, constant: float) -> None:

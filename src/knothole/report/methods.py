@@ -30,7 +30,7 @@ LABELS = {
     NATIVE: "the model alone",
     MEDIAN: "median filled in",
     ITERATIVE: "iterative imputation",
-    DRAWS: "20 imputations, averaged",
+    DRAWS: "20 draws, averaged",
 }
 
 
