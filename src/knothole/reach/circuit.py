@@ -187,14 +187,19 @@ class Known:
     Attributes
     ----------
     terms : list of float64 (rows, leaves of the variable)
-        Log likelihoods. Where a row is impossible under the density, its values count as unknown.
+        Log likelihoods; of observed values 0 at the likeliest leaf: the scale is common to all
+        regions, and of values far out so large that differences would drown in it. Where a row
+        is impossible under the density, its values count as unknown.
     log_p : float64 (rows,)
+        Of the rows, on the same scale.
     hole : bool (rows, variables)
     """
 
     def __init__(self, density: Combining, evidence: Evidence) -> None:
         self.hole = np.isnan(evidence.points)
         self.terms = density.terms(evidence)
+        for v, term in enumerate(self.terms):
+            scale(term, ~self.hole[:, v])
         self._allowed = {}
         for v, rows, allowed in evidence.restricted():
             self._allowed[v] = np.ones((len(self.hole), allowed.shape[1]), dtype=np.bool_)
@@ -218,6 +223,12 @@ class Known:
     def allowed(self, v: int, row: NDArray[Any]) -> NDArray[np.bool_] | None:
         """Categories that rows allow a variable, (rows, levels); None where all do."""
         return self._allowed[v][row] if v in self._allowed else None
+
+
+def scale(term: Floats, observed: NDArray[np.bool_]) -> None:
+    """Let the largest term of observed values be 0; those of impossible values stay."""
+    largest = term.max(axis=1, keepdims=True)
+    term -= np.where(observed[:, None] & np.isfinite(largest), largest, 0.0)
 
 
 @njit

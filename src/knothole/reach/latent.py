@@ -7,8 +7,7 @@ evaluated leaf by leaf.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +34,6 @@ class Latent(Protocol):
     order_: NDArray[np.int64]
     prior_: Floats
     transition_: Floats
-
-    def terms(self, evidence: Evidence, within: Iterable[Any] = ()) -> list[Floats]:
-        """Log likelihood of each variable's states, (rows, states) each."""
-        ...
 
 
 class LatentEngine(WalkEngine):
@@ -113,23 +108,14 @@ class LatentEngine(WalkEngine):
         hole[:, len(self.used) :] = False
         packed = pack(self.density.leaves_, evidence)
         like = np.zeros((len(packed), self.latents.n, self.states))
-        impossible = np.isneginf(packed.base)
-        rows = np.flatnonzero(impossible)
+        impossible = np.zeros(len(packed), dtype=np.bool_)
+        # Base measures are the same in all states: they say nothing here.
         fill_likelihood(
             packed.code, packed.z, packed.slot, *packed.parameters(self.density.leaves_), hole,
             like, impossible,
         )  # fmt: skip
-        if len(rows):  # values outside of what their leaf is about, such as 0.5 of an integer
-            like[rows] = self._term_by_term(evidence[rows], hole[rows])
         warn_impossible(np.where(impossible, -np.inf, 0.0))
         return like
-
-    def _term_by_term(self, evidence: Evidence, hole: NDArray[np.bool_]) -> Floats:
-        """The slow twin of :func:`~knothole.reach.latent_kernels.fill_likelihood`."""
-        terms = np.stack(self.density.terms(evidence), axis=1)
-        largest = terms.max(axis=2, keepdims=True)
-        unknown = hole[:, :, None] | np.isneginf(largest)
-        return padded(np.exp(np.where(unknown, 0.0, terms - np.where(unknown, 0.0, largest))))
 
     def _stack(self) -> LatentStack:
         return LatentStack(

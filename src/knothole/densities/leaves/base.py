@@ -163,8 +163,9 @@ class Leaf(ABC):
         encoded, natural = self.encode(x), self.form
         out = np.asarray(natural.table[encoded.code])
         if natural.linear is not None and natural.square is not None:
-            out = out + encoded.z[:, None] * natural.linear
-            out = out + encoded.z[:, None] ** 2 * natural.square
+            with np.errstate(over="ignore"):  # values so far out have density 0
+                out = out + encoded.z[:, None] * natural.linear
+                out = out + encoded.z[:, None] ** 2 * natural.square
         if encoded.base is not None:
             out = out + encoded.base[:, None]
         return np.asarray(np.where(encoded.code[:, None] < 0, 0.0, out))
