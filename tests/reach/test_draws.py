@@ -1,0 +1,102 @@
+"""Continuous cases against a million draws; errors, tolerances and quantiles of completions."""
+
+import numpy as np
+import pytest
+from tests.reach.cases import as_table, random_case
+from tests.reach.naive import enumerate_row
+from tests.trees.generate import random_ensemble
+
+from knothole.densities.gaussian_mixture import GaussianMixture
+from knothole.densities.latent_tree import LatentTree
+from knothole.densities.mixture import Mixture
+from knothole.errors import InvalidInput
+from knothole.reach.expectation import compile
+
+DRAWS = 1_000_000
+DENSITIES = {
+    "Mixture": lambda leaves: Mixture(4, leaves=leaves, n_init=1, tol=0.01, random_state=0),
+    "LatentTree": lambda leaves: LatentTree(3, leaves=leaves, tol=0.01, random_state=0),
+    "GaussianMixture": lambda leaves: GaussianMixture(2, random_state=0),
+}
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    rng = np.random.default_rng(4)
+    return rng.normal(size=(400, 2)) @ rng.normal(size=(2, 4)) + 0.5 * rng.normal(size=(400, 4))
+
+
+@pytest.fixture(scope="module")
+def ensemble():
+    return random_ensemble(seed=8, levels=(0,) * 4, n_trees=10, depth=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("density", DENSITIES)
+def test_a_million_draws_agree(density, numbers, ensemble):
+    """Margin and variance of one row, by the density's own completions and the trees' own walk."""
+    columns = ensemble.columns.describe(numbers)
+    gaussian = {column.name: "gaussian" for column in columns}
+    fitted = DENSITIES[density](gaussian).fit(numbers, columns=columns)
+    expectation = compile(ensemble, fitted, tol=1e-3)
+    row = np.array([[0.4, np.nan, np.nan, -0.3]])
+    margin, error = expectation.margin(row)
+    moments = expectation.moments(row)
+    margins = ensemble.margin(fitted.complete(row, draws=DRAWS)[0], 1)
+    standard = margins.std() / np.sqrt(DRAWS)
+    assert abs(margin[0, 0] - margins.mean()) <= 5 * np.hypot(standard, error[0, 0])
+    spread = np.std((margins - margins.mean()) ** 2) / np.sqrt(DRAWS)
+    bound = 5 * np.hypot(spread, moments.variance_error[0, 0])
+    assert abs(moments.variance[0, 0] - margins.var()) <= bound
+
+
+def test_tol_adds_words_until_it_is_met(numbers, ensemble):
+    """Words are added to the rows that need them, and their answers come closer."""
+    columns = ensemble.columns.describe(numbers)
+    fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers, columns=columns)
+    rows = numbers[:30].copy()
+    rows[np.random.default_rng(0).random(rows.shape) < 0.5] = np.nan
+    exact, _ = compile(ensemble, fitted).margin(rows)
+    plain, error = compile(ensemble, fitted, method="completions").margin(rows)
+    tol = 0.5 * error.max()
+    closer, bounded = compile(ensemble, fitted, method="completions", tol=tol).margin(rows)
+    assert (error > tol).any() and (bounded <= tol).all()
+    enough = (error <= tol)[:, 0]
+    np.testing.assert_array_equal(closer[enough], plain[enough])
+    # Few groups make a rough error: its noise is allowed for.
+    assert (np.abs(closer - exact) <= 8 * bounded + 1e-9).all()
+    assert np.abs(closer - exact).mean() < np.abs(plain - exact).mean()
+
+
+def test_quantiles_against_enumeration():
+    case = random_case(12, n_rows=6, n_trees=4)
+    expectation = compile(case.ensemble, case.density, seed=1)
+    table = as_table(case.density.columns_, case.rows)
+    evidence = expectation.evidence(table, case.holes)
+    levels = [0.1, 0.5, 0.9]
+    found = expectation.quantiles(evidence, levels)
+    assert (np.diff(found, axis=2) >= 0).all()
+    for row in range(len(case.rows)):
+        answer = enumerate_row(case.ensemble, case.density, evidence, row)
+        for level, quantile in zip(levels, found[row, 0], strict=True):
+            below = answer.probability @ (answer.margins[:, 0] < quantile - 1e-9)
+            upto = answer.probability @ (answer.margins[:, 0] <= quantile + 1e-9)
+            noise = 5 * np.sqrt(level * (1 - level) / 256)
+            assert below - noise <= level <= upto + noise
+
+
+def test_quantiles_of_complete_rows_are_the_prediction():
+    case = random_case(13, rate=0.0, n_rows=5, link="sigmoid")
+    expectation = compile(case.ensemble, case.density)
+    table = as_table(case.density.columns_, case.rows)
+    found = expectation.quantiles(table, [0.0, 0.3, 1.0], case.holes)
+    mean, _ = expectation.predict(table, case.holes)
+    np.testing.assert_allclose(found, np.repeat(mean[:, :, None], 3, axis=2), atol=1e-12)
+
+
+@pytest.mark.parametrize("quantiles", [[1.5], [-0.1, 0.5], [[0.5]]])
+def test_wrong_quantiles_are_refused(quantiles):
+    case = random_case(14, n_rows=1)
+    expectation = compile(case.ensemble, case.density)
+    with pytest.raises(InvalidInput, match="quantiles must be numbers from 0 to 1"):
+        expectation.quantiles(as_table(case.density.columns_, case.rows), quantiles, case.holes)

@@ -1,0 +1,91 @@
+"""The same bits for any number of threads, ours or the caller's; forests and tables of size."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from tests.reach.cases import EXACT
+from tests.trees.generate import random_ensemble
+
+from knothole.densities.gaussian_mixture import GaussianMixture
+from knothole.reach.expectation import compile
+
+DENSITIES = {**EXACT, "GaussianMixture": lambda seed: GaussianMixture(2, random_state=seed)}
+# Several blocks of every engine.
+ROWS = 1100
+
+
+@pytest.fixture(scope="module", params=DENSITIES)
+def expectation(request):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 4)) + rng.integers(0, 3, (150, 1))
+    ensemble = random_ensemble(seed=3, levels=(0,) * 4, n_trees=6, depth=4)
+    columns = ensemble.columns.describe(X)
+    return compile(ensemble, DENSITIES[request.param](0).fit(X, columns=columns))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(ROWS, 4))
+    X[rng.random(X.shape) < 0.4] = np.nan
+    return X
+
+
+def answers(expectation, X, threads):
+    reach = expectation.reach(X, threads=threads)
+    moments = expectation.moments(X[:300], threads=threads)
+    return [
+        *expectation.margin(X, threads=threads),
+        reach.indptr, reach.indices, reach.data,
+        moments.mean, moments.variance,
+        expectation.quantiles(X[:300], [0.1, 0.9], threads=threads),
+    ]  # fmt: skip
+
+
+def test_the_number_of_threads_does_not_matter(expectation, rows):
+    alone = answers(expectation, rows, 1)
+    for threads in (2, 5):
+        for one, other in zip(alone, answers(expectation, rows, threads), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_many_python_threads_at_once(expectation, rows):
+    expected, _ = expectation.margin(rows, threads=1)
+    with ThreadPoolExecutor(8) as pool:
+        tasks = [pool.submit(expectation.margin, rows, threads=2) for _ in range(16)]
+    for task in tasks:
+        np.testing.assert_array_equal(task.result()[0], expected)
+
+
+def test_rows_do_not_depend_on_their_neighbours(expectation, rows):
+    """Exactly so where the engine is exact; draws are placed by a row's number."""
+    if not expectation.exact:
+        pytest.skip("draws depend on a row's place")
+    some = np.array([3, 700, 40])
+    whole, _ = expectation.margin(rows)
+    part, _ = expectation.margin(rows[some])
+    np.testing.assert_allclose(part, whole[some], atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("density", ["Mixture", "LatentTree", "GaussianMixture"])
+def test_a_large_forest_over_many_columns(density):
+    """1,000 trees of depth 8 over 200 columns; a twentieth of it unless all tests are asked for."""
+    n_trees = 1000 if os.environ.get("KNOTHOLE_SLOW") else 50
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 5)) @ rng.normal(size=(5, 200)) + rng.normal(size=(300, 200))
+    ensemble = random_ensemble(seed=0, levels=(0,) * 200, n_trees=n_trees, depth=8)
+    columns = ensemble.columns.describe(X)
+    expectation = compile(ensemble, DENSITIES[density](0).fit(X, columns=columns))
+    rows = X[:40].copy()
+    rows[rng.random(rows.shape) < 0.3] = np.nan
+    margin, error = expectation.margin(rows, threads=1)
+    assert np.isfinite(margin).all() and np.isfinite(error).all()
+    reach = expectation.reach(rows[:5], threads=1)
+    np.testing.assert_allclose(reach.sum(axis=1), n_trees, rtol=1e-9)
+    if expectation.exact:
+        weighted = ensemble.value[:, 0] * ensemble.tree_weight[ensemble.leaf_tree]
+        np.testing.assert_allclose(reach @ weighted + ensemble.base[0], margin[:5, 0], rtol=1e-9)
+    np.testing.assert_array_equal(expectation.margin(X[:5])[0], ensemble.margin(X[:5], 1))
