@@ -253,7 +253,7 @@ def known_code(x, flag):  # type: ignore[no-untyped-def]
     return int(x)
 
 
-@inlined
+@njit
 def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def]
     """Add log p of a row's discrete variables to the log joint density of each component."""
     for e in range(len(discrete.variable)):
@@ -271,7 +271,7 @@ def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def
             joint[k] += math.log(mass)
 
 
-@inlined
+@njit
 def draw_codes(e, words, discrete, component, bits, code):  # type: ignore[no-untyped-def]
     """A code of leaf ``e`` for each draw, from its component's probabilities."""
     start, stop = discrete.first_code[e], discrete.first_code[e + 1]

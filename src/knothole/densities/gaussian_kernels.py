@@ -181,7 +181,7 @@ def read_pattern(z, places):  # type: ignore[no-untyped-def]
     return n_observed, n_missing, changed
 
 
-@inlined
+@njit
 def factor(blocks, places, n_missing, lower, log_det):  # type: ignore[no-untyped-def]
     """Factors L and D of P_mm, and its determinant."""
     n = blocks.shape[2]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from knothole.compiled import inlined
+from knothole.compiled import inlined, njit
 
 #: Draws in a word.
 WORD = 64
@@ -87,7 +87,7 @@ def points(coordinate, net, point, group, state, shifts, out):  # type: ignore[n
         out[t] = net[coordinate, point[t]] ^ shifts[group[t]]
 
 
-@inlined
+@njit
 def lower_quantile(u):  # type: ignore[no-untyped-def]
     """Normal quantile of a small ``u`` (Acklam's rational approximation, 1e-9 relative)."""
     q = math.sqrt(-2.0 * math.log(u))
@@ -117,7 +117,7 @@ def normals(bits, quantile, out):  # type: ignore[no-untyped-def]
                 out[t] = -lower_quantile(1.0 - u)
 
 
-@inlined
+@njit
 def allot(share, state, net, chosen, first, component, point, group):  # type: ignore[no-untyped-def]
     """Give the draws of a word to components, by the first coordinate of their points.
 
