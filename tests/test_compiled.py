@@ -1,5 +1,7 @@
 """The thread pool around kernels: order, coverage, errors, and how many threads."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -72,3 +74,19 @@ def test_kernels_see_nan_and_infinity():
     assert count_nan(np.array([1.0, np.nan, np.inf, np.nan])) == 2
     assert sum_infinite(np.array([1.0, np.inf])) == np.inf
     assert np.isnan(sum_infinite(np.array([-np.inf, np.inf])))
+
+
+def test_a_kernel_is_compiled_anew_when_a_neighbour_changes(tmp_path, monkeypatch):
+    """A kernel's machine code has that of the helpers it calls in it."""
+    helper = tmp_path / "helper_of_test.py"
+    helper.write_text("from knothole.compiled import njit\n@njit\ndef number():\n    return 1\n")
+    (tmp_path / "kernel_of_test.py").write_text(
+        "from helper_of_test import number\nfrom knothole.compiled import njit\n"
+        "@njit\ndef twice():\n    return 2 * number()\n"
+    )
+    run = [sys.executable, "-c", "from kernel_of_test import twice; print(twice())"]
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "2\n"
+    helper.write_text(helper.read_text().replace("return 1", "return 5"))
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "10\n"

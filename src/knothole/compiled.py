@@ -7,16 +7,20 @@ them. A block's result never depends on which thread computed it or on how many 
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.dispatcher import Dispatcher
 
 # Not ``fastmath=True``: that includes "nnan" and "ninf", which delete tests for NaN.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
-
 
 #: The policy itself, for what is compiled in other ways (``numba.extending.overload``).
 OPTIONS = {"nogil": True, "fastmath": FASTMATH, "error_model": "numpy"}
@@ -24,7 +28,7 @@ OPTIONS = {"nogil": True, "fastmath": FASTMATH, "error_model": "numpy"}
 
 def njit(function: Callable[..., Any]) -> Any:
     """Compile a kernel: cached on disk, without the interpreter lock, safe for NaN."""
-    return numba.njit(cache=True, **OPTIONS)(function)
+    return _cached(numba.njit(**OPTIONS)(function))
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -33,7 +37,39 @@ def inlined(function: Callable[..., Any]) -> Any:
     The compiler puts its machine code there. (numba's own ``inline="always"`` copies the source
     instead, and then counts references to every array once more.)
     """
-    return numba.njit(cache=True, forceinline=True, **OPTIONS)(function)
+    return _cached(numba.njit(forceinline=True, **OPTIONS)(function))
+
+
+class _Cache(FunctionCache):
+    """numba's cache on disk, for kernels that call those of other files.
+
+    Their code is compiled into the kernel, but numba looks for changes only in the kernel's own
+    file: after an upgrade it would go on with what the others used to be.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        folder = os.path.dirname(function.__code__.co_filename)
+        stamps = (self._impl.locator.get_source_stamp(), _kernels_in(folder))
+        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, stamps)
+
+
+def _cached(dispatcher: Any) -> Any:
+    """Let a compiled function be kept on disk (where NUMBA_DISABLE_JIT has left it compiled)."""
+    if isinstance(dispatcher, Dispatcher):
+        dispatcher._cache = _Cache(dispatcher.py_func)  # type: ignore[attr-defined]
+    return dispatcher
+
+
+@cache
+def _kernels_in(folder: str) -> str:
+    """A hash of the files in a folder that have kernels."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(folder).glob("*.py")):
+        source = path.read_bytes()
+        if b"knothole.compiled" in source:
+            digest.update(source)
+    return digest.hexdigest()
 
 
 def thread_count(threads: int | None = None) -> int:

@@ -1,6 +1,5 @@
 """The same bits for any number of threads, ours or the caller's; forests and tables of size."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -71,9 +70,8 @@ def test_rows_do_not_depend_on_their_neighbours(expectation, rows):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("density", ["Mixture", "LatentTree", "GaussianMixture"])
-def test_a_large_forest_over_many_columns(density):
-    """1,000 trees of depth 8 over 200 columns; a twentieth of it unless all tests are asked for."""
-    n_trees = 1000 if os.environ.get("KNOTHOLE_SLOW") else 50
+def test_a_forest_of_a_thousand_trees_over_200_columns(density):
+    n_trees = 1000
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 5)) @ rng.normal(size=(5, 200)) + rng.normal(size=(300, 200))
     ensemble = random_ensemble(seed=0, levels=(0,) * 200, n_trees=n_trees, depth=8)

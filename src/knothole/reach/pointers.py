@@ -55,7 +55,7 @@ def prefetch(typing_context: Any, pointer: Any) -> Any:
         place = builder.bitcast(args[0], cgutils.voidptr_t)
         integer = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, integer, integer, integer])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        function = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], kind)
         # For reading; to stay in every cache; data.
         builder.call(function, [place, *(ir.Constant(integer, i) for i in (0, 3, 1))])
         return context.get_dummy_value()
