@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from knothole import palette
 from knothole.benchmark.paper import (
     EXPECTED,
     FAIR,
@@ -20,17 +21,16 @@ from knothole.benchmark.paper import (
     summary,
 )
 from knothole.errors import MissingExtra
-from knothole.report import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LOOKS: dict[str, dict[str, Any]] = {
-    XGBOOST: {"color": style.VERMILLION, "marker": "s"},
-    MEDIAN: {"color": style.ORANGE, "marker": "^"},
-    EXPECTED: {"color": style.SKY, "marker": "D"},
-    TUNED: {"color": style.BLUE, "marker": "o"},
-    OURS: {"color": style.GREEN, "marker": "v"},
+    XGBOOST: {"color": palette.VERMILLION, "marker": "s"},
+    MEDIAN: {"color": palette.ORANGE, "marker": "^"},
+    EXPECTED: {"color": palette.SKY, "marker": "D"},
+    TUNED: {"color": palette.BLUE, "marker": "o"},
+    OURS: {"color": palette.GREEN, "marker": "v"},
 }
 _PANELS = {LEFT: "five trees, holes at deployment", RIGHT: "one tree, holes at both"}
 _SETTINGS = {
@@ -47,7 +47,7 @@ def draw(results: pd.DataFrame) -> bytes:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra("figures need matplotlib: pip install 'knothole[plot]'.") from error
-    with mpl.rc_context(style.RC):
+    with mpl.rc_context(palette.RC):
         figure = Figure(figsize=(10, 7.5), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(len(_SETTINGS), len(_PANELS), sharex=True)

@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
+from knothole import palette
 from knothole.cli import options
 from knothole.cli.console import bar, say, stdout, step
 from knothole.cli.output import check_output, whole_file
@@ -124,7 +125,7 @@ def _conclusion(evaluation: Evaluation) -> str:
 
 def _draw(evaluation: Evaluation, path: Path) -> None:
     figure = style.figure(8.8, 4.4)
-    with style.matplotlib().rc_context(style.RC):
+    with style.matplotlib().rc_context(palette.RC):
         ax = figure.subplots()
     RobustnessDisplay.from_results(evaluation.robustness, METRIC).plot(ax)
     ax.set_xlabel("measurements missing, %")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole import palette
 from knothole.errors import InvalidInput
 from knothole.report import style
 from knothole.report.checks import Coverage, Fit, Marginal, Outage, Pair
@@ -42,7 +43,7 @@ class Display(ABC):
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw on axes; on new ones of pyplot's if none are given."""
         matplotlib = style.matplotlib()
-        with matplotlib.rc_context(style.RC):
+        with matplotlib.rc_context(palette.RC):
             self.ax_ = style.axes(ax, *self._size)
             self._draw(self.ax_)
         self.figure_ = self.ax_.figure  # type: ignore[assignment]
@@ -91,7 +92,7 @@ class RobustnessDisplay(Display):
     def _draw(self, ax: Axes) -> None:
         rates = 100 * np.asarray(self.results.rates)
         constant = self.results.constant[self.metric]
-        ax.axhline(constant, color=style.FAINT, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+        ax.axhline(constant, color=palette.FAINT, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
         errors = self.results.errors[self.metric]
         # Drawn last to first, so that the first lie on top.
         for position, (name, error) in reversed(list(enumerate(errors.items()))):
@@ -106,7 +107,7 @@ class RobustnessDisplay(Display):
         self._limit(ax, constant)
         ax.annotate(
             "the best constant answer", (rates[0], constant), xytext=(2, 3),
-            textcoords="offset points", color=style.FAINT, fontsize=8.5,
+            textcoords="offset points", color=palette.FAINT, fontsize=8.5,
         )  # fmt: skip
         ax.set_xlabel("entries missing, %")
         ax.set_ylabel(self.metric)
@@ -141,7 +142,7 @@ class RobustnessDisplay(Display):
             ax.annotate(
                 "\n".join([where, *lines]), (1, 1), zorder=10,
                 xycoords="axes fraction", xytext=(-4, -4), textcoords="offset points", ha="right",
-                va="top", fontsize=8.5, color=style.INK,
+                va="top", fontsize=8.5, color=palette.INK,
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
             )  # fmt: skip
 
@@ -173,12 +174,12 @@ class OutageDisplay(Display):
         places = np.arange(len(names))
         errors = {name: error[: self.shown] for name, error in self.results.errors.items()}
         spans = np.array(list(errors.values()))
-        ax.hlines(places, spans.min(axis=0), spans.max(axis=0), color=style.GRID, linewidth=5)
+        ax.hlines(places, spans.min(axis=0), spans.max(axis=0), color=palette.GRID, linewidth=5)
         for position, (name, error) in enumerate(errors.items()):
             look = style.of_method(name, position) | {"markersize": 7, "linestyle": "none"}
             ax.plot(error, places, label=style.label_of(name, self.results.labels), **look)
         ax.axvline(
-            self.results.complete, color=style.FAINT, linestyle=(0, (4, 3)), linewidth=1.0,
+            self.results.complete, color=palette.FAINT, linestyle=(0, (4, 3)), linewidth=1.0,
             label="nothing missing", zorder=1,
         )  # fmt: skip
         ax.set_yticks(places, [shortened(name) for name in names])
@@ -208,8 +209,10 @@ class CoverageDisplay(Display):
         return cls(results)
 
     def _draw(self, ax: Axes) -> None:
-        ax.plot([0, 100], [0, 100], color=style.FAINT, linestyle=(0, (4, 3)), linewidth=1.0)
-        looks = zip((style.SKY, style.BLUE, style.PURPLE, style.VERMILLION), "ovsD", strict=True)
+        ax.plot([0, 100], [0, 100], color=palette.FAINT, linestyle=(0, (4, 3)), linewidth=1.0)
+        looks = zip(
+            (palette.SKY, palette.BLUE, palette.PURPLE, palette.VERMILLION), "ovsD", strict=True
+        )
         promised = 100 * np.asarray(self.results.levels)
         for (rate, covered), (color, marker) in zip(
             self.results.covered.items(), looks, strict=False
@@ -248,14 +251,14 @@ class MarginalDisplay(Display):
         if marginal.edges is None:
             places = np.arange(len(marginal.labels))
             ax.bar(places, marginal.observed, width=0.8, color="#c9d3dc", label="data")
-            ax.plot(places, marginal.modelled, "o", color=style.BLUE, label="density")
+            ax.plot(places, marginal.modelled, "o", color=palette.BLUE, label="density")
             ax.set_xticks(places, [shortened(label, 8) for label in marginal.labels], fontsize=8)
             if len(places) > 4:
                 ax.tick_params(axis="x", rotation=40)
             return
         ax.stairs(marginal.observed, marginal.edges, fill=True, color="#c9d3dc", label="data")
         ax.stairs(
-            marginal.modelled, marginal.edges, color=style.BLUE, linewidth=1.8, label="density",
+            marginal.modelled, marginal.edges, color=palette.BLUE, linewidth=1.8, label="density",
             baseline=None,
         )  # fmt: skip
         ax.locator_params(axis="x", nbins=5)
@@ -283,7 +286,10 @@ class PairDisplay(Display):
     def _draw(self, ax: Axes) -> None:
         both: list[tuple[Floats, dict[str, Any]]] = [
             (self.pair.observed, {"color": "#8b98a5", "marker": "o", "s": 9, "label": "data"}),
-            (self.pair.modelled, {"color": style.BLUE, "marker": "x", "s": 11, "label": "density"}),
+            (
+                self.pair.modelled,
+                {"color": palette.BLUE, "marker": "x", "s": 11, "label": "density"},
+            ),
         ]
         for points, look in both:
             ax.scatter(points[:, 0], points[:, 1], linewidths=0.8, alpha=0.55, **look)
@@ -317,9 +323,9 @@ class AssociationDisplay(Display):
         return cls(fit)
 
     def _draw(self, ax: Axes) -> None:
-        ax.plot([-1, 1], [-1, 1], color=style.FAINT, linestyle=(0, (4, 3)), linewidth=1.0)
+        ax.plot([-1, 1], [-1, 1], color=palette.FAINT, linestyle=(0, (4, 3)), linewidth=1.0)
         ax.scatter(
-            self.fit.observed, self.fit.modelled, s=14, color=style.BLUE, alpha=0.5, linewidths=0
+            self.fit.observed, self.fit.modelled, s=14, color=palette.BLUE, alpha=0.5, linewidths=0
         )
         lowest = float(min(self.fit.observed.min(), self.fit.modelled.min(), 0.0))
         low = max(-1.02, lowest - 0.05)

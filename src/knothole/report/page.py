@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from knothole import __version__
+from knothole import __version__, palette
 from knothole.errors import MissingExtra
 from knothole.report import displays, style
 from knothole.report.evaluation import Evaluation
@@ -311,7 +311,7 @@ def _picture(
 def _drawn(shown: Iterable[displays.Display], width: float, height: float) -> Figure:
     figure = style.figure(width, height)
     made = list(shown)
-    with style.matplotlib().rc_context(style.RC):
+    with style.matplotlib().rc_context(palette.RC):
         axes = figure.subplots(1, len(made), squeeze=False)[0]
     for display, ax in zip(made, axes, strict=True):
         display.plot(ax)
@@ -321,6 +321,6 @@ def _drawn(shown: Iterable[displays.Display], width: float, height: float) -> Fi
 def _uri(figure: Figure) -> str:
     """The figure as SVG in a data URI: in an image of its own no two ids can clash."""
     buffer = io.BytesIO()
-    with style.matplotlib().rc_context(style.RC):
+    with style.matplotlib().rc_context(palette.RC):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -8,17 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from knothole.errors import MissingExtra
+from knothole.palette import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    RC,
+    SKY,
+    VERMILLION,
+    YELLOW,
+)
 from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, LABELS, MEDIAN, NATIVE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# Okabe and Ito's palette, made for colour-blind readers.
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
-)  # fmt: skip
-INK, FAINT, GRID = "#1f2933", "#667380", "#e3e8ed"
 
 _METHODS: dict[str, dict[str, Any]] = {
     KNOTHOLE: {"color": BLUE, "marker": "o", "linewidth": 2.6, "zorder": 5},
@@ -29,27 +34,6 @@ _METHODS: dict[str, dict[str, Any]] = {
 }
 # For methods that have no style of their own, in turn.
 _OTHERS = (SKY, BLACK, YELLOW)
-
-RC: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.size": 10.0,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "text.color": INK,
-    "legend.frameon": False,
-    "svg.hashsalt": "knothole",  # the same figure, the same bytes
-}
 
 
 def of_method(name: str, position: int = 0) -> dict[str, Any]:
