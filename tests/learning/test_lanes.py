@@ -82,7 +82,8 @@ def test_words_that_are_not_kept_are_found_again(world):
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
-def test_conjugate_gradients_find_what_matrices_find(world, ridge):
+def test_conjugate_gradients_find_what_matrices_find(world, ridge, monkeypatch):
+    monkeypatch.setattr(descent, "CG_GAIN", 0.0)
     problem, lanes = problem_of(world), lanes_of(world)
     dense = descent.forest(problem, lanes, ridge)
     free = descent.forest(problem, lanes, ridge, dense=0)
@@ -90,6 +91,10 @@ def test_conjugate_gradients_find_what_matrices_find(world, ridge):
     assert dense.solver == ("Cholesky" if ridge else "eigenvectors")
     np.testing.assert_allclose(free.theta, dense.theta, atol=1e-5)
     np.testing.assert_allclose(free.objective[-1], dense.objective[-1], rtol=1e-9)
+    monkeypatch.undo()
+    stopped = descent.forest(problem, lanes, ridge, dense=0)
+    gain = dense.objective[0] - dense.objective[-1]
+    assert stopped.objective[-1] - dense.objective[-1] <= 1e-4 * gain
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1.0])

@@ -73,7 +73,7 @@ def test_refused_targets(model, target, match):
 
 def test_the_written_model_predicts_what_was_tuned(model):
     tuned = tune(read(model), DENSITY, HOLES, y)
-    assert tuned.report.method == "boosting"
+    assert tuned.report.method == "forest"
     written = write(model, tuned.ensemble)
     np.testing.assert_allclose(written.predict(X), tuned.ensemble.margin(X)[:, 0], rtol=1e-5)
     old, new = (

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, cg
 
 from knothole.learning.lanes import Block, Lanes
 from knothole.learning.problem import Problem
@@ -29,9 +28,12 @@ Tick = Callable[[int], None]
 
 # Groups of more leaves than this are solved by conjugate gradients, without the matrix.
 DENSE_LEAVES = 4096
-# Conjugate gradients stop at this part of the right side, or after so many products.
-CG_TOLERANCE = 1e-9
-CG_PRODUCTS = 2000
+# Conjugate gradients stop when the last few products together have lowered the objective by less
+# than this part of what all of them have, when the residual is rounding, or after so many.
+CG_GAIN = 1e-5
+CG_LAST = 8
+CG_RESIDUAL = 1e-11
+CG_PRODUCTS = 1000
 # Steps on a bound stop when one gains less than this part of the objective, or after so many.
 GAIN = 1e-6
 STEPS = 200
@@ -145,16 +147,35 @@ class Free:
     def solve(self, right: Floats) -> Floats:
         """The solution, (leaves, width)."""
         scale = self.scale[:, None]
-        shape, n = right.shape, right.size
 
         def product(vector: Floats) -> Floats:
-            theta = scale * vector.reshape(shape)
-            out = scale * (self.curvature * self.lanes.apply(theta) + self.ridge * theta)
-            return np.asarray(out.ravel())
+            theta = scale * vector
+            return scale * (self.curvature * self.lanes.apply(theta) + self.ridge * theta)
 
-        operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
-        found, _ = cg(operator, (scale * right).ravel(), rtol=CG_TOLERANCE, maxiter=CG_PRODUCTS)
-        return np.asarray(scale * found.reshape(shape))
+        return np.asarray(scale * conjugate_gradients(product, scale * right))
+
+
+def conjugate_gradients(product: Callable[[Floats], Floats], right: Floats) -> Floats:
+    """Solve a symmetric positive semidefinite system of which only products are known.
+
+    Each step lowers the quadratic whose minimum is sought; of least norm where it is singular,
+    because the steps begin at 0.
+    """
+    found, residual = np.zeros_like(right), right.copy()
+    direction, square = residual.copy(), float((right**2).sum())
+    least = CG_RESIDUAL**2 * square
+    gains: list[float] = []
+    while square > least and len(gains) < CG_PRODUCTS:
+        image = product(direction)
+        step = square / float((direction * image).sum())
+        found += step * direction
+        residual -= step * image
+        gains.append(step * square)
+        if len(gains) > CG_LAST and sum(gains[-CG_LAST:]) <= CG_GAIN * sum(gains):
+            break
+        previous, square = square, float((residual**2).sum())
+        direction = residual + square / previous * direction
+    return found
 
 
 def boosting(

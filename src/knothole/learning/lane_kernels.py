@@ -83,24 +83,34 @@ def add_sums(leaf, mask, stop, draws, scale, y, row_weight, tree_output, weight,
 
 
 @njit
-def add_pairs(leaf, mask, stop, place, row_weight, out):  # type: ignore[no-untyped-def]
+def add_pairs(leaf, mask, stop, leaf_start, place, row_weight, first, following, row_of, out):  # type: ignore[no-untyped-def]
     """Add pair reach to the upper part of ``out``, of the leaves that have a place (not -1) in it.
 
-    Places grow with the numbers of leaves.
+    Places grow with the numbers of leaves. A leaf's row of ``out`` is written for all rows of the
+    block at once, while it is in cache: ``first`` (leaves,) and ``following`` (entries,) chain the
+    entries of each leaf, and ``row_of`` (entries,) has their rows.
     """
     n_trees = stop.shape[1]
-    for row in range(len(stop)):
-        unit = row_weight[row] / LANES
-        entry = first_entry(stop, row, 0)
-        last = stop[row, n_trees - 1]
-        for tree in range(n_trees):
-            for e in range(entry, stop[row, tree]):
-                i = place[leaf[e]]
-                if i < 0:
-                    continue
-                out[i, i] += unit * float(popcount(mask[e]))
-                for other in range(stop[row, tree], last):
+    for tree in range(n_trees):
+        for i in range(leaf_start[tree], leaf_start[tree + 1]):
+            first[i] = -1
+        for row in range(len(stop)):
+            for e in range(first_entry(stop, row, tree), stop[row, tree]):
+                following[e] = first[leaf[e]]
+                first[leaf[e]] = e
+                row_of[e] = row
+        for i in range(leaf_start[tree], leaf_start[tree + 1]):
+            if place[i] < 0:
+                continue
+            pairs = out[place[i]]
+            e = first[i]
+            while e >= 0:
+                row = row_of[e]
+                unit = row_weight[row] / LANES
+                word = mask[e]
+                pairs[place[i]] += unit * float(popcount(word))
+                for other in range(stop[row, tree], stop[row, n_trees - 1]):
                     j = place[leaf[other]]
                     if j >= 0:
-                        out[i, j] += unit * float(popcount(mask[e] & mask[other]))
-            entry = stop[row, tree]
+                        pairs[j] += unit * np.int64(popcount(word & mask[other]))
+                e = following[e]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from knothole.compiled import over_blocks
 from knothole.evidence import Evidence
 from knothole.learning import lane_kernels as kernels
+from knothole.learning import system
 from knothole.learning.sums import LeafSums
 from knothole.reach.completions import GROUPS, LANES, CompletionsEngine
 
@@ -31,6 +32,8 @@ ROOM = 1 << 30
 BYTES_PER_ENTRY = 12
 # Sums over blocks are added up in so many parts, whatever the threads: the same bits.
 PARTS = 8
+# Blocks whose pairs of leaves are counted together.
+PAIR_BLOCKS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,8 @@ class Lanes:
     threads : int, optional
     room : int
         Bytes of memory to keep words in.
+    tick : callable, optional
+        Told how many rows were walked, where words are kept.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class Lanes:
         first_word: int = 0,
         threads: int | None = None,
         room: int = ROOM,
+        tick: Callable[[int], None] | None = None,
     ) -> None:
         self.engine = engine
         self.ensemble = engine.ensemble
@@ -89,7 +95,7 @@ class Lanes:
         ]
         self._kept: list[Block] | None = None
         if self._size() <= room:
-            self._kept = self.map(lambda block: block)
+            self._kept = self.map(lambda block: _told(block, tick))
 
     def _size(self) -> float:
         """Bytes that all words would take, judged by the first block."""
@@ -163,12 +169,38 @@ class Lanes:
         place = np.full(self.ensemble.n_leaves, -1, dtype=np.int64)
         place[leaves] = np.arange(len(leaves))
 
-        def work(block: Block, out: Floats) -> None:
-            kernels.add_pairs(
-                block.leaf, block.mask, block.stop, place, self.row_weight[block.rows], out
-            )
+        def part(start: int, stop: int) -> Floats:
+            out = np.zeros((len(leaves), len(leaves)))
+            for first in range(start, stop, PAIR_BLOCKS):
+                self._add_pairs(range(first, min(first + PAIR_BLOCKS, stop)), place, out)
+            return out
 
-        return self.total(work, (len(leaves), len(leaves)))
+        size = max(1, -(-len(self._places) // system.PARTS))
+        total = np.zeros((len(leaves), len(leaves)))
+        for out in over_blocks(part, len(self._places), size, self.threads):
+            total += out
+        total /= self.words
+        return total
+
+    def _add_pairs(self, indices: range, place: NDArray[np.int64], out: Floats) -> None:
+        """Add the pair reach of several blocks, as one: leaves then meet more rows at a time."""
+        blocks = [self._walk(index) for index in indices]
+        ends = np.cumsum([len(block.leaf) for block in blocks])
+        leaf = np.concatenate([block.leaf for block in blocks])
+        kernels.add_pairs(
+            leaf,
+            np.concatenate([block.mask for block in blocks]),
+            np.concatenate(
+                [b.stop + end - len(b.leaf) for b, end in zip(blocks, ends, strict=True)]
+            ),
+            self.ensemble.leaf_start,
+            place,
+            np.concatenate([self.row_weight[block.rows] for block in blocks]),
+            np.empty(self.ensemble.n_leaves, dtype=np.int32),
+            np.empty_like(leaf),
+            np.empty_like(leaf),
+            out,
+        )
 
     def weight(self) -> Floats:
         """The diagonal of A' A: the reach of every leaf, summed over rows."""
@@ -209,3 +241,9 @@ class Lanes:
 
     def _span(self, trees: slice | None) -> tuple[int, int]:
         return (0, self.ensemble.n_trees) if trees is None else (trees.start, trees.stop)
+
+
+def _told(block: Block, tick: Callable[[int], None] | None) -> Block:
+    if tick is not None:
+        tick(len(block.stop))
+    return block

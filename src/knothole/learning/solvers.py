@@ -236,8 +236,9 @@ def _by_systems(
 def _lanes(
     problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
 ) -> Lanes:
-    engine, weight = expectation.completions, problem.row_weight
-    return Lanes(engine, evidence, weight, settings.words, threads=settings.threads)
+    engine, weight, words = expectation.completions, problem.row_weight, settings.words
+    with Progress(settings.progress).stage("rows", len(weight) * words) as stage:
+        return Lanes(engine, evidence, weight, words, threads=settings.threads, tick=stage.step)
 
 
 def _by_draws(

@@ -131,8 +131,9 @@ def tune(
     method : {"auto", "tree", "forest", "boosting"}
         "tree": each tree predicts y by itself (Prop. 2); for averaged forests, and for a single
         tree. "forest": all leaves at once (Prop. 3). "boosting": each tree given the ones before
-        it (Prop. 4). "auto": "tree" where that is possible, "boosting" for trees that are added
-        up, "forest" for boosted classifiers.
+        it (Prop. 4). "auto": "tree" where that is possible, "forest" for trees that are added up.
+        Boosting with full steps is there for the paper's sake: trees that were grown for small
+        steps often predict worse after it than before.
     condition_on_target : bool
         Whether holes are filled from p(x_m | x_o, y), with a density over (X, y): ``density``
         itself if it was fitted with a target, otherwise one like it that is fitted here. False
@@ -224,7 +225,7 @@ def choose_method(problem: Problem, method: str) -> str:
     squared = problem.loss.name == "squared error"
     alone = problem.averaged or (squared and all(len(trees) == 1 for trees in problem.groups()))
     if method == "auto":
-        return "tree" if alone else ("boosting" if squared else "forest")
+        return "tree" if alone else "forest"
     if method == "tree" and not alone:
         raise InvalidInput(
             "method='tree': the model adds its trees up, so that none of them predicts y by "
