@@ -144,12 +144,13 @@ def _run_group(stage: Stage, peer: Peer, scenarios: list[Scenario]) -> Iterator[
 
 
 def _attempt(work: Callable[[Any], Any], material: Any) -> Attempt:
-    start = time.perf_counter()
+    # Time of the processor, not of the clock: cells run side by side with whatever else there is.
+    start = time.process_time()
     try:
         found = work(material)
     except Exception as error:  # whatever a rival's library raises
         return Attempt(None, 0.0, f"{type(error).__name__}: {error}"[:300])
-    return Attempt(found, time.perf_counter() - start)
+    return Attempt(found, time.process_time() - start)
 
 
 @contextmanager
