@@ -62,6 +62,17 @@ class Ranking:
         gap = self.mean_rank - self.mean_rank.iloc[0]
         return [str(name) for name in self.mean_rank.index[gap <= self.critical_difference]]
 
+    def alike(self) -> list[tuple[str, str]]:
+        """First and last of the groups of peers that cannot be told apart, the largest of them."""
+        ranks = self.mean_rank.to_numpy()
+        ends = np.searchsorted(ranks, ranks + self.critical_difference, side="right") - 1
+        names = [str(name) for name in self.mean_rank.index]
+        return [
+            (names[start], names[end])
+            for start, end in enumerate(ends)
+            if end > start and (start == 0 or end > ends[start - 1])
+        ]
+
 
 def rank(results: pd.DataFrame, alpha: float = 0.05) -> Ranking:
     """Rank peers in every cell and test the mean ranks (Demsar 2006).

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from knothole import palette
+from knothole.benchmark import pictures
 from knothole.benchmark.paper import (
     EXPECTED,
     FAIR,
@@ -20,7 +20,6 @@ from knothole.benchmark.paper import (
     XGBOOST,
     summary,
 )
-from knothole.errors import MissingExtra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,15 +40,8 @@ _SETTINGS = {
 
 def draw(results: pd.DataFrame) -> bytes:
     """A PNG with mean and standard deviation of the RMSE at every rate of holes."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("figures need matplotlib: pip install 'knothole[plot]'.") from error
-    with mpl.rc_context(palette.RC):
-        figure = Figure(figsize=(10, 7.5), layout="constrained")
-        FigureCanvasAgg(figure)
+    with pictures.look():
+        figure = pictures.new(10, 7.5)
         axes = figure.subplots(len(_SETTINGS), len(_PANELS), sharex=True)
         for row, settings in zip(axes, _SETTINGS, strict=True):
             for place, panel in zip(row, _PANELS, strict=True):
@@ -59,9 +51,7 @@ def draw(results: pd.DataFrame) -> bytes:
         handles = [line for line in axes[0][1].get_lines() if line.get_label() in _LOOKS]
         names = [str(line.get_label()) for line in handles]
         figure.legend(handles, names, loc="outside lower center", ncols=3)
-        file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
-    return file.getvalue()
+    return pictures.png(figure)
 
 
 def _panel(axes: Axes, part: pd.DataFrame) -> None:

@@ -250,25 +250,28 @@ def _floats(table: pd.DataFrame) -> pd.DataFrame:
 class MissForest(Imputing):
     """Forests in turn: MissForest with its defaults, categories given to it as numbers.
 
-    A complete training table is given practice holes, because MissForest refuses it.
+    It refuses a complete training table, which is given practice holes, and a table with a column
+    that is missing in all rows, which is handed over with one typical row below it: rows are filled
+    by what was learned in training, none from another.
     """
 
     name = "MissForest"
-    requires = ("missforest", "lightgbm")
+    requires = ("missforest", "lightgbm", "tqdm")  # it imports tqdm without saying so
 
     def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
         from missforest import MissForest as Imputer
 
         self.categorical_ = list(table.select_dtypes("category").columns)
         self.imputer_ = Imputer(categorical=self.categorical_ or None, verbose=0)
-        learned = _practice(self._coded(table), seed)
-        self.imputer_.fit(learned.iloc[:LEARNED_ROWS])
+        coded = self._coded(table)
+        self.typical_ = coded.mode().iloc[:1]
+        self.imputer_.fit(_practice(coded, seed).iloc[:LEARNED_ROWS])
 
     def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
         if not table.isna().any(axis=None):
             return table
-        coded = self._coded(table)
-        filled = pd.DataFrame(self.imputer_.transform(coded.reset_index(drop=True)))
+        handed = pd.concat([self._coded(table), self.typical_], ignore_index=True)
+        filled = pd.DataFrame(self.imputer_.transform(handed)).iloc[: len(table)]
         filled = filled[table.columns].set_axis(table.index)
         for name in self.categorical_:
             levels = table[name].cat.categories

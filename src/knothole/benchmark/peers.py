@@ -70,11 +70,14 @@ class Peer(ABC):
         Modules without which the peer is skipped.
     informed : bool
         Whether it is told how holes come at deployment, and so fitted anew for every mechanism.
+    needs_training_holes : bool
+        Whether it has nothing to learn from where only deployment has holes.
     """
 
     name: str
     requires: tuple[str, ...] = ()
     informed: bool = False
+    needs_training_holes: bool = False
 
     @abstractmethod
     def fit(self, training: Training) -> Self:
@@ -161,6 +164,27 @@ class Knothole(Peer):
     def predict(self, table: pd.DataFrame) -> Floats:
         """Integrate over the holes."""
         return outputs(self.robust_, table, self.task_)
+
+
+class KnotholeTuned(Knothole):
+    """Leaf values learned anew from the training rows and their holes, given the target.
+
+    What the documentation says to do where the training table has holes: every NaN is a hole, and
+    :meth:`~knothole.estimators.robust.Robust.tune` follows with its defaults. :class:`Knothole` is
+    what :func:`~knothole.estimators.wrap` does by itself: the model's leaves stay, and what NaN
+    means is measured for each column.
+    """
+
+    needs_training_holes = True
+
+    def __init__(self, name: str = "knothole tuned", **options: Any) -> None:
+        super().__init__(name, **{"holes": "all"} | options)
+
+    def fit(self, training: Training) -> Self:
+        """Fit the model, learn the density of its columns, and then new leaf values."""
+        super().fit(training)
+        self.robust_ = self.robust_.tune(training.table, training.target)
+        return self
 
 
 class Ydf(Peer):

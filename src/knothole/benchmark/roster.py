@@ -12,20 +12,25 @@ from knothole.benchmark.imputation import (
     MissForest,
     Neighbours,
 )
-from knothole.benchmark.peers import Knothole, Native, Peer, Retrained, Ydf
+from knothole.benchmark.peers import Knothole, KnotholeTuned, Native, Peer, Retrained, Ydf
 from knothole.benchmark.walks import FractionalWeights, SurrogateSplits
 
 
+#: Those that are ours.
+OWN = ("knothole", "knothole tuned")
+
+
 def all_peers() -> Mapping[str, Peer]:
-    """Every peer by name, knothole first; those whose libraries are absent are among them.
+    """Every peer by name, ours first; those whose libraries are absent are among them.
 
     Examples
     --------
     >>> list(all_peers())[:3]
-    ['knothole', 'native', 'mean']
+    ['knothole', 'knothole tuned', 'native']
     """
     peers: list[Peer] = [
         Knothole(),
+        KnotholeTuned(),
         Native(),
         Filled("mean"),
         Filled("median"),

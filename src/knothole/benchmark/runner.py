@@ -8,6 +8,7 @@ settings or versions.
 ::
 
     FOLDER/settings.json                      what all cells have in common
+    FOLDER/skipped.json                       peers that could not be run, and why
     FOLDER/cells/DATASET/REPEAT/PEER.json     finished cells
     FOLDER/results.parquet                    all of them, one row a scenario
 """
@@ -80,6 +81,13 @@ class Plan:
             raise InvalidInput(f"repeats must be at least 1; got {self.repeats}.")
         if not self.peers or not self.scenarios:
             raise InvalidInput("a plan must have at least one peer and one scenario.")
+        idle = [peer.name for peer in self.peers if peer.needs_training_holes]
+        complete = [each.name for each in self.scenarios if each.training is None]
+        if idle and complete:
+            raise InvalidInput(
+                f"peers must not include {idle[0]!r}, which learns from holes in training: the "
+                f"scenario {complete[0]!r} has holes at deployment only."
+            )
 
     def settings(self) -> dict[str, Any]:
         """What must be the same for results to stand in one table."""
@@ -135,10 +143,7 @@ def run(
     place = Path(folder)
     _claim(place, plan)
     present = [peer for peer in plan.peers if not peer.missing()]
-    if show:
-        for peer in plan.peers:
-            for module in peer.missing():
-                print(f"{peer.name} is skipped: {module} is not installed.")
+    _note_skipped(place, plan.peers, show)
     names = plan.datasets or datasets.names()
     cells = [
         Cell(name, repeat, peer)
@@ -207,6 +212,26 @@ def _claim(folder: Path, plan: Plan) -> None:
             f"folder {os.fspath(folder)!r} was begun with other {' and '.join(different)}; results "
             f"of both cannot stand in one table. Use another folder, or delete this one."
         )
+
+
+def _note_skipped(folder: Path, peers: Sequence[Peer], show: bool) -> None:
+    """Keep, and say, which peers are left out and why."""
+    reasons = skipped(folder)
+    for peer in peers:
+        reasons.pop(peer.name, None)
+        if absent := peer.missing():
+            verb = "is" if len(absent) == 1 else "are"
+            reasons[peer.name] = f"{' and '.join(absent)} {verb} not installed"
+            if show:
+                print(f"{peer.name} is skipped: {reasons[peer.name]}.")
+    _replace(folder / "skipped.json", json.dumps(reasons, indent=1).encode())
+
+
+def skipped(folder: Path) -> dict[str, str]:
+    """Why peers were left out of a run, by name."""
+    file = folder / "skipped.json"
+    reasons: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+    return reasons
 
 
 def collect(folder: str | os.PathLike[str]) -> pd.DataFrame:

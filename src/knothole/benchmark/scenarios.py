@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -115,6 +115,12 @@ CHANGED = (
     Scenario(_MCAR[2], _MCAR[0]),
     Scenario(_MCAR[1], _MNAR),
 )
+#: Them all, by name.
+SETTINGS: Mapping[str, tuple[Scenario, ...]] = {
+    "deployment": DEPLOYMENT,
+    "same": SAME,
+    "changed": CHANGED,
+}
 
 
 def by_importance(model: Any, part: Dataset, seed: int) -> list[str]:
