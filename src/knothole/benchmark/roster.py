@@ -15,7 +15,6 @@ from knothole.benchmark.imputation import (
 from knothole.benchmark.peers import Knothole, KnotholeTuned, Native, Peer, Retrained, Ydf
 from knothole.benchmark.walks import FractionalWeights, SurrogateSplits
 
-
 #: Those that are ours.
 OWN = ("knothole", "knothole tuned")
 
@@ -48,3 +47,19 @@ def all_peers() -> Mapping[str, Peer]:
         Ydf(),
     ]
     return {peer.name: peer for peer in peers}
+
+
+def idle(holes: str) -> dict[str, str]:
+    """Peers that have nothing of their own to do in a setting, and why.
+
+    Examples
+    --------
+    >>> list(idle("deployment")), list(idle("same"))
+    (['knothole tuned'], ['retrained x1', 'retrained x8'])
+    """
+    peers = all_peers()
+    if holes == "deployment":
+        why = "it learns from holes in training, and here there are none"
+        return {name: why for name, peer in peers.items() if peer.needs_training_holes}
+    why = "trained on the holes that there are, it is native itself"
+    return {name: why for name, peer in peers.items() if isinstance(peer, Retrained)}

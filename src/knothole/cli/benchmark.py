@@ -12,7 +12,8 @@ from knothole.cli.console import say
 from knothole.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from knothole.benchmark.peers import Peer
+    from knothole.benchmark.suite import Suite
 
 #: What --holes stands for, as named in :mod:`knothole.benchmark.scenarios`.
 HOLES = ("deployment", "same", "changed")
@@ -23,9 +24,12 @@ HOLES = ("deployment", "same", "changed")
 \b
 Examples:
   knothole benchmark -o runs/first --datasets abalone,titanic --peers knothole,native,median
-  knothole benchmark -o runs/all --repeats 5 --workers 8
+  knothole benchmark -o runs/same --holes same --repeats 5 --workers 8 --page docs
+  knothole benchmark -o runs/same --page docs --page-only
 
-The same command again continues a run that was stopped. Results are in OUTPUT/results.parquet.
+The same command again continues a run that was stopped. Results are in OUTPUT/results.parquet,
+pictures beside them. A page (suite.md, and what it is written from in results/) has a section for
+each kind of --holes: run them one after the other, each in a directory of its own.
 """
 )
 @click.option("-o", "--output", type=options.FILE, default=Path("out/benchmark"), show_default=True,
@@ -46,6 +50,8 @@ The same command again continues a run that was stopped. Results are in OUTPUT/r
               help="Rows of a dataset that are used at most.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True,
               help="Processes.")  # fmt: skip
+@click.option("--page", type=options.FILE, help="Directory whose suite.md is to show the results.")
+@click.option("--page-only", is_flag=True, help="Run nothing: only show what OUTPUT has.")
 def benchmark(
     output: Path,
     data: Path | None,
@@ -55,45 +61,72 @@ def benchmark(
     repeats: int,
     max_rows: int,
     workers: int,
+    page: Path | None,
+    page_only: bool,
 ) -> None:
     """Compare errors and times of knothole and its peers on tables with holes."""
-    from knothole.benchmark import runner, scenarios
-    from knothole.benchmark.roster import all_peers
+    from knothole.benchmark import runner, scenarios, suite, suite_page
+
+    if page_only and page is None:
+        raise click.UsageError("--page-only needs --page, the directory of the page.")
+    if not page_only:
+        plan = runner.Plan(
+            _peers(peers, holes),
+            datasets=_names(datasets or ""),
+            scenarios=scenarios.SETTINGS[holes],
+            repeats=repeats,
+            max_rows=max_rows,
+            data=None if data is None else str(data),
+        )
+        runner.run(plan, output, workers)
+    found = suite.gather(output)
+    if not page_only:
+        _draw(found, output)
+        _summarise(found)
+        say(f"wrote {output / 'results.parquet'}")
+    if page is not None:
+        suite.save(found, page)
+        say(f"wrote {suite_page.write(page)}")
+
+
+def _peers(names: str | None, holes: str) -> list[Peer]:
+    """The peers asked for, by default all that have something to do."""
+    from knothole.benchmark.roster import all_peers, idle
 
     known = all_peers()
-    wanted = list(known) if peers is None else _names(peers)
+    if names is None:
+        return [peer for name, peer in known.items() if name not in idle(holes)]
+    wanted = _names(names)
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise InvalidInput(f"--peers must be among {', '.join(known)}; got {unknown[0]!r}.")
-    plan = runner.Plan(
-        [known[name] for name in wanted],
-        datasets=_names(datasets or ""),
-        scenarios=getattr(scenarios, holes.upper()),
-        repeats=repeats,
-        max_rows=max_rows,
-        data=None if data is None else str(data),
-    )
-    _summarise(runner.run(plan, output, workers))
-    say(f"wrote {output / 'results.parquet'}")
+    return [known[name] for name in wanted]
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _summarise(results: pd.DataFrame) -> None:
-    """Print ranks, duels and times."""
-    from knothole.benchmark import analysis
+def _draw(found: Suite, folder: Path) -> None:
+    from knothole.benchmark import pictures, suite_page
 
-    click.echo(analysis.overview(results).round(3).to_string())
-    if results["peer"].nunique() < 2:
-        return
-    if len(analysis.error_table(results)) > 1:
-        ranking = analysis.rank(results)
+    for name, figure in suite_page.figures(found).items():
+        (folder / f"{name}.png").write_bytes(pictures.png(figure))
+
+
+def _summarise(found: Suite) -> None:
+    """Print ranks, duels and times."""
+    from knothole.benchmark.suite_verdicts import verdicts
+
+    click.echo(found.overview.round(3).to_string())
+    if found.ranking is not None:
         click.echo(
-            f"\nFriedman's p = {ranking.p_value:.2g} over {ranking.cells} cells; mean ranks differ "
-            f"if they are {ranking.critical_difference:.2f} apart."
+            f"\nFriedman's p = {found.ranking.p_value:.2g} over {found.ranking.cells} cells; mean "
+            f"ranks differ if they are {found.ranking.critical_difference:.2f} apart."
         )
-    if "knothole" in set(results["peer"]):
-        click.echo("\nknothole against each, cells by paired tests:")
-        click.echo(analysis.tally(analysis.duels(results)).round(2).to_string())
+    for own, tally in found.tallies.items():
+        click.echo(f"\n{own} against each, cells by paired tests:")
+        click.echo(tally.round(2).to_string())
+    click.echo()
+    for verdict in verdicts(found.setting, found.ranking, found.tallies):
+        click.echo(str(verdict).replace("**", ""))
