@@ -144,6 +144,20 @@ def test_one_state_is_independence():
     np.testing.assert_allclose(alone.score_samples(table), apart.score_samples(table), rtol=1e-9)
 
 
+def test_one_state_is_independence_of_blocks_observed_in_part():
+    X, columns = block_table()
+    alone, apart = fitted(X, states=1, columns=columns), Factorized().fit(X, columns=columns)
+    np.testing.assert_allclose(alone.score_samples(X), apart.score_samples(X), atol=1e-4)
+
+
+def test_nothing_to_learn_leaves_factorized():
+    """Not just independence, but the families that fit each column alone."""
+    X = np.random.default_rng(0).exponential(size=(400, 3))
+    density, apart = LatentTree(random_state=0).fit(X), Factorized().fit(X)
+    assert density.states_ == 1
+    np.testing.assert_allclose(density.score_samples(X), apart.score_samples(X), rtol=1e-9)
+
+
 def test_a_prior_without_bounds_is_independence():
     table = mixed_table()
     density = fitted(table, states=4, strength=1e9, leaves=FAMILIES)
@@ -409,25 +423,3 @@ def test_benchmarks_of_density_estimation(name, record_property):
     print(f"{name}: {complete:.4f}, with 30 % holes {with_holes:.4f}")
     assert complete > least
     assert with_holes > complete - most_lost
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("blocks", [False, True])
-@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.7, 0.9])
-def test_heavy_holes_do_not_overfit(rate, blocks):
-    """Insurance, 936 rows, as 36 dummies or six blocks: never worse than independence."""
-    X, test = (
-        data("mc2", "insurance", f"{part}.csv", skiprows=1)[:, 1:37] for part in ("train", "test")
-    )
-    groups = np.repeat(np.arange(6), [6, 2, 4, 2, 11, 11])
-    if blocks:
-        members = {str(group): np.flatnonzero(groups == group).tolist() for group in range(6)}
-        columns = Columns.infer(X, blocks=members)
-    else:
-        columns = Columns.infer(X, categorical=range(36))
-    X[np.random.default_rng(0).random(X.shape) < rate] = HOLE
-    apart = Factorized().fit(X, columns=columns).score(test)
-    for states in (16, "auto"):
-        score = fitted(X, states, columns, max_iter=60).score(test)
-        print(f"{rate:.0%} holes, blocks {blocks}, {states} states: {score:.3f}, apart {apart:.3f}")
-        assert score > apart - 0.01

@@ -275,6 +275,23 @@ def test_counts_against_scipy(name):
     np.testing.assert_allclose(mass(leaf, 7, np.inf), truth.sf(6) * np.exp(leaf.table[0]))
 
 
+@pytest.mark.parametrize("n_states", [1, 5])
+def test_a_level_never_seen_keeps_its_part_of_a_row(n_states):
+    """A row in all is spread over levels and states, however often EM has taken a step.
+
+    Of the marginal alone it would have that part of a row, of that part.
+    """
+    x = np.repeat([0.0, 1.0, 2.0], [50, 30, 20])
+    leaf = start_leaf(COLOUR, x, np.ones(100), n_states)
+    count = np.tile([[50.0], [30.0], [20.0], [0.0]], n_states) / n_states
+    nothing = np.zeros(n_states)
+    for _ in range(3):
+        leaf = leaf.maximise(Statistics(count, nothing, nothing), 1.0)
+    p = np.exp(leaf.form.table)
+    np.testing.assert_allclose(p.sum(axis=0), 1, rtol=1e-12)
+    np.testing.assert_allclose(p[3], 1 / 4 / 100, rtol=0.1)
+
+
 def test_sets_of_levels():
     leaf = leaf_of("categorical")
     allowed = np.array([[True, True, True, True], [True, False, True, False]])

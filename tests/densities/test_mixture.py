@@ -1,9 +1,7 @@
 """Mixtures of products: EM, its starts, the choice of size, and the compiled sums."""
 
-import os
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -153,26 +151,6 @@ def test_auto_finds_dependence_and_independence(rows):
     assert len(density.weights_) > 1
     new = X[:100] * 1.0
     assert density.score(new) > Factorized().fit(X).score(new) + 0.5
-
-
-def insurance():
-    folder = os.environ.get("KNOTHOLE_DATA")
-    if folder is None:
-        pytest.skip("KNOTHOLE_DATA is not set")
-    parts = [pd.read_csv(Path(folder) / "mc2/insurance" / f"{p}.csv") for p in ("train", "test")]
-    return [part.drop(columns=["row_index", "target"]).to_numpy(float) for part in parts]
-
-
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_heavy_holes_do_not_overfit(rate):
-    """Held-out log p on Insurance is never below that of independent variables."""
-    rows, test = insurance()
-    rng = np.random.default_rng(0)
-    rows = np.where(rng.random(rows.shape) < rate, HOLE, rows)
-    masked = np.where(rng.random(test.shape) < rate, HOLE, test)
-    mixture, single = Mixture(random_state=0).fit(rows), Factorized().fit(rows)
-    for held_out in (test, masked):
-        assert mixture.score(held_out) >= single.score(held_out) - 1e-9
 
 
 def test_seeds_are_apart_despite_holes():

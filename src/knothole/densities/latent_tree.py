@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -25,8 +26,18 @@ from knothole.densities.circuit import Circuit
 from knothole.densities.circuit_build import tree_to_circuit
 from knothole.densities.completion import fill_holes
 from knothole.densities.latent_tree_em import Parameters, log_likelihood, posterior_states
-from knothole.densities.latent_tree_fit import Fit, Task, choose, refined, sizes_for
+from knothole.densities.latent_tree_fit import (
+    Fit,
+    Ints,
+    Task,
+    choose,
+    independence,
+    refined,
+    repeated,
+    sizes_for,
+)
 from knothole.densities.leaves import start_leaf
+from knothole.densities.leaves.base import Leaf
 from knothole.densities.mixture_search import choose_families, families_alone
 from knothole.densities.mixture_training import Settings, Table
 from knothole.densities.packed_rows import pack
@@ -144,10 +155,16 @@ class LatentTree(LeafDensity):
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         self._check_parameters()
         rng = self._rng()
-        task = self._task(evidence, weight, rng)
+        rows = rng.permutation(np.flatnonzero(weight > 0))
+        table = Table(self.variables_, evidence, weight, rows)
+        task = self._task(table, self._families(table, seed=int(rng.integers(2**31))))
         sizes = sizes_for(len(task.train)) if self.states == "auto" else [int(self.states)]
         fit = choose(task, sizes, rng)
-        self._keep(refined(task, fit))
+        if fit is None:
+            fit = self._independent(task, table, n_states=sizes[0] if len(sizes) == 1 else 1)
+        else:
+            fit = refined(task, fit)
+        self._keep(fit)
         if not fit.converged:
             warnings.warn(
                 f"EM stopped after max_iter={self.max_iter} rounds while it was still gaining more "
@@ -156,42 +173,63 @@ class LatentTree(LeafDensity):
                 stacklevel=3,
             )
 
-    def _task(self, evidence: Evidence, weight: Floats, rng: np.random.Generator) -> Task:
-        rows = rng.permutation(np.flatnonzero(weight > 0))
-        table = Table(self.variables_, evidence, weight, rows)
-        families = self._families(table, seed=int(rng.integers(2**31)))
-        leaves = tuple(
-            start_leaf(variable, evidence.points[:, v], weight, 1, families.get(variable.name))
-            for v, variable in enumerate(self.variables_)
-        )
-        categorical = [variable.kind is Kind.CATEGORICAL for variable in self.variables_]
+    def _task(self, table: Table, families: Mapping[str, str]) -> Task:
+        rows = table.order
         n_held = min(round(self.validation_fraction * len(rows)), MOST_HELD_OUT)
-        some = rows[:ROWS_FOR_STRUCTURE]
         strength = None if self.strength == "auto" else float(self.strength)
         if len(rows) < TOO_FEW_TO_HOLD_OUT or n_held == 0:
             train = held = rows
             strength = STRENGTH_OF_FEW if strength is None else strength
         else:
             held, train = rows[:n_held], rows[n_held:]
-        return Task(
-            packed=pack(leaves, evidence),
-            weight=weight,
-            train=train,
-            held=held,
-            tree=chow_liu(evidence.points[some], weight[some], categorical),
-            leaves=leaves,
-            strength=strength,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            n_init=self.n_init,
-            report=self._report,
+
+        def task_on(train: Ints, held: Ints, seen: Ints) -> Task:
+            leaves = self._leaves(table, families, seen)
+            return Task(
+                packed=pack(leaves, table.evidence),
+                weight=table.weight,
+                train=train,
+                held=held,
+                tree=self._tree(table, seen[:ROWS_FOR_STRUCTURE]),
+                leaves=leaves,
+                strength=strength,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                n_init=self.n_init,
+                report=self._report,
+                anew=lambda train, held: task_on(train, held, seen=train),
+            )
+
+        return task_on(train, held, seen=rows)
+
+    def _independent(self, task: Task, table: Table, n_states: int) -> Fit:
+        """Independent variables, each with the family that fits it alone, from all rows."""
+        rows = table.order
+        leaves = self._leaves(table, families_alone(table) | dict(self.leaves or {}), rows)
+        alone = replace(
+            task, leaves=leaves, packed=pack(leaves, table.evidence), train=rows, held=rows
         )
+        fit = independence(alone)
+        return replace(fit, parameters=repeated(fit.parameters, n_states))
+
+    def _leaves(self, table: Table, families: Mapping[str, str], rows: Ints) -> tuple[Leaf, ...]:
+        """Marginals of some rows, with one state."""
+        weight = np.zeros(len(table.weight))
+        weight[rows] = table.weight[rows]
+        return tuple(
+            start_leaf(
+                variable, table.evidence.points[:, v], weight, 1, families.get(variable.name)
+            )
+            for v, variable in enumerate(self.variables_)
+        )
+
+    def _tree(self, table: Table, rows: Ints) -> Tree:
+        categorical = [variable.kind is Kind.CATEGORICAL for variable in self.variables_]
+        return chow_liu(table.evidence.points[rows], table.weight[rows], categorical)
 
     def _families(self, table: Table, seed: int) -> dict[str, str]:
         """Families that are named, and those of continuous variables that serve a mixture best."""
         named = dict(self.leaves or {})
-        if self.states == 1:
-            return families_alone(table) | named
         settings = Settings(
             families=named,
             max_iter=self.max_iter,

@@ -26,12 +26,15 @@ from knothole.densities.latent_tree_em import (
     Parameters,
     expect,
     log_likelihood,
+    log_prior,
     maximise,
     maximise_leaves,
     values_of,
 )
 from knothole.densities.leaves.base import Leaf
+from knothole.densities.mixture_search import MAX_ITER_OF_ONE, TOL_OF_ONE
 from knothole.densities.packed_rows import Packed
+from knothole.densities.trials import SURE, mean_and_error
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -62,8 +65,6 @@ FEW_ROWS = 3000
 FOLDS = 3
 # What they choose the strength of the prior from.
 STRENGTHS: tuple[float | None, ...] = (0.3, 1.5, 8.0)
-# Gain per row at which independent variables stop.
-TOL_OF_SETS = 1e-6
 # What a row that needs log space (or is impossible) counts as when tries are compared.
 FAR_OUT = -1e4
 
@@ -91,6 +92,9 @@ class Task:
         Starts, of which the best after a round is taken further.
     report : callable
         Told of progress.
+    anew : callable
+        The task for other rows to learn from and to judge by, which have no say in the tree and
+        the marginals.
     """
 
     packed: Packed
@@ -104,6 +108,7 @@ class Task:
     tol: float
     n_init: int
     report: Callable[[str], None]
+    anew: Callable[[Ints, Ints], Task]
 
     def scores(self, parameters: Parameters) -> Floats:
         """Log p of the held-out rows."""
@@ -135,18 +140,21 @@ class Fit:
     converged: bool = True
 
 
-def choose(task: Task, sizes: Sequence[int], rng: np.random.Generator) -> Fit:
+def choose(task: Task, sizes: Sequence[int], rng: np.random.Generator) -> Fit | None:
     """The latent tree that serves held-out rows best, with one of these numbers of states.
 
-    Several numbers are tried upwards as long as the gain exceeds its standard error; a single one
-    must be better than independent variables, or else all its states are the same. Of small
-    tables every row is held out once, and the strength of the prior is chosen before, not while,
-    learning; of large ones a part is enough to choose between sizes.
+    Several numbers are tried upwards as long as the gain exceeds its standard error, over
+    independent variables :data:`SURE` times; a single one must be better than those at all. None
+    where they remain. Of small tables every row is held out once, and the strength of the prior is
+    chosen before, not while, learning; of large ones a part is enough to choose between sizes.
     """
+    if sizes[-1] == 1:
+        return None
     if len(sizes) == 1 and task.strength is not None:
         return learn(task, sizes[0], rng)
     folds = folds_of(task, several=len(sizes) > 1)
     best = independent = Tried(folds, [independence(fold) for fold in folds])
+    beyond = SURE if len(sizes) > 1 else 0.0
     strengths = STRENGTHS if len(folds) > 1 and task.strength is None else (task.strength,)
     for n_states in sizes:
         tries = []
@@ -156,16 +164,37 @@ def choose(task: Task, sizes: Sequence[int], rng: np.random.Generator) -> Fit:
         tried = max(tries, key=lambda one: one.mean)
         gain, error = tried.gain_over(best)
         task.report(f"{n_states} states: {gain:+.5f} on held-out rows, standard error {error:.5f}")
-        if gain <= (error if len(sizes) > 1 else 0.0):
+        if gain <= (beyond if best is independent else 1.0) * error:
             break
         best, strengths = tried, (tried.tasks[0].strength,)
     if best is independent:
-        fit = independence(task)
-        many = sizes[0] if len(sizes) == 1 else 1
-        return replace(fit, parameters=repeated(fit.parameters, many))
+        return None
+    n_states, strength = best.fits[0].parameters.n_states, strengths[0]
+    if len(sizes) > 1 and len(folds) > 1 and not confirmed(task, n_states, strength, rng):
+        return None
     if len(folds) == 1 and len(folds[0].train) == len(task.train):
         return best.fits[0]
-    return learn(replace(task, strength=strengths[0]), best.fits[0].parameters.n_states, rng)
+    return learn(replace(task, strength=strength), n_states, rng)
+
+
+def confirmed(task: Task, n_states: int, strength: float | None, rng: np.random.Generator) -> bool:
+    """Whether what was chosen beats independent variables on rows that had no say in anything.
+
+    The rows that a size and a strength were chosen by also said when to stop. So, on other folds,
+    learning is done as it will be in the end, and then judged by rows it has not seen.
+    """
+    rows = rng.permutation(np.concatenate([task.held, task.train]))
+    folds = [task.anew(train, held) for train, held in parts_of(rows)]
+    fits = []
+    for fold in folds:
+        n_held = len(fold.train) * len(task.held) // len(rows)
+        held, train = fold.train[:n_held], fold.train[n_held:]
+        own = replace(fold, train=train, held=held, strength=strength)
+        fits.append(refined(own, learn(own, n_states, rng)))
+    apart = Tried(folds, [independence(fold) for fold in folds])
+    gain, error = Tried(folds, fits).gain_over(apart)
+    task.report(f"{n_states} states: {gain:+.5f} on other folds, standard error {error:.5f}")
+    return gain > SURE * error
 
 
 class Tried:
@@ -180,8 +209,7 @@ class Tried:
 
     def gain_over(self, other: Tried) -> tuple[float, float]:
         """How much better this is than other fits of the same folds, and the standard error."""
-        error = (self.scores - other.scores).std() / np.sqrt(len(self.scores))
-        return self.mean - other.mean, float(error)
+        return mean_and_error(self.scores - other.scores, self.weight)
 
 
 def sizes_for(n_rows: int) -> list[int]:
@@ -193,18 +221,20 @@ def folds_of(task: Task, several: bool) -> list[Task]:
     """Tasks to choose by: folds of a small table; to compare several sizes, part of a large one."""
     rows = np.concatenate([task.held, task.train])
     if task.held is not task.train and len(rows) < FEW_ROWS:
-        number = np.arange(len(rows)) % FOLDS
-        quick = replace(task, max_iter=max(2, task.max_iter // 2))
-        return [
-            replace(quick, train=rows[number != i], held=rows[number == i]) for i in range(FOLDS)
-        ]
+        folds = [task.anew(train, held) for train, held in parts_of(rows)]
+        return [replace(fold, max_iter=max(2, task.max_iter // 2)) for fold in folds]
     return [replace(task, train=task.train[:ROWS_TO_CHOOSE]) if several else task]
+
+
+def parts_of(rows: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Rows to learn from and rows to hold out, for each fold."""
+    number = np.arange(len(rows)) % FOLDS
+    for fold in range(FOLDS):
+        yield rows[number != fold], rows[number == fold]
 
 
 def learn(task: Task, n_states: int, rng: np.random.Generator) -> Fit:
     """A latent tree with so many states, judged by the held-out rows throughout."""
-    if n_states == 1:
-        return independence(task)
     strength = STRENGTH if task.strength is None else task.strength
     starts = [
         Stepwise(task, Fit(sticky_start(task, n_states, rng), strength), rng)
@@ -217,13 +247,22 @@ def learn(task: Task, n_states: int, rng: np.random.Generator) -> Fit:
 
 
 def independence(task: Task) -> Fit:
-    """All variables independent: one state, which needs no more of a prior than a row."""
+    """All variables independent: one state, which needs no more of a prior than a row.
+
+    Where no sets of categories are known, one pass is all. Where some are, the likelihood has a
+    single maximum, which nothing held out is needed to find.
+    """
     strength = 1.0 if task.strength is None else task.strength
-    one = np.ones(1)
-    start = Parameters(task.tree, one, np.ones((len(task.leaves), 1, 1)), task.leaves)
-    # EM has something to do only where sets of categories are known, and then takes its time.
-    plain = replace(task, strength=strength, tol=TOL_OF_SETS)
-    return full_passes(plain, Fit(start, strength))
+    parameters = Parameters(task.tree, np.ones(1), np.ones((len(task.leaves), 1, 1)), task.leaves)
+    objective, n_iter, gain = -np.inf, 0, np.inf
+    while gain >= TOL_OF_ONE * task.total and n_iter < MAX_ITER_OF_ONE:
+        expected = task.expect(parameters, task.train)
+        found = expected.log_likelihood + log_prior(parameters, strength)
+        objective, gain = found, found - objective
+        parameters = maximise(parameters, expected, strength)
+        n_iter += 1
+    score = task.mean(task.scores(parameters))
+    return Fit(parameters, strength, score, n_iter, gain < task.tol * task.total)
 
 
 def repeated(parameters: Parameters, n_states: int) -> Parameters:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from knothole.columns import Evidence
 from knothole.densities.base import Floats, LeafDensity, Within
+from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit import Circuit
 from knothole.densities.circuit_build import mixture_to_circuit
 from knothole.densities.completion import fill_holes
@@ -23,7 +23,6 @@ from knothole.densities.mixture_kernels import pick
 from knothole.densities.mixture_search import learn
 from knothole.densities.mixture_training import Settings, Table
 from knothole.densities.packed_rows import pack
-from knothole.errors import InvalidInput
 
 
 class Mixture(LeafDensity):
@@ -143,21 +142,14 @@ class Mixture(LeafDensity):
 
     def _check_parameters(self) -> None:
         if self.components != "auto":
-            _check_number("components", self.components, numbers.Integral, 1)
+            check_whole("components", self.components)
         if self.strength != "auto":
-            _check_number("strength", self.strength, numbers.Real, 0)
-        _check_number("max_iter", self.max_iter, numbers.Integral, 1)
-        _check_number("n_init", self.n_init, numbers.Integral, 1)
-        _check_number("tol", self.tol, numbers.Real, 0)
-        _check_number("validation_fraction", self.validation_fraction, numbers.Real, 0)
-        if self.validation_fraction >= 1:
-            raise InvalidInput(
-                f"validation_fraction must be below 1; got {self.validation_fraction!r}."
-            )
-        names = [variable.name for variable in self.variables_]
-        unknown = [name for name in self.leaves or {} if name not in names]
-        if unknown:
-            raise InvalidInput(f"leaves: no variable {unknown[0]!r}; there are {names}.")
+            check_number("strength", self.strength)
+        check_whole("max_iter", self.max_iter)
+        check_whole("n_init", self.n_init)
+        check_number("tol", self.tol)
+        check_number("validation_fraction", self.validation_fraction, below=1)
+        check_names("leaves", self.leaves or {}, self.variables_)
 
     def _report(self, line: str) -> None:
         if self.verbose:
@@ -247,9 +239,3 @@ class Factorized(Mixture):
         random_state: Any = None,
     ) -> None:
         super().__init__(1, leaves=leaves, informative=informative, random_state=random_state)
-
-
-def _check_number(name: str, value: Any, kind: type, least: int) -> None:
-    if not isinstance(value, kind) or not least <= float(value) < np.inf:  # type: ignore[arg-type]
-        what = "a whole number" if kind is numbers.Integral else "a number"
-        raise InvalidInput(f"{name} must be {what} from {least}; got {value!r}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,6 +23,7 @@ from knothole.densities.mixture_training import (
     prepare,
 )
 from knothole.densities.packed_rows import pack
+from knothole.densities.trials import SURE, mean_and_error
 
 # Fewer rows than this cannot spare any to be held out.
 TOO_FEW_TO_HOLD_OUT = 20
@@ -37,6 +38,9 @@ MISSES = 2
 MAX_COMPONENTS = 128
 # A component needs so many complete rows on average, or as many pairs of values, to be tried.
 ROWS_PER_COMPONENT = 5
+# Gain per row at which a single component stops, and its most steps.
+TOL_OF_ONE = 1e-10
+MAX_ITER_OF_ONE = 500
 # The strength of the prior to begin with, and the factor between those tried.
 STRENGTH = 1.0
 STRENGTH_FACTOR = 10.0
@@ -87,21 +91,58 @@ def learn(
         return learn_plainly(table, own, 1, best.strength)
     if len(folds) == 1:
         return trainer.refined(best.runs[0], best.strength), best.strength
+    # One training must come to what those of all folds came to: it has all their starts.
+    settings = replace(settings, n_init=FOLDS * settings.n_init)
+    if sizes[0] == 1 and not confirmed(best, table, settings, own):
+        return learn_plainly(table, own, 1, STRENGTH)
     # What the folds learned is in the terms of their own rows: train again on all.
-    steps = round(np.mean([run.steps for run in best.runs]))
-    run = trainer.fit(best.n_components, best.strength, trainer.rows, max_iter=max(1, steps))
+    trainer = replace(trainer, settings=settings)
+    run = trainer.fit(best.n_components, best.strength, trainer.rows, max_iter=best.steps)
     return replace(run, converged=all(each.converged for each in best.runs)), best.strength
+
+
+def confirmed(best: Tried, table: Table, settings: Settings, own: Settings) -> bool:
+    """Whether what was chosen beats independent variables on folds that had no say in it.
+
+    The best of many looks better than it is, and another training may come to less. So it is
+    trained as it will be, with nothing left to choose, on other folds; ``own`` are the settings
+    of independent variables, each with the family that fits it alone.
+    """
+    shuffled = np.random.default_rng(settings.seed).permutation(table.order)
+    gains, weights = [], []
+    for train, held in parts_of(replace(table, order=shuffled)):
+        trainer = prepare(train, settings)
+        run = trainer.fit(best.n_components, best.strength, trainer.rows, max_iter=best.steps)
+        alone = prepare(train, with_families_alone(train, own))
+        apart = learn_one(alone, STRENGTH)
+        rows, rows_alone = held_out(trainer, held), held_out(alone, held)
+        gains.append(
+            log_densities(rows.packed, run.components)
+            - log_densities(rows_alone.packed, apart.components)
+        )
+        weights.append(rows.weight)
+    gain, error = mean_and_error(np.concatenate(gains), np.concatenate(weights))
+    settings.report(f"on other folds: {gain:+.4f}, standard error {error:.4f}")
+    return gain > SURE * error
 
 
 def learn_plainly(
     table: Table, settings: Settings, n_components: int, strength: float | Literal["auto"]
 ) -> tuple[Run, float]:
     """With nothing held out."""
-    families = families_alone(table) if n_components == 1 else {}
-    settings = replace(settings, families={**families, **settings.families})
-    trainer = prepare(table, settings)
     given = STRENGTH if strength == "auto" else strength
+    if n_components == 1:
+        return learn_one(prepare(table, with_families_alone(table, settings)), given), given
+    trainer = prepare(table, settings)
     return trainer.fit(n_components, given, trainer.rows), given
+
+
+def learn_one(trainer: Trainer, strength: float) -> Run:
+    """A single component, to its only maximum. It takes steps only where sets are known."""
+    tight = replace(trainer.settings, tol=TOL_OF_ONE)
+    run = replace(trainer, settings=tight).fit(1, strength, trainer.rows, max_iter=MAX_ITER_OF_ONE)
+    gain = run.objective[-1] - run.objective[-2:][0]
+    return replace(run, converged=gain < trainer.settings.tol * trainer.rows.weight.sum())
 
 
 def sizes_for(table: Table) -> list[int]:
@@ -141,11 +182,17 @@ def split(trainer: Trainer, fraction: float) -> Fold:
 def folds_of(table: Table, settings: Settings) -> list[Fold]:
     """Each part of the rows held out once, from marginals too."""
     folds = []
+    for train, held in parts_of(table):
+        trainer = prepare(train, settings)
+        folds.append(Fold(trainer, trainer.rows, held_out(trainer, held)))
+    return folds
+
+
+def parts_of(table: Table) -> Iterator[tuple[Table, Table]]:
+    """Rows to train on and rows to hold out, for each fold."""
     for part in range(FOLDS):
         out = np.arange(len(table)) % FOLDS == part
-        trainer = prepare(table[~out], settings)
-        folds.append(Fold(trainer, trainer.rows, held_out(trainer, table[out])))
-    return folds
+        yield table[~out], table[out]
 
 
 def held_out(trainer: Trainer, table: Table) -> Rows:
@@ -194,6 +241,11 @@ def families_alone(table: Table) -> dict[str, str]:
     }
 
 
+def with_families_alone(table: Table, settings: Settings) -> Settings:
+    """Settings for independent variables."""
+    return replace(settings, families={**families_alone(table), **settings.families})
+
+
 def choose_families(table: Table, settings: Settings) -> dict[str, str]:
     """Families of the continuous variables, by held-out log p.
 
@@ -234,7 +286,13 @@ class Tried:
     strength: float
     runs: list[Run]
     held_out: Floats
+    weight: Floats
     score: float
+
+    @property
+    def steps(self) -> int:
+        """How many steps of EM did best, on average."""
+        return max(1, round(np.mean([run.steps for run in self.runs])))
 
 
 class Search:
@@ -255,7 +313,7 @@ class Search:
             held_out = np.concatenate(log_p)
             weight = np.concatenate([fold.held.weight for fold in self.folds])
             score = float(np.average(held_out, weights=weight))
-            self.tried[key] = Tried(*key, runs, held_out, score)
+            self.tried[key] = Tried(*key, runs, held_out, weight, score)
             self.report(
                 f"{n_components} components, strength {strength:g}: held-out log p {score:.4f}"
             )
@@ -292,13 +350,12 @@ class Search:
     def simplest(self) -> Tried:
         """The smallest (with the strongest prior) that is as good within a standard error.
 
-        A single component, which cannot overfit, within two: the best is the best of many.
+        A single component, which cannot overfit, within :data:`SURE` of them.
         """
         best = self.best
         ordered = sorted(self.tried.values(), key=lambda t: (t.n_components, -t.strength))
         for tried in ordered:
-            loss = best.held_out - tried.held_out
-            error = loss.std() / np.sqrt(len(loss))
-            if loss.mean() <= (2 * error if tried.n_components == 1 else error):
+            loss, error = mean_and_error(best.held_out - tried.held_out, best.weight)
+            if loss <= (SURE * error if tried.n_components == 1 else error):
                 return tried
         return best

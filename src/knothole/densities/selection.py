@@ -26,7 +26,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from knothole.columns import Columns, Kind
 from knothole.densities.base import Density
-from knothole.densities.trials import ROWS, Trial, resolution, trials
+from knothole.densities.trials import ROWS, Trial, mean_and_error, resolution, trials
 from knothole.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -320,10 +320,7 @@ def _behind(outcome: _Outcome, best: _Outcome) -> tuple[float, float]:
     """How much larger the mean loss is than the best one's, and the standard error of that."""
     if not (np.isfinite(outcome.score) and np.isfinite(best.score)):
         return best.score - outcome.score, np.nan
-    difference = outcome.loss - best.loss
-    behind = best.mean(difference)
-    share = best.weight / best.weight.sum()
-    return behind, float(np.sqrt(np.sum((share * (difference - behind)) ** 2)))
+    return mean_and_error(outcome.loss - best.loss, best.weight)
 
 
 def _note(outcome: _Outcome, chosen: bool) -> str:

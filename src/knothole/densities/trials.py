@@ -27,6 +27,9 @@ FOLDS = 3
 TOO_FEW_ROWS = 20
 # Holes in variables that have none.
 RATE = 0.3
+# Standard errors by which more than independent variables must be better than those: they cannot
+# overfit, and what is held against them is the best of many.
+SURE = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +100,19 @@ def _holes(matrix: Floats, columns: Columns) -> Mask:
             members = list(variable.columns)
             holes[:, members] &= ~holes[:, members].all(axis=1, keepdims=True)
     return holes
+
+
+def mean_and_error(difference: Floats, weight: Floats) -> tuple[float, float]:
+    """Weighted mean of what paired rows differ by, and its standard error.
+
+    Examples
+    --------
+    >>> mean_and_error(np.array([1.0, 3.0]), np.array([1.0, 1.0]))
+    (2.0, 0.7071067811865476)
+    """
+    share = weight / weight.sum()
+    mean = float(share @ difference)
+    return mean, float(np.sqrt(np.sum((share * (difference - mean)) ** 2)))
 
 
 def resolution(matrix: Floats, columns: Columns) -> Floats:

@@ -19,7 +19,8 @@ SMOOTHING = 1.0
 class TableLeaf(Leaf):
     """A probability for each code in each state; where a code has several values, they share it.
 
-    The prior is Dirichlet: ``strength`` rows with the column's own frequencies.
+    The prior is Dirichlet: ``strength`` rows with the column's own frequencies, nearly; see
+    :func:`prior_rows`.
 
     Attributes
     ----------
@@ -108,15 +109,26 @@ def maximise_table(count: Floats, marginal: Floats, strength: float) -> Floats:
     """
     total = count.sum(axis=0)
     # Weight in no state at all and no prior: the marginal is as good as any.
-    pseudo = np.where(total + strength > 0, strength, 1.0)
-    return log_of((count + pseudo * marginal[:, None]) / (total + pseudo))
+    pseudo = prior_rows(marginal, np.where(total + strength > 0, strength, 1.0))
+    return log_of((count + pseudo) / (total + pseudo.sum(axis=0)))
+
+
+def prior_rows(marginal: Floats, strength: Floats) -> Floats:
+    """Rows that the prior stands for, (codes, states): ``strength`` (states,) of the marginal.
+
+    And one row at most, over all codes and states evenly. Of a code that was never seen, the
+    marginal has a small part of a row; after a step that alone would be that part of that part.
+    """
+    even = np.minimum(strength, SMOOTHING) / (len(marginal) * len(strength))
+    return np.asarray(strength * marginal[:, None] + even)
 
 
 def table_prior(table: Floats, marginal: Floats, strength: float) -> float:
     """Log Dirichlet density of a table, up to a constant."""
     if strength == 0:
         return 0.0
-    return float(strength * (marginal @ table).sum())
+    rows = prior_rows(marginal, np.full(table.shape[1], strength))
+    return float((rows * table).sum())
 
 
 def draw_codes(
