@@ -317,6 +317,23 @@ def test_describe_completes_a_models_columns():
     assert columns.matrix(table).tolist() == [[1.5, 1, 1, 1], [2, 2, 2, 0]]
 
 
+@pytest.mark.parametrize(
+    ("known", "values", "strange"),
+    [
+        ((0, 1, 2), ["red", "green", "red"], "'green'"),
+        ((0, 1, 2), ["0", "1", "2"], "'0'"),
+        ((0, 1), pd.Categorical(["a", None, "b"]), "'a'"),
+        (("red", "green"), [0, 1, 0], "0"),
+        (("red", "green"), pd.Categorical([0, 1, 1]), "0"),
+    ],
+)
+def test_text_for_a_models_codes_is_refused_and_codes_for_its_text(known, values, strange):
+    """Added as further levels, they would be categories that the model has never seen."""
+    model = Columns((Column("hue", Kind.CATEGORICAL, known),))
+    with pytest.raises(InvalidInput, match=f"column 'hue' holds the category {strange}, but"):
+        model.describe(pd.DataFrame({"hue": values}))
+
+
 def test_describe_takes_the_tables_names_where_the_model_has_none():
     model = Columns((Column("f0"), Column("f1")), named=False)
     columns = model.describe(pd.DataFrame({"a": [1], "b": [0.5]}))

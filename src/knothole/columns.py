@@ -449,5 +449,6 @@ def _refine(column: Column, source: RawColumn) -> Column:
     if not column.levels and source.levels is not None:
         return replace(column, levels=source.levels)  # declared ones that do not occur included
     known = set(column.levels)
-    further = (level for level in encoding.observed_levels(source) if level not in known)
+    further = [level for level in encoding.observed_levels(source) if level not in known]
+    encoding.check_same_type(column.name, column.levels, further)
     return replace(column, levels=(*column.levels, *further))

@@ -96,6 +96,17 @@ def observed_levels(column: RawColumn) -> list[Hashable]:
     return [_level(column, value) for value in distinct.tolist()]
 
 
+def check_same_type(name: str, known: Sequence[Hashable], further: Sequence[Hashable]) -> None:
+    """Refuse text beside codes, or codes beside text: they mean the same category, not another."""
+    for of_known, of_further in ((_is_number, _is_text), (_is_text, _is_number)):
+        strange = [level for level in further if of_further(level)]
+        if known and strange and all(of_known(level) for level in known):
+            raise InvalidInput(
+                f"column {name!r} holds the category {strange[0]!r}, but the categories the model "
+                f"knows are {listed(known)}. Encode the column the way it was for the model."
+            )
+
+
 def is_whole(values: Floats) -> bool:
     """Whether there are observed values, and all of them are whole numbers."""
     values = values[~np.isnan(values)]
@@ -116,6 +127,10 @@ def listed(names: Iterable[Hashable]) -> str:
 
 def _is_number(level: object) -> bool:
     return isinstance(level, numbers.Real)
+
+
+def _is_text(level: object) -> bool:
+    return isinstance(level, str)
 
 
 def _level(column: RawColumn, value: float) -> Hashable:
