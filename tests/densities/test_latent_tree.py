@@ -273,8 +273,8 @@ def test_a_full_pass_never_lowers_the_objective(kind, strength):
     rows, weight = np.arange(len(X)), rng.uniform(0.2, 2, len(X))
     packed = pack(density.leaves_, evidence)
     leaves = tuple(leaf.take(np.array([0])) for leaf in density.leaves_)
-    task = Task(packed, weight, rows, rows, density._parameters.tree, leaves, strength, 1, 0.0, 1,
-                print)  # fmt: skip
+    task = Task(packed, weight, rows, rows, density._parameters.tree, leaves, strength,
+                max_iter=1, tol=0.0, n_init=1, report=print, anew=None)  # fmt: skip
     parameters = sticky_start(task, 4, rng)
     trace = []
     for _ in range(25):
