@@ -39,9 +39,11 @@ def made_up(errors: Mapping[str, float], setting: str = "deployment", **special)
 
 
 def _row(dataset, task, scenario, repeat, peer, error, rng) -> dict:
-    about = {"dataset": dataset, "task": task.value, "repeat": repeat, "scenario": scenario,
-             "peer": peer, "rmse": np.nan, "log_loss": np.nan, "auc": np.nan,
-             "fit_seconds": np.nan, "predict_seconds": np.nan, "groups": (), "failure": "broke"}  # fmt: skip
+    about = {
+        "dataset": dataset, "task": task.value, "repeat": repeat, "scenario": scenario,
+        "peer": peer, "rmse": np.nan, "log_loss": np.nan, "auc": np.nan,
+        "fit_seconds": np.nan, "predict_seconds": np.nan, "groups": (), "failure": "broke",
+    }  # fmt: skip
     if not np.isfinite(error):
         return about
     groups = tuple(error * (1 + 0.01 * rng.normal(size=20)))

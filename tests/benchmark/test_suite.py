@@ -135,7 +135,7 @@ def test_results_keep_their_digits_and_stay_small(tmp_path):
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match=r"no results/suite_\*\.parquet to write a page from"):
         suite_page.write(tmp_path)
-    with pytest.raises(InvalidInput, match="has no settings.json"):
+    with pytest.raises(InvalidInput, match=r"has no settings\.json"):
         suite.gather(tmp_path)
     (tmp_path / "settings.json").write_text(json.dumps({"scenarios": []}))
     with pytest.raises(InvalidInput, match="no finished cell yet"):

@@ -81,15 +81,13 @@ def prepare() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code."""
     try:
-        knothole.main(list(arguments), prog_name="knothole", standalone_mode=False)
+        code = knothole.main(list(arguments), prog_name="knothole", standalone_mode=False)
     except click.UsageError as error:
         error.show()
         return WRONG_USAGE
     except click.ClickException as error:
         error.show()
         return WRONG_INPUT
-    except click.exceptions.Exit as done:
-        return done.exit_code
     except (KeyboardInterrupt, click.Abort):
         stderr.print("interrupted; nothing was written.", style="yellow")
         return INTERRUPTED
@@ -102,7 +100,8 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         _complain(_of_file(error))
         return WRONG_INPUT
-    return FINE
+    # What a command leaves by, click.exceptions.Exit, is what main returns.
+    return code if isinstance(code, int) else FINE
 
 
 def _complain(message: str) -> None:

@@ -66,6 +66,7 @@ def benchmark(
 ) -> None:
     """Compare errors and times of knothole and its peers on tables with holes."""
     from knothole.benchmark import runner, scenarios, suite, suite_page
+    from knothole.cli.app import INTERRUPTED
 
     if page_only and page is None:
         raise click.UsageError("--page-only needs --page, the directory of the page.")
@@ -78,7 +79,11 @@ def benchmark(
             max_rows=max_rows,
             data=None if data is None else str(data),
         )
-        runner.run(plan, output, workers)
+        try:
+            runner.run(plan, output, workers)
+        except KeyboardInterrupt:
+            say("interrupted; what is finished is kept, and the same command continues.")
+            raise click.exceptions.Exit(INTERRUPTED) from None
     found = suite.gather(output)
     if not page_only:
         _draw(found, output)
