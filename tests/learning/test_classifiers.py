@@ -121,7 +121,7 @@ def test_xgboost_classifier_through_tune_and_back(classes):
     ensemble = read(model)
     density = Mixture(4, random_state=0).fit(X)
     tuned = tune(ensemble, density, X, y)
-    assert tuned.report.method == "forest"
+    assert tuned.report.method == "boosting"
     assert tuned.report.loss == "log loss"
     assert tuned.report.conditioned == "labels"
     assert tuned.report.after < tuned.report.before
@@ -143,4 +143,4 @@ def test_log_links_are_refused():
 def test_exact_reach_is_refused_for_log_losses():
     world = classifier_world("sigmoid", 1)
     with pytest.raises(InvalidInput, match="log loss"):
-        tune(*world.arguments, **world.options, reach="exact")
+        tune(*world.arguments, **world.options, reach="exact", method="forest")

@@ -109,8 +109,15 @@ def test_no_gradient_on_the_draws(world, ridge):
 @pytest.mark.parametrize("method", ["tree", "forest", "boosting"])
 def test_completions_come_to_the_exact_solution(method):
     world = random_world(6, n_rows=40, n_trees=1 if method == "tree" else 3)
-    exact = tune(*world.arguments, **world.options, method=method, reach="exact")
-    drawn = tune(*world.arguments, **world.options, method=method, reach="completions", draws=4096)
+    exact = tune(*world.arguments, **world.options, method=method, learning_rate=0.7, reach="exact")
+    drawn = tune(
+        *world.arguments,
+        **world.options,
+        method=method,
+        learning_rate=0.7,
+        reach="completions",
+        draws=4096,
+    )
     assert exact.report.exact
     assert not drawn.report.exact
     spread = np.std(exact.ensemble.value)
@@ -138,7 +145,14 @@ def test_boosting_on_draws_is_the_system_solved_in_turn():
 def test_threads_do_not_matter(method):
     world = random_world(3, n_rows=700, n_trees=4)
     one, two = (
-        tune(*world.arguments, **world.options, method=method, reach="completions", threads=n)
+        tune(
+            *world.arguments,
+            **world.options,
+            method=method,
+            learning_rate=0.7,
+            reach="completions",
+            threads=n,
+        )
         for n in (1, 2)
     )
     np.testing.assert_array_equal(one.ensemble.value, two.ensemble.value)

@@ -70,7 +70,7 @@ def test_boosting_leaves_each_tree_without_gradient_when_its_turn_comes(
     density, seed, ridge, shape
 ):
     world = random_world(seed, density, width=shape[0], n_outputs=shape[1])
-    theta, result = tuned_theta(world, ridge=ridge, method="boosting")
+    theta, result = tuned_theta(world, ridge=ridge, method="boosting", learning_rate=1.0)
     assert result.report.exact
     ensemble = world.case.ensemble
     start = problem_of(world).leaf_start
@@ -126,7 +126,7 @@ def test_forest_is_at_least_as_good_as_boosting_and_trees(seed, shape):
     """With no ridge, on the same structures, by the enumerated loss."""
     world = random_world(seed, averaged=True, width=shape[1], n_outputs=shape[1], n_trees=4)
     loss = {
-        method: world.loss(tuned_theta(world, ridge=0.0, method=method)[0])
+        method: world.loss(tuned_theta(world, ridge=0.0, method=method, learning_rate=1.0)[0])
         for method in ("tree", "boosting", "forest")
     }
     assert loss["forest"] <= loss["boosting"] + 1e-9
@@ -141,9 +141,9 @@ def test_conditioned_on_the_target(density, form):
     options = world.options | {"condition_on_target": True, "target_form": form}
     result = tune(*world.arguments, **options, ridge=0.3, method="forest")
     assert result.report.conditioned == form
-    assert result.density.target_
+    assert result.joint.target_
     target = in_form(world.y[:, 0], form)
-    given = replace(world, density=result.density, target=target)
+    given = replace(world, density=result.joint, target=target)
     assert not np.allclose(
         [answer.reach for answer in given.answers], [answer.reach for answer in world.answers]
     )
@@ -160,5 +160,5 @@ def test_the_choice_of_the_form_goes_by_held_out_rows():
     group = world.case.rows[:, 4]
     wild = np.exp(8 * rng.normal(size=(60, 1)) + 10 * np.nan_to_num(group)[:, None])
     world = replace(world, y=wild)
-    options = world.options | {"condition_on_target": True}
+    options = world.options | {"condition_on_target": True, "method": "forest"}
     assert tune(*world.arguments, **options).report.conditioned == "scores"

@@ -17,7 +17,6 @@ from knothole.benchmark.paper import (
     EXPECTED,
     FAIR,
     OURS,
-    RIDGE,
     TEST_SEED,
     TUNED,
     XGBOOST,
@@ -27,6 +26,7 @@ from knothole.benchmark.paper import (
     grow,
     learn,
     mask_seed,
+    tuned,
 )
 from knothole.benchmark.scenarios import Mechanism
 from knothole.densities.mixture import Mixture
@@ -50,25 +50,21 @@ def forests(data: Insurance, rate: float, trial: int) -> list[Record]:
     """Forests, holes at the same rate at learning and deployment."""
     train, test = data.poked(rate, trial)
     prototype = Mixture(FOREST_COMPONENTS, n_init=1, random_state=trial)
-    alone = learn(prototype, train, data.columns())
-    joint = learn(prototype, train, data.columns(), target=data.y)
+    learned = learn(prototype, train, data.columns())
     records = []
     for name, share in FORESTS.items():
         model = RandomForestRegressor(
             FOREST_TREES, max_depth=FOREST_DEPTH, max_features=share, random_state=trial
         ).fit(train, data.y)
         counts = bootstrap_counts(model, len(train))
-        robust = wrap(model, train, density=alone, holes="all")
+        robust = wrap(model, train, density=learned, holes="all")
         answers: dict[str, Any] = {
             NATIVE: model.predict(test),
             EXPECTED: robust.predict(test, "all", threads=1),
         }
-        for method, p in ((TUNED, alone), (OURS, joint)):
-            tuned = wrap(model, train, density=p, holes="all").tune(
-                train, data.y, ridge=RIDGE, condition_on_target=p is joint, counts=counts,
-                threads=1,
-            )  # fmt: skip
-            answers[method] = tuned.predict(test, threads=1)
+        for method, known in ((TUNED, False), (OURS, True)):
+            new = tuned(robust, train, data.y, condition_on_target=known, counts=counts)
+            answers[method] = new.predict(test, threads=1)
         records += [
             {"model": name, "rate": rate, "trial": trial, "method": method,
              "rmse": data.error(answer)}
@@ -86,21 +82,18 @@ def mechanisms(data: Insurance, density: str, learning: Mechanism, trial: int) -
         return mechanism.poke(table, seed, data.train, columns, mechanism=trial)
 
     train = poked(data.train, learning, seed)
-    alone = learn(candidates(trial)[density], train, data.columns())
-    joint = learn(alone, train, data.columns(), target=data.y)
+    learned = learn(candidates(trial)[density], train, data.columns())
     model = grow(train, data.y, 1, FAIR)
-    robust = wrap(model, train, density=alone, holes="all")
-    tuned = robust.tune(train, data.y, ridge=RIDGE, condition_on_target=False, threads=1)
-    ours = wrap(model, train, density=joint, holes="all").tune(
-        train, data.y, ridge=RIDGE, threads=1
-    )
+    robust = wrap(model, train, density=learned, holes="all")
+    flat = tuned(robust, train, data.y, condition_on_target=False)
+    ours = tuned(robust, train, data.y)
     records = []
     for deployment in MECHANISMS:
         test = poked(data.test, deployment, seed + TEST_SEED)
         answers = {
             XGBOOST: model.predict(test),
             EXPECTED: robust.predict(test, "all", threads=1),
-            TUNED: tuned.predict(test, threads=1),
+            TUNED: flat.predict(test, threads=1),
             OURS: ours.predict(test, threads=1),
         }
         records += [

@@ -235,13 +235,15 @@ class Robust:
             Weight, in rows, of what leaves are drawn to.
         method : {"auto", "tree", "forest", "boosting"}
             Each tree by itself (Prop. 2), all leaves at once (Prop. 3), or each tree given the
-            ones before it (Prop. 4).
+            ones before it (Prop. 4), at the rate that the model was trained with. "auto" is the
+            first where trees predict by themselves, the last where they are added up.
         condition_on_target : bool
-            Whether training holes are filled from p(x_m | x_o, y), y being marginalised later.
+            Whether training holes are filled from p(x_m | x_o, y), with a density over (X, y)
+            that serves for this alone. Predictions go on without y, under p(X).
         holes : {"all", "auto"}
-            Which NaN are integrated over, while tuning and by default in what is returned. Where
-            the training table has NaN, wrap with ``holes="all"`` first, so that the density does
-            not take them for a state of their own.
+            Which NaN are integrated over, while tuning and by default in what is returned. With
+            "all", a density that has "not recorded" as a state is learned anew without; wrapping
+            with ``holes="all"`` saves the time.
         **options
             Further arguments of :func:`knothole.learning.tune.tune`, such as ``sample_weight``,
             ``learning_rate`` or ``draws``.
@@ -249,7 +251,7 @@ class Robust:
         Returns
         -------
         Robust
-            With new leaves, the density that they were tuned under, and :attr:`tuning_`.
+            With new leaves and :attr:`tuning_`.
 
         Examples
         --------

@@ -1,7 +1,8 @@
 """Densities over (X, y), to fill training holes from p(x_m | x_o, y).
 
 Filling them from p(x_m | x_o) ignores y and flattens the leaves. Tuning knows y, so it may use it;
-at deployment y is marginalised. Any one-to-one map of y leaves p(x_m | x_o, y) as it is, but not
+at deployment y is not known, and p(X) serves as before: it has spent all it has on X. Any
+one-to-one map of y leaves p(x_m | x_o, y) as it is, but not
 how well a density can learn it: a skewed target may be better taken by rank. The choice between the
 values themselves and their normal scores goes by held-out log p(x_o | y), which has no units.
 """
@@ -19,6 +20,7 @@ from scipy.stats import rankdata
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from knothole.columns import Columns
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.evidence import Evidence
@@ -55,7 +57,14 @@ class Conditioned:
 
     def refitted(self, row_weight: Floats) -> Density:
         """A density like this one, learned with other weights of the rows."""
-        return _fit(self.density, self.table, self.target, row_weight, self.holes)
+        return _fit(
+            clonable(self.density),
+            self.table,
+            self.target,
+            row_weight,
+            self.holes,
+            self.density.columns_,
+        )
 
     @classmethod
     def of(
@@ -105,8 +114,19 @@ class Conditioned:
             chosen, target = _choose(density, table, y.astype(np.float64), row_weight, holes)
         else:
             chosen, target = form, in_form(y.astype(np.float64), form)
-        fitted = _fit(density, table, target, row_weight, holes)
+        fitted = _fit(clonable(density), table, target, row_weight, holes, density.columns_)
         return cls(fitted, target, chosen, table, holes)
+
+
+def without_unrecorded(
+    density: Density, table: Any, row_weight: Floats, holes: NDArray[np.bool_] | None
+) -> Density:
+    """The density, learned anew where it has "not recorded" as a state but every NaN is a hole."""
+    columns = density.columns_
+    if density.target_ or not any(column.nullable for column in columns):
+        return density
+    plain = columns.with_nullable(np.zeros(len(columns), dtype=np.bool_))
+    return _fit(clonable(density), table, None, row_weight, holes, plain)
 
 
 def in_form(y: Floats, form: str) -> Floats:
@@ -131,12 +151,14 @@ def _choose(
     held, train = rows[:n_held], np.zeros_like(row_weight)
     train[rows[n_held:]] = row_weight[rows[n_held:]]
     own = density.columns_.evidence(density.columns_.matrix(table), holes)[held]
+    # To compare forms, the size that suits X will do: no need to search for one each time.
+    prototype = of_same_size(density)
     scores = {}
     for form, target in forms.items():
         with warnings.catch_warnings():
             # A trial that has not quite converged still compares.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            trial = _fit(density, table, target, train, holes)
+            trial = _fit(prototype, table, target, train, holes, density.columns_)
         gain = log_given_target(trial, own, target[held])
         scores[form] = float(np.average(gain, weights=row_weight[held]))
     best = max(scores, key=lambda form: scores[form])
@@ -150,20 +172,36 @@ def log_given_target(density: Density, own: Evidence, target: Floats) -> Floats:
     return np.asarray(joint - density.log_evidence(density.extended(nothing, target)))
 
 
+def clonable(density: Density) -> Density:
+    """The density, which must be one that can be learned anew."""
+    if not hasattr(density, "get_params"):
+        raise InvalidInput(
+            f"tune: a {type(density).__name__} cannot be learned anew, with the target beside X or "
+            f"with every NaN as a hole. Fit one with target=y and pass that; or fit one where no "
+            f"NaN is a state, and tune with condition_on_target=False."
+        )
+    return density
+
+
+def of_same_size(density: Density) -> Density:
+    """An unfitted density with the size that a fitted one has found."""
+    fresh: Density = clone(clonable(density))
+    for name, size in (("components", "weights_"), ("states", "states_")):
+        if getattr(fresh, name, None) == "auto":
+            found = getattr(density, size)
+            fresh.set_params(**{name: found if np.isscalar(found) else len(found)})
+    return fresh
+
+
 def _fit(
     density: Density,
     table: Any,
     target: Any,
     row_weight: Floats,
     holes: NDArray[np.bool_] | None,
+    columns: Columns,
 ) -> Density:
     """A density with the same settings, learned from (X, target)."""
-    if not hasattr(density, "get_params"):
-        raise InvalidInput(
-            f"condition_on_target: a {type(density).__name__} cannot be fitted again with the "
-            f"target beside X. Fit one with target=y and pass that, or tune with "
-            f"condition_on_target=False."
-        )
     fresh: Density = clone(density)
-    fresh.fit(table, sample_weight=row_weight, target=target, columns=density.columns_, holes=holes)
+    fresh.fit(table, sample_weight=row_weight, target=target, columns=columns, holes=holes)
     return fresh

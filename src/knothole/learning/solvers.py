@@ -6,7 +6,8 @@ completions otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -29,19 +30,35 @@ Floats = NDArray[np.float64]
 
 # Pair reach is exact by default up to so many rows times pairs of trees.
 EXACT_WORK = 2_000_000
+# A learning rate that leaves the expected loss above the old leaves' is raised by this factor; a
+# loss above it by less than this part is not, because leaves are only known so well.
+RAISE = 1.25
+NO_RISE = 1e-3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to solve; see :func:`knothole.learning.tune.tune`."""
+    """How to solve; see :func:`knothole.learning.tune.tune`.
+
+    ``raise_rate`` says that the learning rate may be raised until the loss does not rise.
+    """
 
     ridge: float
     learning_rate: float = 1.0
+    raise_rate: bool = False
     reach: Literal["auto", "exact", "completions"] = "auto"
     words: int = 1
     seed: int = 0
     threads: int | None = None
     progress: bool = False
+
+    def rates(self) -> Iterator[float]:
+        """Learning rates to boost with, one after the other until the loss does not rise."""
+        rate = self.learning_rate
+        yield rate
+        while self.raise_rate and rate < 1:
+            rate = min(1.0, RAISE * rate)
+            yield rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +74,7 @@ class Solution:
     exact: bool
     solver: str
     steps: int
+    learning_rate: float = 1.0
 
 
 # ---- one tree (Prop. 2) ----------------------------------------------------------------------
@@ -169,9 +187,13 @@ def boosting(
     if _pairs_exactly(problem, expectation, settings):
         return _by_systems(problem, expectation, evidence, settings, in_turn=True)
     lanes = _lanes(problem, expectation, evidence, settings)
-    with Progress(settings.progress).stage("trees", problem.ensemble.n_trees) as stage:
-        found = descent.boosting(problem, lanes, settings.ridge, settings.learning_rate, stage.step)
-    return _by_draws(problem, lanes, found, settings)
+    old = descent.evaluate(problem, lanes, problem.theta)[0]
+    for rate in settings.rates():
+        with Progress(settings.progress).stage("trees", problem.ensemble.n_trees) as stage:
+            found = descent.boosting(problem, lanes, settings.ridge, rate, stage.step)
+        if found.objective[-1] <= old * (1 + NO_RISE):
+            break
+    return replace(_by_draws(problem, lanes, found, settings), learning_rate=rate)
 
 
 def _pairs_exactly(problem: Problem, expectation: Expectation, settings: Settings) -> bool:
@@ -203,6 +225,7 @@ def _by_systems(
     start, scale = problem.leaf_start, problem.loss.scale
     theta, reached = np.empty_like(start), np.empty(len(start))
     before = after = 0.0
+    rates = []
     groups = problem.groups()
     with Progress(settings.progress).stage("rows", len(y) * len(groups)) as stage:
         for trees in groups:
@@ -211,11 +234,12 @@ def _by_systems(
             system = LeafSystem.empty(part).accumulate(
                 engine, evidence, y, problem.row_weight, 0, settings.threads, stage.step
             )
+            old = problem.theta[leaves] - start[leaves]
             if in_turn:
-                change = system.solve_in_turn(settings.ridge, settings.learning_rate)
+                change, rate = _in_turn(system, old, settings)
+                rates.append(rate)
             else:
                 change = system.solve(settings.ridge)
-            old = problem.theta[leaves] - start[leaves]
             theta[leaves], reached[leaves] = start[leaves] + change, system.sums.weight
             before += system.loss(old) * scale**2
             after += system.loss(change) * scale**2
@@ -230,7 +254,18 @@ def _by_systems(
         exact=True,
         solver="tree by tree" if in_turn else "matrix",
         steps=1,
+        learning_rate=max(rates, default=1.0),
     )
+
+
+def _in_turn(system: LeafSystem, old: Floats, settings: Settings) -> tuple[Floats, float]:
+    """Prop. 4 and the learning rate that it was solved with."""
+    most = system.loss(old) * (1 + NO_RISE)
+    for rate in settings.rates():
+        change = system.solve_in_turn(settings.ridge, rate)
+        if system.loss(change) <= most:
+            break
+    return change, rate
 
 
 def _lanes(

@@ -12,8 +12,9 @@ from knothole.columns import Columns
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.learning import solvers
-from knothole.learning.conditioning import Conditioned, Form
+from knothole.learning.conditioning import Conditioned, Form, without_unrecorded
 from knothole.learning.problem import Problem
+from knothole.learning.rates import own_rate
 from knothole.learning.solvers import Settings, Solution
 from knothole.learning.subset import some_trees
 from knothole.learning.sums import check_ridge
@@ -39,7 +40,10 @@ class Report:
         itself ("tree"), "squared error" or "log loss" of the whole model.
     before, after : float
         Expected loss of a row under the density, of the old and the new leaves, without the
-        ridge (mean over trees, for "tree").
+        ridge (mean over trees, for "tree"). Without a ridge "tree" and "forest" never raise it
+        (a ridge may: what they minimise is the loss and the ridge together). "boosting" may,
+        above all at a learning rate that was given, because it does not go on from the old
+        leaves: each tree is fitted anew, given only those before it, and is not looked at again.
     error : float
         Standard error of ``after``, from draws that took no part; 0 where it is exact.
     exact : bool
@@ -55,6 +59,8 @@ class Report:
         How systems of equations were solved.
     steps : int
         Steps of the solver that each lower the expected loss (1 for closed forms).
+    learning_rate : float
+        Part of its best values that each tree took on; 1 but for "boosting".
     """
 
     method: str
@@ -68,6 +74,7 @@ class Report:
     samples: str
     solver: str
     steps: int
+    learning_rate: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +87,16 @@ class Tuned:
         The same trees with new leaf values; :func:`knothole.trees.writing.write` puts them into
         the user's own model.
     density : Density
-        The density that was used, over (X, y) if it was conditioned on the target.
+        For predictions: the one given, over X alone unless it was given with a target. Where that
+        has "not recorded" as a state and every NaN is a hole, one that was learned without it.
+    joint : Density
+        What training holes were filled from: over (X, y) if conditioned on the target.
     report : Report
     """
 
     ensemble: Ensemble
     density: Density
+    joint: Density
     report: Report
 
 
@@ -102,7 +113,7 @@ def tune(
     target_form: Form = "auto",
     holes: Holes = "all",
     counts: NDArray[np.integer[Any]] | None = None,
-    learning_rate: float = 1.0,
+    learning_rate: float | Literal["auto"] = "auto",
     reach: Literal["auto", "exact", "completions"] = "auto",
     draws: int = 64,
     seed: int = 0,
@@ -131,9 +142,10 @@ def tune(
     method : {"auto", "tree", "forest", "boosting"}
         "tree": each tree predicts y by itself (Prop. 2); for averaged forests, and for a single
         tree. "forest": all leaves at once (Prop. 3). "boosting": each tree given the ones before
-        it (Prop. 4). "auto": "tree" where that is possible, "forest" for trees that are added up.
-        Boosting with full steps is there for the paper's sake: trees that were grown for small
-        steps often predict worse after it than before.
+        it (Prop. 4), at the model's own learning rate. "auto": "tree" where that is possible,
+        "boosting" for trees that are added up. "forest" has the least expected loss on the
+        training rows, but of many trees that were grown for small steps it keeps no trace of
+        them: it overfits.
     condition_on_target : bool
         Whether holes are filled from p(x_m | x_o, y), with a density over (X, y): ``density``
         itself if it was fitted with a target, otherwise one like it that is fitted here. False
@@ -146,8 +158,12 @@ def tune(
         How often each row is in each tree's own sample
         (:func:`knothole.learning.bootstrap.bootstrap_counts`). Each tree is then tuned on its
         sample, against a density learned on it. For "tree" only.
-    learning_rate : float
-        Part of its best values that each tree takes on, for "boosting".
+    learning_rate : float or "auto"
+        Part of its best values that each tree takes on, for "boosting". "auto" is the rate that
+        the model was trained with, as its leaves tell it (:mod:`knothole.learning.rates`): from
+        complete training rows the leaves that come out are then those of the model itself. It is
+        raised, up to 1, where the expected loss would otherwise rise: with few trees, small steps
+        do not get as far on rows with holes. The paper has 1.
     reach : {"auto", "exact", "completions"}
         How holes are integrated. "auto" is exact where the density allows and pairs of trees
         are few; log losses always need completions.
@@ -177,7 +193,8 @@ def tune(
     check_ridge(ridge)
     if method not in METHODS:
         raise InvalidInput(f"method must be one of {METHODS}; got {method!r}.")
-    settings = Settings(ridge, _rate(learning_rate), reach, _words(draws), seed, threads, progress)
+    _check_rate(learning_rate)
+    words = _words(draws)
     used = np.flatnonzero(ensemble.tree_weight)
     if not len(used):
         raise InvalidInput("ensemble has no tree with a weight other than 0: nothing to tune.")
@@ -185,9 +202,15 @@ def tune(
     matrix = density.columns_.matrix(X)
     problem = Problem.of(part, y, row_weights(sample_weight, len(matrix)))
     chosen = choose_method(problem, method)
+    rate = _rate(learning_rate, chosen, problem, matrix, ridge)
+    settings = Settings(ridge, rate, learning_rate == "auto", reach, words, seed, threads, progress)
+    table, own_holes = _as_read(ensemble, density.columns_, X, matrix, holes)
+    if isinstance(holes, str) and holes == "all":
+        density = without_unrecorded(density, table, problem.row_weight, own_holes)
     known = Conditioned.of(
         density,
-        *_as_read(ensemble, density.columns_, X, matrix, holes),
+        table,
+        own_holes,
         y=np.asarray(y),
         row_weight=problem.row_weight,
         condition=condition_on_target,
@@ -214,10 +237,11 @@ def tune(
         samples="whole table" if counts is None else "bootstrap samples",
         solver=solution.solver,
         steps=solution.steps,
+        learning_rate=solution.learning_rate,
     )
     value = ensemble.value.copy()
     value[leaves] = _values(problem, solution, ridge)
-    return Tuned(ensemble.with_values(value), known.density, report)
+    return Tuned(ensemble.with_values(value), density, known.density, report)
 
 
 def choose_method(problem: Problem, method: str) -> str:
@@ -225,7 +249,7 @@ def choose_method(problem: Problem, method: str) -> str:
     squared = problem.loss.name == "squared error"
     alone = problem.averaged or (squared and all(len(trees) == 1 for trees in problem.groups()))
     if method == "auto":
-        return "tree" if alone else "forest"
+        return "tree" if alone else "boosting"
     if method == "tree" and not alone:
         raise InvalidInput(
             "method='tree': the model adds its trees up, so that none of them predicts y by "
@@ -303,7 +327,23 @@ def _words(draws: int) -> int:
     return int(draws) // LANES
 
 
-def _rate(learning_rate: float) -> float:
-    if not 0 < learning_rate <= 1:
-        raise InvalidInput(f"learning_rate must be above 0 and at most 1; got {learning_rate!r}.")
+def _check_rate(learning_rate: float | str) -> None:
+    if isinstance(learning_rate, str):
+        known = learning_rate == "auto"
+    else:
+        known = 0 < learning_rate <= 1
+    if not known:
+        raise InvalidInput(
+            f"learning_rate must be 'auto', or above 0 and at most 1; got {learning_rate!r}."
+        )
+
+
+def _rate(
+    learning_rate: float | str, method: str, problem: Problem, matrix: Floats, ridge: float
+) -> float:
+    """The rate to boost with; other methods take whole steps."""
+    if method != "boosting":
+        return 1.0
+    if isinstance(learning_rate, str):
+        return own_rate(problem, matrix, ridge)
     return float(learning_rate)

@@ -1,0 +1,85 @@
+"""The learning rate of boosted models: told by their leaves, kept while tuning."""
+
+import lightgbm
+import numpy as np
+import pytest
+import xgboost
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
+)
+
+from knothole.densities.mixture import Factorized, Mixture
+from knothole.errors import InvalidInput
+from knothole.learning.problem import Problem
+from knothole.learning.rates import own_rate
+from knothole.learning.tune import tune
+from knothole.trees.reading import read
+
+rng = np.random.default_rng(4)
+X = rng.normal(size=(200, 4))
+X[:, 3] = X[:, 0] + 0.3 * rng.normal(size=200)
+y = X[:, 0] - 2 * (X[:, 1] > 0.3) + 0.5 * rng.normal(size=200)
+HOLES = X.copy()
+HOLES[rng.random(X.shape) < 0.3] = np.nan
+SMALL = {"max_depth": 3, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def density():
+    return Mixture(4, random_state=0).fit(HOLES)
+
+
+def boosted(trees, rate, table=HOLES, **options):
+    model = xgboost.XGBRegressor(n_estimators=trees, max_depth=3, learning_rate=rate, **options)
+    return read(model.fit(table, y))
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize(
+    ("kind", "options", "target", "tolerance"),
+    [
+        # The same lambda: what is left is float32.
+        (xgboost.XGBRegressor, {"n_estimators": 20}, y, 1e-4),
+        (xgboost.XGBClassifier, {"n_estimators": 20}, y > 0, 1e-4),
+        # No lambda, bins, or samples of the rows.
+        (GradientBoostingRegressor, {"n_estimators": 20}, y, 0.1),
+        (GradientBoostingClassifier, {"n_estimators": 10}, y > 0, 0.25),
+        (HistGradientBoostingRegressor, {"max_iter": 20}, y, 0.1),
+        (lightgbm.LGBMRegressor, {"n_estimators": 20, "verbose": -1}, y, 0.1),
+        (xgboost.XGBRegressor, {"n_estimators": 20, "subsample": 0.7}, y, 0.3),
+    ],
+)
+def test_leaves_tell_the_rate(kind, options, target, rate, tolerance):
+    model = kind(**SMALL | {"learning_rate": rate} | options).fit(X, target)
+    problem = Problem.of(read(model), target, np.ones(len(X)))
+    assert own_rate(problem, X, ridge=1.0) == pytest.approx(rate, rel=tolerance)
+
+
+def test_holes_go_where_the_model_sends_them():
+    problem = Problem.of(boosted(20, 0.2), y, np.ones(len(X)))
+    assert own_rate(problem, HOLES, ridge=1.0) == pytest.approx(0.2, rel=1e-4)
+
+
+def test_complete_rows_leave_a_boosted_model_as_it_is():
+    ensemble = boosted(20, 0.1, X)
+    tuned = tune(ensemble, Factorized().fit(X), X, y)
+    assert tuned.report.method == "boosting"
+    np.testing.assert_allclose(tuned.ensemble.value, ensemble.value, atol=1e-5)
+
+
+def test_targets_that_the_model_knows_nothing_of_are_refused(density):
+    with pytest.raises(InvalidInput, match="learning_rate='auto'"):
+        tune(boosted(5, 0.3), density, HOLES, -y)
+
+
+@pytest.mark.parametrize("reach", ["exact", "completions"])
+def test_few_trees_take_larger_steps_until_the_loss_does_not_rise(reach, density):
+    options = {"condition_on_target": False, "reach": reach}
+    ensemble = boosted(4, 0.1)
+    own = tune(ensemble, density, HOLES, y, method="boosting", learning_rate=0.1, **options).report
+    assert own.after > own.before
+    raised = tune(ensemble, density, HOLES, y, **options).report
+    assert raised.learning_rate > 0.1
+    assert raised.after <= raised.before * 1.001 + 3 * raised.error
