@@ -720,6 +720,16 @@ def test_written_booster_keeps_its_best_iteration():
     assert written.get_leaf_output(last, 0) == model.get_leaf_output(last, 0)
 
 
+def test_leaves_next_to_zero_are_written_as_zero():
+    X, targets = make_data()
+    model = train(X, targets["real"])
+    ensemble = read(model)
+    small = np.array([5e-36, -1e-35, 1e-37, -1e-300, 2e-35, -3e-30])
+    value = np.resize(small, ensemble.value.shape)
+    written = read(write(model, ensemble.with_values(value))).value
+    np.testing.assert_array_equal(written, np.where(np.abs(value) <= 1e-35, 0.0, value))
+
+
 def test_values_of_another_model_are_refused():
     X, targets = make_data()
     with pytest.raises(InvalidInput, match="ensemble"):

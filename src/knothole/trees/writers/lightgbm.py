@@ -1,7 +1,4 @@
-"""LightGBM: leaf values through ``set_leaf_output``, exact in float64.
-
-LightGBM itself turns a leaf value within 1e-35 of zero into 0.0.
-"""
+"""LightGBM: leaf values through ``set_leaf_output``, exact in float64 but next to zero."""
 
 from __future__ import annotations
 
@@ -12,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.trees.readers import lightgbm as reader
+
+# LightGBM itself turns a leaf value this close to zero into 0.0.
+NOTHING = reader.ZERO
 
 
 def write(model: Any, value: NDArray[np.float64]) -> Any:
