@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
+from knothole import missingness
+from knothole.densities.gaussian_mixture import GaussianMixture
+from knothole.estimators import wrap
+
 TITLE = "A trained model loses half of its measurements. What does it say?"
 LEAD = (
     "A classifier learned from complete rows of scikit-learn's breast cancer table (30 "
@@ -55,3 +59,11 @@ def classifier(seed: int = SEED) -> Any:
     return XGBClassifier(
         n_estimators=100, max_depth=3, learning_rate=0.1, n_jobs=1, random_state=seed
     )
+
+
+def compile_ahead(seed: int = SEED) -> None:
+    """Have the kernels of Gaussian mixtures compiled, and kept on disk, by using each of them."""
+    data = diagnosis(seed)
+    model = classifier(seed).fit(data.train, data.train_target)
+    robust = wrap(model, data.train, density=GaussianMixture(components=2, random_state=seed))
+    robust.predict_proba(missingness.mcar(data.test, 0.3, seed))
