@@ -9,7 +9,7 @@ factor per pattern of holes serves responsibilities and draws alike.
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from knothole.compiled import over_blocks
 from knothole.densities import gaussian_kernels as kernels
 from knothole.densities import quasi
-from knothole.densities.gaussian_fill import fill
+from knothole.densities.gaussian_fill import fill, spread
 from knothole.densities.gaussian_kernels import Packed
 from knothole.densities.normal_scores import NormalScores
 from knothole.densities.quasi import WORD
@@ -26,6 +26,8 @@ from knothole.evidence import Evidence
 Floats = NDArray[np.float64]
 
 _BLOCK = 64
+#: Most parts of a word.
+PARTS = 2
 _NO_WORDS = np.empty((0, 0), dtype=np.uint64)
 
 
@@ -76,7 +78,7 @@ class Tables(NamedTuple):
     numeric : int64 (d,)
         The variable of each column of ``maps``.
     discrete : Discrete
-    net : uint32 (coordinates, points)
+    net : uint32 (parts, coordinates, points)
     quantile : float64
         The table of :func:`~knothole.densities.quasi.quantiles`.
     """
@@ -126,7 +128,7 @@ def tabulate(
         Maps(scores.coarse, scores.values, scores.tail, scores.limits, scores.whole, scores.flat),
         numeric,
         discrete,
-        quasi.sobol_net(coordinates, WORD // groups),
+        quasi.sobol_net(coordinates, WORD // groups, PARTS),
         quasi.quantiles(),
     )
 
@@ -165,7 +167,8 @@ class Sampler:
     """Completes rows of evidence, 64 draws a word.
 
     Words and rows of different numbers are independent; so are the ``groups`` equal parts of a
-    word, each of which is evenly spread. The same seed, row and word give the same draws.
+    word, each of which is evenly spread. The same seed, row and word give the same draws. A word's
+    second part has more draws of the same groups (:mod:`~knothole.densities.quasi`).
 
     Parameters
     ----------
@@ -179,8 +182,17 @@ class Sampler:
         # Fresh memory costs as much as the draws: every thread has its own to use again.
         self._memory = threading.local()
 
+    parts = PARTS
+
     def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
-        """Draws (rows, variables, 64); ``first_row`` numbers the first row.
+        """Draws (rows, variables, 64) of the first part of a word; see :meth:`draw_parts`."""
+        rows = np.arange(first_row, first_row + len(evidence.points))
+        return np.asarray(self.draw_parts(evidence, rows, word, 1)[0])
+
+    def draw_parts(
+        self, evidence: Evidence, rows: NDArray[np.int64], word: int, parts: int
+    ) -> Floats:
+        """Draws (parts, rows, variables, 64); ``rows`` are the numbers of the rows.
 
         Only holes are written: what else the array holds means nothing. It is good until the same
         thread draws again.
@@ -188,16 +200,19 @@ class Sampler:
         points = np.ascontiguousarray(evidence.points)
         memory = self._memory.__dict__
         if "workspace" not in memory:
-            memory["workspace"], memory["out"] = workspace(self.tables), np.empty((0, 0, WORD))
-        if memory["out"].size < points.size * WORD:
-            memory["out"] = np.empty((*points.shape, WORD))
-        out: Floats = memory["out"][: len(points)]
+            memory["workspace"], memory["out"] = workspace(self.tables), np.empty(0)
+        size = parts * points.size * WORD
+        if len(memory["out"]) < size:
+            memory["out"] = np.empty(size)
+        out: Floats = memory["out"][:size].reshape(parts, *points.shape, WORD)
         allowed = _NO_WORDS if evidence.allowed is None else evidence.allowed
         seed = word_seed(self.seed, word)
-        fill(self.tables, points, allowed, seed, first_row, memory["workspace"], out)
+        fill(self.tables, points, allowed, seed, rows, memory["workspace"], out)
         return out
 
-    def complete(self, evidence: Evidence, word: int, lanes: Any, out: Floats) -> None:
+    def complete(
+        self, evidence: Evidence, word: int, lanes: NDArray[np.int64], out: Floats
+    ) -> None:
         """Write the draws ``lanes`` of a word to ``out`` (rows, lanes, variables), all variables.
 
         Rows are numbered from 0 on; the work goes to several threads.
@@ -205,10 +220,7 @@ class Sampler:
 
         def work(start: int, stop: int) -> None:
             part = evidence[start:stop]
-            drawn = self.draw(part, start, word)[:, :, lanes].transpose(0, 2, 1)
-            points = part.points[:, None, :]
-            out[start:stop] = points
-            np.copyto(out[start:stop], drawn, where=np.isnan(points))
+            spread(part.points, self.draw(part, start, word), lanes, out[start:stop])
 
         over_blocks(work, len(evidence.points), _BLOCK)
 

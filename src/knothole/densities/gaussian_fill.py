@@ -126,6 +126,19 @@ def draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, 
             z[i, t] += middle
 
 
+@njit
+def spread(points, draws, lanes, out):  # type: ignore[no-untyped-def]
+    """Complete rows: ``out`` (rows, lanes, variables) from ``draws`` (rows, variables, 64)."""
+    for n in range(len(points)):
+        for s in range(len(lanes)):
+            for v in range(points.shape[1]):
+                out[n, s, v] = points[n, v]
+        for v in range(points.shape[1]):
+            if np.isnan(points[n, v]):
+                for s in range(len(lanes)):
+                    out[n, s, v] = draws[n, v, lanes[s]]
+
+
 @inlined
 def has_holes(points):  # type: ignore[no-untyped-def]
     """Whether anything is missing in a row."""
@@ -136,8 +149,8 @@ def has_holes(points):  # type: ignore[no-untyped-def]
 
 
 @njit
-def fill(tables, points, allowed, seed, first_row, workspace, out):  # type: ignore[no-untyped-def]
-    """Draw the holes of a block of rows: one word, 64 draws each.
+def fill(tables, points, allowed, seed, rows, workspace, out):  # type: ignore[no-untyped-def]
+    """Draw the holes of a block of rows: one word, 64 draws each and part.
 
     Parameters
     ----------
@@ -148,13 +161,13 @@ def fill(tables, points, allowed, seed, first_row, workspace, out):  # type: ign
         Sets of categories of the same; (0, 0) where there are none.
     seed : uint64
         Determines the draws, together with the row's number.
-    first_row : int
-        Number of the block's first row.
+    rows : int64 (rows,)
+        The rows' numbers.
     workspace : Workspace
-    out : float64 (rows, variables, 64)
+    out : float64 (parts, rows, variables, 64)
         Holes are written for all draws, everything else is left as it is.
     """
-    packed, sharpness, maps, numeric, discrete, net, quantile = tables
+    packed, sharpness, maps, numeric, discrete, nets, quantile = tables
     mean, precision, blocks, log_weight = packed
     coarse, values, tail, limits, whole, flat = maps
     scratch, score, variance, joint, first, chosen, component, point, group = workspace[:9]
@@ -177,39 +190,41 @@ def fill(tables, points, allowed, seed, first_row, workspace, out):  # type: ign
         kernels.add_log(log_weight, log_det, distance, n_observed, joint)
         add_discrete(points[n], words, discrete, joint)
         kernels.normalise(joint)
-        state = quasi.row_state(seed, first_row + n)
-        quasi.allot(joint, state, net, chosen, first, component, point, group)
-        for t in range(WORD):
-            lane[t] = group[t] * net.shape[1] + point[t]
-        for i in range(n_missing):
-            quasi.points(1 + i, net, point, group, state, shifts, bits)
-            quasi.normals(bits, quantile, normal[i])
-        z[n_missing : n_missing + 4] = 0.0
-        start = 0
-        while start < WORD:
-            k = component[start]
-            stop = start + 1
-            while stop < WORD and component[stop] == k:
-                stop += 1
-            draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, z)
-            start = stop
-        for i in range(n_missing):
-            j = places[1, i]
-            v = numeric[j]
-            if not np.isnan(points[n, v]):
-                continue  # known not to be recorded
-            decode(z[i], j, values, limits, whole)
-            own = out[n, v]
+        state = quasi.row_state(seed, rows[n])
+        for part in range(len(out)):
+            net = nets[part]
+            quasi.allot(joint, state, net, chosen, first, component, point, group)
             for t in range(WORD):
-                own[lane[t]] = z[i, t]
-        for e in range(len(discrete.variable)):
-            v = discrete.variable[e]
-            if not np.isnan(points[n, v]):
-                continue
-            quasi.points(1 + d + e, net, point, group, state, shifts, bits)
-            draw_codes(e, words, discrete, component, bits, code)
-            for t in range(WORD):
-                if not discrete.flag[e]:
-                    out[n, v, lane[t]] = code[t]
-                elif code[t] == 1.0:
-                    out[n, v, lane[t]] = NOT_RECORDED
+                lane[t] = group[t] * net.shape[1] + point[t]
+            for i in range(n_missing):
+                quasi.points(1 + i, net, point, group, state, shifts, bits)
+                quasi.normals(bits, quantile, normal[i])
+            z[n_missing : n_missing + 4] = 0.0
+            start = 0
+            while start < WORD:
+                k = component[start]
+                stop = start + 1
+                while stop < WORD and component[stop] == k:
+                    stop += 1
+                draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, z)
+                start = stop
+            for i in range(n_missing):
+                j = places[1, i]
+                v = numeric[j]
+                if not np.isnan(points[n, v]):
+                    continue  # known not to be recorded
+                decode(z[i], j, values, limits, whole)
+                own = out[part, n, v]
+                for t in range(WORD):
+                    own[lane[t]] = z[i, t]
+            for e in range(len(discrete.variable)):
+                v = discrete.variable[e]
+                if not np.isnan(points[n, v]):
+                    continue
+                quasi.points(1 + d + e, net, point, group, state, shifts, bits)
+                draw_codes(e, words, discrete, component, bits, code)
+                for t in range(WORD):
+                    if not discrete.flag[e]:
+                        out[part, n, v, lane[t]] = code[t]
+                    elif code[t] == 1.0:
+                        out[part, n, v, lane[t]] = NOT_RECORDED

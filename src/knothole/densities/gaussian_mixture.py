@@ -365,7 +365,7 @@ class GaussianMixture(Density):
             part = out[:, start : start + WORD]
             # Any draws of a net have the right distribution; a random part is spread best.
             some = part.shape[1] < WORD
-            lanes = rng.permutation(WORD)[: part.shape[1]] if some else slice(None)
+            lanes = rng.permutation(WORD)[: part.shape[1]] if some else np.arange(WORD)
             sampler.complete(evidence, word, lanes, part)
         return out
 

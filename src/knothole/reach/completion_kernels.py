@@ -1,15 +1,15 @@
 """Kernels of :mod:`knothole.reach.completions`: 64 completions of a row as the bits of a word.
 
-For a row and one word of draws, ``masks`` has a word for every row of the grid
-(:class:`~knothole.reach.tables.Grid`): of a numeric hole, the draws below each cut; of a
-categorical one, the draws with each code; and one word more that is always 0. ``absent`` has the
-draws in which a numeric variable is not recorded. The draws that go left at a split on a hole are
-then one look-up and one AND.
+A row walks all trees at once, a level at a time, with the list of nodes that its draws have come
+to and the words of those that are there (:func:`walk_levels`); which draws go left is read from
+its masks (:mod:`knothole.reach.completion_masks`). Where splits are not all numeric, or trees are
+deep, it walks tree by tree and leaf by leaf (:func:`walk_trees`). Both find the same leaves in the
+same order.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -17,16 +17,52 @@ from numba import types
 from numba.extending import intrinsic
 
 from knothole.compiled import njit
+from knothole.reach.completion_masks import ALL, LANES, Lookup, fill_masks
+from knothole.reach.engine import NodeArrays
 from knothole.reach.product_kernels import observed_right
-from knothole.trees.traverse import LEVELS
-
-LANES = 64
-CELLS = 256
-ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 # A node, side by side in memory: a row goes through all trees, which do not fit the first cache.
-# At a split on a hole, the draws below the cut are ``masks[mask_row]``.
-STEP = np.dtype([("cut", "f8"), ("feature", "i4"), ("left", "i4"), ("mask_row", "i8")])
+# The draws below the cut are ``masks[mask_row]``. A leaf is its own left child, where all go.
+STEP = np.dtype([("mask_row", "u4"), ("left", "u4")])
+# Trees whose nodes a row is at together: few enough for lists that fit the first cache.
+TREES = 128
+
+
+class Forest(NamedTuple):
+    """The trees as rows walk them; whatever is ``Any`` is an array.
+
+    Attributes
+    ----------
+    nodes : NodeArrays
+    steps : STEP (nodes,)
+    leaf_tree : int32 (leaves,)
+    look : Lookup
+    levels : int
+        Depth of the deepest tree; -1 if they are too deep for walks by level.
+    """
+
+    nodes: NodeArrays
+    steps: Any
+    leaf_tree: Any
+    look: Lookup
+    levels: int
+
+
+class Scratch(NamedTuple):
+    """Working memory of a walk; not to be shared between threads.
+
+    ``leaves`` and ``leaf_masks`` are where it puts the leaves that some draw reaches, tree by
+    tree, and the words of those that do; the entries of tree ``t`` end before ``tree_stop[t]``.
+    """
+
+    masks: Any
+    absent: Any
+    found: Any
+    node: Any
+    mask: Any
+    leaves: Any
+    leaf_masks: Any
+    tree_stop: Any
 
 
 @intrinsic
@@ -50,68 +86,6 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:
 
 
 @njit
-def fill_masks(points, draws, row, grid, masks, absent):  # type: ignore[no-untyped-def]
-    """Masks of the holes of one row from its draws (variables, lanes).
-
-    ``cuts[cut_start[v]:cut_start[v + 1]]`` are the cuts of variable ``v``; variables that no
-    tree splits on (``used`` is False) are passed over. A draw is looked up in one of :data:`CELLS`
-    cells of equal width, whose first cut is in ``cells``, and goes on from there; ``rulers`` has
-    where a variable's cells begin, and how many there are per unit.
-    """
-    cuts, cut_start, cells, rulers, _, offset, n_levels, used = grid
-    for v in range(len(n_levels)):
-        if not used[v] or not np.isnan(points[row, v]):
-            continue
-        first = offset[v]
-        absent[v] = np.uint64(0)
-        for i in range(first, offset[v + 1]):
-            masks[i] = np.uint64(0)
-        if n_levels[v] > 0:
-            for lane in range(LANES):
-                masks[first + int(draws[row, v, lane])] |= np.uint64(1) << np.uint64(lane)
-            continue
-        start, stop = cut_start[v], cut_start[v + 1]
-        lowest, scale = rulers[v]
-        for lane in range(LANES):
-            x = draws[row, v, lane]
-            bit = np.uint64(1) << np.uint64(lane)
-            if x == np.inf:
-                absent[v] |= bit
-                continue
-            cell = min(max((x - lowest) * scale, 0.0), CELLS - 1.0)
-            # From here on exactly, whatever rounding did to the cell.
-            below = cells[v, int(cell)]
-            while below > start and cuts[below - 1] > x:
-                below -= 1
-            while below < stop and cuts[below] <= x:
-                below += 1
-            masks[first + below - start + 1] |= bit
-        for i in range(first + 1, offset[v + 1]):
-            masks[i] |= masks[i - 1]
-
-
-@njit
-def first_holes(points, steps, roots, depths, out):  # type: ignore[no-untyped-def]
-    """Where each row first meets a hole or a leaf in each tree, ``out`` (rows, trees).
-
-    For plain walks. As in :mod:`knothole.trees.traverse`, all rows of the block take a level
-    together; a row stays where it is when its value is NaN, or at a leaf.
-    """
-    for tree in range(len(roots)):
-        for row in range(len(points)):
-            out[row, tree] = roots[tree]
-        if depths[tree] > LEVELS:
-            continue
-        for _ in range(depths[tree]):
-            for row in range(len(points)):
-                node = out[row, tree]
-                step = steps[node]
-                x = points[row, max(step.feature, 0)]
-                stays = (step.feature < 0) | np.isnan(x)
-                out[row, tree] = node if stays else step.left + (x >= step.cut)
-
-
-@njit
 def left_mask(node, v, offset, masks, absent, missing_left, set_start, sets, n_levels):  # type: ignore[no-untyped-def]
     """Draws that go left at a categorical split on a hole, or are not recorded."""
     goes = np.uint64(0)
@@ -125,53 +99,48 @@ def left_mask(node, v, offset, masks, absent, missing_left, set_start, sets, n_l
 
 
 @njit
-def walk_row(  # type: ignore[no-untyped-def]
-    points, row, starts, nodes, grid, masks, absent, plain, slot_node, slot_mask, out_leaf,
-    out_mask, tree_stop,
-):  # fmt: skip
-    """Leaves that a row's completions reach, with the word of those that do.
+def walk_trees(points, plain, forest, masks, absent, node, mask, leaves, leaf_masks, tree_stop):  # type: ignore[no-untyped-def]
+    """Leaves that a row's completions reach, tree by tree; returns how many.
 
-    Trees follow each other, each from the node in ``starts`` (rows, trees); the entries of tree
-    ``t`` end before ``tree_stop[t]``.
+    ``node`` and ``mask`` are a stack of the sides that are still to be visited.
     """
-    _, _, cut, _, missing_left, set_start, sets, _ = nodes
-    _, _, _, _, steps, offset, n_levels, _ = grid
+    roots, feature, cut, left, missing_left, set_start, sets, _ = forest.nodes
+    offset, n_levels = forest.look.offset, forest.look.n_levels
+    steps = forest.steps
     count = 0
-    for tree in range(starts.shape[1]):
-        slot_node[0] = starts[row, tree]
-        slot_mask[0] = ALL
+    for tree in range(len(roots)):
+        node[0] = roots[tree]
+        mask[0] = ALL
         top = 0
         while top >= 0:
-            node = slot_node[top]
-            mask = slot_mask[top]
-            while steps[node].feature >= 0:
-                step = steps[node]
-                x = points[row, step.feature]
+            here, draws = node[top], mask[top]
+            while feature[here] >= 0:
+                x = points[feature[here]]
                 if not np.isnan(x):
                     if plain:
-                        node = step.left + (x >= step.cut)
+                        here = left[here] + (x >= cut[here])
                     else:
-                        node = step.left + observed_right(
-                            x, node, cut, missing_left, set_start, sets
+                        here = left[here] + observed_right(
+                            x, here, cut, missing_left, set_start, sets
                         )
                     continue
-                goes = masks[step.mask_row]
+                goes = masks[steps[here].mask_row]
                 if not plain:
                     goes |= left_mask(
-                        node, step.feature, offset, masks, absent, missing_left, set_start, sets,
+                        here, feature[here], offset, masks, absent, missing_left, set_start, sets,
                         n_levels,
                     )  # fmt: skip
-                goes &= mask
-                if goes != 0 and goes != mask:
-                    slot_node[top] = step.left + 1
-                    slot_mask[top] = mask ^ goes
+                goes &= draws
+                if goes != 0 and goes != draws:
+                    node[top] = left[here] + 1
+                    mask[top] = draws ^ goes
                     top += 1
-                    node = step.left
-                    mask = goes
+                    here = left[here]
+                    draws = goes
                 else:
-                    node = step.left + (goes == 0)
-            out_leaf[count] = steps[node].left
-            out_mask[count] = mask
+                    here = left[here] + (goes == 0)
+            leaves[count] = left[here]
+            leaf_masks[count] = draws
             count += 1
             top -= 1
         tree_stop[tree] = count
@@ -179,35 +148,79 @@ def walk_row(  # type: ignore[no-untyped-def]
 
 
 @njit
-def complete_row(points, draws, row, starts, nodes, grid, plain, scratch):  # type: ignore[no-untyped-def]
-    """Masks of a row, then its leaves and their words, into ``scratch``; returns how many."""
-    masks, absent, slot_node, slot_mask, leaves, leaf_masks, tree_stop = scratch
-    fill_masks(points, draws, row, grid, masks, absent)
-    return walk_row(points, row, starts, nodes, grid, masks, absent, plain, slot_node, slot_mask,
-                    leaves, leaf_masks, tree_stop)  # fmt: skip
+def walk_levels(
+    roots, left, steps, leaf_tree, levels, masks, node, mask, leaves, leaf_masks, tree_stop
+):  # type: ignore[no-untyped-def]
+    """Leaves that a row's completions reach, a level of many trees at a time; returns how many.
+
+    Without branches: where draws go cannot be guessed. Every node on the list is replaced by its
+    left child and then, if some draws go there, the right one; a child that none goes to is
+    overwritten by what comes next. ``node`` (2, leaves + 1) and ``mask`` are the list before and
+    after a level.
+    """
+    count = 0
+    for first in range(0, len(roots), TREES):
+        n = min(TREES, len(roots) - first)
+        for t in range(n):
+            node[0, t] = roots[first + t]
+            mask[0, t] = ALL
+        side = 0
+        for _ in range(levels):
+            here, draws = node[side], mask[side]
+            side = 1 - side
+            next_node, next_mask = node[side], mask[side]
+            length, n = n, 0
+            for e in range(length):
+                step = steps[here[e]]
+                goes = masks[step.mask_row] & draws[e]
+                stays = goes ^ draws[e]
+                next_node[n] = step.left
+                next_mask[n] = goes
+                n += goes != 0
+                next_node[n] = np.uint32(step.left + np.uint32(1))
+                next_mask[n] = stays
+                n += stays != 0
+        for e in range(n):
+            leaf = left[node[side, e]]
+            leaves[count] = leaf
+            leaf_masks[count] = mask[side, e]
+            count += 1
+            tree_stop[leaf_tree[leaf]] = count
+    return count
+
+
+@njit
+def complete_row(points, draws, row, forest, plain, again, scratch):  # type: ignore[no-untyped-def]
+    """Masks of a row, then its leaves and their words, into ``scratch``; returns how many.
+
+    ``again`` says that the row is the same as in the last call, only its draws are others.
+    """
+    masks, absent, found, node, mask, leaves, leaf_masks, tree_stop = scratch
+    by_level = plain and forest.levels >= 0
+    fill_masks(points, draws, row, forest.look, by_level and not again, found, masks, absent)
+    if by_level:
+        nodes = forest.nodes
+        return walk_levels(nodes.roots, nodes.left, forest.steps, forest.leaf_tree, forest.levels,
+                           masks, node, mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+    return walk_trees(points[row], plain, forest, masks, absent, node[0], mask[0], leaves,
+                      leaf_masks, tree_stop)  # fmt: skip
 
 
 @njit
 def group_sums(leaves, masks, tree_stop, groups, value, tree_output, out):  # type: ignore[no-untyped-def]
     """Add, for each group of lanes, the leaf values summed over the group's draws.
 
-    ``groups`` holds a word for each group, all of one size; ``out`` is (groups + 1, outputs). A
-    leaf that all draws reach is added once, to the last row, which counts for every group.
+    ``groups`` holds a word for each group; ``out`` is (groups, outputs).
     """
     width = value.shape[1]
-    common = len(groups)
     entry = 0
     for tree in range(len(tree_output)):
         first = tree_output[tree]
         while entry < tree_stop[tree]:
-            if masks[entry] == ALL:
+            for g in range(len(groups)):
+                draws = float(popcount(masks[entry] & groups[g]))
                 for j in range(width):
-                    out[common, first + j] += value[leaves[entry], j]
-            else:
-                for g in range(len(groups)):
-                    draws = float(popcount(masks[entry] & groups[g]))
-                    for j in range(width):
-                        out[g, first + j] += draws * value[leaves[entry], j]
+                    out[g, first + j] += draws * value[leaves[entry], j]
             entry += 1
 
 
@@ -230,36 +243,35 @@ def lane_margins(leaves, masks, tree_stop, value, tree_output, out):  # type: ig
 
 
 @njit
-def block_groups(  # type: ignore[no-untyped-def]
-    points, draws, starts, nodes, grid, plain, groups, value, tree_output, scratch, out,
-):  # fmt: skip
-    """Group sums of a block of rows for one word of draws; ``out`` (rows, groups + 1, outputs)."""
-    leaves, leaf_masks, tree_stop = scratch[4:]
+def block_groups(points, draws, forest, plain, groups, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
+    """Group sums of a block of rows; ``draws`` (parts, ...), ``out`` (rows, groups, outputs)."""
+    leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
-        complete_row(points, draws, row, starts, nodes, grid, plain, scratch)
-        group_sums(leaves, leaf_masks, tree_stop, groups, value, tree_output, out[row])
+        for part in range(len(draws)):
+            complete_row(points, draws[part], row, forest, plain, part > 0, scratch)
+            group_sums(leaves, leaf_masks, tree_stop, groups, value, tree_output, out[row])
 
 
 @njit
 def block_lanes(  # type: ignore[no-untyped-def]
-    points, draws, starts, nodes, grid, plain, value, tree_output, scratch, out,
+    points, draws, forest, plain, value, tree_output, scratch, out,
 ):  # fmt: skip
     """Margins of a block's 64 completions each; ``out`` (rows, lanes, outputs)."""
-    leaves, leaf_masks, tree_stop = scratch[4:]
+    leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
-        complete_row(points, draws, row, starts, nodes, grid, plain, scratch)
+        complete_row(points, draws, row, forest, plain, False, scratch)
         lane_margins(leaves, leaf_masks, tree_stop, value, tree_output, out[row])
 
 
 @njit
 def block_entries(  # type: ignore[no-untyped-def]
-    points, draws, starts, nodes, grid, plain, row, scratch, out_row, out_leaf, out_reach,
+    points, draws, forest, plain, row, scratch, out_row, out_leaf, out_reach,
 ):  # fmt: skip
     """Write (row, leaf, share of the draws) from ``row`` on until ``out`` is full."""
-    leaves, leaf_masks, _ = scratch[4:]
+    leaves, leaf_masks, _ = scratch[5:]
     count = 0
     while row < len(points) and count + len(leaves) <= len(out_leaf):
-        n = complete_row(points, draws, row, starts, nodes, grid, plain, scratch)
+        n = complete_row(points, draws, row, forest, plain, False, scratch)
         for entry in range(n):
             out_row[count] = row
             out_leaf[count] = leaves[entry]
@@ -271,17 +283,17 @@ def block_entries(  # type: ignore[no-untyped-def]
 
 @njit
 def block_masks(  # type: ignore[no-untyped-def]
-    points, draws, starts, nodes, grid, plain, row, scratch, out_leaf, out_mask, out_stop,
+    points, draws, forest, plain, row, scratch, out_leaf, out_mask, out_stop,
 ):  # fmt: skip
     """Write the leaves that each row's draws reach, with the words of those that do.
 
     From ``row`` on until there may be no room for another; entries of tree ``t`` of a row end
     before ``out_stop[row, t]``. Returns the number of entries and the next row.
     """
-    leaves, leaf_masks, tree_stop = scratch[4:]
+    leaves, leaf_masks, tree_stop = scratch[5:]
     count = 0
     while row < len(points) and count + len(leaves) <= len(out_leaf):
-        n = complete_row(points, draws, row, starts, nodes, grid, plain, scratch)
+        n = complete_row(points, draws, row, forest, plain, False, scratch)
         for entry in range(n):
             out_leaf[count + entry] = leaves[entry]
             out_mask[count + entry] = leaf_masks[entry]
@@ -293,11 +305,11 @@ def block_masks(  # type: ignore[no-untyped-def]
 
 
 @njit
-def block_pairs(points, draws, starts, row_weight, nodes, grid, plain, scratch, out):  # type: ignore[no-untyped-def]
+def block_pairs(points, draws, row_weight, forest, plain, scratch, out):  # type: ignore[no-untyped-def]
     """Add the rows' weighted pair reach to the upper part of ``out`` (leaves, leaves)."""
-    leaves, leaf_masks, tree_stop = scratch[4:]
+    leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
-        n = complete_row(points, draws, row, starts, nodes, grid, plain, scratch)
+        n = complete_row(points, draws, row, forest, plain, False, scratch)
         unit = row_weight[row] / LANES
         tree = 0
         for i in range(n):

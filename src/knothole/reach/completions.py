@@ -3,18 +3,24 @@
 64 draws of a row's holes walk a tree at once as the bits of one machine word
 (:mod:`knothole.reach.completion_kernels`). The word is made of :data:`GROUPS` independent sets of
 draws; how far their means lie apart gives the standard error. More words give more draws.
+
+The error grows with the number of holes. Where draws are points of nets, a row with more than
+:data:`FEW_HOLES` is given both parts of a word: each group goes on with its own net, from 16 points
+to 32. That lowers the error by more than independent draws would, and what is said of it remains
+as true: the groups are as many, and as independent of each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.evidence import Evidence
 from knothole.reach import completion_kernels as kernels
+from knothole.reach.completion_masks import ALL, LANES, lookup
 from knothole.reach.engine import (
     ENTRIES,
     Engine,
@@ -22,27 +28,44 @@ from knothole.reach.engine import (
     Moments,
     node_arrays,
     plain,
-    stack_size,
     weighted_values,
 )
 from knothole.reach.tables import Grid
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.traverse import tree_depths
+from knothole.trees.traverse import LEVELS, tree_depths
 
 Floats = NDArray[np.float64]
 
-LANES = kernels.LANES
 GROUPS = 4
+FEW_HOLES = 4
+# A block has as many rows as draws of this size allow, within limits.
+BLOCK_BYTES = 1 << 23
+LEAST_ROWS, MOST_ROWS = 16, 512
 
 
 class Sampler(Protocol):
-    """Draws the holes of a block of rows, 64 draws at a time."""
+    """Draws the holes of a block of rows, 64 draws at a time.
+
+    ``parts`` is how many parts a word has that are better than as many words.
+    """
+
+    parts: int
 
     def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
         """Draws (rows, variables, 64); only the entries of holes are read.
 
         The same ``first_row`` and ``word`` give the same draws; different words are independent,
-        and so are the :data:`GROUPS` equal parts of a word.
+        and so are the :data:`GROUPS` equal groups of lanes in a word.
+        """
+        ...
+
+    def draw_parts(
+        self, evidence: Evidence, rows: NDArray[np.int64], word: int, parts: int
+    ) -> Floats:
+        """Draws (parts, rows, variables, 64) of rows with these numbers.
+
+        The first part is what ``draw`` gives. Lanes of one group are not independent of each
+        other, be they in one part or in two.
         """
         ...
 
@@ -58,15 +81,25 @@ class Completer(Protocol):
 class IndependentDraws:
     """A sampler for any density with ``complete_points``: plain independent draws."""
 
+    parts = 1
+
     def __init__(self, density: Completer, seed: int) -> None:
         self.density = density
         self.seed = seed
 
     def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
         """Draws (rows, variables, 64), seeded by the block's place and the word."""
-        rng = np.random.default_rng([self.seed, first_row, word])
-        points = self.density.complete_points(evidence, LANES, rng)
-        return np.ascontiguousarray(points.transpose(0, 2, 1))
+        rows = np.arange(first_row, first_row + len(evidence.points))
+        return np.asarray(self.draw_parts(evidence, rows, word, 1)[0])
+
+    def draw_parts(
+        self, evidence: Evidence, rows: NDArray[np.int64], word: int, parts: int
+    ) -> Floats:
+        """Draws (parts, rows, variables, 64), seeded by the first row's number and the word."""
+        rng = np.random.default_rng([self.seed, *rows[:1], word])
+        points = self.density.complete_points(evidence, parts * LANES, rng)
+        shape = len(points), parts, LANES, points.shape[2]
+        return np.ascontiguousarray(points.reshape(shape).transpose(1, 0, 3, 2))
 
 
 class CompletionsEngine(Engine):
@@ -86,7 +119,6 @@ class CompletionsEngine(Engine):
     """
 
     exact = False
-    block = 128
 
     def __init__(
         self,
@@ -101,50 +133,35 @@ class CompletionsEngine(Engine):
         self.tol = tol
         self.max_words = max_words
         self.moment_words = moment_words
-        self.nodes = node_arrays(ensemble)
         self.value = weighted_values(ensemble)
-        self.depth = stack_size(ensemble)
-        self.depths = tree_depths(ensemble.roots, ensemble.feature, ensemble.left)
         grid = Grid.of(ensemble)
         self.n_masks = int(grid.offset[-1])
-        starts = np.concatenate([[0], np.cumsum([len(cuts) for cuts in grid.cuts])])
-        used = np.zeros(len(ensemble.columns), dtype=np.bool_)
-        used[ensemble.feature[ensemble.feature >= 0]] = True
-        self.grid = (
-            np.concatenate([*grid.cuts, np.empty(0)]),
-            starts.astype(np.int64),
-            *first_cuts(grid.cuts, starts.astype(np.int64)),
+        deepest = int(tree_depths(ensemble.roots, ensemble.feature, ensemble.left).max(initial=0))
+        self.forest = kernels.Forest(
+            node_arrays(ensemble),
             self._steps(grid),
-            grid.offset,
-            ensemble.n_levels,
-            used,
+            ensemble.leaf_tree,
+            lookup(ensemble, grid),
+            deepest if deepest <= LEVELS else -1,
         )
+        self.used = np.flatnonzero(self.forest.look.used)
+        row_bytes = 8 * LANES * sampler.parts * max(1, len(ensemble.columns))
+        self.block = min(max(BLOCK_BYTES // row_bytes, LEAST_ROWS), MOST_ROWS)
         lanes = LANES // GROUPS
         self.groups = np.array(
             [((1 << lanes) - 1) << (lanes * g) for g in range(GROUPS)], dtype=np.uint64
         )
 
     def _steps(self, grid: Grid) -> NDArray[np.void]:
-        """Nodes as records; categorical splits on a hole read the empty last mask."""
+        """Nodes as records; categorical splits read the mask that is always 0."""
         ensemble = self.ensemble
-        numeric = (ensemble.feature >= 0) & (ensemble.set_start < 0)
+        leaf = ensemble.feature < 0
+        numeric = ~leaf & (ensemble.set_start < 0)
         rows = grid.offset[np.where(numeric, ensemble.feature, 0)] + grid.position
-        steps = np.empty(len(numeric), dtype=kernels.STEP)
-        steps["cut"] = ensemble.cut
-        steps["feature"] = ensemble.feature
-        steps["left"] = ensemble.left
-        steps["mask_row"] = np.where(numeric, rows, self.n_masks)
+        steps = np.empty(len(leaf), dtype=kernels.STEP)
+        steps["mask_row"] = np.where(numeric, rows, self.n_masks + leaf)
+        steps["left"] = np.where(leaf, np.arange(len(leaf)), ensemble.left)
         return steps
-
-    def _starts(self, points: Floats) -> NDArray[np.int32]:
-        """Where each row first meets a hole or a leaf in each tree, or the roots: (rows, trees)."""
-        roots = self.ensemble.roots
-        starts = np.empty((len(points), len(roots)), dtype=np.int32)
-        if self._plain(points):
-            kernels.first_holes(points, self.grid[4], roots, self.depths, starts)
-        else:
-            starts[:] = roots
-        return starts
 
     def _plain(self, points: Floats) -> bool:
         """Whether splits are numeric and nothing, observed or drawn, is "not recorded"."""
@@ -153,15 +170,16 @@ class CompletionsEngine(Engine):
 
     def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
         """Mean over draws, and its standard error from the spread of independent groups."""
-        means = [self._group_means(evidence, first_row, 0)]
-        mean, error = _mean_and_error(np.concatenate(means, axis=1))
+        numbers = np.arange(first_row, first_row + len(evidence.points))
+        kept = self._group_means(evidence, numbers, 0)
+        mean, error = _mean_and_error(kept)
         if self.tol is None:
             return mean, error
         word = 1
         rows = np.flatnonzero((error > self.tol).any(axis=1))
-        kept = means[0][rows]
+        kept = kept[rows]
         while len(rows) and word < self.max_words:
-            more = self._group_means(evidence[rows], first_row, word)
+            more = self._group_means(evidence[rows], numbers[rows], word)
             kept = np.concatenate([kept, more], axis=1)
             mean[rows], error[rows] = _mean_and_error(kept)
             word += 1
@@ -169,17 +187,23 @@ class CompletionsEngine(Engine):
             rows, kept = rows[wanting], kept[wanting]
         return mean, error
 
-    def _group_means(self, evidence: Evidence, first_row: int, word: int) -> Floats:
+    def _group_means(self, evidence: Evidence, numbers: NDArray[np.int64], word: int) -> Floats:
         """Mean margin of each group of draws of one word, (rows, groups, outputs)."""
         points = evidence.points
-        sums = np.zeros((len(points), GROUPS + 1, self.ensemble.n_outputs))
-        draws = self.sampler.draw(evidence, first_row, word)
-        kernels.block_groups(
-            points, draws, self._starts(points), self.nodes, self.grid, self._plain(points),
-            self.groups, self.value, self.ensemble.tree_output, self._scratch(), sums,
-        )  # fmt: skip
-        common = sums[:, GROUPS:] + self.ensemble.base
-        return np.asarray(sums[:, :GROUPS] / (LANES // GROUPS) + common)
+        out = np.zeros((len(points), GROUPS, self.ensemble.n_outputs))
+        holes = np.isnan(points[:, self.used]).sum(axis=1)
+        parts = np.where(holes > FEW_HOLES, self.sampler.parts, 1)
+        for n in np.unique(parts).tolist():
+            rows = np.flatnonzero(parts == n)
+            some = evidence[rows]
+            draws = self.sampler.draw_parts(some, numbers[rows], word, n)
+            sums = np.zeros((len(rows), *out.shape[1:]))
+            kernels.block_groups(
+                some.points, draws, self.forest, self._plain(points),
+                self.groups, self.value, self.ensemble.tree_output, self._scratch(), sums,
+            )  # fmt: skip
+            out[rows] = sums / (n * LANES // GROUPS)
+        return out + self.ensemble.base
 
     def margins(self, evidence: Evidence, first_row: int, words: int | None = None) -> Floats:
         """Margins of the completions themselves, (rows, draws, outputs)."""
@@ -190,8 +214,7 @@ class CompletionsEngine(Engine):
         for word in range(words):
             lanes = np.ascontiguousarray(out[:, word])
             kernels.block_lanes(
-                points, self.sampler.draw(evidence, first_row, word), self._starts(points),
-                self.nodes, self.grid,
+                points, self.sampler.draw(evidence, first_row, word), self.forest,
                 self._plain(points), self.value, self.ensemble.tree_output,
                 self._scratch(), lanes,
             )  # fmt: skip
@@ -220,7 +243,7 @@ class CompletionsEngine(Engine):
                 np.empty(capacity),
             )
             count, row = kernels.block_entries(
-                points, draws, self._starts(points), self.nodes, self.grid, self._plain(points),
+                points, draws, self.forest, self._plain(points),
                 row, scratch,
                 *out,
             )  # fmt: skip
@@ -245,7 +268,7 @@ class CompletionsEngine(Engine):
             first = row
             leaf, mask = np.empty(capacity, np.int32), np.empty(capacity, np.uint64)
             count, row = kernels.block_masks(
-                points, draws, self._starts(points), self.nodes, self.grid, self._plain(points),
+                points, draws, self.forest, self._plain(points),
                 row, scratch,
                 leaf, mask, stop,
             )  # fmt: skip
@@ -272,43 +295,25 @@ class CompletionsEngine(Engine):
         """Add shares of the draws of one word that reach two leaves at once."""
         points = evidence.points
         kernels.block_pairs(
-            points, self.sampler.draw(evidence, first_row, 0), self._starts(points), row_weight,
-            self.nodes, self.grid,
+            points, self.sampler.draw(evidence, first_row, 0), row_weight, self.forest,
             self._plain(points), self._scratch(), out,
         )  # fmt: skip
 
-    def _scratch(self) -> tuple[Any, ...]:
-        n = self.ensemble.n_leaves
-        return (
-            np.zeros(self.n_masks + 1, dtype=np.uint64),
-            np.empty(len(self.ensemble.columns), dtype=np.uint64),
-            np.empty(self.depth, dtype=np.int32),
-            np.empty(self.depth, dtype=np.uint64),
-            np.empty(n, dtype=np.int32),
-            np.empty(n, dtype=np.uint64),
-            np.empty(self.ensemble.n_trees, dtype=np.int64),
+    def _scratch(self) -> kernels.Scratch:
+        n, trees = self.ensemble.n_leaves, self.ensemble.n_trees
+        masks = np.zeros(self.n_masks + 2, dtype=np.uint64)
+        masks[-1] = ALL
+        return kernels.Scratch(
+            masks,
+            absent=np.empty(len(self.ensemble.columns), dtype=np.uint64),
+            found=np.empty(LANES, dtype=np.uint32),
+            # A list is never longer than the leaves, and has room for what will be overwritten.
+            node=np.empty((2, n + 1), dtype=np.uint32),
+            mask=np.empty((2, n + 1), dtype=np.uint64),
+            leaves=np.empty(n, dtype=np.int32),
+            leaf_masks=np.empty(n, dtype=np.uint64),
+            tree_stop=np.empty(trees, dtype=np.int64),
         )
-
-
-def first_cuts(
-    cuts: Sequence[Floats], starts: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], Floats]:
-    """Cells of equal width between each variable's outer (finite) cuts.
-
-    Returns the first cut above the lower end of each cell, (variables, cells), and where the
-    cells begin and how many there are per unit, (variables, 2).
-    """
-    first = np.repeat(starts[:-1, None], kernels.CELLS, axis=1)
-    rulers = np.zeros((len(cuts), 2))
-    for v, own in enumerate(cuts):
-        finite = own[np.isfinite(own)]
-        width = finite[-1] - finite[0] if len(finite) else 0.0
-        if not (np.isfinite(width) and width > np.finfo(np.float64).tiny * kernels.CELLS):
-            continue  # one cell for all: the search begins at the first cut
-        ends = np.linspace(finite[0], finite[-1], kernels.CELLS, endpoint=False)
-        first[v] += np.searchsorted(own, ends, side="right")
-        rulers[v] = finite[0], kernels.CELLS / width
-    return first, rulers
 
 
 def _mean_and_error(groups: Floats) -> tuple[Floats, Floats]:
