@@ -23,7 +23,16 @@ from numba.core.dispatcher import Dispatcher
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 
 #: The policy itself, for what is compiled in other ways (``numba.extending.overload``).
-OPTIONS = {"nogil": True, "fastmath": FASTMATH, "error_model": "numpy"}
+OPTIONS = {
+    "nogil": True,
+    "fastmath": FASTMATH,
+    "error_model": "numpy",
+    # Both make the first call of a fresh installation shorter. Kernels allocate nothing, so that
+    # no references to arrays need counting (one that does allocate is refused when it is
+    # compiled), and nothing but Python and other kernels calls them.
+    "_nrt": False,
+    "no_cfunc_wrapper": True,
+}
 
 
 def njit(function: Callable[..., Any]) -> Any:
