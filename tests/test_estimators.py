@@ -466,6 +466,15 @@ def fitted(data):
         ([[0.1, 0.2, np.inf]], InvalidInput, "'x2' must hold finite numbers.*Replace"),
         ([0.1, 0.2, 0.3], InvalidInput, r"X.reshape\(1, -1\)"),
     ],
+    ids=[
+        "wrong number of columns",
+        "column missing",
+        "columns in another order",
+        "strings where numbers were",
+        "empty frame",
+        "infinite",
+        "one dimension",
+    ],
 )
 def test_tables_that_are_not_the_models(fitted, rows, error, message):
     with pytest.raises(error, match=message):
@@ -526,12 +535,21 @@ def test_labels_that_the_model_does_not_know(data):
         kh.wrap(model, X, np.full(300, "maybe"), kh.Factorized())
 
 
-def test_models_that_cannot_be_wrapped(data):
+def test_a_model_of_an_unsupported_kind(data):
     X, y, _ = data
-    with pytest.raises(UnsupportedModel, match="LinearRegression"):
+    with pytest.raises(UnsupportedModel, match=r"LinearRegression.*Pass the tree model itself"):
         kh.wrap(LinearRegression().fit(X, y), X)
+
+
+def test_a_model_that_is_not_fitted(data):
     with pytest.raises(NotFitted, match="Call its fit first"):
-        kh.wrap(DecisionTreeRegressor(), X)
+        kh.wrap(DecisionTreeRegressor(), data[0])
+
+
+def test_a_training_table_without_rows(fitted):
+    _, model, frame, _ = fitted
+    with pytest.raises(InvalidInput, match="at least one row"):
+        kh.wrap(model, frame[:0], density=kh.Factorized())
 
 
 def test_a_column_without_any_value(data):
