@@ -27,8 +27,10 @@ class ByCircuit:
 EXACT = {
     "Circuit": ByCircuit,
     "Factorized": lambda seed: Factorized(random_state=seed),
-    "LatentTree": lambda seed: LatentTree(3, max_iter=3, tol=10.0, random_state=seed),
-    "Mixture": lambda seed: Mixture(3, n_init=1, max_iter=5, tol=10.0, random_state=seed),
+    "LatentTree": lambda seed: LatentTree(3, strength=0.5, max_iter=3, tol=10.0, random_state=seed),
+    "Mixture": lambda seed: Mixture(
+        3, strength=0.5, n_init=1, max_iter=5, tol=10.0, random_state=seed
+    ),
 }
 
 

@@ -19,6 +19,7 @@ from knothole.errors import ImpossibleRow, InvalidInput
 from knothole.evidence import Evidence
 from knothole.reach.expectation import compile
 from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.links import Link
 from knothole.trees.regions import regions
 
 seeds = st.integers(0, 2**31 - 1)
@@ -168,6 +169,27 @@ def test_an_impossible_value_warns_and_counts_as_unknown(density, numbers):
     if density == "LatentTree":  # a value is forgotten, in the others the row
         np.testing.assert_allclose(found[0], expected[0], atol=1e-12)
     assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("density", ["Mixture", "LatentTree", "Circuit"])
+def test_completions_answer_impossible_rows_too(density, numbers):
+    """Variances, links and quantiles come from draws: these warn as well, and are never NaN."""
+    fitted = FAR[density]().fit(numbers)
+    fitted = fitted.to_circuit() if density == "Circuit" else fitted
+    ensemble = random_ensemble(seed=1, levels=(0, 0, 0), n_trees=4, depth=3)
+    expectation = compile(replace(ensemble, link=Link("sigmoid")), fitted)
+    rows = np.array([[np.nan, 0.5, 1e200], [np.nan, 0.5, 0.0]])
+    low, high = leaf_bounds(ensemble)
+    with pytest.warns(ImpossibleRow, match=r"1 row\(s\) have values that the density holds"):
+        mean, _ = expectation.predict(rows)
+    with pytest.warns(ImpossibleRow):
+        moments = expectation.moments(rows, method="completions")
+    with pytest.warns(ImpossibleRow):
+        quantiles = expectation.quantiles(rows, [0.0, 1.0])
+    assert (mean > 0).all() and (mean < 1).all()
+    assert (moments.mean >= low).all() and (moments.mean <= high).all()
+    assert (moments.variance >= 0).all()
+    assert (quantiles > 0).all() and (quantiles < 1).all()
 
 
 @settings(max_examples=5, deadline=None)

@@ -24,11 +24,10 @@ from knothole.densities.circuit_em import (
 )
 from knothole.densities.circuit_json import read_circuit, write_circuit
 from knothole.densities.circuit_nodes import Structure, draw_leaves, evaluate, read_nodes
-from knothole.densities.completion import fill_holes
+from knothole.densities.completion import check_possible, fill_holes
 from knothole.densities.leaves import start_leaf
 from knothole.densities.leaves.base import Leaf
 from knothole.densities.leaves.table import log_of
-from knothole.errors import InvalidInput
 
 # Numbers that a pass may hold for its edges at once: rows are taken in blocks accordingly.
 NUMBERS = 2**21
@@ -344,10 +343,5 @@ class Circuit(LeafDensity):
     ) -> NDArray[np.int64]:
         """States of leaves given the terms of each of ``rows``, (draws, variables)."""
         values = evaluate(self.structure_, log_of(self.weights_), terms)
-        impossible = np.flatnonzero(np.isneginf(values[-1]))
-        if len(impossible):
-            raise InvalidInput(
-                f"X: row {first_row + impossible[0]} has probability 0 under this density, so its "
-                f"holes have no distribution."
-            )
+        check_possible(np.isneginf(values[-1]), first_row)
         return draw_leaves(self.structure_, self.weights_, values, rows, rng)

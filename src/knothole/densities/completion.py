@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from knothole.columns import Evidence
 from knothole.densities.leaves.base import Leaf
 from knothole.densities.leaves.table import draw_allowed
+from knothole.errors import InvalidInput
 
 Floats = NDArray[np.float64]
 
@@ -37,3 +38,12 @@ def fill_holes(
         codes = draw_allowed(table, states[rows, :, v].reshape(-1), sets, rng)
         points[rows, :, v] = codes.reshape(len(rows), draws)
     return points
+
+
+def check_possible(impossible: NDArray[np.bool_], first_row: int = 0) -> None:
+    """Refuse rows that have no probability: nothing can be said about their holes."""
+    if impossible.any():
+        raise InvalidInput(
+            f"X: row {first_row + int(np.argmax(impossible))} has probability 0 under this "
+            f"density, so its holes have no distribution."
+        )

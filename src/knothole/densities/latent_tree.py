@@ -24,7 +24,7 @@ from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.chow_liu import Tree, chow_liu
 from knothole.densities.circuit import Circuit
 from knothole.densities.circuit_build import tree_to_circuit
-from knothole.densities.completion import fill_holes
+from knothole.densities.completion import check_possible, fill_holes
 from knothole.densities.latent_tree_em import Parameters, log_likelihood, posterior_states
 from knothole.densities.latent_tree_fit import (
     Fit,
@@ -41,7 +41,6 @@ from knothole.densities.leaves.base import Leaf
 from knothole.densities.mixture_search import choose_families, families_alone
 from knothole.densities.mixture_training import Settings, Table
 from knothole.densities.packed_rows import pack
-from knothole.errors import InvalidInput
 
 # Fewer rows than this cannot spare any to be held out; the prior then has this strength.
 TOO_FEW_TO_HOLD_OUT = 20
@@ -363,12 +362,7 @@ class LatentTree(LeafDensity):
             uniform = rng.random((len(part.points), draws, n_variables))
             packed = pack(self.leaves_, part)
             states = posterior_states(self._parameters, packed, uniform)
-            impossible = np.flatnonzero((states < 0).any(axis=(1, 2)) | np.isneginf(packed.base))
-            if len(impossible):
-                raise InvalidInput(
-                    f"X: row {start + impossible[0]} has probability 0 under this density, so its "
-                    f"holes have no distribution."
-                )
+            check_possible((states < 0).any(axis=(1, 2)) | np.isneginf(packed.base), start)
             points[start : start + BLOCK] = fill_holes(self.leaves_, part, states, rng)
         return points
 

@@ -16,7 +16,7 @@ from knothole.densities.base import Floats, LeafDensity, Within
 from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit import Circuit
 from knothole.densities.circuit_build import mixture_to_circuit
-from knothole.densities.completion import fill_holes
+from knothole.densities.completion import check_possible, fill_holes
 from knothole.densities.em import Components, log_densities, shares
 from knothole.densities.leaves.table import log_of
 from knothole.densities.mixture_kernels import pick
@@ -200,7 +200,8 @@ class Mixture(LeafDensity):
 
     def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
         """Points with every hole drawn from its conditional, (rows, draws, variables)."""
-        _, share = self.responsibilities(evidence)
+        log_p, share = self.responsibilities(evidence)
+        check_possible(np.isneginf(log_p))
         component = np.empty((len(share), draws), dtype=np.int64)
         pick(share, rng.random(component.shape), component)
         states = np.broadcast_to(component[:, :, None], (*component.shape, len(self.leaves_)))

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from knothole.compiled import over_blocks
-from knothole.densities.base import Density
+from knothole.densities.base import Density, LeafDensity
 from knothole.errors import InvalidInput
 from knothole.evidence import Evidence
 from knothole.reach.circuit import CircuitEngine
 from knothole.reach.completions import CompletionsEngine, IndependentDraws
 from knothole.reach.engine import Engine, Moments
+from knothole.reach.forgiving import Forgiving
 from knothole.reach.latent import LatentEngine
 from knothole.reach.product import ProductEngine
 from knothole.trees.blocks import in_variables, with_nan
@@ -340,4 +341,5 @@ def sampler_of(density: Any, seed: int) -> Any:
     """The density's own sampler, or plain independent draws."""
     if hasattr(density, "sampler"):
         return density.sampler(seed)
-    return IndependentDraws(density, seed)
+    completer = Forgiving(density) if isinstance(density, LeafDensity) else density
+    return IndependentDraws(completer, seed)
