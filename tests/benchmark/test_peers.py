@@ -9,13 +9,16 @@ from tests.benchmark.tables import poke, small_dataset, small_training
 
 from knothole.benchmark import imputation, models
 from knothole.benchmark.datasets import Task
-from knothole.benchmark.peers import Knothole, Native, Peer, Retrained
+from knothole.benchmark.peers import Knothole, KnotholeTuned, Native, Peer, Retrained
 from knothole.benchmark.roster import all_peers
 from knothole.densities.mixture import Mixture
 
-PEERS = {name: peer for name, peer in all_peers().items() if name != "knothole"}
-PEERS["MICE x20"] = imputation.Iterative(draws=3)
-PEERS["knothole"] = Knothole(density=Mixture(components=3, random_state=0))
+QUICK = Mixture(components=3, random_state=0)
+PEERS = dict(all_peers()) | {
+    "MICE x20": imputation.Iterative(draws=3),
+    "knothole": Knothole(density=QUICK),
+    "knothole tuned": KnotholeTuned(density=QUICK),
+}
 
 
 def present(name: str) -> Peer:
@@ -54,8 +57,8 @@ def test_every_peer_answers_every_task(name, task):
 
 @pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if not peer.informed])
 def test_rows_without_holes_are_the_models_own(name):
-    if name == "ydf":
-        pytest.skip("it has a model of its own")
+    if name in ("ydf", "knothole tuned"):
+        pytest.skip("it has a model of its own, or leaves")
     training = small_training(Task.REGRESSION)
     table = small_dataset(Task.REGRESSION, rows=50, seed=1).table
     own = models.outputs(training.fitted(training.table), table, training.task)
@@ -85,6 +88,32 @@ def test_informed_peers_learn_from_holes_that_training_has(name):
     worse = Native().fit(complete).predict(holes)
     losses = [models.row_losses(Task.REGRESSION, complete.target, y).mean() for y in (found, worse)]
     assert losses[0] < losses[1]
+
+
+@pytest.mark.parametrize("task", Task)
+def test_leaves_are_tuned_on_training_holes_given_the_target(task):
+    training = small_training(task, poke=None)
+    object.__setattr__(training, "table", poke(training.table, 3))
+    peer = PEERS["knothole tuned"].fit(training)
+    assert peer.needs_training_holes
+    assert peer.robust_.holes_ == "all"
+    assert peer.robust_.tuning_.conditioned in ("values", "scores", "labels")
+    untuned = PEERS["knothole"].fit(training).robust_
+    np.testing.assert_array_equal(peer.robust_.ensemble_.cut, untuned.ensemble_.cut)
+    assert (peer.robust_.ensemble_.value != untuned.ensemble_.value).mean() > 0.5
+    dataset = small_dataset(task, rows=500, seed=1)
+    found = peer.predict(poke(dataset.table, 7))
+    loss = models.row_losses(task, dataset.target, found).mean()
+    assert loss < loss_of_knowing_nothing(task, dataset.target)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_column_that_is_gone_is_survived(name):
+    training = small_training(Task.REGRESSION)
+    table = small_dataset(Task.REGRESSION, rows=30, seed=1).table
+    gone = {"a": np.nan, "hue": pd.Categorical([None] * 30, table["hue"].cat.categories)}
+    found = present(name).fit(training).predict(table.assign(**gone))
+    assert found.shape == (30,) and np.isfinite(found).all()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.benchmark.tables import small_dataset
 
 from knothole.benchmark import cells, datasets, models, runner, scenarios
 from knothole.benchmark.datasets import Entry, Task
-from knothole.benchmark.peers import Native, Retrained
+from knothole.benchmark.peers import KnotholeTuned, Native, Retrained
 from knothole.benchmark.progress import progress
 from knothole.benchmark.scenarios import Mechanism, Scenario
 from knothole.errors import DamagedFile, InvalidInput
@@ -171,6 +171,26 @@ def test_settings_say_versions_and_model(tmp_path):
     settings = json.loads((tmp_path / "settings.json").read_text())
     assert {"knothole", "numpy", "scikit-learn"} <= set(settings["versions"])
     assert settings["model"]["n_estimators"] == 5
+
+
+def test_reasons_to_skip_are_kept_until_a_peer_is_there(tmp_path):
+    class Absent(Native):
+        name, requires = "absent", ("a_library_that_is_not_there", "nor_this")
+
+    run(plan(Absent(), Native(), datasets=["numbers"], repeats=1), tmp_path)
+    reason = "a_library_that_is_not_there and nor_this are not installed"
+    assert runner.skipped(tmp_path) == {"absent": reason}
+    run(plan(Native(), datasets=["numbers"], repeats=1), tmp_path)
+    assert runner.skipped(tmp_path) == {"absent": reason}
+    run(plan(Counted("absent"), datasets=["numbers"], repeats=1), tmp_path)
+    assert runner.skipped(tmp_path) == {}
+
+
+def test_a_peer_for_training_holes_is_refused_where_there_are_none():
+    peer = KnotholeTuned()
+    with pytest.raises(InvalidInput, match="'knothole tuned', which learns from holes in training"):
+        plan(peer)
+    assert plan(peer, scenarios=SCENARIOS[2:]).peers == (peer,)
 
 
 @pytest.mark.parametrize(

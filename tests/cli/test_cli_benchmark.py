@@ -10,7 +10,7 @@ from tests.cli.running import call, in_subprocess, refused
 from knothole.benchmark import datasets, models, peers, runner
 from knothole.benchmark.datasets import Entry, Task
 from knothole.cli.app import FINE, INTERRUPTED, WRONG_USAGE
-from knothole.densities.mixture import Mixture
+from knothole.densities.mixture import Factorized
 
 PEERS = "knothole,native,median"
 
@@ -28,7 +28,7 @@ def tiny(tmp_path_factory, monkeypatch):
     monkeypatch.setattr(datasets, "REGISTRY", registry)
     monkeypatch.setenv(datasets.FOLDER, str(folder))
     monkeypatch.setitem(models.HYPERPARAMETERS, "n_estimators", 4)
-    quick = partial(peers.wrap, density=Mixture(components=2, random_state=0))
+    quick = partial(peers.wrap, density=Factorized())
     monkeypatch.setattr(peers, "wrap", quick)
     runner._stage.cache_clear()
 

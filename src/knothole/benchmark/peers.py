@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -172,7 +172,8 @@ class KnotholeTuned(Knothole):
     What the documentation says to do where the training table has holes: every NaN is a hole, and
     :meth:`~knothole.estimators.robust.Robust.tune` follows with its defaults. :class:`Knothole` is
     what :func:`~knothole.estimators.wrap` does by itself: the model's leaves stay, and what NaN
-    means is measured for each column.
+    means is measured for each column. A column never observed, of which neither the model nor the
+    density can learn anything, is left out.
     """
 
     needs_training_holes = True
@@ -182,9 +183,15 @@ class KnotholeTuned(Knothole):
 
     def fit(self, training: Training) -> Self:
         """Fit the model, learn the density of its columns, and then new leaf values."""
-        super().fit(training)
-        self.robust_ = self.robust_.tune(training.table, training.target)
+        self.observed_ = list(training.table.columns[training.table.notna().any()])
+        table = training.table[self.observed_]
+        super().fit(replace(training, table=table))
+        self.robust_ = self.robust_.tune(table, training.target)
         return self
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Integrate over the holes, with the new leaf values."""
+        return super().predict(table[self.observed_])
 
 
 class Ydf(Peer):
