@@ -77,11 +77,9 @@ def test_dummies_never_below_independent_variables(density, rate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("blocks", [False, True])
-@pytest.mark.parametrize("split", [1, 2])
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("density", DENSITIES)
-def test_other_rows(density, rate, split, blocks):
+@pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
+def test_other_rows(density, rate):
     """Of 215 rows the mean has an error of its own."""
-    for gain, error in gains(density, rate, split, blocks):
+    for gain, error in gains(density, rate, split=1, blocks=True):
         assert gain > -1e-5 - error
