@@ -307,6 +307,13 @@ def test_degenerate_tables(name, case):
     assert not np.isnan(density.complete(X, draws=2)).any()
     np.testing.assert_allclose(density.log_evidence(all_holes(density)), 0, atol=1e-12)
     assert density.sample(3).shape == (3, X.shape[1])
+    if hasattr(density, "to_circuit"):
+        circuit = density.to_circuit()
+        np.testing.assert_allclose(
+            circuit.score_samples(X), density.score_samples(X), rtol=1e-10, atol=1e-10
+        )
+        again = circuit.fit(X, columns=density.columns_)
+        assert np.isfinite(again.score_samples(X)).all()
 
 
 @every

@@ -50,6 +50,20 @@ def test_the_number_of_threads_does_not_matter(expectation, rows):
             np.testing.assert_array_equal(one, other)
 
 
+def test_variance_is_never_negative_and_zero_for_complete_rows(expectation, rows):
+    """One leaf of 1e6 beside others of 1e-3: what cancels must not show."""
+    value = expectation.original.value.copy()
+    value[::3] = 1e6
+    value[1::3] *= 1e-3
+    large = compile(expectation.original.with_values(value), expectation.density)
+    complete = np.where(np.isnan(rows[:100]), 0.5, rows[:100])
+    for method in ("auto", "completions", "exact") if large.exact else ("auto",):
+        assert (large.moments(rows[:100], method=method).variance >= 0).all()
+        whole = large.moments(complete, method=method)
+        assert not whole.variance.any() and not whole.variance_error.any()
+        np.testing.assert_array_equal(whole.mean, large.original.margin(complete, 1))
+
+
 def test_many_python_threads_at_once(expectation, rows):
     expected, _ = expectation.margin(rows, threads=1)
     with ThreadPoolExecutor(8) as pool:
@@ -71,7 +85,17 @@ def test_rows_do_not_depend_on_their_neighbours(expectation, rows):
 @pytest.mark.slow
 @pytest.mark.parametrize("density", ["Mixture", "LatentTree", "GaussianMixture"])
 def test_a_forest_of_a_thousand_trees_over_200_columns(density):
-    n_trees = 1000
+    assert_forest_works(density, n_trees=1000)
+
+
+@pytest.mark.parametrize("density", DENSITIES)
+def test_a_forest_over_200_columns(density):
+    """The same in small form."""
+    assert_forest_works(density, n_trees=60)
+
+
+def assert_forest_works(density, n_trees):
+    """Depth 8, 200 columns."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 5)) @ rng.normal(size=(5, 200)) + rng.normal(size=(300, 200))
     ensemble = random_ensemble(seed=0, levels=(0,) * 200, n_trees=n_trees, depth=8)

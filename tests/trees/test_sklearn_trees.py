@@ -23,6 +23,8 @@ from sklearn.ensemble import (
 )
 from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import (
     DecisionTreeClassifier,
     DecisionTreeRegressor,
@@ -354,6 +356,8 @@ def refused():
     yield "IsolationForest", IsolationForest(n_estimators=3).fit(X)
     yield "RandomTreesEmbedding", RandomTreesEmbedding(n_estimators=3).fit(X)
     yield "AdaBoostRegressor", AdaBoostRegressor(n_estimators=3).fit(X, y)
+    piped = make_pipeline(StandardScaler(), DecisionTreeRegressor(max_depth=2)).fit(X, y)
+    yield r"Pipeline.* Pass the tree model itself", piped
     yield "BaggingRegressor of Random", BaggingRegressor(RandomForestRegressor(2), 2).fit(X, y)
     yield "BaggingRegressor of KNeigh", BaggingRegressor(KNeighborsRegressor(), 2).fit(X, y)
     mixed = BaggingRegressor(DecisionTreeClassifier(), 2).fit(X, positive)
