@@ -325,6 +325,7 @@ def test_describe_completes_a_models_columns():
         ((0, 1), pd.Categorical(["a", None, "b"]), "'a'"),
         (("red", "green"), [0, 1, 0], "0"),
         (("red", "green"), pd.Categorical([0, 1, 1]), "0"),
+        (("red", "green"), ["0", "1", "0"], "'0'"),
     ],
 )
 def test_text_for_a_models_codes_is_refused_and_codes_for_its_text(known, values, strange):

@@ -449,6 +449,7 @@ def _refine(column: Column, source: RawColumn) -> Column:
     if not column.levels and source.levels is not None:
         return replace(column, levels=source.levels)  # declared ones that do not occur included
     known = set(column.levels)
-    further = [level for level in encoding.observed_levels(source) if level not in known]
-    encoding.check_same_type(column.name, column.levels, further)
+    observed = encoding.observed_levels(source)
+    further = [level for level in observed if level not in known]
+    encoding.check_same_encoding(column.name, column.levels, observed)
     return replace(column, levels=(*column.levels, *further))

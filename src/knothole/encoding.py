@@ -96,15 +96,24 @@ def observed_levels(column: RawColumn) -> list[Hashable]:
     return [_level(column, value) for value in distinct.tolist()]
 
 
-def check_same_type(name: str, known: Sequence[Hashable], further: Sequence[Hashable]) -> None:
-    """Refuse text beside codes, or codes beside text: they mean the same category, not another."""
-    for of_known, of_further in ((_is_number, _is_text), (_is_text, _is_number)):
-        strange = [level for level in further if of_further(level)]
-        if known and strange and all(of_known(level) for level in known):
-            raise InvalidInput(
-                f"column {name!r} holds the category {strange[0]!r}, but the categories the model "
-                f"knows are {listed(known)}. Encode the column the way it was for the model."
-            )
+def check_same_encoding(name: str, known: Sequence[Hashable], observed: Sequence[Hashable]) -> None:
+    """Refuse text where a model knows codes, codes where it knows text, or none of its text.
+
+    Taken for further levels, they would silently be categories that the model has never seen.
+    """
+    numbered, worded = all(map(_is_number, known)), all(map(_is_text, known))
+    strange = [
+        level
+        for level in observed
+        if (numbered and _is_text(level)) or (worded and _is_number(level))
+    ]
+    if not strange and worded and not set(known) & set(observed):
+        strange = list(observed)
+    if known and strange:
+        raise InvalidInput(
+            f"column {name!r} holds the category {strange[0]!r}, but the categories the model "
+            f"knows are {listed(known)}. Encode the column the way it was for the model."
+        )
 
 
 def is_whole(values: Floats) -> bool:
