@@ -133,6 +133,17 @@ def test_forest_is_at_least_as_good_as_boosting_and_trees(seed, shape):
     assert loss["forest"] <= loss["tree"] + 1e-9
 
 
+@pytest.mark.parametrize("reach", ["exact", "completions"])
+@settings(max_examples=8, deadline=None)
+@given(seed=seeds, shape=shapes)
+def test_the_reported_loss_of_all_leaves_never_rises_without_a_ridge(reach, seed, shape):
+    world = random_world(seed, width=shape[0], n_outputs=shape[1], n_trees=4)
+    _, result = tuned_theta(world, ridge=0.0, method="forest", reach=reach)
+    report = result.report
+    # Completions are judged by draws that took no part.
+    assert report.after <= report.before + 1e-9 + 4 * report.error
+
+
 @pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
 @pytest.mark.parametrize("form", ["values", "scores"])
 def test_conditioned_on_the_target(density, form):

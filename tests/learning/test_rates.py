@@ -83,3 +83,25 @@ def test_few_trees_take_larger_steps_until_the_loss_does_not_rise(reach, density
     raised = tune(ensemble, density, HOLES, y, **options).report
     assert raised.learning_rate > 0.1
     assert raised.after <= raised.before * 1.001 + 3 * raised.error
+
+
+def test_full_steps_may_raise_the_loss_where_all_leaves_at_once_do_not():
+    """Prop. 4 is greedy and starts anew, so even without a ridge the old leaves may be better."""
+    draw = np.random.default_rng(2)
+    table = draw.normal(size=(200, 4))
+    table[:, 3] = table[:, 0] + 0.3 * draw.normal(size=200)
+    target = table[:, 0] - 2 * (table[:, 1] > 0.3) + 0.5 * draw.normal(size=200)
+    table[draw.random(table.shape) < 0.3] = np.nan
+    model = xgboost.XGBRegressor(n_estimators=10, max_depth=3, learning_rate=0.3)
+    arguments = (
+        read(model.fit(table, target)),
+        Mixture(3, n_init=1, random_state=0).fit(table),
+        table,
+        target,
+    )
+    options = {"reach": "exact", "condition_on_target": False, "ridge": 0.0}
+    greedy = tune(*arguments, method="boosting", learning_rate=1.0, **options).report
+    at_once = tune(*arguments, method="forest", **options).report
+    own = tune(*arguments, **options).report
+    assert greedy.after > greedy.before
+    assert at_once.after < own.after < at_once.before == own.before == greedy.before
