@@ -116,9 +116,7 @@ def test_a_column_that_is_gone_is_survived(name):
     assert found.shape == (30,) and np.isfinite(found).all()
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in PEERS if name not in ("miceforest", "MissForest")]
-)
+@pytest.mark.parametrize("name", PEERS)
 def test_a_column_never_observed_in_training_is_survived(name):
     training = small_training(Task.REGRESSION)
     object.__setattr__(training, "table", training.table.assign(empty=np.nan))

@@ -25,6 +25,8 @@ from knothole.benchmark.peers import Peer, Training
 # Rows that slow imputers learn from; more hardly change them, and their time grows with the square
 # of the rows (neighbours) or of the dummies (regressions).
 LEARNED_ROWS = 5000
+# Values without which a column cannot be learned by imputers that fit a model to each.
+FEWEST_VALUES = 20
 # Holes given to the training table for imputers that refuse to learn from a complete one.
 PRACTICE_RATE = 0.2
 
@@ -205,7 +207,44 @@ class Neighbours(Imputing):
         return self.dummies_.table(self.scaler_.inverse_transform(filled), table)
 
 
-class Miceforest(Imputing):
+class Learned(Imputing):
+    """An imputer that fits a model to every column, and breaks on one with hardly any values.
+
+    The holes of such columns are left to the model.
+    """
+
+    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
+        self.learned_ = list(table.columns[table.notna().sum() >= FEWEST_VALUES])
+        self._fit_learned(table[self.learned_], seed)
+
+    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
+        return self._filled(table)[0]
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Fill, and ask the model; on average where there are several fillings."""
+        found = [outputs(self.model_, filled, self.task_) for filled in self._filled(table)]
+        return np.asarray(np.mean(found, axis=0))
+
+    def _filled(self, table: pd.DataFrame) -> list[pd.DataFrame]:
+        learned = table[self.learned_]
+        if not learned.isna().any(axis=None):
+            return [table]
+        fillings = self._fill_learned(learned.reset_index(drop=True))
+        return [
+            table.assign(**{str(name): filled[name].set_axis(table.index) for name in learned})
+            for filled in fillings
+        ]
+
+    @abstractmethod
+    def _fit_learned(self, table: pd.DataFrame, seed: int) -> None:
+        """Learn how to fill columns that can be learned."""
+
+    @abstractmethod
+    def _fill_learned(self, table: pd.DataFrame) -> list[pd.DataFrame]:
+        """Fill such columns, in one way or several."""
+
+
+class Miceforest(Learned):
     """Chained LightGBM models with mean matching: miceforest, two rounds, five datasets.
 
     A complete training table is given practice holes, because miceforest learns only columns that
@@ -216,7 +255,7 @@ class Miceforest(Imputing):
     requires = ("miceforest",)
     datasets = 5
 
-    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
+    def _fit_learned(self, table: pd.DataFrame, seed: int) -> None:
         import miceforest
 
         learned = _practice(_floats(table), seed)
@@ -225,21 +264,9 @@ class Miceforest(Imputing):
         )
         self.kernel_.mice(2, verbose=False, num_threads=1)
 
-    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
-        return self._filled(table)[0]
-
-    def predict(self, table: pd.DataFrame) -> Floats:
-        """Fill, and ask the model, on average over the datasets."""
-        found = [outputs(self.model_, filled, self.task_) for filled in self._filled(table)]
-        return np.asarray(np.mean(found, axis=0))
-
-    def _filled(self, table: pd.DataFrame) -> list[pd.DataFrame]:
-        if not table.isna().any(axis=None):
-            return [table]
-        fresh = _floats(table).reset_index(drop=True)
-        imputed = self.kernel_.impute_new_data(fresh, verbose=False)
-        filled = (imputed.complete_data(number) for number in range(self.datasets))
-        return [frame[table.columns].set_axis(table.index) for frame in filled]
+    def _fill_learned(self, table: pd.DataFrame) -> list[pd.DataFrame]:
+        imputed = self.kernel_.impute_new_data(_floats(table), verbose=False)
+        return [imputed.complete_data(number) for number in range(self.datasets)]
 
 
 def _floats(table: pd.DataFrame) -> pd.DataFrame:
@@ -247,7 +274,7 @@ def _floats(table: pd.DataFrame) -> pd.DataFrame:
     return table.astype(dict.fromkeys(table.select_dtypes("number").columns, np.float64))
 
 
-class MissForest(Imputing):
+class MissForest(Learned):
     """Forests in turn: MissForest with its defaults, categories given to it as numbers.
 
     It refuses a complete training table, which is given practice holes, and a table with a column
@@ -258,7 +285,7 @@ class MissForest(Imputing):
     name = "MissForest"
     requires = ("missforest", "lightgbm", "tqdm")  # it imports tqdm without saying so
 
-    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
+    def _fit_learned(self, table: pd.DataFrame, seed: int) -> None:
         from missforest import MissForest as Imputer
 
         self.categorical_ = list(table.select_dtypes("category").columns)
@@ -267,17 +294,13 @@ class MissForest(Imputing):
         self.typical_ = coded.mode().iloc[:1]
         self.imputer_.fit(_practice(coded, seed).iloc[:LEARNED_ROWS])
 
-    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
-        if not table.isna().any(axis=None):
-            return table
+    def _fill_learned(self, table: pd.DataFrame) -> list[pd.DataFrame]:
         handed = pd.concat([self._coded(table), self.typical_], ignore_index=True)
         filled = pd.DataFrame(self.imputer_.transform(handed)).iloc[: len(table)]
-        filled = filled[table.columns].set_axis(table.index)
         for name in self.categorical_:
-            levels = table[name].cat.categories
             codes = filled[name].to_numpy().astype(np.intp)
-            filled[name] = pd.Categorical.from_codes(codes, categories=levels)
-        return filled
+            filled[name] = pd.Categorical.from_codes(codes, categories=table[name].cat.categories)
+        return [filled]
 
     def _coded(self, table: pd.DataFrame) -> pd.DataFrame:
         coded = _floats(table)

@@ -154,7 +154,7 @@ def save(suite: Suite, folder: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     # Single precision: seven digits are more than any of these numbers has.
     small = suite.results.astype(dict.fromkeys(suite.results.select_dtypes("float64"), "float32"))
-    small["groups"] = [np.asarray(group, dtype=np.float32) for group in small["groups"]]
+    small["groups"] = small["groups"].map(lambda group: np.asarray(group, dtype=np.float32))
     name = f"suite_{suite.setting}"
     (place / f"{name}.parquet").write_bytes(runner.parquet(small))
     (place / f"{name}.json").write_text(json.dumps(suite.about, indent=1) + "\n")
