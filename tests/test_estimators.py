@@ -386,7 +386,7 @@ def test_tuned_leaves_go_back_into_the_model(data):
     assert_allclose(native.predict(X), tuned.predict(X), rtol=1e-4, atol=1e-5)
     assert not np.allclose(native.predict(X), model.predict(X))
     assert tuned.holes_ == "all" and tuned.tuning_.after < tuned.tuning_.before
-    assert "tuned (forest)" in repr(tuned)
+    assert "tuned (boosting)" in repr(tuned)
 
 
 def test_models_of_files_come_back_as_their_library_loads_them(data, tmp_path):
