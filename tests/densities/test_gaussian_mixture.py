@@ -402,6 +402,31 @@ def test_nets_are_stratified(size):
     np.testing.assert_array_equal(net[0].astype(np.uint64) * size >> 32, np.arange(size))
 
 
+@pytest.mark.parametrize("size", [4, 16])
+def test_parts_of_a_net_are_nets_and_so_are_both_together(size):
+    net = sobol_net(30, size, 2)
+    for coordinates, points in ((net[0], size), (net[1], size), (np.hstack(net), 2 * size)):
+        strata = np.sort(coordinates.astype(np.uint64) * np.uint64(points) >> np.uint64(32), axis=1)
+        np.testing.assert_array_equal(strata, np.tile(np.arange(points), (30, 1)))
+    assert len({tuple(np.sort(row)) for row in np.hstack(net)}) == 30  # no coordinate twice
+
+
+def test_second_parts_go_on_with_the_groups_of_the_first():
+    density, *_ = known(k=2, d=3)
+    evidence = density.evidence(np.full((600, 3), HOLE))
+    sampler = density.sampler(5)
+    both = sampler.draw_parts(evidence, np.arange(600), 0, 2).copy()
+    np.testing.assert_array_equal(both[0], sampler.draw(evidence, 0, 0))
+    assert not np.array_equal(both[0], both[1])
+    groups = both[:, :, 1].reshape(2, 600, 4, 16).mean(axis=3)
+    correlation = np.corrcoef(groups.mean(axis=0).T)
+    assert np.abs(correlation - np.eye(4)).max() < 5 / np.sqrt(600)
+    # Independent draws would halve the variance.
+    assert groups.mean(axis=0).var() < 0.5 * groups.var() / 2
+    some = sampler.draw_parts(evidence[[7, 590]], np.array([7, 590]), 0, 2)
+    np.testing.assert_array_equal(some, both[:, [7, 590]])
+
+
 def test_draws_have_the_conditional_moments():
     density, *_ = known(k=3, d=5, seed=4)
     row = np.array([[0.4, HOLE, HOLE, -0.3, HOLE]])

@@ -10,6 +10,8 @@ from knothole.densities.gaussian_mixture import GaussianMixture
 from knothole.densities.latent_tree import LatentTree
 from knothole.densities.mixture import Mixture
 from knothole.errors import InvalidInput
+from knothole.reach.completion_masks import ALL, Lookup, cut_cells, fill_masks
+from knothole.reach.completions import FEW_HOLES
 from knothole.reach.expectation import compile
 
 DRAWS = 1_000_000
@@ -48,6 +50,92 @@ def test_a_million_draws_agree(density, numbers, ensemble):
     spread = np.std((margins - margins.mean()) ** 2) / np.sqrt(DRAWS)
     bound = 5 * np.hypot(spread, moments.variance_error[0, 0])
     assert abs(moments.variance[0, 0] - margins.var()) <= bound
+
+
+def own_margins(expectation, evidence):
+    """Margins of a word's completions, each walked by the trees themselves."""
+    ensemble = expectation.ensemble
+    draws = expectation.completions.sampler.draw(evidence, 0, 0)
+    holes = np.isnan(evidence.points)[:, :, None]
+    points = np.where(holes, draws, evidence.points[:, :, None]).transpose(0, 2, 1)
+    rows = points.reshape(-1, points.shape[2])[:, : len(ensemble.columns)]
+    rows = np.where((ensemble.n_levels == 0) & np.isinf(rows), np.nan, rows)
+    return ensemble.margin(rows, 1).reshape(len(evidence.points), 64, -1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_completions_go_where_the_trees_send_them(seed):
+    """Categories, sets and values that are not recorded: tree by tree."""
+    case = random_case(seed, "LatentTree", n_rows=8, n_trees=5, depth=4)
+    expectation = compile(case.ensemble, case.density, method="completions", seed=seed)
+    evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    found = expectation.completions.margins(evidence, 0, 1)
+    np.testing.assert_allclose(found, own_margins(expectation, evidence), atol=1e-12)
+
+
+def test_walks_by_level_and_by_tree_are_the_same(numbers, ensemble):
+    columns = ensemble.columns.describe(numbers)
+    fitted = GaussianMixture(2, random_state=0).fit(numbers, columns=columns)
+    expectation = compile(ensemble, fitted)
+    rows = numbers[:40].copy()
+    rows[np.random.default_rng(0).random(rows.shape) < 0.4] = np.nan
+    evidence = expectation.evidence(rows)
+    engine = expectation.completions
+    assert engine.forest.levels == 4
+    by_level = engine.masks(evidence, 0, 0)
+    np.testing.assert_allclose(
+        engine.margins(evidence, 0, 1), own_margins(expectation, evidence), atol=1e-12
+    )
+    engine.forest = engine.forest._replace(levels=-1)  # as if trees were deep
+    for first, second in zip(by_level, engine.masks(evidence, 0, 0), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        np.array([]),
+        np.array([1.0]),
+        np.array([-np.inf, 0.0, np.inf]),
+        np.arange(40.0),
+        10.0 ** np.arange(-20, 20),
+        1e9 + 1e-6 * np.arange(30),
+        np.array([-1.7e308, 0.0, 1.7e308]),
+    ],
+)
+def test_masks_are_exact_at_cuts(cuts):
+    """Draws at and next to every cut, and not recorded ones, against comparisons one by one."""
+    finite = cuts[np.isfinite(cuts)]
+    near = np.concatenate([finite, np.nextafter(finite, np.inf), np.nextafter(finite, -np.inf)])
+    values = np.resize(np.append(near, [0.0, -1e300, 1e300, np.inf]), (3, 64))
+    offset = np.array([0, len(cuts) + 2])
+    look = Lookup(*cut_cells([cuts]), offset, np.array([0], np.int32), np.array([True]))
+    found = np.empty(64, np.uint32)
+    masks, absent = np.empty(len(cuts) + 4, np.uint64), np.empty(1, np.uint64)
+    for draws in values:
+        fill_masks(np.array([[np.nan]]), draws[None, None], 0, look, True, found, masks, absent)
+        bits = [np.packbits(draws < cut, bitorder="little").view(np.uint64)[0] for cut in cuts]
+        recorded = np.packbits(draws < np.inf, bitorder="little").view(np.uint64)[0]
+        np.testing.assert_array_equal(masks[:-2], np.array([0, *bits, recorded], np.uint64))
+        assert absent[0] == ~recorded
+    for x in near:
+        fill_masks(np.array([[x]]), values[None, :1], 0, look, True, found, masks, absent)
+        expected = [0, *np.where(x < cuts, ALL, np.uint64(0)), ALL]
+        np.testing.assert_array_equal(masks[:-2], np.array(expected, np.uint64))
+
+
+@pytest.mark.parametrize("n_holes", [2, 7])
+def test_errors_are_neither_too_small_nor_too_large(n_holes):
+    """The same row many times: its answers lie as far apart as the errors say."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(400, 3)) @ rng.normal(size=(3, 8)) + 0.7 * rng.normal(size=(400, 8))
+    ensemble = random_ensemble(seed=8, levels=(0,) * 8, n_trees=20, depth=5)
+    fitted = GaussianMixture(2, random_state=0).fit(X, columns=ensemble.columns.describe(X))
+    row = X[:1].copy()
+    row[:, :n_holes] = np.nan
+    mean, error = compile(ensemble, fitted).margin(np.repeat(row, 1500, axis=0))
+    assert (n_holes > FEW_HOLES) == (n_holes == 7)
+    assert 0.85 < np.mean(error**2) / mean.var() < 1.15
 
 
 def test_tol_adds_words_until_it_is_met(numbers, ensemble):

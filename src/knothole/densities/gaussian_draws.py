@@ -26,7 +26,7 @@ from knothole.evidence import Evidence
 Floats = NDArray[np.float64]
 
 _BLOCK = 64
-#: Most parts of a word.
+# Parts of a word whose groups can go on.
 PARTS = 2
 _NO_WORDS = np.empty((0, 0), dtype=np.uint64)
 
@@ -100,13 +100,10 @@ class Workspace(NamedTuple):
     variance: Floats
     joint: Floats
     first: NDArray[np.int64]
-    chosen: NDArray[np.int64]
     component: NDArray[np.int64]
-    point: NDArray[np.uint32]
-    group: NDArray[np.uint32]
+    chosen: NDArray[np.uint32]
     lane: NDArray[np.uint32]
     bits: NDArray[np.uint32]
-    shifts: NDArray[np.uint32]
     code: Floats
     normal: Floats
     z: Floats
@@ -128,7 +125,7 @@ def tabulate(
         Maps(scores.coarse, scores.values, scores.tail, scores.limits, scores.whole, scores.flat),
         numeric,
         discrete,
-        quasi.sobol_net(coordinates, WORD // groups, PARTS),
+        quasi.sobol_net(coordinates, WORD // groups, PARTS if groups > 1 else 1),
         quasi.quantiles(),
     )
 
@@ -150,13 +147,10 @@ def workspace(tables: Tables) -> Workspace:
         variance=np.empty(d),
         joint=np.empty(k),
         first=whole(k + 1),
-        chosen=whole(WORD),
         component=whole(WORD),
-        point=bits(),
-        group=bits(),
+        chosen=bits(),
         lane=bits(),
         bits=bits(),
-        shifts=bits(),
         code=np.empty(WORD),
         normal=np.empty((d, WORD)),
         z=np.empty((d + 4, WORD)),
@@ -178,11 +172,10 @@ class Sampler:
 
     def __init__(self, tables: Tables, seed: int) -> None:
         self.tables = tables
+        self.parts = len(tables.net)
         self.seed = seed
         # Fresh memory costs as much as the draws: every thread has its own to use again.
         self._memory = threading.local()
-
-    parts = PARTS
 
     def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
         """Draws (rows, variables, 64) of the first part of a word; see :meth:`draw_parts`."""

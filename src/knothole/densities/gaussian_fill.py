@@ -68,7 +68,7 @@ def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def
 
 
 @njit
-def draw_codes(e, words, discrete, component, bits, code):  # type: ignore[no-untyped-def]
+def draw_codes(e, words, discrete, component, lane, bits, code):  # type: ignore[no-untyped-def]
     """A code of leaf ``e`` for each draw, from its component's probabilities."""
     start, stop = discrete.first_code[e], discrete.first_code[e + 1]
     first = discrete.first_word[e]
@@ -80,7 +80,7 @@ def draw_codes(e, words, discrete, component, bits, code):  # type: ignore[no-un
             for row in range(start, stop):
                 if allows(words, first, row - start):
                     total += discrete.probability[row, k]
-        left = (bits[t] + 0.5) * 2.0**-32 * total
+        left = (bits[lane[t]] + 0.5) * 2.0**-32 * total
         for row in range(start, stop):
             if allows(words, first, row - start) and discrete.probability[row, k] > 0.0:
                 code[t] = row - start
@@ -170,8 +170,8 @@ def fill(tables, points, allowed, seed, rows, workspace, out):  # type: ignore[n
     packed, sharpness, maps, numeric, discrete, nets, quantile = tables
     mean, precision, blocks, log_weight = packed
     coarse, values, tail, limits, whole, flat = maps
-    scratch, score, variance, joint, first, chosen, component, point, group = workspace[:9]
-    lane, bits, shifts, code, normal, z = workspace[9:]
+    scratch, score, variance, joint, first, component, chosen, lane, bits = workspace[:9]
+    code, normal, z = workspace[9:]
     places, lower, _, log_det, residual, product, solved, distance, _ = scratch
     d = len(numeric)
     for n in range(len(points)):
@@ -193,12 +193,16 @@ def fill(tables, points, allowed, seed, rows, workspace, out):  # type: ignore[n
         state = quasi.row_state(seed, rows[n])
         for part in range(len(out)):
             net = nets[part]
-            quasi.allot(joint, state, net, chosen, first, component, point, group)
-            for t in range(WORD):
-                lane[t] = group[t] * net.shape[1] + point[t]
+            quasi.allot(joint, state, net, bits, chosen, first, component, lane)
+            alone = component[0] == component[WORD - 1]  # then lanes are in order already
             for i in range(n_missing):
-                quasi.points(1 + i, net, point, group, state, shifts, bits)
+                quasi.points(1 + i, net, state, bits)
                 quasi.normals(bits, quantile, normal[i])
+                if not alone:
+                    for t in range(WORD):
+                        code[t] = normal[i, lane[t]]
+                    for t in range(WORD):
+                        normal[i, t] = code[t]
             z[n_missing : n_missing + 4] = 0.0
             start = 0
             while start < WORD:
@@ -215,14 +219,18 @@ def fill(tables, points, allowed, seed, rows, workspace, out):  # type: ignore[n
                     continue  # known not to be recorded
                 decode(z[i], j, values, limits, whole)
                 own = out[part, n, v]
-                for t in range(WORD):
-                    own[lane[t]] = z[i, t]
+                if alone:
+                    for t in range(WORD):
+                        own[t] = z[i, t]
+                else:
+                    for t in range(WORD):
+                        own[lane[t]] = z[i, t]
             for e in range(len(discrete.variable)):
                 v = discrete.variable[e]
                 if not np.isnan(points[n, v]):
                     continue
-                quasi.points(1 + d + e, net, point, group, state, shifts, bits)
-                draw_codes(e, words, discrete, component, bits, code)
+                quasi.points(1 + d + e, net, state, bits)
+                draw_codes(e, words, discrete, component, lane, bits, code)
                 for t in range(WORD):
                     if not discrete.flag[e]:
                         out[part, n, v, lane[t]] = code[t]

@@ -32,9 +32,6 @@ _LOW_MASK = (1 << _LOW_BITS) - 1
 _TAIL_CELLS = 8
 _CELLS = 1 << _CELL_BITS
 _UNIT = 2.0**-32
-# The first coordinates of a net are the best of so many of Sobol's.
-_CHOSEN = 24
-_POOL = 512
 
 
 @cache
@@ -45,39 +42,9 @@ def sobol_net(coordinates: int, size: int, parts: int = 1) -> NDArray[np.uint32]
     point p, p itself: it lies in the p-th of ``size`` equal parts of the unit interval, and after
     an xor in another one.
     """
-    order = _best_coordinates(coordinates, size, parts)
-    sobol = qmc.Sobol(len(order), scramble=True, bits=32, rng=np.random.default_rng(0))
-    bits = (sobol.random(size * parts)[:, order[:coordinates]] * 2.0**32).astype(np.uint32)
+    sobol = qmc.Sobol(coordinates, scramble=True, bits=32, rng=np.random.default_rng(0))
+    bits = (sobol.random(size * parts) * 2.0**32).astype(np.uint32)
     return np.stack([part[np.argsort(part[:, 0])].T for part in np.split(bits, parts)])
-
-
-def _best_coordinates(coordinates: int, size: int, parts: int) -> NDArray[np.int64]:
-    """Coordinates of Sobol's sequence in an order in which few points of it are best.
-
-    Few points of two coordinates can be badly spread together, in particular of neighbours. The
-    first coordinates are chosen one by one such that those chosen so far have the least
-
-        mean over points x, y of  prod_c (1 + w(x_c ^ y_c)),
-        w(t) = 1/6 - 2^(floor(log2 t) - 1),
-
-    the squared error of a random function of all products of coordinates, averaged over random
-    xors (Dick and Pillichshammer, Digital Nets and Sequences, 2010, chapter 12). Scrambling does
-    not change it.
-    """
-    pool = max(_POOL, coordinates)
-    points = qmc.Sobol(pool, scramble=False).random(size * parts).T
-    bits = (points * 2.0**32).astype(np.uint32)
-    distance = (bits[:, :, None] ^ bits[:, None, :]) * 2.0**-32
-    with np.errstate(divide="ignore"):
-        factor = 7 / 6 - 2.0 ** (np.floor(np.log2(distance)) - 1)
-    order = [0]
-    product = factor[0].copy()
-    while len(order) < min(coordinates, _CHOSEN):
-        score = np.einsum("ij,cij->c", product, factor)
-        score[order] = np.inf
-        order.append(int(np.argmin(score)))
-        product *= factor[order[-1]]
-    return np.append(order, np.setdiff1d(np.arange(pool), order))
 
 
 @cache
@@ -113,16 +80,13 @@ def bits_of(state, group, coordinate):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def points(coordinate, net, point, group, state, shifts, out):  # type: ignore[no-untyped-def]
-    """The bits of one coordinate of all draws of a word.
-
-    ``point`` (64,) and ``group`` (64,) say which point of which group's net each draw is;
-    ``shifts`` is working memory.
-    """
-    for g in range(WORD // net.shape[1]):
-        shifts[g] = bits_of(state, g, coordinate)
-    for t in range(WORD):
-        out[t] = net[coordinate, point[t]] ^ shifts[group[t]]
+def points(coordinate, net, state, out):  # type: ignore[no-untyped-def]
+    """The bits of one coordinate of all draws of a word, ``out`` (64,), group by group."""
+    size = net.shape[1]
+    for g in range(WORD // size):
+        shift = bits_of(state, g, coordinate)
+        for p in range(size):
+            out[g * size + p] = net[coordinate, p] ^ shift
 
 
 @njit
@@ -155,8 +119,22 @@ def normals(bits, quantile, out):  # type: ignore[no-untyped-def]
                 out[t] = -lower_quantile(1.0 - u)
 
 
+@inlined
+def only_component(share, bits):  # type: ignore[no-untyped-def]
+    """The component that all draws choose, by their first coordinates; -1 if they differ."""
+    lowest, highest = bits[0], bits[0]
+    for draw in range(WORD):
+        lowest, highest = min(lowest, bits[draw]), max(highest, bits[draw])
+    reached, low, high = 0.0, 0, 0
+    for k in range(len(share) - 1):
+        reached += share[k]
+        low += reached <= (lowest + 0.5) * _UNIT
+        high += reached <= (highest + 0.5) * _UNIT
+    return low if low == high else -1
+
+
 @njit
-def allot(share, state, net, chosen, first, component, point, group):  # type: ignore[no-untyped-def]
+def allot(share, state, net, bits, chosen, first, component, lane):  # type: ignore[no-untyped-def]
     """Give the draws of a word to components, by the first coordinate of their points.
 
     Within a group, a component has its share of the draws to within one.
@@ -165,41 +143,35 @@ def allot(share, state, net, chosen, first, component, point, group):  # type: i
     ----------
     share : float64 (components,)
     net : uint32 (coordinates, size)
-    chosen, first : int64 (64,), int64 (components + 1,)
+    bits, chosen, first : uint32 (64,), uint32 (64,), int64 (components + 1,)
         Working memory.
-    component, point, group : int64 (64,), uint32 (64,), uint32 (64,)
-        Out, sorted by component: the component of each draw, and which point of which group's
-        net it is.
+    component, lane : int64 (64,), uint32 (64,)
+        Out: the components of the draws, in order, and the place of each draw in the word. A
+        component's own draws are in the order of the word.
     """
-    size = net.shape[1]
+    points(0, net, state, bits)
+    alone = only_component(share, bits)
+    if alone >= 0:
+        for draw in range(WORD):
+            component[draw] = alone
+            lane[draw] = draw
+        return
+    for draw in range(WORD):
+        chosen[draw] = 0
+    reached = 0.0
+    for k in range(len(share) - 1):
+        reached += share[k]
+        for draw in range(WORD):
+            chosen[draw] += np.uint32(reached <= (bits[draw] + 0.5) * _UNIT)
     for k in range(len(share) + 1):
         first[k] = 0
-    for g in range(WORD // size):
-        shift = bits_of(state, g, 0)
-        flip = flip_of(shift, size)
-        k = 0
-        reached = share[0]
-        for stratum in range(size):
-            u = ((net[0, stratum ^ flip] ^ shift) + 0.5) * _UNIT
-            while reached <= u and k < len(share) - 1:
-                k += 1
-                reached += share[k]
-            chosen[g * size + stratum] = k
-            first[k + 1] += 1
+    for draw in range(WORD):
+        first[chosen[draw] + 1] += 1
     for k in range(len(share)):
         first[k + 1] += first[k]
-    for g in range(WORD // size):
-        flip = flip_of(bits_of(state, g, 0), size)
-        for stratum in range(size):
-            k = chosen[g * size + stratum]
-            t = first[k]
-            first[k] += 1
-            component[t] = k
-            point[t] = stratum ^ flip
-            group[t] = g
-
-
-@inlined
-def flip_of(shift, size):  # type: ignore[no-untyped-def]
-    """What an xor with ``shift`` does to the leading bits, which number ``size`` parts."""
-    return np.int64((np.uint64(shift) * np.uint64(size)) >> np.uint64(32))
+    for draw in range(WORD):
+        k = chosen[draw]
+        t = first[k]
+        first[k] += 1
+        component[t] = k
+        lane[t] = draw

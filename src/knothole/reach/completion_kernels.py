@@ -16,8 +16,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from knothole.compiled import njit
-from knothole.reach.completion_masks import ALL, LANES, Lookup, fill_masks
+from knothole.compiled import inlined, njit
+from knothole.reach.completion_masks import ALL as ALL
+from knothole.reach.completion_masks import LANES as LANES
+from knothole.reach.completion_masks import Lookup, fill_masks
 from knothole.reach.engine import NodeArrays
 from knothole.reach.product_kernels import observed_right
 
@@ -148,9 +150,9 @@ def walk_trees(points, plain, forest, masks, absent, node, mask, leaves, leaf_ma
 
 
 @njit
-def walk_levels(
-    roots, left, steps, leaf_tree, levels, masks, node, mask, leaves, leaf_masks, tree_stop
-):  # type: ignore[no-untyped-def]
+def walk_levels(  # type: ignore[no-untyped-def]
+    roots, left, steps, leaf_tree, levels, masks, node, mask, leaves, leaf_masks, tree_stop,
+):  # fmt: skip
     """Leaves that a row's completions reach, a level of many trees at a time; returns how many.
 
     Without branches: where draws go cannot be guessed. Every node on the list is replaced by its
@@ -160,7 +162,7 @@ def walk_levels(
     """
     count = 0
     for first in range(0, len(roots), TREES):
-        n = min(TREES, len(roots) - first)
+        n = np.uint64(min(TREES, len(roots) - first))
         for t in range(n):
             node[0, t] = roots[first + t]
             mask[0, t] = ALL
@@ -169,17 +171,17 @@ def walk_levels(
             here, draws = node[side], mask[side]
             side = 1 - side
             next_node, next_mask = node[side], mask[side]
-            length, n = n, 0
+            length, n = n, np.uint64(0)
             for e in range(length):
                 step = steps[here[e]]
                 goes = masks[step.mask_row] & draws[e]
                 stays = goes ^ draws[e]
                 next_node[n] = step.left
                 next_mask[n] = goes
-                n += goes != 0
+                n += np.uint64(goes != 0)
                 next_node[n] = np.uint32(step.left + np.uint32(1))
                 next_mask[n] = stays
-                n += stays != 0
+                n += np.uint64(stays != 0)
         for e in range(n):
             leaf = left[node[side, e]]
             leaves[count] = leaf
@@ -206,22 +208,37 @@ def complete_row(points, draws, row, forest, plain, again, scratch):  # type: ig
                       leaf_masks, tree_stop)  # fmt: skip
 
 
-@njit
-def group_sums(leaves, masks, tree_stop, groups, value, tree_output, out):  # type: ignore[no-untyped-def]
-    """Add, for each group of lanes, the leaf values summed over the group's draws.
+@inlined
+def draws_of(mask, group):  # type: ignore[no-untyped-def]
+    """How many lanes of a group, of 16 each, are set."""
+    return float(np.int64(popcount((mask >> np.uint64(16 * group)) & np.uint64(0xFFFF))))
 
-    ``groups`` holds a word for each group; ``out`` is (groups, outputs).
+
+@njit
+def group_sums(leaves, masks, tree_stop, value, tree_output, out):  # type: ignore[no-untyped-def]
+    """Add, for each of the four groups of lanes, the leaf values summed over the group's draws.
+
+    ``out`` is (4, outputs). All entries of trees of one output are summed in one go.
     """
-    width = value.shape[1]
-    entry = 0
-    for tree in range(len(tree_output)):
+    entry, tree, n_trees = 0, 0, len(tree_output)
+    while tree < n_trees:
         first = tree_output[tree]
-        while entry < tree_stop[tree]:
-            for g in range(len(groups)):
-                draws = float(popcount(masks[entry] & groups[g]))
-                for j in range(width):
-                    out[g, first + j] += draws * value[leaves[entry], j]
-            entry += 1
+        while tree < n_trees and tree_output[tree] == first:
+            tree += 1
+        stop = tree_stop[tree - 1]
+        for j in range(value.shape[1]):
+            a, b, c, d = 0.0, 0.0, 0.0, 0.0
+            for e in range(entry, stop):
+                x = value[leaves[e], j]
+                a += draws_of(masks[e], 0) * x
+                b += draws_of(masks[e], 1) * x
+                c += draws_of(masks[e], 2) * x
+                d += draws_of(masks[e], 3) * x
+            out[0, first + j] += a
+            out[1, first + j] += b
+            out[2, first + j] += c
+            out[3, first + j] += d
+        entry = stop
 
 
 @njit
@@ -243,13 +260,13 @@ def lane_margins(leaves, masks, tree_stop, value, tree_output, out):  # type: ig
 
 
 @njit
-def block_groups(points, draws, forest, plain, groups, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
+def block_groups(points, draws, forest, plain, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
     """Group sums of a block of rows; ``draws`` (parts, ...), ``out`` (rows, groups, outputs)."""
     leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
         for part in range(len(draws)):
             complete_row(points, draws[part], row, forest, plain, part > 0, scratch)
-            group_sums(leaves, leaf_masks, tree_stop, groups, value, tree_output, out[row])
+            group_sums(leaves, leaf_masks, tree_stop, value, tree_output, out[row])
 
 
 @njit

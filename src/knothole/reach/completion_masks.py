@@ -82,7 +82,8 @@ def cut_cells(
     total = 0
     for v, own in enumerate(cuts):
         finite = own[np.isfinite(own)]
-        width = finite[-1] - finite[0] if len(finite) else 0.0
+        with np.errstate(over="ignore"):
+            width = finite[-1] - finite[0] if len(finite) else 0.0
         if np.isfinite(width) and width > np.finfo(np.float64).tiny * CELLS:
             rulers[v] = finite[0], CELLS / width
         # Otherwise one cell for all.
@@ -100,8 +101,10 @@ def cut_cells(
 
 @inlined
 def cell_of(x, lowest, scale):  # type: ignore[no-untyped-def]
-    """The cell of a value, that of the nearest end beyond them."""
-    return np.uint32(min(max((x - lowest) * scale, 0.0), CELLS - 1.0))
+    """The cell of a value, that of the nearest end beyond them; some cell, whatever ``x`` is."""
+    place = (x - lowest) * scale
+    place = place if place > 0.0 else 0.0  # NaN too: infinity has no place without a scale
+    return np.uint32(min(place, CELLS - 1.0))
 
 
 @inlined

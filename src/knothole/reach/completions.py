@@ -12,6 +12,7 @@ as true: the groups are as many, and as independent of each other.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 
 from knothole.evidence import Evidence
 from knothole.reach import completion_kernels as kernels
-from knothole.reach.completion_masks import ALL, LANES, lookup
+from knothole.reach.completion_masks import ALL, lookup
+from knothole.reach.completion_masks import LANES as LANES
 from knothole.reach.engine import (
     ENTRIES,
     Engine,
@@ -37,7 +39,7 @@ from knothole.trees.traverse import LEVELS, tree_depths
 Floats = NDArray[np.float64]
 
 GROUPS = 4
-FEW_HOLES = 4
+FEW_HOLES = 3
 # A block has as many rows as draws of this size allow, within limits.
 BLOCK_BYTES = 1 << 23
 LEAST_ROWS, MOST_ROWS = 16, 512
@@ -144,13 +146,10 @@ class CompletionsEngine(Engine):
             lookup(ensemble, grid),
             deepest if deepest <= LEVELS else -1,
         )
+        self._memory = threading.local()
         self.used = np.flatnonzero(self.forest.look.used)
         row_bytes = 8 * LANES * sampler.parts * max(1, len(ensemble.columns))
         self.block = min(max(BLOCK_BYTES // row_bytes, LEAST_ROWS), MOST_ROWS)
-        lanes = LANES // GROUPS
-        self.groups = np.array(
-            [((1 << lanes) - 1) << (lanes * g) for g in range(GROUPS)], dtype=np.uint64
-        )
 
     def _steps(self, grid: Grid) -> NDArray[np.void]:
         """Nodes as records; categorical splits read the mask that is always 0."""
@@ -200,7 +199,7 @@ class CompletionsEngine(Engine):
             sums = np.zeros((len(rows), *out.shape[1:]))
             kernels.block_groups(
                 some.points, draws, self.forest, self._plain(points),
-                self.groups, self.value, self.ensemble.tree_output, self._scratch(), sums,
+                self.value, self.ensemble.tree_output, self._scratch(), sums,
             )  # fmt: skip
             out[rows] = sums / (n * LANES // GROUPS)
         return out + self.ensemble.base
@@ -300,7 +299,15 @@ class CompletionsEngine(Engine):
         )  # fmt: skip
 
     def _scratch(self) -> kernels.Scratch:
-        n, trees = self.ensemble.n_leaves, self.ensemble.n_trees
+        """Working memory: every thread has its own, to use again."""
+        memory = self._memory.__dict__
+        if "scratch" not in memory:
+            memory["scratch"] = self._new_scratch()
+        scratch: kernels.Scratch = memory["scratch"]
+        return scratch
+
+    def _new_scratch(self) -> kernels.Scratch:
+        n = self.ensemble.n_leaves
         masks = np.zeros(self.n_masks + 2, dtype=np.uint64)
         masks[-1] = ALL
         return kernels.Scratch(
@@ -312,7 +319,7 @@ class CompletionsEngine(Engine):
             mask=np.empty((2, n + 1), dtype=np.uint64),
             leaves=np.empty(n, dtype=np.int32),
             leaf_masks=np.empty(n, dtype=np.uint64),
-            tree_stop=np.empty(trees, dtype=np.int64),
+            tree_stop=np.empty(self.ensemble.n_trees, dtype=np.int64),
         )
 
 
