@@ -9,6 +9,7 @@ factor per pattern of holes serves responsibilities and draws alike.
 from __future__ import annotations
 
 import threading
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from knothole.evidence import Evidence
 
 Floats = NDArray[np.float64]
 
-_BLOCK = 64
+_BLOCK = 128
 # Parts of a word whose groups can go on.
 PARTS = 2
 _NO_WORDS = np.empty((0, 0), dtype=np.uint64)
@@ -218,6 +219,7 @@ class Sampler:
         over_blocks(work, len(evidence.points), _BLOCK)
 
 
+@lru_cache
 def word_seed(seed: int, word: int) -> np.uint64:
     """The seed of one word, for :func:`~knothole.densities.gaussian_fill.fill`."""
     return np.uint64(np.random.SeedSequence([seed, word]).generate_state(1, np.uint64)[0])
