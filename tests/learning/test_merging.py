@@ -55,12 +55,13 @@ def test_one_block_and_a_hundred_agree_in_any_order(kind, ridge, parts):
 
 def test_draws_depend_on_a_row_s_place_only():
     """With completions, parts that begin where blocks begin have the draws of the whole."""
-    world = random_world(12, n_rows=384, n_trees=2)
+    world = random_world(12, n_rows=1100, n_trees=2)
     expectation = compile(world.case.ensemble, world.case.density, "completions")
     evidence = expectation.evidence(world.table, world.case.holes)
-    parts = (world, expectation.engine, evidence)
-    (whole,) = gathered(LeafSystem, parts, [(0, 384)])
-    first, second = gathered(LeafSystem, parts, [(0, 128), (128, 384)])
+    parts, block = (world, expectation.engine, evidence), expectation.engine.block
+    assert 2 * block < 1100
+    (whole,) = gathered(LeafSystem, parts, [(0, 1100)])
+    first, second = gathered(LeafSystem, parts, [(0, block), (block, 1100)])
     merged = second.merge(first)
     np.testing.assert_allclose(merged.solve(1.0), whole.solve(1.0), atol=1e-10)
 

@@ -38,23 +38,25 @@ def boosted(trees, rate, table=HOLES, **options):
 
 @pytest.mark.parametrize("rate", [0.05, 0.3, 1.0])
 @pytest.mark.parametrize(
-    ("kind", "options", "target", "tolerance"),
+    ("kind", "options", "target", "ridge", "tolerance"),
     [
-        # The same lambda: what is left is float32.
-        (xgboost.XGBRegressor, {"n_estimators": 20}, y, 1e-4),
-        (xgboost.XGBClassifier, {"n_estimators": 20}, y > 0, 1e-4),
-        # No lambda, bins, or samples of the rows.
-        (GradientBoostingRegressor, {"n_estimators": 20}, y, 0.1),
-        (GradientBoostingClassifier, {"n_estimators": 10}, y > 0, 0.25),
-        (HistGradientBoostingRegressor, {"max_iter": 20}, y, 0.1),
-        (lightgbm.LGBMRegressor, {"n_estimators": 20, "verbose": -1}, y, 0.1),
-        (xgboost.XGBRegressor, {"n_estimators": 20, "subsample": 0.7}, y, 0.3),
+        # The model's own lambda: what is left is float32.
+        (xgboost.XGBRegressor, {"n_estimators": 20}, y, 1.0, 1e-4),
+        (xgboost.XGBClassifier, {"n_estimators": 20}, y > 0, 1.0, 1e-4),
+        (GradientBoostingRegressor, {"n_estimators": 20}, y, 0.0, 1e-6),
+        (GradientBoostingClassifier, {"n_estimators": 10}, y > 0, 0.0, 1e-6),
+        (HistGradientBoostingRegressor, {"max_iter": 20}, y, 0.0, 1e-4),
+        (lightgbm.LGBMRegressor, {"n_estimators": 20, "verbose": -1}, y, 0.0, 1e-4),
+        # Another lambda, which counts for more where curvatures are small; samples of the rows.
+        (GradientBoostingRegressor, {"n_estimators": 20}, y, 1.0, 0.1),
+        (GradientBoostingClassifier, {"n_estimators": 10}, y > 0, 1.0, 0.5),
+        (xgboost.XGBRegressor, {"n_estimators": 20, "subsample": 0.7}, y, 1.0, 0.3),
     ],
 )
-def test_leaves_tell_the_rate(kind, options, target, rate, tolerance):
+def test_leaves_tell_the_rate(kind, options, target, ridge, rate, tolerance):
     model = kind(**SMALL | {"learning_rate": rate} | options).fit(X, target)
     problem = Problem.of(read(model), target, np.ones(len(X)))
-    assert own_rate(problem, X, ridge=1.0) == pytest.approx(rate, rel=tolerance)
+    assert own_rate(problem, X, ridge=ridge) == pytest.approx(rate, rel=tolerance)
 
 
 def test_holes_go_where_the_model_sends_them():
