@@ -1,5 +1,7 @@
 """The thread pool around kernels: order, coverage, errors, and how many threads."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -7,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from knothole.compiled import njit, over_blocks, thread_count
+from knothole.compiled import Memory, njit, over_blocks, thread_count
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7, None])
@@ -90,3 +92,15 @@ def test_a_kernel_is_compiled_anew_when_a_neighbour_changes(tmp_path, monkeypatc
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "2\n"
     helper.write_text(helper.read_text().replace("return 1", "return 5"))
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "10\n"
+
+
+def test_memory_is_each_threads_own_and_not_copied():
+    memory = Memory()
+    memory.room = 3
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(hasattr(memory, "room")))
+    thread.start()
+    thread.join()
+    assert memory.room == 3 and seen == [False]
+    for other in (copy.copy(memory), copy.deepcopy(memory), pickle.loads(pickle.dumps(memory))):
+        assert not hasattr(other, "room")

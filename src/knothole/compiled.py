@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -79,6 +80,13 @@ def _kernels_in(folder: str) -> str:
         if b"knothole.compiled" in source:
             digest.update(source)
     return digest.hexdigest()
+
+
+class Memory(threading.local):
+    """Working memory to use again: every thread has its own, and copies and pickles have none."""
+
+    def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
+        return Memory, ()
 
 
 def thread_count(threads: int | None = None) -> int:

@@ -8,14 +8,13 @@ factor per pattern of holes serves responsibilities and draws alike.
 
 from __future__ import annotations
 
-import threading
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.compiled import over_blocks
+from knothole.compiled import Memory, over_blocks
 from knothole.densities import gaussian_kernels as kernels
 from knothole.densities import quasi
 from knothole.densities.gaussian_fill import fill, spread
@@ -176,7 +175,7 @@ class Sampler:
         self.parts = len(tables.net)
         self.seed = seed
         # Fresh memory costs as much as the draws: every thread has its own to use again.
-        self._memory = threading.local()
+        self._memory = Memory()
 
     def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
         """Draws (rows, variables, 64) of the first part of a word; see :meth:`draw_parts`."""

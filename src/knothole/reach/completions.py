@@ -12,13 +12,13 @@ as true: the groups are as many, and as independent of each other.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.compiled import Memory
 from knothole.evidence import Evidence
 from knothole.reach import completion_kernels as kernels
 from knothole.reach.completion_masks import ALL, lookup
@@ -146,7 +146,7 @@ class CompletionsEngine(Engine):
             lookup(ensemble, grid),
             deepest if deepest <= LEVELS else -1,
         )
-        self._memory = threading.local()
+        self._memory = Memory()
         self.used = np.flatnonzero(self.forest.look.used)
         row_bytes = 8 * LANES * sampler.parts * max(1, len(ensemble.columns))
         self.block = min(max(BLOCK_BYTES // row_bytes, LEAST_ROWS), MOST_ROWS)
