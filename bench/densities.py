@@ -55,6 +55,7 @@ def run():
     X, y = table(10_000)
     training = wall(lambda: xgboost_model(X, y, threads=2), 3)
     model = xgboost_model(X, y)
+    wrap(model, X[:1000], y[:1000])  # compiled
     yield Ratio(
         "densities", "density='auto' in wrap, 10,000 x 20, two threads",
         wall(lambda: wrap(model, X, y), 1, warm=False), training, against, 40.0,
