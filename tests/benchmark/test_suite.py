@@ -103,7 +103,10 @@ def test_a_page_says_where_knothole_loses(tmp_path):
     row = r"| titanic | MCAR 10 % | retrained x8\* | 1.250 | 1.200 | 4.2 % | < 0.0001 |"
     assert row in page
     assert "| abalone | MCAR 10 % | retrained x8" not in page
-    assert "Nowhere." in written(tmp_path, made_up(WINS))
+    assert "### Why" not in page
+    (tmp_path / "results" / "suite_deployment_why.md").write_text("It rained.\n")
+    page = written(tmp_path, made_up(WINS))
+    assert "Nowhere." in page and "### Why\n\nIt rained.\n" in page
 
 
 def test_a_page_has_errors_auc_times_and_what_was_skipped(tmp_path):

@@ -1,4 +1,8 @@
-"""The page of ``knothole benchmark``, written from the files beside it and nothing else."""
+"""The page of ``knothole benchmark``, written from the files beside it and nothing else.
+
+What no command can tell, why a method loses where it does, is written by hand in
+``results/suite_SETTING_why.md`` and taken into the page.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,8 @@ def write(folder: Path) -> Path:
         for name, figure in figures(suite).items():
             file = folder / "results" / f"suite_{suite.setting}_{name}.png"
             file.write_bytes(pictures.png(figure))
-        parts += _section(suite)
+        why = folder / "results" / f"suite_{suite.setting}_why.md"
+        parts += _section(suite, why.read_text() if why.exists() else "")
     page = folder / "suite.md"
     page.write_text("\n".join(parts))
     return page
@@ -81,13 +86,15 @@ def _verdicts(suites: list[Suite]) -> str:
     return "\n".join(lines)
 
 
-def _section(suite: Suite) -> Iterator[str]:
+def _section(suite: Suite, why: str) -> Iterator[str]:
     yield f"## {_TITLES[suite.setting]}\n"
     yield _ranks(suite)
     if suite.tallies:
         yield _duels(suite)
     yield _errors(suite)
     yield from _losses(suite)
+    if why:
+        yield f"### Why\n\n{why}"
     yield _foot(suite)
 
 
