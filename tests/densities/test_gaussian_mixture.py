@@ -580,3 +580,16 @@ def test_expected_predictions_reach_the_prototype(name):
     draws = density.complete(holes, draws=64)
     predicted = model.predict(draws.reshape(-1, X.shape[1])).reshape(len(test), 64).mean(axis=1)
     assert np.sqrt(np.mean((predicted - y[test]) ** 2)) < 1.02 * PUBLISHED[name]
+
+
+@pytest.mark.parametrize("normal_scores", [True, False])
+@pytest.mark.parametrize("far", [1e100, 1e160, 1e308, -1e308])
+def test_far_values_have_finite_scores_and_draws(normal_scores, far):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    X[:, 1] += X[:, 0]
+    density = GaussianMixture(2, normal_scores=normal_scores, random_state=0).fit(X)
+    row = np.array([[far, np.nan]])
+    assert np.isfinite(density.score(row)) and density.score(row) < -1e100
+    draws = density.complete(row, draws=64)[0, :, 1]
+    assert np.isfinite(draws).all() and (np.sign(draws) == np.sign(far)).all()

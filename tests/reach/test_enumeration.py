@@ -42,7 +42,7 @@ def test_margin_reach_and_moments_equal_enumeration(density, seed, shape):
 
     moments = expectation.moments(table, case.holes, method="exact")
     np.testing.assert_allclose(moments.mean, margin, atol=TOLERANCE)
-    np.testing.assert_allclose(moments.variance, [a.variance for a in expected], atol=1e-9)
+    np.testing.assert_allclose(moments.variance, [a.variance for a in expected], atol=1e-10)
     assert (moments.variance >= 0).all()
 
 

@@ -43,6 +43,8 @@ Floats = NDArray[np.float64]
 END = 4.0
 CELLS_PER_UNIT = 64
 GRID = np.linspace(-END, END, int(2 * END) * CELLS_PER_UNIT + 1)
+# Scores beyond this count as this: their squares, times a precision, are still finite.
+FARTHEST = 1e100
 # The search for a cell goes to one of 16 blocks of 32 grid points first.
 COARSE, STRIDE = 16, 32
 
@@ -288,9 +290,9 @@ def on_line(x, j, i, values, tail):  # type: ignore[no-untyped-def]
     """The lowest z that leads to ``x`` in column ``j``, where its cell is ``i``."""
     last = values.shape[1] - 1
     if i == 0:
-        return -END + (x - values[j, 0]) / tail[j, 0]
+        return max(-END + (x - values[j, 0]) / tail[j, 0], -FARTHEST)
     if i > last:
-        return END + (x - values[j, last]) / tail[j, 1]
+        return min(END + (x - values[j, last]) / tail[j, 1], FARTHEST)
     part = (x - values[j, i - 1]) / (values[j, i] - values[j, i - 1])
     return -END + (i - 1 + part) / CELLS_PER_UNIT
 
