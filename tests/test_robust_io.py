@@ -247,6 +247,8 @@ def test_other_files_are_refused(robust, tmp_path):
     (tmp_path / "text").write_text("not a file of ours")
     with pytest.raises(DamagedFile, match="not a file of knothole"):
         kh.load(tmp_path / "text")
+    with pytest.raises(DamagedFile, match=r"a directory. Pass the file in it that save\(\) wrote"):
+        kh.load(tmp_path)
     with pytest.raises(FileNotFoundError):
         kh.load(tmp_path / "nothing")
 

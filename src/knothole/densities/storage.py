@@ -132,6 +132,8 @@ def read(
     path: Path, kind: str = FORMAT, version: int = VERSION
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Header and arrays of a file that :func:`write` wrote, of this kind and no later version."""
+    if path.is_dir():
+        raise DamagedFile(f"{path}: a directory. Pass the file in it that save() wrote.")
     with open(path, "rb") as file:
         try:
             with np.load(file, allow_pickle=False) as archive:
