@@ -104,3 +104,25 @@ def test_memory_is_each_threads_own_and_not_copied():
     assert memory.room == 3 and seen == [False]
     for other in (copy.copy(memory), copy.deepcopy(memory), pickle.loads(pickle.dumps(memory))):
         assert not hasattr(other, "room")
+
+
+def test_a_kernel_is_forgotten_when_one_that_it_calls_changes(tmp_path):
+    """Also in another folder, where numba itself does not look."""
+    (tmp_path / "below").mkdir()
+    called = tmp_path / "below" / "called.py"
+    (tmp_path / "caller.py").write_text(
+        "from below.called import one\n"
+        "from knothole.compiled import njit\n"
+        "@njit\n"
+        "def twice():\n"
+        "    return 2 * one()\n"
+        "print(twice())\n"
+    )
+    for value in (1, 5):
+        called.write_text(
+            f"from knothole.compiled import njit\n@njit\ndef one():\n    return {value}\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "caller.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == str(2 * value)

@@ -59,8 +59,10 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        folder = os.path.dirname(function.__code__.co_filename)
-        stamps = (self._impl.locator.get_source_stamp(), _kernels_in(folder))
+        folder = Path(function.__code__.co_filename).parent
+        package = Path(__file__).parent
+        root = package if folder.is_relative_to(package) else folder
+        stamps = (self._impl.locator.get_source_stamp(), _kernels_below(root))
         self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, stamps)
 
 
@@ -72,10 +74,10 @@ def _cached(dispatcher: Any) -> Any:
 
 
 @cache
-def _kernels_in(folder: str) -> str:
-    """A hash of the files in a folder that have kernels."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(folder).glob("*.py")):
+def _kernels_below(root: Path) -> str:
+    """A hash of the policy, and of the files below a folder that have kernels."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for path in sorted(root.rglob("*.py")):
         source = path.read_bytes()
         if b"knothole.compiled" in source:
             digest.update(source)
