@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import numpy as np
@@ -17,7 +17,7 @@ from knothole.cli.matching import check_column, match
 from knothole.cli.sources import sampled, source
 from knothole.columns import Columns
 from knothole.errors import InvalidInput
-from knothole.estimators import answers
+from knothole.estimators import Robust, answers, wrap
 from knothole.trees.ensemble import Ensemble
 
 Decorator = Callable[[Any], Any]
@@ -156,6 +156,27 @@ def spelling(label: Any) -> str:
     except ValueError:
         return text
     return str(int(number)) if number.is_integer() else str(number)
+
+
+def learn(
+    model: Any,
+    rows: Rows,
+    density: str,
+    *,
+    blocks: bool,
+    seed: int,
+    holes: Literal["auto", "all"] = "auto",
+) -> Robust:
+    """What :func:`knothole.wrap` makes of a model and its training rows."""
+    return wrap(
+        model,
+        rows.table,
+        rows.target,
+        density_named(density, seed),
+        blocks="auto" if blocks else None,
+        holes=holes,
+        random_state=seed,
+    )
 
 
 def takes_target(path: Path, target: str) -> str | None:

@@ -91,8 +91,6 @@ def report(
     allow_pickle: bool,
 ) -> None:
     """Compare ways to answer rows with holes, for MODEL (wrapped, or a library's own file)."""
-    import knothole
-
     check_output(output, model, train, test)
     wrapped = is_wrapped(model)
     opened: Any = load_wrapped(model) if wrapped else open_model(model, allow_pickle)
@@ -110,14 +108,7 @@ def report(
     if not wrapped:
         start = time.perf_counter()
         with bar("learning p(X)"):
-            robust = knothole.wrap(
-                opened,
-                learned.table,
-                learned.target,
-                options.density_named(density, seed),
-                blocks="auto" if blocks else None,
-                random_state=seed,
-            )
+            robust = options.learn(opened, learned, density, blocks=blocks, seed=seed)
         learning = time.perf_counter() - start
     case = Case.of(
         robust,

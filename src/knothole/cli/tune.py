@@ -88,8 +88,6 @@ def tune(
     allow_pickle: bool,
 ) -> None:
     """Refit the leaves of MODEL under the expected loss, over every completion of TRAIN's holes."""
-    import knothole
-
     place = model.with_suffix(".tuned.knothole") if output is None else output
     check_output(place, model, train)
     wrapped = is_wrapped(model)
@@ -114,15 +112,7 @@ def tune(
     )
     with bar("learning p(X)") as progress:
         if robust is None:
-            robust = knothole.wrap(
-                opened,
-                found.table,
-                found.target,
-                options.density_named(density, seed),
-                blocks="auto" if blocks else None,
-                holes="all",
-                random_state=seed,
-            )
+            robust = options.learn(opened, found, density, blocks=blocks, seed=seed, holes="all")
         progress.say("tuning leaves")
         tuned = robust.tune(
             found.table,

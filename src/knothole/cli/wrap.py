@@ -64,23 +64,13 @@ def wrap(
     allow_pickle: bool,
 ) -> None:
     """Learn the density of TRAIN, so that MODEL can answer rows with holes."""
-    import knothole
-
     place = model.with_suffix(".knothole") if output is None else output
     check_output(place, model, train)
     opened = open_model(model, allow_pickle)
     ensemble = reading_of(opened).ensemble
     found = options.read_rows(train, ensemble, target=target, drop=drop, rows=rows, seed=seed)
     with bar(f"learning p(X) from {len(found.table):,} rows"):
-        robust = knothole.wrap(
-            opened,
-            found.table,
-            found.target,
-            options.density_named(density, seed),
-            blocks="auto" if blocks else None,
-            holes=holes,
-            random_state=seed,
-        )
+        robust = options.learn(opened, found, density, blocks=blocks, seed=seed, holes=holes)
     robust.save(place)
     say(f"{robust!r}")
     say(f"wrote {place}")
