@@ -9,7 +9,8 @@ import pandas as pd
 from xgboost import XGBClassifier, XGBRegressor
 
 from knothole import missingness
-from knothole.benchmark.datasets import Dataset, Task
+from knothole.benchmark import datasets, models, runner
+from knothole.benchmark.datasets import Dataset, Entry, Task
 from knothole.benchmark.peers import Training
 
 
@@ -32,6 +33,20 @@ def small_dataset(task: Task, rows: int = 240, seed: int = 0) -> Dataset:
     cuts = np.quantile(signal, np.arange(1, n_classes) / n_classes)
     classes = tuple(f"class {k}" for k in range(n_classes))
     return Dataset("small", table, np.searchsorted(cuts, signal), task, classes)
+
+
+def use_small_datasets(monkeypatch, folder, tasks: dict[str, Task], trees: int) -> None:
+    """Let the benchmark know small tables under these names and nothing else, and a small model."""
+    registry = {}
+    for name, task in tasks.items():
+        dataset = small_dataset(task)
+        dataset.table.assign(target=dataset.target).to_csv(folder / f"{name}.csv", index=False)
+        frame = pd.read_csv(folder / f"{name}.csv")
+        registry[name] = Entry(task, f"{name}.csv", datasets.content_sha256(frame))
+    monkeypatch.setattr(datasets, "REGISTRY", registry)
+    monkeypatch.setenv(datasets.FOLDER, str(folder))
+    monkeypatch.setitem(models.HYPERPARAMETERS, "n_estimators", trees)
+    runner._stage.cache_clear()
 
 
 def small_model(task: Task):

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from tests.benchmark.tables import small_dataset
+from tests.benchmark.tables import small_dataset, use_small_datasets
 
 from knothole.benchmark import cells, datasets, models, runner, scenarios
-from knothole.benchmark.datasets import Entry, Task
+from knothole.benchmark.datasets import Task
 from knothole.benchmark.peers import KnotholeTuned, Native, Retrained
 from knothole.benchmark.progress import progress
 from knothole.benchmark.scenarios import Mechanism, Scenario
@@ -47,17 +47,9 @@ def known(tmp_path, monkeypatch):
     """Our own datasets and a small model."""
     folder = tmp_path / "data"
     folder.mkdir()
-    registry = {}
-    for name, task in {"numbers": Task.REGRESSION, "labels": Task.MULTICLASS}.items():
-        dataset = small_dataset(task)
-        dataset.table.assign(target=dataset.target).to_csv(folder / f"{name}.csv", index=False)
-        frame = pd.read_csv(folder / f"{name}.csv")
-        registry[name] = Entry(task, f"{name}.csv", datasets.content_sha256(frame))
-    monkeypatch.setattr(datasets, "REGISTRY", registry)
-    monkeypatch.setenv(datasets.FOLDER, str(folder))
-    monkeypatch.setitem(models.HYPERPARAMETERS, "n_estimators", 5)
+    tasks = {"numbers": Task.REGRESSION, "labels": Task.MULTICLASS}
+    use_small_datasets(monkeypatch, folder, tasks, trees=5)
     monkeypatch.setattr(Counted, "log", [])
-    runner._stage.cache_clear()
 
 
 def plan(*peers, **options) -> runner.Plan:

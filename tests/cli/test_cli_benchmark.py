@@ -4,11 +4,11 @@ from functools import partial
 
 import pandas as pd
 import pytest
-from tests.benchmark.tables import small_dataset
+from tests.benchmark.tables import use_small_datasets
 from tests.cli.running import call, in_subprocess, refused
 
-from knothole.benchmark import datasets, models, peers, runner
-from knothole.benchmark.datasets import Entry, Task
+from knothole.benchmark import peers
+from knothole.benchmark.datasets import Task
 from knothole.cli.app import FINE, INTERRUPTED, WRONG_USAGE
 from knothole.densities.mixture import Factorized
 
@@ -19,18 +19,10 @@ PEERS = "knothole,native,median"
 def tiny(tmp_path_factory, monkeypatch):
     """Tiny tables under known names, a small model, and a density that is quick to learn."""
     folder = tmp_path_factory.mktemp("data")
-    registry = {}
-    for name, task in {"abalone": Task.REGRESSION, "titanic": Task.BINARY}.items():
-        dataset = small_dataset(task)
-        dataset.table.assign(target=dataset.target).to_csv(folder / f"{name}.csv", index=False)
-        frame = pd.read_csv(folder / f"{name}.csv")
-        registry[name] = Entry(task, f"{name}.csv", datasets.content_sha256(frame))
-    monkeypatch.setattr(datasets, "REGISTRY", registry)
-    monkeypatch.setenv(datasets.FOLDER, str(folder))
-    monkeypatch.setitem(models.HYPERPARAMETERS, "n_estimators", 4)
+    tasks = {"abalone": Task.REGRESSION, "titanic": Task.BINARY}
+    use_small_datasets(monkeypatch, folder, tasks, trees=4)
     quick = partial(peers.wrap, density=Factorized())
     monkeypatch.setattr(peers, "wrap", quick)
-    runner._stage.cache_clear()
 
 
 def benchmark(output, *options):
