@@ -156,7 +156,8 @@ def test_each_tree_of_a_forest_has_a_density_of_its_own():
     ensemble = read(forest)
     density = Mixture(2, max_iter=20, tol=0.1, random_state=0).fit(HOLES)
     counts = bootstrap_counts(forest, len(X))
-    tuned = tune(ensemble, density, HOLES, y, counts=counts, condition_on_target=False)
+    options = {"ridge": 1.0, "condition_on_target": False}
+    tuned = tune(ensemble, density, HOLES, y, counts=counts, **options)
     assert tuned.report.samples == "bootstrap samples"
     for tree in range(3):
         own, leaves = some_trees(ensemble, np.array([tree]))

@@ -55,9 +55,16 @@ predict; --native writes the same trees with the new leaves as the library's own
 @click.option(
     "--ridge",
     type=click.FloatRange(min=0),
-    default=1.0,
-    show_default=True,
+    show_default="0 for averaged regression trees, otherwise 1",
     help="Weight, in rows, of what leaves are drawn to.",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(["auto", "expected", "deployed"]),
+    default="auto",
+    show_default=True,
+    help="The expected loss, as in the paper, or going on to the error of predictions; by default "
+    "the latter for regressions that know the target.",
 )
 @click.option(
     "--condition-on-target/--ignore-target",
@@ -78,7 +85,8 @@ def tune(
     output: Path | None,
     native: Path | None,
     method: Literal["auto", "tree", "forest", "boosting"],
-    ridge: float,
+    ridge: float | None,
+    objective: Literal["auto", "expected", "deployed"],
     condition_on_target: bool,
     drop: tuple[str, ...],
     density: str,
@@ -87,7 +95,7 @@ def tune(
     seed: int,
     allow_pickle: bool,
 ) -> None:
-    """Refit the leaves of MODEL under the expected loss, over every completion of TRAIN's holes."""
+    """Refit the leaves of MODEL for rows with holes, over every completion of TRAIN's."""
     place = model.with_suffix(".tuned.knothole") if output is None else output
     check_output(place, model, train)
     wrapped = is_wrapped(model)
@@ -117,8 +125,9 @@ def tune(
         tuned = robust.tune(
             found.table,
             found.target,
-            ridge=ridge,
+            ridge="auto" if ridge is None else ridge,
             method=method,
+            objective=objective,
             condition_on_target=condition_on_target,
         )
     if native is not None:

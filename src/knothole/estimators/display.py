@@ -102,7 +102,8 @@ def _tuning(robust: Robust) -> list[str]:
     if report is None:
         return []
     return [
-        f"tuned ({report.method}), expected {report.loss} {report.before:.4g} -> {report.after:.4g}"
+        f"tuned ({report.method}), {report.objective} {report.loss} {report.before:.4g} -> "
+        f"{report.after:.4g}"
     ]
 
 

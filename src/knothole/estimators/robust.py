@@ -16,7 +16,7 @@ from knothole.columns import Columns, Evidence
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
-from knothole.learning.tune import Method, Report, tune
+from knothole.learning.tune import Method, Objective, Report, tune
 from knothole.reach.expectation import Expectation, Holes, compile
 from knothole.trees import readers
 from knothole.trees.ensemble import Ensemble
@@ -217,13 +217,14 @@ class Robust:
         X: Any,
         y: Any,
         *,
-        ridge: float = 1.0,
+        ridge: float | Literal["auto"] = "auto",
         method: Method = "auto",
+        objective: Objective = "auto",
         condition_on_target: bool = True,
         holes: Literal["auto", "all"] = "all",
         **options: Any,
     ) -> Robust:
-        """A model whose leaf values suit rows with holes: the best under the expected loss.
+        """A model whose leaf values suit rows with holes.
 
         Parameters
         ----------
@@ -231,12 +232,17 @@ class Robust:
             Training rows, with holes.
         y : array (rows,)
             Their targets or labels.
-        ridge : float
-            Weight, in rows, of what leaves are drawn to.
+        ridge : float or "auto"
+            Weight, in rows, of what leaves are drawn to. "auto" is 0 for averaged regression
+            trees, otherwise 1.
         method : {"auto", "tree", "forest", "boosting"}
             Each tree by itself (Prop. 2), all leaves at once (Prop. 3), or each tree given the
             ones before it (Prop. 4), at the rate that the model was trained with. "auto" is the
             first where trees predict by themselves, the last where they are added up.
+        objective : {"auto", "expected", "deployed"}
+            "expected": leaves minimise the expected loss, as in the paper. "deployed": they go on
+            from there towards the least squared error of expected predictions. "auto": "deployed"
+            for regressions, if ``condition_on_target``.
         condition_on_target : bool
             Whether training holes are filled from p(x_m | x_o, y), with a density over (X, y)
             that serves for this alone. Predictions go on without y, under p(X).
@@ -274,7 +280,7 @@ class Robust:
             )
         tuned = tune(
             self.ensemble_, self.density_, X, y, ridge=ridge, method=method,
-            condition_on_target=condition_on_target, holes=holes, **options,
+            objective=objective, condition_on_target=condition_on_target, holes=holes, **options,
         )  # fmt: skip
         return Robust(
             compile(tuned.ensemble, tuned.density, tol=self.expectation_.completions.tol),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from knothole.columns import Columns
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.learning import solvers
+from knothole.learning import deployed, solvers
 from knothole.learning.conditioning import Conditioned, Form, without_unrecorded
 from knothole.learning.problem import Problem
 from knothole.learning.rates import own_rate
@@ -26,6 +26,8 @@ from knothole.trees.ensemble import Ensemble
 Floats = NDArray[np.float64]
 Method = Literal["auto", "tree", "forest", "boosting"]
 METHODS = ("auto", "tree", "forest", "boosting")
+Objective = Literal["auto", "expected", "deployed"]
+OBJECTIVES = ("auto", "expected", "deployed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,17 +37,18 @@ class Report:
     Attributes
     ----------
     method : {"tree", "forest", "boosting"}
-    loss : str
-        What was minimised in expectation: "squared error" or "cross-entropy" of each tree by
-        itself ("tree"), "squared error" or "log loss" of the whole model.
+    loss : {"squared error", "cross-entropy", "log loss"}
     before, after : float
-        Expected loss of a row under the density, of the old and the new leaves, without the
-        ridge (mean over trees, for "tree"). Without a ridge "tree" and "forest" never raise it
-        (a ridge may: what they minimise is the loss and the ridge together). "boosting" may,
-        above all at a learning rate that was given, because it does not go on from the old
-        leaves: each tree is fitted anew, given only those before it, and is not looked at again.
+        The loss of a row, of the old and the new leaves, without the ridge: the squared error of
+        expected predictions where the ``objective`` is "deployed"; otherwise the expected loss
+        under the density, of the whole model or (mean over trees) of each by itself. Without a
+        ridge "tree" and "forest" never raise the expected loss (a ridge may: what they minimise
+        is the loss and the ridge together). "boosting" may, above all at a learning rate that was
+        given, because it does not go on from the old leaves: each tree is fitted anew, given only
+        those before it, and is not looked at again.
     error : float
-        Standard error of ``after``, from draws that took no part; 0 where it is exact.
+        Standard error of ``after``, 0 where it is exact: from draws that took no part, or from
+        the standard errors of the deployed predictions.
     exact : bool
         Whether holes were integrated exactly, not by completions.
     unreached : int array
@@ -61,6 +64,8 @@ class Report:
         Steps of the solver that each lower the expected loss (1 for closed forms).
     learning_rate : float
         Part of its best values that each tree took on; 1 but for "boosting".
+    objective : {"expected", "deployed"}
+        Which loss was lowered in the end.
     """
 
     method: str
@@ -75,6 +80,7 @@ class Report:
     solver: str
     steps: int
     learning_rate: float = 1.0
+    objective: str = "expected"
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +112,10 @@ def tune(
     X: Any,
     y: Any,
     *,
-    ridge: float = 1.0,
+    ridge: float | Literal["auto"] = "auto",
     sample_weight: Any = None,
     method: Method = "auto",
+    objective: Objective = "auto",
     condition_on_target: bool = True,
     target_form: Form = "auto",
     holes: Holes = "all",
@@ -120,10 +127,11 @@ def tune(
     progress: bool = False,
     threads: int | None = None,
 ) -> Tuned:
-    """Leaf values that minimise the expected loss on rows with holes (Props. 2 to 4).
+    """Leaf values that suit rows with holes (Props. 2 to 4, and a step past them).
 
     Regressions (identity link) minimise the expected squared error, averaged classifiers the
-    expected cross-entropy of each tree, boosted classifiers the expected log loss.
+    expected cross-entropy of each tree, boosted classifiers the expected log loss. The leaves of
+    regressions then move on towards the least error of the predictions that are deployed.
 
     Parameters
     ----------
@@ -135,9 +143,10 @@ def tune(
         Training rows.
     y : array (rows,) or (rows, outputs)
         Their targets, or labels of classes.
-    ridge : float
+    ridge : float or "auto"
         Lambda, in rows: what a leaf adds to the margin is drawn to 0, and the leaves of models
-        without a base score to the mean (:mod:`knothole.learning.problem`).
+        without a base score to the mean (:mod:`knothole.learning.problem`). "auto" is 0 for
+        regression trees that are averaged, whose leaves may hold a single row, and otherwise 1.
     sample_weight : array (rows,), optional
     method : {"auto", "tree", "forest", "boosting"}
         "tree": each tree predicts y by itself (Prop. 2); for averaged forests, and for a single
@@ -146,6 +155,11 @@ def tune(
         "boosting" for trees that are added up. "forest" has the least expected loss on the
         training rows, but of many trees that were grown for small steps it keeps no trace of
         them: it overfits.
+    objective : {"auto", "expected", "deployed"}
+        "expected" is the paper's: the expected loss. "deployed" goes on from there towards the
+        least squared error of expected predictions (:mod:`knothole.learning.deployed`), for
+        "tree" and "boosting" of regressions. "auto" is "deployed" where that is possible and
+        ``condition_on_target`` is True; no tree may have more than 1,024 leaves.
     condition_on_target : bool
         Whether holes are filled from p(x_m | x_o, y), with a density over (X, y): ``density``
         itself if it was fitted with a target, otherwise one like it that is fitted here. False
@@ -190,7 +204,6 @@ def tune(
     >>> tuned.report.method, tuned.report.exact, tuned.report.after < tuned.report.before
     ('tree', True, True)
     """
-    check_ridge(ridge)
     if method not in METHODS:
         raise InvalidInput(f"method must be one of {METHODS}; got {method!r}.")
     _check_rate(learning_rate)
@@ -201,7 +214,9 @@ def tune(
     part, leaves = some_trees(ensemble, used)
     matrix = density.columns_.matrix(X)
     problem = Problem.of(part, y, row_weights(sample_weight, len(matrix)))
+    ridge = choose_ridge(problem, ridge)
     chosen = choose_method(problem, method)
+    aim = choose_objective(problem, chosen, objective, condition_on_target)
     rate = _rate(learning_rate, chosen, problem, matrix, ridge)
     settings = Settings(ridge, rate, learning_rate == "auto", reach, words, seed, threads, progress)
     table, own_holes = _as_read(ensemble, density.columns_, X, matrix, holes)
@@ -225,6 +240,12 @@ def tune(
         evidence = expectation.evidence_of(matrix, holes, known.target)
         solve = {"tree": solvers.by_tree, "forest": solvers.forest, "boosting": solvers.boosting}
         solution = solve[chosen](problem, expectation, evidence, settings)
+    if aim == "deployed":
+        rows = compile(part, density, reach, seed=seed).evidence_of(matrix, holes)
+        solution = deployed.moved(
+            problem, density, rows, solution, settings,
+            in_turn=chosen == "boosting", counts=None if counts is None else counts[used],
+        )  # fmt: skip
     report = Report(
         method=chosen,
         loss=solution.loss,
@@ -238,10 +259,42 @@ def tune(
         solver=solution.solver,
         steps=solution.steps,
         learning_rate=solution.learning_rate,
+        objective=aim,
     )
     value = ensemble.value.copy()
     value[leaves] = _values(problem, solution, ridge)
     return Tuned(ensemble.with_values(value), density, known.density, report)
+
+
+def choose_ridge(problem: Problem, ridge: float | str) -> float:
+    """The ridge that "auto" stands for."""
+    if isinstance(ridge, str):
+        if ridge != "auto":
+            raise InvalidInput(f"ridge must be 'auto' or a number, at least 0; got {ridge!r}.")
+        return 0.0 if problem.averaged and not problem.probabilities else 1.0
+    check_ridge(ridge)
+    return ridge
+
+
+def choose_objective(
+    problem: Problem, method: str, objective: str, condition_on_target: bool
+) -> str:
+    """The objective that "auto" stands for; refuses one that does not suit the model."""
+    if objective not in OBJECTIVES:
+        raise InvalidInput(f"objective must be one of {OBJECTIVES}; got {objective!r}.")
+    squared = problem.loss.name == "squared error" and not problem.probabilities
+    obstacle = None
+    if not squared:
+        obstacle = "the model predicts probabilities"
+    elif method == "forest":
+        obstacle = "method='forest' takes all leaves at once"
+    elif not deployed.can_move(problem.ensemble):
+        obstacle = f"a tree has more than {deployed.MOST_LEAVES:,} leaves"
+    if objective == "deployed" and obstacle is not None:
+        raise InvalidInput(f"objective='deployed': {obstacle}; use objective='expected'.")
+    if objective == "auto":
+        return "deployed" if obstacle is None and condition_on_target else "expected"
+    return objective
 
 
 def choose_method(problem: Problem, method: str) -> str:

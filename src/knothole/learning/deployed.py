@@ -1,0 +1,264 @@
+"""Leaves for the error of the predictions that are deployed.
+
+Whoever asks about a row with holes gets the expected prediction, and meets its squared error. The
+expected loss is that error and more:
+
+    E[(y - f(X))^2 | x_o] = (y - E[f(X) | x_o])^2 + Var[f(X) | x_o].
+
+So the leaves that minimise it (Props. 2 and 4) also pay for a spread that nobody will see, the more
+the less is observed. Here they move on. With theta the leaves of a tree that minimise the expected
+loss, r_n the reach of these leaves by row n under the deployed p(X), and e_n = y_n - r_n' theta,
+the move is the d that minimises
+
+    sum_n w_n (e_n - r_n' d)^2 + lambda |theta + d|^2 + kappa |d|^2,
+
+which with G = sum_n w_n r_n r_n' is
+
+    d = (G + (lambda + kappa) I)^-1 (sum_n w_n e_n r_n - lambda theta).
+
+Kappa, in rows, is the trust in theta. It goes by generalised cross-validation: of a few values,
+the one with the least squared error over (1 - tr H / n)^2, H being what takes e to r' d. That
+needs no more than the same sums. No move at all is one of the choices. On complete rows there is
+no spread, theta is at the minimum already, and nothing moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from knothole.compiled import njit, over_blocks
+from knothole.densities.base import Density
+from knothole.evidence import Evidence
+from knothole.learning.problem import Problem
+from knothole.learning.progress import Progress
+from knothole.learning.solvers import Settings, Solution
+from knothole.learning.subset import some_trees
+from knothole.learning.sums import check_ridge
+from knothole.reach.expectation import Expectation, compile
+from knothole.trees.ensemble import Ensemble
+
+Floats = NDArray[np.float64]
+
+# Trees with more leaves are not moved: their matrices would take too long to take apart.
+MOST_LEAVES = 1024
+# Choices of kappa, in rows of mean weight, beside infinity.
+KAPPAS = np.geomspace(1.0, 1000.0, 7)
+# Rows whose sums are gathered together.
+BLOCK = 8192
+# Trees are taken together whose reach has no more entries than this, if every row came everywhere.
+ENTRIES = 1 << 27
+
+
+@dataclass(eq=False)
+class DeployedSums:
+    """What a move of one tree's leaves is computed from, summed over rows.
+
+    Attributes
+    ----------
+    gram : float64 (leaves, leaves)
+        G; its upper part, zeros below.
+    target : float64 (leaves, width)
+        Sum of w_n e_n r_n.
+    square : float
+        Sum of w_n |e_n|^2.
+    weight, weight_square : float
+        Sums of w_n and of w_n^2.
+
+    Examples
+    --------
+    A row that may be in either of two leaves, and one that is known to be in the second:
+
+    >>> reach = sparse.csr_matrix([[0.5, 0.5], [0.0, 1.0]])
+    >>> sums = DeployedSums.empty(2, 1).accumulate(reach, np.array([[3.0], [2.0]]), np.ones(2))
+    >>> sums.gram.tolist(), sums.target.ravel().tolist()
+    ([[0.25, 0.25], [0.0, 1.25]], [1.5, 3.5])
+    """
+
+    gram: Floats
+    target: Floats
+    square: float = 0.0
+    weight: float = 0.0
+    weight_square: float = 0.0
+
+    @classmethod
+    def empty(cls, leaves: int, width: int) -> DeployedSums:
+        """Sums over no rows."""
+        return cls(np.zeros((leaves, leaves)), np.zeros((leaves, width)))
+
+    def accumulate(
+        self, reach: sparse.csr_matrix, rest: Floats, row_weight: Floats
+    ) -> DeployedSums:
+        """Add rows: their reach (rows, leaves) and e (rows, width). Returns itself."""
+        _add_products(
+            reach.indptr, reach.indices, reach.data, rest, row_weight, self.gram, self.target
+        )
+        self.square += float(row_weight @ (rest**2).sum(axis=1))
+        self.weight += float(row_weight.sum())
+        self.weight_square += float(row_weight @ row_weight)
+        return self
+
+    def merge(self, other: DeployedSums) -> DeployedSums:
+        """Add the sums of other rows. Returns itself."""
+        self.gram += other.gram
+        self.target += other.target
+        self.square += other.square
+        self.weight += other.weight
+        self.weight_square += other.weight_square
+        return self
+
+    def solve(self, ridge: float, theta: Floats, kappas: Floats = KAPPAS) -> tuple[Floats, float]:
+        """The move (leaves, width), and the kappa of the choices that it was made with."""
+        check_ridge(ridge)
+        move, trust = np.zeros_like(self.target), np.inf
+        if self.weight == 0:
+            return move, trust
+        rows, unit = self.weight**2 / self.weight_square, self.weight_square / self.weight
+        values, vectors = linalg.eigh(self.gram, lower=False, check_finite=False)
+        values = np.maximum(values, 0.0)
+        target = vectors.T @ self.target
+        right = target - ridge * (vectors.T @ theta)
+        least = self.square
+        for kappa in unit * kappas:
+            step = right / (values + ridge + kappa)[:, None]
+            error = self.square + (step * (values[:, None] * step - 2 * target)).sum()
+            freedom = (values / (values + ridge + kappa)).sum() / rows
+            score = error / (1 - freedom) ** 2 if freedom < 1 else np.inf
+            if score < least:
+                move, trust, least = vectors @ step, float(kappa), score
+        return move, trust
+
+
+def can_move(ensemble: Ensemble) -> bool:
+    """Whether no tree has too many leaves."""
+    return int(np.diff(ensemble.leaf_start).max(initial=0)) <= MOST_LEAVES
+
+
+def moved(
+    problem: Problem,
+    density: Density,
+    evidence: Evidence,
+    solution: Solution,
+    settings: Settings,
+    *,
+    in_turn: bool,
+    counts: NDArray[np.integer[Any]] | None = None,
+) -> Solution:
+    """A solution whose leaves have moved, and the deployed error of the old and the new ones.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of squared error.
+    density : Density
+        p(X) as it is deployed.
+    evidence : Evidence
+        What the rows say about it, without their targets.
+    solution : Solution
+        Leaves that minimise the expected loss.
+    settings : Settings
+    in_turn : bool
+        Whether each tree is given the ones before it, and takes on a part of its move, the
+        learning rate. Otherwise each predicts y by itself.
+    counts : int array (trees, rows), optional
+        How often each row is in each tree's own sample.
+    """
+    ensemble, unit = problem.ensemble, problem.tree_unit
+    rate = solution.learning_rate if in_turn else 1.0
+    change = (solution.theta - problem.leaf_start) / unit
+    width = change.shape[1]
+    rest = problem.y - problem.offset
+    with Progress(settings.progress).stage("deployed trees", ensemble.n_trees) as stage:
+        for tree, reach in _reach_by_tree(ensemble, density, evidence, settings):
+            leaves = slice(ensemble.leaf_start[tree], ensemble.leaf_start[tree + 1])
+            outputs = slice(ensemble.tree_output[tree], ensemble.tree_output[tree] + width)
+            weight = problem.row_weight * (1.0 if counts is None else counts[tree])
+            best = change[leaves] / rate
+            move, _ = _gathered(
+                reach, rest[:, outputs] - reach @ best, weight, settings.threads
+            ).solve(settings.ridge, best)
+            change[leaves] += rate * move
+            if in_turn:
+                rest[:, outputs] -= reach @ change[leaves]
+            stage.step()
+    theta = problem.leaf_start + unit * change
+    before, _, exact = _error(problem, problem.theta, density, evidence, settings)
+    after, error, _ = _error(problem, theta, density, evidence, settings)
+    return replace(
+        solution,
+        theta=theta,
+        before=before,
+        after=after,
+        error=error,
+        exact=exact and solution.exact,
+        solver=f"{solution.solver}, moved",
+    )
+
+
+def _reach_by_tree(
+    ensemble: Ensemble, density: Density, evidence: Evidence, settings: Settings
+) -> Iterator[tuple[int, sparse.csr_matrix]]:
+    """Each tree and its reach matrix, (rows, leaves of the tree)."""
+    most = max(1, ENTRIES // max(1, len(evidence.points)))
+    first = 0
+    while first < ensemble.n_trees:
+        end = ensemble.leaf_start[first] + most
+        last = max(first + 1, int(np.searchsorted(ensemble.leaf_start, end, side="right")) - 1)
+        part, _ = some_trees(ensemble, np.arange(first, last))
+        found = _compiled(part, density, settings).reach(evidence, threads=settings.threads)
+        columns = found.tocsc()
+        for tree, (start, stop) in enumerate(pairwise(part.leaf_start.tolist()), first):
+            yield tree, columns[:, start:stop].tocsr()
+        first = last
+
+
+def _gathered(
+    reach: sparse.csr_matrix, rest: Floats, row_weight: Floats, threads: int | None
+) -> DeployedSums:
+    """Sums over all rows."""
+
+    def work(start: int, stop: int) -> DeployedSums:
+        rows = slice(start, stop)
+        empty = DeployedSums.empty(reach.shape[1], rest.shape[1])
+        return empty.accumulate(reach[rows], rest[rows], row_weight[rows])
+
+    total = DeployedSums.empty(reach.shape[1], rest.shape[1])
+    for part in over_blocks(work, len(rest), BLOCK, threads):
+        total.merge(part)
+    return total
+
+
+def _error(
+    problem: Problem, theta: Floats, density: Density, evidence: Evidence, settings: Settings
+) -> tuple[float, float, bool]:
+    """Mean squared error of deployed predictions, its standard error, and whether it is exact."""
+    ensemble = problem.ensemble.with_values(problem.values(theta))
+    expectation = _compiled(ensemble, density, settings)
+    margin, blur = expectation.margin(evidence, threads=settings.threads)
+    weight, scale = problem.row_weight / problem.row_weight.sum(), problem.loss.scale**2
+    rest = problem.y - margin
+    error = float(np.sqrt(((2 * weight[:, None] * rest * blur) ** 2).sum()))
+    mean = float(weight @ (rest**2).sum(axis=1))
+    return scale * mean, scale * error, expectation.exact
+
+
+def _compiled(ensemble: Ensemble, density: Density, settings: Settings) -> Expectation:
+    return compile(ensemble, density, settings.reach, seed=settings.seed)
+
+
+@njit
+def _add_products(first, leaf, reach, rest, row_weight, gram, target):  # type: ignore[no-untyped-def]
+    """Add weighted products of reach with itself (upper part) and with e, row by row."""
+    for row in range(len(rest)):
+        for i in range(first[row], first[row + 1]):
+            share = row_weight[row] * reach[i]
+            for j in range(i, first[row + 1]):
+                gram[min(leaf[i], leaf[j]), max(leaf[i], leaf[j])] += share * reach[j]
+            for k in range(target.shape[1]):
+                target[leaf[i], k] += share * rest[row, k]
