@@ -41,6 +41,8 @@ def model():
     [
         ({"ridge": -1.0}, "ridge"),
         ({"ridge": np.nan}, "ridge"),
+        ({"ridge": "small"}, "ridge must be 'auto'"),
+        ({"objective": "both"}, "objective must be one of"),
         ({"method": "best"}, "method must be one of"),
         ({"method": "tree"}, "adds its trees up"),
         ({"draws": 100}, "multiple of 64"),
