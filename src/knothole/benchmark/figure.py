@@ -18,6 +18,7 @@ from knothole.benchmark.paper import (
     RIGHT,
     TUNED,
     XGBOOST,
+    YARDSTICK,
     summary,
 )
 
@@ -30,6 +31,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     EXPECTED: {"color": palette.SKY, "marker": "D"},
     TUNED: {"color": palette.BLUE, "marker": "o"},
     OURS: {"color": palette.GREEN, "marker": "v"},
+    YARDSTICK: {"color": palette.FAINT, "linestyle": "dotted"},
 }
 _PANELS = {LEFT: "five trees, holes at deployment", RIGHT: "one tree, holes at both"}
 _SETTINGS = {
