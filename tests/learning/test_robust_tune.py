@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import xgboost
 from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.metrics import log_loss, mean_squared_error
 from sklearn.model_selection import train_test_split
 
 import knothole as kh
+from knothole.errors import InvalidInput
 
 SETTINGS = {"n_estimators": 100, "max_depth": 4, "learning_rate": 0.1, "n_jobs": 1}
 MIXTURE = kh.Mixture(8, n_init=1, random_state=0)
@@ -105,3 +107,21 @@ def test_states_stay_where_not_every_nan_is_a_hole(regression):
     usual = kh.wrap(regression.model, regression.X, density=MIXTURE)
     again = usual.tune(regression.X, regression.y, holes="auto")
     assert again.density_ is usual.density_
+
+
+def test_forests_replay_their_samples(regression):
+    forest = RandomForestRegressor(2, max_depth=3, random_state=0)
+    forest.fit(regression.X, regression.y)
+    robust = kh.wrap(forest, regression.X, density=kh.Factorized(), holes="all")
+    tuned = robust.tune(regression.X, regression.y, samples="bootstrap")
+    assert tuned.tuning_.samples == "bootstrap samples"
+    assert robust.tune(regression.X, regression.y).tuning_.samples == "whole table"
+    with pytest.raises(InvalidInput, match="not the rows that the model was trained on"):
+        robust.tune(regression.X[:50], regression.y[:50], samples="bootstrap")
+    with pytest.raises(InvalidInput, match="samples must be"):
+        robust.tune(regression.X, regression.y, samples="some")
+
+
+def test_boosted_models_have_no_samples(regression, robust):
+    with pytest.raises(InvalidInput, match="does not tell which rows"):
+        robust.tune(regression.X, regression.y, samples="bootstrap")

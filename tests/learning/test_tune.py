@@ -177,9 +177,16 @@ def test_each_tree_of_a_forest_has_a_density_of_its_own():
 def test_samples_are_replayed_or_refused():
     forest = RandomForestRegressor(3, random_state=0).fit(X, y)
     assert bootstrap_counts(forest, len(X)).shape == (3, 300)
-    assert bootstrap_counts(forest, 200) is None
-    assert bootstrap_counts(ExtraTreesRegressor(3).fit(X, y), len(X)) is None
-    assert bootstrap_counts(DecisionTreeRegressor().fit(X, y), len(X)) is None
+    with pytest.raises(InvalidInput, match="not the rows that the model was trained on"):
+        bootstrap_counts(forest, 200)
+    with pytest.raises(InvalidInput, match="does not tell which rows"):
+        bootstrap_counts(DecisionTreeRegressor().fit(X, y), len(X))
+
+
+def test_samples_of_all_rows_are_the_whole_table():
+    trees = ExtraTreesRegressor(2, max_depth=3, random_state=0).fit(X, y)
+    counts = bootstrap_counts(trees, len(X))
+    assert tune(read(trees), DENSITY, HOLES, y, counts=counts).report.samples == "whole table"
 
 
 def test_a_density_with_a_target_is_taken_as_it_is(model):

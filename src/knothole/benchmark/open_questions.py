@@ -17,6 +17,7 @@ from knothole.benchmark.paper import (
     EXPECTED,
     FAIR,
     OURS,
+    RIDGE,
     TEST_SEED,
     TUNED,
     XGBOOST,
@@ -31,7 +32,6 @@ from knothole.benchmark.paper import (
 from knothole.benchmark.scenarios import Mechanism
 from knothole.densities.mixture import Mixture
 from knothole.estimators import wrap
-from knothole.learning.bootstrap import bootstrap_counts
 
 FOREST_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 #: Columns that a split may choose from, as scikit-learn takes it.
@@ -56,14 +56,14 @@ def forests(data: Insurance, rate: float, trial: int) -> list[Record]:
         model = RandomForestRegressor(
             FOREST_TREES, max_depth=FOREST_DEPTH, max_features=share, random_state=trial
         ).fit(train, data.y)
-        counts = bootstrap_counts(model, len(train))
         robust = wrap(model, train, density=learned, holes="all")
         answers: dict[str, Any] = {
             NATIVE: model.predict(test),
             EXPECTED: robust.predict(test, "all", threads=1),
         }
-        for method, known in ((TUNED, False), (OURS, True)):
-            new = tuned(robust, train, data.y, condition_on_target=known, counts=counts)
+        theirs = {"condition_on_target": False, "ridge": RIDGE}
+        for method, options in ((TUNED, theirs), (OURS, {"ridge": "auto"})):
+            new = tuned(robust, train, data.y, samples="bootstrap", **options)
             answers[method] = new.predict(test, threads=1)
         records += [
             {"model": name, "rate": rate, "trial": trial, "method": method,

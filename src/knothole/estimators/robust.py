@@ -16,6 +16,7 @@ from knothole.columns import Columns, Evidence
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
+from knothole.learning.bootstrap import bootstrap_counts
 from knothole.learning.tune import Method, Objective, Report, tune
 from knothole.reach.expectation import Expectation, Holes, compile
 from knothole.trees import readers
@@ -222,6 +223,7 @@ class Robust:
         objective: Objective = "auto",
         condition_on_target: bool = True,
         holes: Literal["auto", "all"] = "all",
+        samples: Literal["whole", "bootstrap"] = "whole",
         **options: Any,
     ) -> Robust:
         """A model whose leaf values suit rows with holes.
@@ -250,6 +252,10 @@ class Robust:
             Which NaN are integrated over, while tuning and by default in what is returned. With
             "all", a density that has "not recorded" as a state is learned anew without; wrapping
             with ``holes="all"`` saves the time.
+        samples : {"whole", "bootstrap"}
+            Rows that each tree and its density learn from: the whole table, or the tree's own
+            bootstrap sample, replayed for forests and bags of scikit-learn. ``X`` and ``y`` are
+            then what the model was trained on, in that order.
         **options
             Further arguments of :func:`knothole.learning.tune.tune`, such as ``sample_weight``,
             ``learning_rate`` or ``draws``.
@@ -278,6 +284,10 @@ class Robust:
                 "tune: a density of your own cannot be asked for what tuning needs; wrap the model "
                 "with one of knothole's, such as density='auto'."
             )
+        if samples not in ("whole", "bootstrap"):
+            raise InvalidInput(f"samples must be 'whole' or 'bootstrap'; got {samples!r}.")
+        if samples == "bootstrap":
+            options["counts"] = bootstrap_counts(self._model, len(y))
         tuned = tune(
             self.ensemble_, self.density_, X, y, ridge=ridge, method=method,
             objective=objective, condition_on_target=condition_on_target, holes=holes, **options,

@@ -7,14 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.errors import InvalidInput
 
-def bootstrap_counts(model: Any, n_rows: int) -> NDArray[np.int32] | None:
+_OTHER_ROWS = (
+    "samples='bootstrap': these are not the rows that the model was trained on; give it those, or "
+    "use samples='whole'."
+)
+
+
+def bootstrap_counts(model: Any, n_rows: int) -> NDArray[np.int32]:
     """How often each training row is in the sample of each tree, (trees, rows).
 
     scikit-learn's forests and bags of trees replay their samples from the trees' random states
-    (``estimators_samples_``). None for models that do not, where ``n_rows`` is not the number of
-    rows that the model was trained on, and where every tree was trained on all of them: then the
-    whole table is every tree's sample.
+    (``estimators_samples_``). Models that do not are refused, and so are rows that cannot be those
+    that the model was trained on.
 
     Examples
     --------
@@ -27,16 +33,19 @@ def bootstrap_counts(model: Any, n_rows: int) -> NDArray[np.int32] | None:
     samples = getattr(model, "estimators_samples_", None)
     trees = getattr(model, "estimators_", None)
     if samples is None or trees is None or len(samples) != len(trees):
-        return None
+        raise InvalidInput(
+            f"samples='bootstrap': a {type(model).__name__} does not tell which rows its trees "
+            f"were trained on; use samples='whole'."
+        )
     counts = np.zeros((len(trees), n_rows), dtype=np.int32)
     for row, sample, estimator in zip(counts, samples, trees, strict=True):
         rows = np.asarray(sample)
         if rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)
         if not len(rows) or rows.max() >= n_rows:
-            return None
+            raise InvalidInput(_OTHER_ROWS)
         np.add.at(row, rows, 1)
         # The tree itself tells how many different rows it has seen.
         if np.count_nonzero(row) != estimator.tree_.n_node_samples[0]:
-            return None
-    return None if (counts == 1).all() else counts
+            raise InvalidInput(_OTHER_ROWS)
+    return counts

@@ -171,7 +171,8 @@ def tune(
     counts : int array (trees, rows), optional
         How often each row is in each tree's own sample
         (:func:`knothole.learning.bootstrap.bootstrap_counts`). Each tree is then tuned on its
-        sample, against a density learned on it. For "tree" only.
+        sample, against a density learned on it; on the whole table if all counts are 1. For
+        "tree" only.
     learning_rate : float or "auto"
         Part of its best values that each tree takes on, for "boosting". "auto" is the rate that
         the model was trained with, as its leaves tell it (:mod:`knothole.learning.rates`): from
@@ -371,7 +372,7 @@ def _checked_counts(
             f"counts: only trees that are tuned by themselves have samples of their "
             f"own, but the method is {method!r}."
         )
-    return counts
+    return None if (counts == 1).all() else counts
 
 
 def _words(draws: int) -> int:
