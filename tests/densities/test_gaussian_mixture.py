@@ -15,6 +15,7 @@ from knothole.columns import Column, Columns, Evidence
 from knothole.densities.base import Within
 from knothole.densities.gaussian_em import Components, Prior, Rows, expected, step
 from knothole.densities.gaussian_mixture import GaussianMixture
+from knothole.densities.gaussian_search import Tried
 from knothole.densities.gaussian_regions import below, box_mass
 from knothole.densities.quasi import WORD, quantiles, sobol_net
 from knothole.densities.quasi import normals as word_normals
@@ -593,3 +594,15 @@ def test_far_values_have_finite_scores_and_draws(normal_scores, far):
     assert np.isfinite(density.score(row)) and density.score(row) < -1e100
     draws = density.complete(row, draws=64)[0, :, 1]
     assert np.isfinite(draws).all() and (np.sign(draws) == np.sign(far)).all()
+
+
+def test_a_size_wins_by_rows_that_count():
+    """Held-out rows say which size is better, each with its weight."""
+    log_p = np.array([1.0, 1.1, 0.9, -2.0, -2.1])
+
+    def beats(weight):
+        one, other = (Tried(2, 1.0, None, gain, weight, 0.0) for gain in (log_p, 0 * log_p))
+        return one.beats(other)
+
+    assert not beats(np.ones(5))
+    assert beats(np.array([1.0, 1.0, 1.0, 0.01, 0.01]))

@@ -13,6 +13,7 @@ from knothole.densities.gaussian_layout import Layout
 from knothole.densities.leaves.base import Leaf
 from knothole.densities.mixture_start import CLIP, assign
 from knothole.densities.normal_scores import NormalScores
+from knothole.densities.trials import mean_and_error
 
 # Fewer rows than this cannot spare any to be held out.
 TOO_FEW_TO_HOLD_OUT = 20
@@ -148,12 +149,13 @@ class Tried:
     strength: float
     run: Run
     log_p: Floats
+    weight: Floats
     score: float
 
     def beats(self, other: Tried) -> bool:
         """Whether it is better by more than a standard error."""
-        gain = self.log_p - other.log_p
-        return bool(gain.mean() > gain.std() / np.sqrt(len(gain)))
+        gain, error = mean_and_error(self.log_p - other.log_p, self.weight)
+        return gain > error
 
 
 class Search:
@@ -171,7 +173,7 @@ class Search:
         weight = np.concatenate([held.weight for _, held in self.folds])
         score = float(np.average(log_p, weights=weight))
         self.plan.report(f"{size} components, strength {strength:g}: held-out log p {score:.4f}")
-        return Tried(size, strength, runs[0], log_p, score)
+        return Tried(size, strength, runs[0], log_p, weight, score)
 
     def best_size(self, sizes: Iterable[int], strength: float) -> Tried:
         """The smallest size that no larger one beats, tried until several have not helped."""
