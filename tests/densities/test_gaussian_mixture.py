@@ -15,8 +15,8 @@ from knothole.columns import Column, Columns, Evidence
 from knothole.densities.base import Within
 from knothole.densities.gaussian_em import Components, Prior, Rows, expected, step
 from knothole.densities.gaussian_mixture import GaussianMixture
-from knothole.densities.gaussian_search import Tried
 from knothole.densities.gaussian_regions import below, box_mass
+from knothole.densities.gaussian_search import Tried
 from knothole.densities.quasi import WORD, quantiles, sobol_net
 from knothole.densities.quasi import normals as word_normals
 from knothole.errors import InvalidInput
