@@ -180,6 +180,48 @@ def test_nothing_moves_on_complete_rows(kind, ridge):
     np.testing.assert_allclose(moved.value, expected.value, atol=1e-9)
 
 
+def test_outputs_have_learning_rates_of_their_own():
+    """Nothing moves in an output whose columns have no holes, though the other's rate is raised."""
+    draw = np.random.default_rng(6)
+    table = draw.normal(size=(300, 4))
+    holes = table.copy()
+    holes[:, :2][draw.random((300, 2)) < 0.5] = np.nan
+    noise = 0.5 * draw.normal(size=300)
+    both = np.column_stack([table[:, :2] @ [1, 3], table[:, 2:] @ [1, 2] + noise])
+    model = xgboost.XGBRegressor(n_estimators=4, max_depth=3, learning_rate=0.3)
+    ensemble, density = read(model.fit(holes, both)), Factorized().fit(holes)
+    options = {"condition_on_target": False}
+    expected = tune(ensemble, density, holes, both, **options, objective="expected")
+    moved = tune(ensemble, density, holes, both, **options, objective="deployed")
+    assert expected.report.learning_rate > 0.35
+    change = np.abs(moved.ensemble.value - expected.ensemble.value)[:, 0]
+    second = ensemble.tree_output[ensemble.leaf_tree] == 1
+    assert change[second].max() < 1e-9
+    assert change[~second].max() > 0.01
+
+
+def test_large_trees_stay_behind(monkeypatch):
+    model = RandomForestRegressor(4, min_samples_leaf=20, random_state=0).fit(HOLES, y)
+    forest, density = read(model), Factorized().fit(HOLES)
+    sizes = np.diff(forest.leaf_start)
+    monkeypatch.setattr(deployed, "MOST_LEAVES", int(sizes.min()))
+    expected = tune(forest, density, HOLES, y, objective="expected")
+    found = tune(forest, density, HOLES, y)
+    assert 0 < found.report.moved == np.count_nonzero(sizes == sizes.min()) < len(sizes)
+    moved = np.abs(found.ensemble.value - expected.ensemble.value)[:, 0] > 1e-3
+    assert set(found.ensemble.leaf_tree[moved]) == set(np.flatnonzero(sizes == sizes.min()))
+
+
+def test_the_report_is_of_the_model_that_is_returned():
+    """Also where draws have missed leaves that rows reach under p(X)."""
+    tree = read(DecisionTreeRegressor(random_state=0).fit(HOLES, y))
+    found = tune(tree, DENSITY, HOLES, y, reach="completions")
+    assert len(found.report.unreached)
+    expectation = compile(found.ensemble, DENSITY, "completions")
+    margin = expectation.margin(HOLES, "all")[0][:, 0]
+    assert found.report.after == pytest.approx(np.mean((margin - y) ** 2), rel=1e-12)
+
+
 def test_predictions_for_other_rows_are_better():
     """Under a density that misses how columns hang together, where the spread is large."""
     draw = np.random.default_rng(5)
@@ -259,7 +301,7 @@ def test_what_auto_stands_for(monkeypatch):
     assert objective(FOREST) == "expected"
     with pytest.raises(InvalidInput, match="more than 4 leaves"):
         objective(FOREST, objective="deployed")
-    with pytest.raises(InvalidInput, match="all leaves at once"):
+    with pytest.raises(InvalidInput, match="tree by tree"):
         objective(BOOSTED, method="forest", objective="deployed")
     with pytest.raises(InvalidInput, match="predicts probabilities"):
         objective(classifier, labels, objective="deployed")

@@ -18,6 +18,8 @@ from sklearn.model_selection import train_test_split
 
 import knothole as kh
 from knothole.errors import InvalidInput
+from knothole.estimators.robust import Robust
+from knothole.reach.expectation import compile
 
 SETTINGS = {"n_estimators": 100, "max_depth": 4, "learning_rate": 0.1, "n_jobs": 1}
 MIXTURE = kh.Mixture(8, n_init=1, random_state=0)
@@ -125,3 +127,31 @@ def test_forests_replay_their_samples(regression):
 def test_boosted_models_have_no_samples(regression, robust):
     with pytest.raises(InvalidInput, match="does not tell which rows"):
         robust.tune(regression.X, regression.y, samples="bootstrap")
+
+
+@pytest.mark.parametrize("name", ["counts", "sample_weight"])
+def test_how_often_a_row_was_drawn_is_its_weight(regression, robust, name):
+    with pytest.raises(InvalidInput, match=f"{name} cannot be given as well"):
+        robust.tune(regression.X, regression.y, samples="bootstrap", **{name: np.ones(3)})
+
+
+def test_what_was_loaded_has_no_samples(regression, robust, tmp_path):
+    robust.save(tmp_path / "model.knothole")
+    with pytest.raises(InvalidInput, match="loaded from a file"):
+        kh.load(tmp_path / "model.knothole").tune(regression.X, regression.y, samples="bootstrap")
+
+
+def test_measured_readings_of_nan_stay(regression):
+    """Of three columns with NaN in training, one is the model's own value."""
+    usual = kh.wrap(regression.model, regression.X, density=MIXTURE)
+    integrate = np.arange(10) != 4
+    measured = Robust(
+        compile(usual.ensemble_, usual.density_, integrate=integrate), regression.model
+    )
+    tuned = measured.tune(regression.X, regression.y, holes="auto")
+    assert (tuned.expectation_.integrate == integrate).all()
+    row = np.full((1, 10), np.nan)
+    by_hand = np.where(integrate, True, False)[None, :]
+    np.testing.assert_allclose(tuned.predict(row), tuned.predict(row, by_hand), rtol=1e-12)
+    other = usual.tune(regression.X, regression.y, holes="auto")
+    assert np.abs(tuned.ensemble_.value - other.ensemble_.value).max() > 1e-3

@@ -42,6 +42,8 @@ def model():
         ({"ridge": -1.0}, "ridge"),
         ({"ridge": np.nan}, "ridge"),
         ({"ridge": "small"}, "ridge must be 'auto'"),
+        ({"ridge": None}, "ridge must be 'auto'"),
+        ({"learning_rate": None}, "learning_rate"),
         ({"objective": "both"}, "objective must be one of"),
         ({"method": "best"}, "method must be one of"),
         ({"method": "tree"}, "adds its trees up"),

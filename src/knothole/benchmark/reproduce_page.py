@@ -121,7 +121,7 @@ At 36 holes nothing is observed, and every method answers a constant.
 def _forests(results: pd.DataFrame) -> str:
     text = [
         "## Left open by the paper: bagging and random forests\n",
-        "Ten trees of depth 5, holes at learning and deployment; each tree is tuned by Prop. 2 on\n"
+        "Ten trees of depth 5, holes at learning and deployment; each tree is tuned by itself on\n"
         "its bootstrap sample, against a density (mixture of 4) learned on it. "
         f"{results['trial'].nunique()} trials.\n",
     ]

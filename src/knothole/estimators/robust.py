@@ -17,7 +17,8 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
 from knothole.learning.bootstrap import bootstrap_counts
-from knothole.learning.tune import Method, Objective, Report, tune
+from knothole.learning.choices import Method, Objective
+from knothole.learning.tune import Report, tune
 from knothole.reach.expectation import Expectation, Holes, compile
 from knothole.trees import readers
 from knothole.trees.ensemble import Ensemble
@@ -255,7 +256,7 @@ class Robust:
         samples : {"whole", "bootstrap"}
             Rows that each tree and its density learn from: the whole table, or the tree's own
             bootstrap sample, replayed for forests and bags of scikit-learn. ``X`` and ``y`` are
-            then what the model was trained on, in that order.
+            then what the model was trained on, in that order, without ``sample_weight``.
         **options
             Further arguments of :func:`knothole.learning.tune.tune`, such as ``sample_weight``,
             ``learning_rate`` or ``draws``.
@@ -287,13 +288,15 @@ class Robust:
         if samples not in ("whole", "bootstrap"):
             raise InvalidInput(f"samples must be 'whole' or 'bootstrap'; got {samples!r}.")
         if samples == "bootstrap":
-            options["counts"] = bootstrap_counts(self._model, len(y))
+            options["counts"] = bootstrap_counts(self._model, len(y), options)
         tuned = tune(
             self.ensemble_, self.density_, X, y, ridge=ridge, method=method,
-            objective=objective, condition_on_target=condition_on_target, holes=holes, **options,
+            objective=objective, condition_on_target=condition_on_target, holes=holes,
+            integrate=self.expectation_.integrate, **options,
         )  # fmt: skip
+        tol, integrate = self.expectation_.completions.tol, self.expectation_.integrate
         return Robust(
-            compile(tuned.ensemble, tuned.density, tol=self.expectation_.completions.tol),
+            compile(tuned.ensemble, tuned.density, tol=tol, integrate=integrate),
             self._model,
             name=self.model_name_,
             selection=self.selection_,

@@ -16,10 +16,14 @@ which with G = sum_n w_n r_n r_n' is
 
     d = (G + (lambda + kappa) I)^-1 (sum_n w_n e_n r_n - lambda theta).
 
-Kappa, in rows, is the trust in theta. It goes by generalised cross-validation: of a few values,
-the one with the least squared error over (1 - tr H / n)^2, H being what takes e to r' d. That
+Kappa is the trust in theta, in rows of weight (sum w^2) / (sum w). It goes by generalised
+cross-validation: of a few values, the one with the least squared error over (1 - tr H / n)^2, H
+being what takes e to r' d, and n = (sum w)^2 / (sum w^2) how many rows the weights amount to. That
 needs no more than the same sums. No move at all is one of the choices. On complete rows there is
 no spread, theta is at the minimum already, and nothing moves.
+
+The error that goes down is that of theta, for rows like these. Of the model's old leaves nothing is
+said: on the rows that they were trained on, theirs may well be lower.
 """
 
 from __future__ import annotations
@@ -41,19 +45,18 @@ from knothole.learning.progress import Progress
 from knothole.learning.solvers import Settings, Solution
 from knothole.learning.subset import some_trees
 from knothole.learning.sums import check_ridge
-from knothole.reach.expectation import Expectation, compile
 from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
 
-# Trees with more leaves are not moved: their matrices would take too long to take apart.
+# Trees with more leaves stay as they are: their matrices would take too long to take apart.
 MOST_LEAVES = 1024
-# Choices of kappa, in rows of mean weight, beside infinity.
+# Choices of kappa, beside infinity.
 KAPPAS = np.geomspace(1.0, 1000.0, 7)
 # Rows whose sums are gathered together.
 BLOCK = 8192
 # Trees are taken together whose reach has no more entries than this, if every row came everywhere.
-ENTRIES = 1 << 27
+ENTRIES = 1 << 24
 
 
 @dataclass(eq=False)
@@ -96,6 +99,8 @@ class DeployedSums:
         self, reach: sparse.csr_matrix, rest: Floats, row_weight: Floats
     ) -> DeployedSums:
         """Add rows: their reach (rows, leaves) and e (rows, width). Returns itself."""
+        if not reach.has_sorted_indices:
+            reach = reach.sorted_indices()
         _add_products(
             reach.indptr, reach.indices, reach.data, rest, row_weight, self.gram, self.target
         )
@@ -135,9 +140,9 @@ class DeployedSums:
         return move, trust
 
 
-def can_move(ensemble: Ensemble) -> bool:
-    """Whether no tree has too many leaves."""
-    return int(np.diff(ensemble.leaf_start).max(initial=0)) <= MOST_LEAVES
+def can_move(ensemble: Ensemble) -> NDArray[np.bool_]:
+    """The trees that do not have too many leaves, (trees,)."""
+    return np.asarray(np.diff(ensemble.leaf_start) <= MOST_LEAVES)
 
 
 def moved(
@@ -164,26 +169,30 @@ def moved(
         Leaves that minimise the expected loss.
     settings : Settings
     in_turn : bool
-        Whether each tree is given the ones before it, and takes on a part of its move, the
+        Whether each tree is given the ones before it, and takes on a part of its move, its
         learning rate. Otherwise each predicts y by itself.
     counts : int array (trees, rows), optional
         How often each row is in each tree's own sample.
     """
     ensemble, unit = problem.ensemble, problem.tree_unit
-    rate = solution.learning_rate if in_turn else 1.0
     change = (solution.theta - problem.leaf_start) / unit
     width = change.shape[1]
     rest = problem.y - problem.offset
+    movable, reached = can_move(ensemble), np.zeros(len(change), dtype=np.bool_)
+    n_moved = 0
     with Progress(settings.progress).stage("deployed trees", ensemble.n_trees) as stage:
         for tree, reach in _reach_by_tree(ensemble, density, evidence, settings):
             leaves = slice(ensemble.leaf_start[tree], ensemble.leaf_start[tree + 1])
             outputs = slice(ensemble.tree_output[tree], ensemble.tree_output[tree] + width)
-            weight = problem.row_weight * (1.0 if counts is None else counts[tree])
-            best = change[leaves] / rate
-            move, _ = _gathered(
-                reach, rest[:, outputs] - reach @ best, weight, settings.threads
-            ).solve(settings.ridge, best)
-            change[leaves] += rate * move
+            if movable[tree]:
+                weight = problem.row_weight * (1.0 if counts is None else counts[tree])
+                best = change[leaves] / solution.rates[tree]
+                left = rest[:, outputs] - reach @ best
+                sums = _gathered(reach, left, weight, settings.threads)
+                move, kappa = sums.solve(settings.ridge, best)
+                change[leaves] += solution.rates[tree] * move
+                reached[leaves] = np.diag(sums.gram) > 0
+                n_moved += bool(np.isfinite(kappa))
             if in_turn:
                 rest[:, outputs] -= reach @ change[leaves]
             stage.step()
@@ -193,11 +202,12 @@ def moved(
     return replace(
         solution,
         theta=theta,
+        unreached=solution.unreached[~reached[solution.unreached]],
         before=before,
         after=after,
         error=error,
         exact=exact and solution.exact,
-        solver=f"{solution.solver}, moved",
+        moved=n_moved,
     )
 
 
@@ -211,7 +221,7 @@ def _reach_by_tree(
         end = ensemble.leaf_start[first] + most
         last = max(first + 1, int(np.searchsorted(ensemble.leaf_start, end, side="right")) - 1)
         part, _ = some_trees(ensemble, np.arange(first, last))
-        found = _compiled(part, density, settings).reach(evidence, threads=settings.threads)
+        found = settings.compile(part, density).reach(evidence, threads=settings.threads)
         columns = found.tocsc()
         for tree, (start, stop) in enumerate(pairwise(part.leaf_start.tolist()), first):
             yield tree, columns[:, start:stop].tocsr()
@@ -239,7 +249,7 @@ def _error(
 ) -> tuple[float, float, bool]:
     """Mean squared error of deployed predictions, its standard error, and whether it is exact."""
     ensemble = problem.ensemble.with_values(problem.values(theta))
-    expectation = _compiled(ensemble, density, settings)
+    expectation = settings.compile(ensemble, density)
     margin, blur = expectation.margin(evidence, threads=settings.threads)
     weight, scale = problem.row_weight / problem.row_weight.sum(), problem.loss.scale**2
     rest = problem.y - margin
@@ -248,17 +258,13 @@ def _error(
     return scale * mean, scale * error, expectation.exact
 
 
-def _compiled(ensemble: Ensemble, density: Density, settings: Settings) -> Expectation:
-    return compile(ensemble, density, settings.reach, seed=settings.seed)
-
-
 @njit
 def _add_products(first, leaf, reach, rest, row_weight, gram, target):  # type: ignore[no-untyped-def]
-    """Add weighted products of reach with itself (upper part) and with e, row by row."""
+    """Add weighted products of reach with itself (upper part) and with e; leaves of a row rise."""
     for row in range(len(rest)):
         for i in range(first[row], first[row + 1]):
             share = row_weight[row] * reach[i]
             for j in range(i, first[row + 1]):
-                gram[min(leaf[i], leaf[j]), max(leaf[i], leaf[j])] += share * reach[j]
+                gram[leaf[i], leaf[j]] += share * reach[j]
             for k in range(target.shape[1]):
                 target[leaf[i], k] += share * rest[row, k]

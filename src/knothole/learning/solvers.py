@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.evidence import Evidence
 from knothole.learning import descent
@@ -25,6 +26,7 @@ from knothole.learning.sums import LeafSums
 from knothole.learning.system import LeafSystem
 from knothole.reach.completions import GROUPS
 from knothole.reach.expectation import Expectation, Holes, compile
+from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
 
@@ -36,11 +38,13 @@ RAISE = 1.25
 NO_RISE = 1e-3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Settings:
     """How to solve; see :func:`knothole.learning.tune.tune`.
 
     ``raise_rate`` says that the learning rate may be raised until the loss does not rise.
+    ``integrate`` is what ``holes="auto"`` stands for, as in
+    :func:`knothole.reach.expectation.compile`.
     """
 
     ridge: float
@@ -51,6 +55,11 @@ class Settings:
     seed: int = 0
     threads: int | None = None
     progress: bool = False
+    integrate: NDArray[np.bool_] | None = None
+
+    def compile(self, ensemble: Ensemble, density: Density) -> Expectation:
+        """A model under a density."""
+        return compile(ensemble, density, self.reach, seed=self.seed, integrate=self.integrate)
 
     def rates(self) -> Iterator[float]:
         """Learning rates to boost with, one after the other until the loss does not rise."""
@@ -63,7 +72,10 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Theta of all leaves, and how it was found; see :class:`knothole.learning.tune.Report`."""
+    """Theta of all leaves, and how it was found; see :class:`knothole.learning.tune.Report`.
+
+    ``rates`` are the learning rates of the trees, (trees,).
+    """
 
     theta: Floats
     unreached: NDArray[np.intp]
@@ -74,7 +86,8 @@ class Solution:
     exact: bool
     solver: str
     steps: int
-    learning_rate: float = 1.0
+    rates: Floats
+    moved: int = 0
 
 
 # ---- one tree (Prop. 2) ----------------------------------------------------------------------
@@ -107,7 +120,7 @@ def by_sample(
             weight = count * problem.row_weight
             rows = np.flatnonzero(weight)
             own = some_trees(problem.ensemble, np.array([tree]))[0]
-            expectation = compile(own, known.refitted(weight), settings.reach, seed=settings.seed)
+            expectation = settings.compile(own, known.refitted(weight))
             evidence = expectation.evidence_of(
                 matrix[rows],
                 holes if isinstance(holes, str) else holes[rows],
@@ -164,6 +177,7 @@ def _trees_solved(
         exact=not fresh,
         solver="closed form",
         steps=1,
+        rates=np.ones(problem.ensemble.n_trees),
     )
 
 
@@ -193,7 +207,8 @@ def boosting(
             found = descent.boosting(problem, lanes, settings.ridge, rate, stage.step)
         if found.objective[-1] <= old * (1 + NO_RISE):
             break
-    return replace(_by_draws(problem, lanes, found, settings), learning_rate=rate)
+    solution = _by_draws(problem, lanes, found, settings)
+    return replace(solution, rates=np.full(problem.ensemble.n_trees, rate))
 
 
 def _pairs_exactly(problem: Problem, expectation: Expectation, settings: Settings) -> bool:
@@ -225,7 +240,7 @@ def _by_systems(
     start, scale = problem.leaf_start, problem.loss.scale
     theta, reached = np.empty_like(start), np.empty(len(start))
     before = after = 0.0
-    rates = []
+    rates = np.ones(problem.ensemble.n_trees)
     groups = problem.groups()
     with Progress(settings.progress).stage("rows", len(y) * len(groups)) as stage:
         for trees in groups:
@@ -236,8 +251,7 @@ def _by_systems(
             )
             old = problem.theta[leaves] - start[leaves]
             if in_turn:
-                change, rate = _in_turn(system, old, settings)
-                rates.append(rate)
+                change, rates[trees] = _in_turn(system, old, settings)
             else:
                 change = system.solve(settings.ridge)
             theta[leaves], reached[leaves] = start[leaves] + change, system.sums.weight
@@ -254,7 +268,7 @@ def _by_systems(
         exact=True,
         solver="tree by tree" if in_turn else "matrix",
         steps=1,
-        learning_rate=max(rates, default=1.0),
+        rates=rates,
     )
 
 
@@ -301,6 +315,7 @@ def _by_draws(
         exact=False,
         solver=found.solver,
         steps=len(found.objective) - 1,
+        rates=np.ones(problem.ensemble.n_trees),
     )
 
 

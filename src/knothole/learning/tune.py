@@ -12,22 +12,24 @@ from knothole.columns import Columns
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.learning import deployed, solvers
+from knothole.learning.choices import (
+    Method,
+    Objective,
+    choose_method,
+    choose_objective,
+    choose_rate,
+    choose_ridge,
+)
 from knothole.learning.conditioning import Conditioned, Form, without_unrecorded
 from knothole.learning.problem import Problem
-from knothole.learning.rates import own_rate
 from knothole.learning.solvers import Settings, Solution
 from knothole.learning.subset import some_trees
-from knothole.learning.sums import check_ridge
 from knothole.reach.completions import LANES
-from knothole.reach.expectation import Holes, compile
+from knothole.reach.expectation import Holes
 from knothole.trees.blocks import with_nan
 from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
-Method = Literal["auto", "tree", "forest", "boosting"]
-METHODS = ("auto", "tree", "forest", "boosting")
-Objective = Literal["auto", "expected", "deployed"]
-OBJECTIVES = ("auto", "expected", "deployed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,8 @@ class Report:
     before, after : float
         The loss of a row, of the old and the new leaves, without the ridge: the squared error of
         expected predictions where the ``objective`` is "deployed"; otherwise the expected loss
-        under the density, of the whole model or (mean over trees) of each by itself. Without a
+        under the density, of the whole model or (mean over trees) of each by itself. The deployed
+        error of old leaves on the rows that they were trained on may be the lower one. Without a
         ridge "tree" and "forest" never raise the expected loss (a ridge may: what they minimise
         is the loss and the ridge together). "boosting" may, above all at a learning rate that was
         given, because it does not go on from the old leaves: each tree is fitted anew, given only
@@ -50,7 +53,7 @@ class Report:
         Standard error of ``after``, 0 where it is exact: from draws that took no part, or from
         the standard errors of the deployed predictions.
     exact : bool
-        Whether holes were integrated exactly, not by completions.
+        Whether holes were integrated exactly all the way, not by completions.
     unreached : int array
         Leaves that no row reaches. They keep their value if the ridge is 0.
     conditioned : {"none", "given", "labels", "values", "scores"}
@@ -63,9 +66,12 @@ class Report:
     steps : int
         Steps of the solver that each lower the expected loss (1 for closed forms).
     learning_rate : float
-        Part of its best values that each tree took on; 1 but for "boosting".
+        Part of its best values that each tree took on, the largest if outputs differ; 1 but for
+        "boosting".
     objective : {"expected", "deployed"}
         Which loss was lowered in the end.
+    moved : int
+        Trees whose leaves have moved on from the least expected loss.
     """
 
     method: str
@@ -81,6 +87,7 @@ class Report:
     steps: int
     learning_rate: float = 1.0
     objective: str = "expected"
+    moved: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +126,7 @@ def tune(
     condition_on_target: bool = True,
     target_form: Form = "auto",
     holes: Holes = "all",
+    integrate: NDArray[np.bool_] | None = None,
     counts: NDArray[np.integer[Any]] | None = None,
     learning_rate: float | Literal["auto"] = "auto",
     reach: Literal["auto", "exact", "completions"] = "auto",
@@ -158,8 +166,8 @@ def tune(
     objective : {"auto", "expected", "deployed"}
         "expected" is the paper's: the expected loss. "deployed" goes on from there towards the
         least squared error of expected predictions (:mod:`knothole.learning.deployed`), for
-        "tree" and "boosting" of regressions. "auto" is "deployed" where that is possible and
-        ``condition_on_target`` is True; no tree may have more than 1,024 leaves.
+        "tree" and "boosting" of regressions; trees with more than 1,024 leaves stay behind.
+        "auto" is "deployed" where that is possible and ``condition_on_target`` is True.
     condition_on_target : bool
         Whether holes are filled from p(x_m | x_o, y), with a density over (X, y): ``density``
         itself if it was fitted with a target, otherwise one like it that is fitted here. False
@@ -168,6 +176,8 @@ def tune(
         How a numeric target is given to that density; "auto" goes by held-out log p(x_o | y).
     holes : {"all", "auto"} or bool array
         Which NaN are integrated over; see :class:`knothole.reach.expectation.Expectation`.
+    integrate : bool (columns,), optional
+        What ``holes="auto"`` stands for; see :func:`knothole.reach.expectation.compile`.
     counts : int array (trees, rows), optional
         How often each row is in each tree's own sample
         (:func:`knothole.learning.bootstrap.bootstrap_counts`). Each tree is then tuned on its
@@ -183,7 +193,8 @@ def tune(
         How holes are integrated. "auto" is exact where the density allows and pairs of trees
         are few; log losses always need completions.
     draws : int
-        Completions of each row, a multiple of 64.
+        Completions of each row, a multiple of 64, for the expected loss. Deployed predictions
+        have as many as :func:`knothole.reach.expectation.compile` gives them.
     seed : int
         Of completions.
     progress : bool
@@ -205,9 +216,6 @@ def tune(
     >>> tuned.report.method, tuned.report.exact, tuned.report.after < tuned.report.before
     ('tree', True, True)
     """
-    if method not in METHODS:
-        raise InvalidInput(f"method must be one of {METHODS}; got {method!r}.")
-    _check_rate(learning_rate)
     words = _words(draws)
     used = np.flatnonzero(ensemble.tree_weight)
     if not len(used):
@@ -218,8 +226,10 @@ def tune(
     ridge = choose_ridge(problem, ridge)
     chosen = choose_method(problem, method)
     aim = choose_objective(problem, chosen, objective, condition_on_target)
-    rate = _rate(learning_rate, chosen, problem, matrix, ridge)
-    settings = Settings(ridge, rate, learning_rate == "auto", reach, words, seed, threads, progress)
+    rate = choose_rate(problem, chosen, learning_rate, matrix, ridge)
+    settings = Settings(
+        ridge, rate, learning_rate == "auto", reach, words, seed, threads, progress, integrate
+    )
     table, own_holes = _as_read(ensemble, density.columns_, X, matrix, holes)
     if isinstance(holes, str) and holes == "all":
         density = without_unrecorded(density, table, problem.row_weight, own_holes)
@@ -237,12 +247,12 @@ def tune(
     if counts is not None:
         solution = solvers.by_sample(problem, known, matrix, holes, counts[used], settings)
     else:
-        expectation = compile(part, known.density, reach, seed=seed)
+        expectation = settings.compile(part, known.density)
         evidence = expectation.evidence_of(matrix, holes, known.target)
         solve = {"tree": solvers.by_tree, "forest": solvers.forest, "boosting": solvers.boosting}
         solution = solve[chosen](problem, expectation, evidence, settings)
     if aim == "deployed":
-        rows = compile(part, density, reach, seed=seed).evidence_of(matrix, holes)
+        rows = settings.compile(part, density).evidence_of(matrix, holes)
         solution = deployed.moved(
             problem, density, rows, solution, settings,
             in_turn=chosen == "boosting", counts=None if counts is None else counts[used],
@@ -259,62 +269,13 @@ def tune(
         samples="whole table" if counts is None else "bootstrap samples",
         solver=solution.solver,
         steps=solution.steps,
-        learning_rate=solution.learning_rate,
+        learning_rate=float(solution.rates.max()),
         objective=aim,
+        moved=solution.moved,
     )
     value = ensemble.value.copy()
     value[leaves] = _values(problem, solution, ridge)
     return Tuned(ensemble.with_values(value), density, known.density, report)
-
-
-def choose_ridge(problem: Problem, ridge: float | str) -> float:
-    """The ridge that "auto" stands for."""
-    if isinstance(ridge, str):
-        if ridge != "auto":
-            raise InvalidInput(f"ridge must be 'auto' or a number, at least 0; got {ridge!r}.")
-        return 0.0 if problem.averaged and not problem.probabilities else 1.0
-    check_ridge(ridge)
-    return ridge
-
-
-def choose_objective(
-    problem: Problem, method: str, objective: str, condition_on_target: bool
-) -> str:
-    """The objective that "auto" stands for; refuses one that does not suit the model."""
-    if objective not in OBJECTIVES:
-        raise InvalidInput(f"objective must be one of {OBJECTIVES}; got {objective!r}.")
-    squared = problem.loss.name == "squared error" and not problem.probabilities
-    obstacle = None
-    if not squared:
-        obstacle = "the model predicts probabilities"
-    elif method == "forest":
-        obstacle = "method='forest' takes all leaves at once"
-    elif not deployed.can_move(problem.ensemble):
-        obstacle = f"a tree has more than {deployed.MOST_LEAVES:,} leaves"
-    if objective == "deployed" and obstacle is not None:
-        raise InvalidInput(f"objective='deployed': {obstacle}; use objective='expected'.")
-    if objective == "auto":
-        return "deployed" if obstacle is None and condition_on_target else "expected"
-    return objective
-
-
-def choose_method(problem: Problem, method: str) -> str:
-    """The method that "auto" stands for; refuses one that does not suit the model."""
-    squared = problem.loss.name == "squared error"
-    alone = problem.averaged or (squared and all(len(trees) == 1 for trees in problem.groups()))
-    if method == "auto":
-        return "tree" if alone else "boosting"
-    if method == "tree" and not alone:
-        raise InvalidInput(
-            "method='tree': the model adds its trees up, so that none of them predicts y by "
-            "itself; use method='boosting' or 'forest'."
-        )
-    if method != "tree" and problem.probabilities:
-        raise InvalidInput(
-            f"method={method!r}: the model averages class probabilities, which stay probabilities "
-            f"only if each tree is tuned by itself; use method='tree'."
-        )
-    return method
 
 
 def row_weights(sample_weight: Any, rows: int) -> Floats:
@@ -379,25 +340,3 @@ def _words(draws: int) -> int:
     if draws < LANES or draws % LANES:
         raise InvalidInput(f"draws must be a multiple of {LANES}; got {draws!r}.")
     return int(draws) // LANES
-
-
-def _check_rate(learning_rate: float | str) -> None:
-    if isinstance(learning_rate, str):
-        known = learning_rate == "auto"
-    else:
-        known = 0 < learning_rate <= 1
-    if not known:
-        raise InvalidInput(
-            f"learning_rate must be 'auto', or above 0 and at most 1; got {learning_rate!r}."
-        )
-
-
-def _rate(
-    learning_rate: float | str, method: str, problem: Problem, matrix: Floats, ridge: float
-) -> float:
-    """The rate to boost with; other methods take whole steps."""
-    if method != "boosting":
-        return 1.0
-    if isinstance(learning_rate, str):
-        return own_rate(problem, matrix, ridge)
-    return float(learning_rate)
