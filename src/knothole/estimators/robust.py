@@ -229,6 +229,10 @@ class Robust:
     ) -> Robust:
         """A model whose leaf values suit rows with holes.
 
+        For models that were trained on such rows. The leaves of one that was trained on complete
+        rows have been learned from more than rows with holes can tell, and where columns tell
+        little of each other forests may lose: compare both on rows held out.
+
         Parameters
         ----------
         X : table
