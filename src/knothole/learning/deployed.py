@@ -7,8 +7,8 @@ expected loss is that error and more:
 
 So the leaves that minimise it (Props. 2 and 4) also pay for a spread that nobody will see, the more
 the less is observed. Here they move on. With theta the leaves of a tree that minimise the expected
-loss, r_n the reach of these leaves by row n under the deployed p(X), and e_n = y_n - r_n' theta,
-the move is the d that minimises
+loss, r_n the reach of these leaves by row n under the deployed p(X), and e_n what the model leaves
+of y_n, the move is the d that minimises
 
     sum_n w_n (e_n - r_n' d)^2 + lambda |theta + d|^2 + kappa |d|^2,
 
@@ -19,8 +19,12 @@ which with G = sum_n w_n r_n r_n' is
 Kappa is the trust in theta, in rows of weight (sum w^2) / (sum w). It goes by generalised
 cross-validation: of a few values, the one with the least squared error over (1 - tr H / n)^2, H
 being what takes e to r' d, and n = (sum w)^2 / (sum w^2) how many rows the weights amount to. That
-needs no more than the same sums. No move at all is one of the choices. On complete rows there is
-no spread, theta is at the minimum already, and nothing moves.
+needs no more than the same sums. No move at all is one of the choices.
+
+Trees that are averaged all move by what the average of all of them leaves; trees that are added up
+move in turn, each by what those before it and its own best values leave, and take on a part of the
+move, their learning rate. On complete rows there is no spread, and a single tree, or trees that
+were tuned in turn, do not move.
 
 The error that goes down is that of theta, for rows like these. Of the model's old leaves nothing is
 said: on the rows that they were trained on, theirs may well be lower.
@@ -169,15 +173,18 @@ def moved(
         Leaves that minimise the expected loss.
     settings : Settings
     in_turn : bool
-        Whether each tree is given the ones before it, and takes on a part of its move, its
-        learning rate. Otherwise each predicts y by itself.
+        Whether trees are added up, so that each is given the ones before it. Otherwise they are
+        averaged, or there is only one for an output.
     counts : int array (trees, rows), optional
         How often each row is in each tree's own sample.
     """
     ensemble, unit = problem.ensemble, problem.tree_unit
     change = (solution.theta - problem.leaf_start) / unit
     width = change.shape[1]
-    rest = problem.y - problem.offset
+    start = np.tile(problem.offset, (len(problem.y), 1))
+    if not in_turn:
+        start, _, _ = _margin(problem, solution.theta, density, evidence, settings)
+    rest = problem.y - start
     movable, reached = can_move(ensemble), np.zeros(len(change), dtype=np.bool_)
     n_moved = 0
     with Progress(settings.progress).stage("deployed trees", ensemble.n_trees) as stage:
@@ -187,7 +194,7 @@ def moved(
             if movable[tree]:
                 weight = problem.row_weight * (1.0 if counts is None else counts[tree])
                 best = change[leaves] / solution.rates[tree]
-                left = rest[:, outputs] - reach @ best
+                left = rest[:, outputs] - (reach @ best if in_turn else 0.0)
                 sums = _gathered(reach, left, weight, settings.threads)
                 move, kappa = sums.solve(settings.ridge, best)
                 change[leaves] += solution.rates[tree] * move
@@ -244,18 +251,25 @@ def _gathered(
     return total
 
 
+def _margin(
+    problem: Problem, theta: Floats, density: Density, evidence: Evidence, settings: Settings
+) -> tuple[Floats, Floats, bool]:
+    """Deployed margins, (rows, outputs), their standard errors, and whether they are exact."""
+    ensemble = problem.ensemble.with_values(problem.values(theta))
+    expectation = settings.compile(ensemble, density)
+    return *expectation.margin(evidence, threads=settings.threads), expectation.exact
+
+
 def _error(
     problem: Problem, theta: Floats, density: Density, evidence: Evidence, settings: Settings
 ) -> tuple[float, float, bool]:
     """Mean squared error of deployed predictions, its standard error, and whether it is exact."""
-    ensemble = problem.ensemble.with_values(problem.values(theta))
-    expectation = settings.compile(ensemble, density)
-    margin, blur = expectation.margin(evidence, threads=settings.threads)
+    margin, blur, exact = _margin(problem, theta, density, evidence, settings)
     weight, scale = problem.row_weight / problem.row_weight.sum(), problem.loss.scale**2
     rest = problem.y - margin
     error = float(np.sqrt(((2 * weight[:, None] * rest * blur) ** 2).sum()))
     mean = float(weight @ (rest**2).sum(axis=1))
-    return scale * mean, scale * error, expectation.exact
+    return scale * mean, scale * error, exact
 
 
 @njit
