@@ -27,6 +27,25 @@ def run():
         cpu(sums, 1), predicting, "predicting these rows", 2.0,
     )  # fmt: skip
 
+    few = slice(0, 20_000)
+    options = {"condition_on_target": False, "learning_rate": 0.3, "threads": 1}
+    predicting = cpu(lambda: expectation.margin(holes[few], threads=1), 1)
+    for objective, what in (
+        ("expected", "Prop. 4"),
+        ("deployed", "Prop. 4 and the deployed error"),
+    ):
+        yield Ratio(
+            "learning", f"{what} for 100 trees, 20,000 x 20, 20 % holes, Mixture(32), one thread",
+            cpu(
+                lambda objective=objective: tune(
+                    read(model), expectation.density, holes[few], y[few], objective=objective,
+                    **options,
+                ),
+                1,
+            ),
+            predicting, "predicting these rows",
+        )  # fmt: skip
+
     # 47 trees of depth 6 have about 3,000 leaves.
     model = xgboost_model(X[:10_000], y[:10_000], trees=47)
     ensemble = read(model)

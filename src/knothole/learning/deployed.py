@@ -60,7 +60,7 @@ KAPPAS = np.geomspace(1.0, 1000.0, 7)
 # Rows whose sums are gathered together.
 BLOCK = 8192
 # Trees are taken together whose reach has no more entries than this, if every row came everywhere.
-ENTRIES = 1 << 24
+ENTRIES = 1 << 25
 
 
 @dataclass(eq=False)
