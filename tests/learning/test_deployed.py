@@ -253,7 +253,8 @@ def test_forests_of_single_rows_keep_them():
 def test_blocks_trees_and_threads_do_not_matter(monkeypatch):
     usual = tune(read(BOOSTED), DENSITY, HOLES, y, threads=1).ensemble.value
     assert np.array_equal(tune(read(BOOSTED), DENSITY, HOLES, y, threads=2).ensemble.value, usual)
-    monkeypatch.setattr(deployed, "BLOCK", 7)
+    monkeypatch.setattr(deployed, "PARTS", 57)
+    monkeypatch.setattr(deployed, "SAMPLE", 20)
     monkeypatch.setattr(deployed, "ENTRIES", 1)
     in_parts = tune(read(BOOSTED), DENSITY, HOLES, y, threads=2).ensemble.value
     np.testing.assert_allclose(in_parts, usual, atol=1e-10)

@@ -57,10 +57,11 @@ Floats = NDArray[np.float64]
 MOST_LEAVES = 1024
 # Choices of kappa, beside infinity.
 KAPPAS = np.geomspace(1.0, 1000.0, 7)
-# Rows whose sums are gathered together.
-BLOCK = 8192
-# Trees are taken together whose reach has no more entries than this, if every row came everywhere.
+# Sums over rows are added up in so many parts, whatever the threads: the same bits.
+PARTS = 8
+# Entries of the reach of trees that are taken together; a sample of rows tells how many there are.
 ENTRIES = 1 << 25
+SAMPLE = 512
 
 
 @dataclass(eq=False)
@@ -222,17 +223,17 @@ def _reach_by_tree(
     ensemble: Ensemble, density: Density, evidence: Evidence, settings: Settings
 ) -> Iterator[tuple[int, sparse.csr_matrix]]:
     """Each tree and its reach matrix, (rows, leaves of the tree)."""
-    most = max(1, ENTRIES // max(1, len(evidence.points)))
-    first = 0
-    while first < ensemble.n_trees:
-        end = ensemble.leaf_start[first] + most
-        last = max(first + 1, int(np.searchsorted(ensemble.leaf_start, end, side="right")) - 1)
-        part, _ = some_trees(ensemble, np.arange(first, last))
+    n_rows = len(evidence.points)
+    some = evidence[:: -(-n_rows // SAMPLE)]
+    found = settings.compile(ensemble, density).reach(some, threads=settings.threads)
+    entries = found.nnz / len(some.points) * n_rows
+    n_parts = min(ensemble.n_trees, max(1, round(entries / ENTRIES)))
+    for trees in np.array_split(np.arange(ensemble.n_trees), n_parts):
+        part, _ = some_trees(ensemble, trees)
         found = settings.compile(part, density).reach(evidence, threads=settings.threads)
         columns = found.tocsc()
-        for tree, (start, stop) in enumerate(pairwise(part.leaf_start.tolist()), first):
-            yield tree, columns[:, start:stop].tocsr()
-        first = last
+        for tree, (start, stop) in zip(trees, pairwise(part.leaf_start.tolist()), strict=True):
+            yield int(tree), columns[:, start:stop].tocsr()
 
 
 def _gathered(
@@ -246,7 +247,7 @@ def _gathered(
         return empty.accumulate(reach[rows], rest[rows], row_weight[rows])
 
     total = DeployedSums.empty(reach.shape[1], rest.shape[1])
-    for part in over_blocks(work, len(rest), BLOCK, threads):
+    for part in over_blocks(work, len(rest), -(-len(rest) // PARTS), threads):
         total.merge(part)
     return total
 
