@@ -12,6 +12,7 @@ from tests.learning.worlds import problem_of, random_world
 from tests.reach.cases import EXACT
 
 from knothole.densities.gaussian_mixture import GaussianMixture
+from knothole.densities.latent_tree import LatentTree
 from knothole.densities.mixture import Factorized, Mixture
 from knothole.errors import InvalidInput
 from knothole.learning import deployed
@@ -250,13 +251,14 @@ def test_forests_of_single_rows_keep_them():
     assert np.abs(drawn.ensemble.value - read(forest).value).max() > 1
 
 
-def test_blocks_trees_and_threads_do_not_matter(monkeypatch):
-    usual = tune(read(BOOSTED), DENSITY, HOLES, y, threads=1).ensemble.value
-    assert np.array_equal(tune(read(BOOSTED), DENSITY, HOLES, y, threads=2).ensemble.value, usual)
+@pytest.mark.parametrize("density", [DENSITY, LatentTree(2, random_state=0).fit(HOLES)])
+def test_blocks_trees_and_threads_do_not_matter(density, monkeypatch):
+    usual = tune(read(BOOSTED), density, HOLES, y, threads=1).ensemble.value
+    assert np.array_equal(tune(read(BOOSTED), density, HOLES, y, threads=2).ensemble.value, usual)
     monkeypatch.setattr(deployed, "PARTS", 57)
     monkeypatch.setattr(deployed, "SAMPLE", 20)
     monkeypatch.setattr(deployed, "ENTRIES", 1)
-    in_parts = tune(read(BOOSTED), DENSITY, HOLES, y, threads=2).ensemble.value
+    in_parts = tune(read(BOOSTED), density, HOLES, y, threads=2).ensemble.value
     np.testing.assert_allclose(in_parts, usual, atol=1e-10)
 
 

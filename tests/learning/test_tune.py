@@ -9,9 +9,10 @@ import xgboost
 from sklearn.ensemble import (
     ExtraTreesRegressor,
     GradientBoostingRegressor,
+    RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from tests.learning.worlds import random_world
 
 from knothole.densities.mixture import Factorized, Mixture
@@ -249,3 +250,15 @@ def test_some_trees_are_those_trees(trees):
     rows = np.nan_to_num(world.case.rows)
     np.testing.assert_array_equal(leaves[part.leaves(rows)], ensemble.leaves(rows)[:, trees])
     np.testing.assert_array_equal(part.value, ensemble.value[leaves])
+
+
+def test_only_a_single_tree_of_those_that_are_averaged_has_a_ridge():
+    """A forest's average keeps probabilities from 0; a single tree has nothing else to."""
+    label = y > 20
+    for model, ridge in (
+        (DecisionTreeClassifier(max_depth=4, random_state=0), 1.0),
+        (RandomForestClassifier(3, max_depth=4, random_state=0), 0.0),
+    ):
+        ensemble = read(model.fit(HOLES, label))
+        usual, given = (tune(ensemble, DENSITY, HOLES, label, **o) for o in ({}, {"ridge": ridge}))
+        assert np.array_equal(usual.ensemble.value, given.ensemble.value)

@@ -55,7 +55,7 @@ predict; --native writes the same trees with the new leaves as the library's own
 @click.option(
     "--ridge",
     type=click.FloatRange(min=0),
-    show_default="0 for averaged regression trees, otherwise 1",
+    show_default="0 for forests and single regression trees, otherwise 1",
     help="Weight, in rows, of what leaves are drawn to.",
 )
 @click.option(

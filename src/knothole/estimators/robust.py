@@ -240,8 +240,8 @@ class Robust:
         y : array (rows,)
             Their targets or labels.
         ridge : float or "auto"
-            Weight, in rows, of what leaves are drawn to. "auto" is 0 for averaged regression
-            trees, otherwise 1.
+            Weight, in rows, of what leaves are drawn to. "auto" is 0 for trees that are averaged
+            (but for a single classification tree), otherwise 1.
         method : {"auto", "tree", "forest", "boosting"}
             Each tree by itself (Prop. 2), all leaves at once (Prop. 3), or each tree given the
             ones before it (Prop. 4), at the rate that the model was trained with. "auto" is the

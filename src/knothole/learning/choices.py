@@ -22,9 +22,13 @@ OBJECTIVES = ("auto", "expected", "deployed")
 
 
 def choose_ridge(problem: Problem, ridge: Any) -> float:
-    """A number; "auto" is 0 for averaged regression trees, whose leaves may hold a single row."""
+    """A number. By default none for trees that are averaged, whose leaves may hold a single row.
+
+    A single classification tree is the exception: nothing else keeps its probabilities from 0.
+    """
     if ridge == "auto":
-        return 0.0 if problem.averaged and not problem.probabilities else 1.0
+        alone = problem.probabilities and problem.ensemble.n_trees == 1
+        return 0.0 if problem.averaged and not alone else 1.0
     if not isinstance(ridge, Real):
         raise InvalidInput(f"ridge must be 'auto' or a number, at least 0; got {ridge!r}.")
     check_ridge(float(ridge))

@@ -224,7 +224,7 @@ def _reach_by_tree(
 ) -> Iterator[tuple[int, sparse.csr_matrix]]:
     """Each tree and its reach matrix, (rows, leaves of the tree)."""
     n_rows = len(evidence.points)
-    some = evidence[:: -(-n_rows // SAMPLE)]
+    some = evidence[np.arange(0, n_rows, -(-n_rows // SAMPLE))]
     found = settings.compile(ensemble, density).reach(some, threads=settings.threads)
     entries = found.nnz / len(some.points) * n_rows
     n_parts = min(ensemble.n_trees, max(1, round(entries / ENTRIES)))

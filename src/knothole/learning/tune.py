@@ -154,7 +154,8 @@ def tune(
     ridge : float or "auto"
         Lambda, in rows: what a leaf adds to the margin is drawn to 0, and the leaves of models
         without a base score to the mean (:mod:`knothole.learning.problem`). "auto" is 0 for
-        regression trees that are averaged, whose leaves may hold a single row, and otherwise 1.
+        trees that are averaged (but for a single classification tree), whose leaves may hold one
+        row, and otherwise 1.
     sample_weight : array (rows,), optional
     method : {"auto", "tree", "forest", "boosting"}
         "tree": each tree predicts y by itself (Prop. 2); for averaged forests, and for a single
