@@ -74,7 +74,7 @@ settings, chosen beforehand; nothing is tuned by hand. Where only deployment has
 in a column that had holes in training, what NaN means is measured. *knothole tuned*, where training
 has holes, is `wrap(model, X, y, holes="all").tune(X, y)`: leaf values learned anew, conditioned on
 the target, and for regressions moved on to the deployed error. That last step was designed on
-samples of six of these tables, so that its share in the result is not a blind one.
+samples of five of these tables, so that its share in the result is not a blind one.
 """
 
 
