@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from knothole.benchmark import paper
-from knothole.benchmark.paper import EXPECTED, FAIR, OURS, PAPER, TARGETS, TUNED, XGBOOST
+from knothole.benchmark.paper import EXPECTED, FAIR, OURS, PAPER, TARGETS, TUNED, XGBOOST, YARDSTICK
 
 FULL = bool(os.environ.get("KNOTHOLE_FULL"))
 RATES, TRIALS = (tuple(TARGETS), 10) if FULL else ((0.3, 0.7), 2)
@@ -46,14 +46,24 @@ def test_given_y_beats_xgboost_and_the_paper(results):
     assert (found[OURS] < found[TUNED]).all()
 
 
+def missed(rate, ours, yardstick):
+    """A target that is not reached, and is to be looked at again should it ever be."""
+    reason = f"with these masks {ours}; leaves of complete training rows {yardstick}"
+    return pytest.param(rate, marks=pytest.mark.xfail(strict=True, reason=reason))
+
+
 @pytest.mark.skipif(not FULL, reason="KNOTHOLE_FULL is not set: too few trials")
-@pytest.mark.xfail(
-    reason="with these masks 5533 and 11435 at 10 and 90 %, leaves of complete rows 5528 and 11427"
+@pytest.mark.parametrize(
+    "rate", [missed(0.1, 5533, 5528), 0.3, 0.5, 0.7, missed(0.9, 11435, 11427)]
 )
-def test_given_y_reaches_its_targets(results):
-    ours = results[(results["settings"] == FAIR) & (results["method"] == OURS)]
-    for line in paper.summary(ours).to_dict("records"):
-        assert line["mean"] <= TARGETS[line["rate"]], line
+def test_given_y_reaches_its_targets(results, rate):
+    assert means(results, FAIR)[OURS][rate] <= TARGETS[rate]
+
+
+def test_given_y_is_as_good_as_knowing_the_training_rows(results):
+    """Holes in training cost hardly anything: leaves of complete rows are 1 % better at most."""
+    found = means(results, FAIR)
+    assert (found[OURS] < 1.01 * found[YARDSTICK]).all()
 
 
 def test_the_paper_s_ordering_in_its_settings(results):
