@@ -31,6 +31,17 @@ def finite_differences(function, at, step=1e-4):
     return out
 
 
+def none_better(objective, at, leaves, seed):
+    """No other values of some leaves have a smaller objective."""
+    rng = np.random.default_rng(seed)
+    least = objective(at)
+    for size in (1e-3, 1e-1, 1.0):
+        for _ in range(5):
+            other = at.copy()
+            other[leaves] += size * rng.normal(size=at[leaves].shape)
+            assert objective(other) >= least - 1e-9
+
+
 @pytest.mark.parametrize("density", EXACT)
 @settings(max_examples=6, deadline=None)
 @given(seed=seeds, ridge=ridges, shape=shapes)
@@ -56,11 +67,7 @@ def test_forest_has_no_gradient_and_no_better_leaves(density, seed, ridge, shape
         world.loss(world.theta(world.case.ensemble)) / world.weight.sum(),
         atol=1e-9,
     )
-    rng = np.random.default_rng(seed)
-    least = objective(theta)
-    for size in (1e-3, 1e-1, 1.0):
-        for _ in range(5):
-            assert objective(theta + size * rng.normal(size=theta.shape)) >= least - 1e-9
+    none_better(objective, theta, slice(None), seed)
 
 
 @pytest.mark.parametrize("density", EXACT)
@@ -86,6 +93,10 @@ def test_boosting_leaves_each_tree_without_gradient_when_its_turn_comes(
             finite_differences(world.loss, so_far)[leaves] + 2 * ridge * (so_far - start)[leaves]
         )
         np.testing.assert_allclose(found[here], 0.0, atol=1e-6)
+        none_better(
+            lambda at: world.loss(at) + ridge * ((at - start) ** 2)[leaves].sum(),  # noqa: B023
+            so_far, leaves, seed,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("density", EXACT)
@@ -107,6 +118,13 @@ def test_each_tree_of_an_average_is_best_by_itself(density, seed, ridge):
         reached = np.setdiff1d(np.arange(ensemble.n_leaves)[leaves], result.report.unreached)
         gradient += 2 * ridge * (ensemble.value[leaves] - mean)
         np.testing.assert_allclose(gradient[reached - leaves.start], 0.0, atol=1e-6)
+        exact = world.gradient(ensemble.value, trees=[tree])[leaves]
+        exact += 2 * ridge * (ensemble.value[leaves] - mean)
+        np.testing.assert_allclose(exact[reached - leaves.start], 0.0, atol=1e-8)
+        none_better(
+            lambda at: objective(at) + ridge * ((at - mean) ** 2)[leaves].sum(),  # noqa: B023
+            ensemble.value, leaves, seed,
+        )  # fmt: skip
     np.testing.assert_allclose(result.report.after, np.mean(losses), atol=1e-9)
 
 
