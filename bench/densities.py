@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from bench.setting import Ratio, cpu, table, wall, with_holes, xgboost_model
-from knothole.densities.gaussian_mixture import GaussianMixture
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.mixture import Mixture
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
 from knothole.estimators import wrap
 
 # Why a row of a table of 10,000 costs more than one of 100,000.

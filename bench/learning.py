@@ -1,12 +1,12 @@
 """Tuning leaves on rows with holes, against predicting those rows."""
 
 from bench.setting import Ratio, cpu, table, with_holes, xgboost_model
-from knothole.densities.gaussian_mixture import GaussianMixture
-from knothole.densities.mixture import Mixture
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.mixture.density import Mixture
 from knothole.learning.sums import LeafSums
 from knothole.learning.tune import tune
 from knothole.reach.expectation import compile
-from knothole.trees.reading import read
+from knothole.trees.read import read
 
 
 def run():

@@ -5,11 +5,11 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
 from bench.setting import Ratio, cpu, table, with_holes, xgboost_model
-from knothole.densities.gaussian_mixture import GaussianMixture
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.mixture import Mixture
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
 from knothole.reach.expectation import compile
-from knothole.trees.reading import read
+from knothole.trees.read import read
 
 DRAWS = 20
 

@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 
 from bench.setting import Ratio, cpu, table, xgboost_model
-from knothole.trees import readers
-from knothole.trees.reading import read
+from knothole.trees import libraries
+from knothole.trees.read import read
 
 
 def run():
@@ -26,7 +26,7 @@ def run():
 
 
 def _reading(library, model, dump, dumped):
-    module = readers.module_for(model, readers.__name__)
+    module = libraries.module_for(model, libraries.__name__)
     return Ratio(
         "trees", f"reading 500 trees of depth 8, {library}",
         cpu(lambda: module.read(model), 3), cpu(dump, 3), dumped, 2.0,

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder
 
-import knothole.columns
-import knothole.encoding
-import knothole.evidence
-import knothole.onehot
-import knothole.tables
-from knothole.columns import (
+import knothole.tables.columns
+import knothole.tables.encoding
+import knothole.tables.evidence
+import knothole.tables.onehot
+import knothole.tables.read
+from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
+from knothole.tables.columns import (
     BASELINE,
     NOT_RECORDED,
     Block,
@@ -26,7 +27,6 @@ from knothole.columns import (
     Kind,
     Variable,
 )
-from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 
 NAN = np.nan
 NUMBERS = [1.5, None, 3.0]
@@ -617,11 +617,11 @@ def test_decode_undoes_evidence():
 @pytest.mark.parametrize(
     "module",
     [
-        knothole.columns,
-        knothole.encoding,
-        knothole.evidence,
-        knothole.onehot,
-        knothole.tables,
+        knothole.tables.columns,
+        knothole.tables.encoding,
+        knothole.tables.evidence,
+        knothole.tables.onehot,
+        knothole.tables.read,
     ],
 )
 def test_examples_in_the_docstrings_run(module):

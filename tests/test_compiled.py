@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from knothole.compiled import Memory, njit, over_blocks, thread_count
+from knothole.compiled.policy import Memory, njit, over_blocks, thread_count
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7, None])
@@ -81,9 +81,11 @@ def test_kernels_see_nan_and_infinity():
 def test_a_kernel_is_compiled_anew_when_a_neighbour_changes(tmp_path, monkeypatch):
     """A kernel's machine code has that of the helpers it calls in it."""
     helper = tmp_path / "helper_of_test.py"
-    helper.write_text("from knothole.compiled import njit\n@njit\ndef number():\n    return 1\n")
+    helper.write_text(
+        "from knothole.compiled.policy import njit\n@njit\ndef number():\n    return 1\n"
+    )
     (tmp_path / "kernel_of_test.py").write_text(
-        "from helper_of_test import number\nfrom knothole.compiled import njit\n"
+        "from helper_of_test import number\nfrom knothole.compiled.policy import njit\n"
         "@njit\ndef twice():\n    return 2 * number()\n"
     )
     run = [sys.executable, "-c", "from kernel_of_test import twice; print(twice())"]
@@ -112,7 +114,7 @@ def test_a_kernel_is_forgotten_when_one_that_it_calls_changes(tmp_path):
     called = tmp_path / "below" / "called.py"
     (tmp_path / "caller.py").write_text(
         "from below.called import one\n"
-        "from knothole.compiled import njit\n"
+        "from knothole.compiled.policy import njit\n"
         "@njit\n"
         "def twice():\n"
         "    return 2 * one()\n"
@@ -120,7 +122,7 @@ def test_a_kernel_is_forgotten_when_one_that_it_calls_changes(tmp_path):
     )
     for value in (1, 5):
         called.write_text(
-            f"from knothole.compiled import njit\n@njit\ndef one():\n    return {value}\n"
+            f"from knothole.compiled.policy import njit\n@njit\ndef one():\n    return {value}\n"
         )
         done = subprocess.run(
             [sys.executable, "caller.py"], cwd=tmp_path, capture_output=True, text=True, check=True

@@ -585,8 +585,8 @@ def test_public_names_are_there_and_others_are_not():
 
 MODULES = [
     *(f"knothole.estimators.{m.name}" for m in pkgutil.iter_modules(knothole.estimators.__path__)),
-    "knothole.densities.selection",
-    "knothole.densities.trials",
+    "knothole.densities.selection.select",
+    "knothole.densities.selection.held_out",
 ]
 
 

@@ -27,7 +27,9 @@ def page():
 def module(name, found):
     lines = ["", f"## {name}", "", inspect.getdoc(found) or ""]
     for key, value in vars(found).items():
-        public = not key.startswith("_") and getattr(value, "__module__", None) == found.__name__
+        public = not key.startswith("_") and (getattr(value, "__module__", None) or "").startswith(
+            found.__name__
+        )
         if public and callable(value):
             lines += entry(f"{name}.{key}", value, "###")
     return lines

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr__
     from knothole import errors, missingness
-    from knothole.columns import Columns
-    from knothole.densities.circuit import Circuit
-    from knothole.densities.gaussian_mixture import GaussianMixture
-    from knothole.densities.latent_tree import LatentTree
-    from knothole.densities.mixture import Factorized, Mixture
+    from knothole.densities.circuit.density import Circuit
+    from knothole.densities.gaussian.density import GaussianMixture
+    from knothole.densities.latent_tree.density import LatentTree
+    from knothole.densities.mixture.density import Factorized, Mixture
     from knothole.estimators import ExpectedClassifier, ExpectedRegressor, Robust, load, wrap
+    from knothole.tables.columns import Columns
 
 __version__ = "0.1.0"
 
@@ -24,12 +24,12 @@ _HOMES = {
     "Robust": "knothole.estimators",
     "ExpectedRegressor": "knothole.estimators",
     "ExpectedClassifier": "knothole.estimators",
-    "Factorized": "knothole.densities.mixture",
-    "Mixture": "knothole.densities.mixture",
-    "LatentTree": "knothole.densities.latent_tree",
-    "GaussianMixture": "knothole.densities.gaussian_mixture",
-    "Circuit": "knothole.densities.circuit",
-    "Columns": "knothole.columns",
+    "Factorized": "knothole.densities.mixture.density",
+    "Mixture": "knothole.densities.mixture.density",
+    "LatentTree": "knothole.densities.latent_tree.density",
+    "GaussianMixture": "knothole.densities.gaussian.density",
+    "Circuit": "knothole.densities.circuit.density",
+    "Columns": "knothole.tables.columns",
     "missingness": None,
     "errors": None,
 }

@@ -11,7 +11,7 @@ from knothole.benchmark import imputation, models
 from knothole.benchmark.datasets import Task
 from knothole.benchmark.peers import Knothole, KnotholeTuned, Native, Peer, Retrained
 from knothole.benchmark.roster import all_peers
-from knothole.densities.mixture import Mixture
+from knothole.densities.mixture.density import Mixture
 
 QUICK = Mixture(components=3, random_state=0)
 PEERS = dict(all_peers()) | {

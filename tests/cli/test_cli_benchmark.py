@@ -10,7 +10,7 @@ from tests.cli.running import call, in_subprocess, refused
 from knothole.benchmark import peers
 from knothole.benchmark.datasets import Task
 from knothole.cli.app import FINE, INTERRUPTED, WRONG_USAGE
-from knothole.densities.mixture import Factorized
+from knothole.densities.mixture.density import Factorized
 
 PEERS = "knothole,native,median"
 

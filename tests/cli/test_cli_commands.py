@@ -12,7 +12,7 @@ from tests.cli.running import FEATURES, call, in_subprocess
 
 import knothole as kh
 from knothole.cli.app import FINE, WRONG_INPUT
-from knothole.trees.reading import read
+from knothole.trees.read import read
 
 
 def save_xgboost(X, y, folder):

@@ -13,7 +13,8 @@ import pytest
 from tests.cli.running import call, in_subprocess, refused
 
 import knothole as kh
-from knothole.cli import app, output, sinks, sources
+from knothole import files
+from knothole.cli import app, sinks, sources
 from knothole.cli.app import FINE, INTERRUPTED, TERMINATED, WRONG_INPUT
 from knothole.estimators import Robust
 
@@ -29,7 +30,7 @@ def test_places_that_cannot_be_written(wrapped, folder, tmp_path, capsys, monkey
     (tmp_path / "folder.csv").mkdir()
     assert "is a directory" in message(tmp_path / "folder.csv")
     assert "would overwrite an input" in message(data)
-    monkeypatch.setattr(output.os, "access", lambda *_: False)  # root may write anywhere
+    monkeypatch.setattr(files.os, "access", lambda *_: False)  # root may write anywhere
     assert "may not be written to" in message(tmp_path / "out.csv")
 
 
@@ -71,7 +72,7 @@ def test_termination_leaves_nothing_behind(tmp_path, monkeypatch):
     app.prepare()
 
     def half_write():
-        with output.whole_file(tmp_path / "out.csv") as place:
+        with files.whole_file(tmp_path / "out.csv") as place:
             place.write_text("half")
             signal.raise_signal(signal.SIGTERM)
 

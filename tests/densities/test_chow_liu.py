@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
-from knothole.densities.chow_liu import (
+from knothole.densities.latent_tree.chow_liu import (
     BINS,
     chow_liu,
     discretise,

@@ -13,16 +13,16 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.columns import Columns, Evidence
 from knothole.densities.base import Within
-from knothole.densities.circuit import Circuit
-from knothole.densities.circuit_nodes import evaluate, flows, read_nodes
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.latent_tree_em import expect as expect_tree
-from knothole.densities.leaves.table import log_of
-from knothole.densities.mixture import Mixture
-from knothole.densities.packed_rows import pack
+from knothole.densities.circuit.density import Circuit
+from knothole.densities.circuit.nodes import evaluate, flows, read_nodes
+from knothole.densities.emissions.packed import pack
+from knothole.densities.emissions.table import log_of
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.latent_tree.em import expect as expect_tree
+from knothole.densities.mixture.density import Mixture
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.tables.columns import Columns, Evidence
 
 HOLE = np.nan
 

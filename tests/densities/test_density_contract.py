@@ -11,12 +11,12 @@ from scipy import integrate
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.columns import Column, Columns, Kind
 from knothole.densities.base import Within
-from knothole.densities.gaussian_mixture import GaussianMixture
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.mixture import Factorized, Mixture
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import ColumnMismatch, InvalidInput, NotFitted
+from knothole.tables.columns import Column, Columns, Kind
 
 HOLE = np.nan
 

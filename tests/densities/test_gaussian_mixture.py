@@ -11,15 +11,15 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.columns import Column, Columns, Evidence
+from knothole.compiled.sobol import WORD, quantiles, sobol_net
+from knothole.compiled.sobol import normals as word_normals
 from knothole.densities.base import Within
-from knothole.densities.gaussian_em import Components, Prior, Rows, expected, step
-from knothole.densities.gaussian_mixture import GaussianMixture
-from knothole.densities.gaussian_regions import below, box_mass
-from knothole.densities.gaussian_search import Tried
-from knothole.densities.quasi import WORD, quantiles, sobol_net
-from knothole.densities.quasi import normals as word_normals
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.gaussian.em import Components, Prior, Rows, expected, step
+from knothole.densities.gaussian.masses import below, box_mass
+from knothole.densities.gaussian.search import Tried
 from knothole.errors import InvalidInput
+from knothole.tables.columns import Column, Columns, Evidence
 
 HOLE = np.nan
 

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.columns import Columns, Evidence
+from knothole.compiled.exp import LEAST, exponentials
 from knothole.densities.base import Within
-from knothole.densities.exponential import LEAST, exponentials
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.latent_tree_em import expect, log_likelihood, log_prior, maximise
-from knothole.densities.latent_tree_fit import Task, sticky_start
-from knothole.densities.latent_tree_kernels import LOST
-from knothole.densities.mixture import Factorized
-from knothole.densities.packed_rows import pack
+from knothole.densities.emissions.packed import pack
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.latent_tree.em import expect, log_likelihood, log_prior, maximise
+from knothole.densities.latent_tree.kernels import LOST
+from knothole.densities.latent_tree.training import Task, sticky_start
+from knothole.densities.mixture.density import Factorized
 from knothole.densities.storage import read, write
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.tables.columns import Columns, Evidence
 
 HOLE = np.nan
 

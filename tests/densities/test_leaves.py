@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from knothole.columns import NOT_RECORDED, Kind, Variable
-from knothole.densities.leaves import FAMILIES, choose, start_leaf, with_continuous
-from knothole.densities.leaves.base import Statistics
-from knothole.densities.leaves.choice import prefers_histogram
+from knothole.densities.emissions import FAMILIES, choose, start_leaf, with_continuous
+from knothole.densities.emissions.base import Statistics
+from knothole.densities.emissions.choice import prefers_histogram
 from knothole.errors import InvalidInput
+from knothole.tables.columns import NOT_RECORDED, Kind, Variable
 
 HOLE = np.nan
 STATES = 3

@@ -11,15 +11,15 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
-from knothole.columns import Columns
 from knothole.densities.base import LeafDensity
-from knothole.densities.em import Components, expected, shares, train
-from knothole.densities.leaves import start_leaf
-from knothole.densities.mixture import Factorized, Mixture
-from knothole.densities.mixture_search import FEW_ROWS
-from knothole.densities.mixture_start import assign, comparable
-from knothole.densities.packed_rows import pack
+from knothole.densities.emissions import start_leaf
+from knothole.densities.emissions.packed import pack
+from knothole.densities.mixture.density import Factorized, Mixture
+from knothole.densities.mixture.em import Components, expected, shares, train
+from knothole.densities.mixture.search import FEW_ROWS
+from knothole.densities.mixture.start import assign, comparable
 from knothole.errors import InvalidInput
+from knothole.tables.columns import Columns
 
 HOLE = np.nan
 

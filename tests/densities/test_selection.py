@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from knothole.columns import Block, Column, Columns, Kind
-from knothole.densities import selection
-from knothole.densities.mixture import Factorized, Mixture
-from knothole.densities.selection import default_candidates, select, select_matrix
-from knothole.densities.trials import RATE, resolution, trials
+from knothole.densities.mixture.density import Factorized, Mixture
+from knothole.densities.selection import select as module
+from knothole.densities.selection.held_out import RATE, resolution, trials
+from knothole.densities.selection.select import default_candidates, select, select_matrix
 from knothole.errors import InvalidInput
+from knothole.tables.columns import Block, Column, Columns, Kind
 
 
 class Failing(Factorized):
@@ -208,7 +208,7 @@ def test_large_tables_keep_the_size_that_was_found(monkeypatch):
     candidate = Mixture(random_state=0, n_init=1)
     found = select([candidate], X)
     assert found.density.components == "auto"
-    monkeypatch.setattr(selection, "SEARCH_AGAIN", 100)
+    monkeypatch.setattr(module, "SEARCH_AGAIN", 100)
     kept = select([candidate], X)
     ((trial_density, _),) = kept.trials
     assert kept.density.components == len(trial_density.weights_)

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from knothole.columns import Column, Columns, Kind
 from knothole.densities import storage
-from knothole.densities.mixture import Factorized, Mixture
+from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import DamagedFile, InvalidInput, NotFitted
+from knothole.tables.columns import Column, Columns, Kind
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,16 @@ import xgboost
 from scipy.optimize import minimize
 from tests.learning.worlds import problem_of, random_world
 
-from knothole.densities.mixture import Mixture
+from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.learning import descent
-from knothole.learning.lanes import Lanes
+from knothole.learning.draw_matrix import Lanes
 from knothole.learning.losses import Logistic, Softmax, Squared
 from knothole.learning.tune import tune
 from knothole.reach.expectation import compile
 from knothole.trees.links import Link
-from knothole.trees.reading import read
-from knothole.trees.writing import write
+from knothole.trees.read import read
+from knothole.trees.write import write
 
 rng = np.random.default_rng(1)
 

@@ -13,11 +13,11 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from knothole.densities.mixture import Factorized
-from knothole.learning.bootstrap import bootstrap_counts
+from knothole.densities.mixture.density import Factorized
 from knothole.learning.tune import tune
-from knothole.trees.reading import read
-from knothole.trees.writing import write
+from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts
+from knothole.trees.read import read
+from knothole.trees.write import write
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(200, 4))

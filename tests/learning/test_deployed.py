@@ -11,16 +11,16 @@ from sklearn.tree import DecisionTreeRegressor
 from tests.learning.worlds import problem_of, random_world
 from tests.reach.cases import EXACT
 
-from knothole.densities.gaussian_mixture import GaussianMixture
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.mixture import Factorized, Mixture
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import InvalidInput
 from knothole.learning import deployed
-from knothole.learning.bootstrap import bootstrap_counts
 from knothole.learning.deployed import KAPPAS, DeployedSums
 from knothole.learning.tune import tune
 from knothole.reach.expectation import compile
-from knothole.trees.reading import read
+from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts
+from knothole.trees.read import read
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(400, 3))

@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
-from knothole.densities.mixture import Mixture
+from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
-from knothole.learning.expand import expand
+from knothole.learning.induction import expand
 from knothole.learning.tune import tune
-from knothole.trees.reading import read
+from knothole.trees.read import read
 
 rng = np.random.default_rng(0)
 N = 400

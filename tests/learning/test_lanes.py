@@ -5,10 +5,10 @@ import pytest
 from tests.learning.worlds import problem_of, random_world
 
 from knothole.learning import descent
-from knothole.learning.lanes import Lanes
+from knothole.learning.draw_matrix import Lanes
 from knothole.learning.system import LeafSystem
 from knothole.learning.tune import tune
-from knothole.reach.completions import GROUPS, LANES
+from knothole.reach.completions.engine import GROUPS, LANES
 from knothole.reach.expectation import compile
 
 

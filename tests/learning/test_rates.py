@@ -10,12 +10,12 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
 )
 
-from knothole.densities.mixture import Factorized, Mixture
+from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import InvalidInput
 from knothole.learning.problem import Problem
 from knothole.learning.rates import own_rate
 from knothole.learning.tune import tune
-from knothole.trees.reading import read
+from knothole.trees.read import read
 
 rng = np.random.default_rng(4)
 X = rng.normal(size=(200, 4))

@@ -15,14 +15,14 @@ from sklearn.ensemble import (
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from tests.learning.worlds import random_world
 
-from knothole.densities.mixture import Factorized, Mixture
+from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import InvalidInput
-from knothole.learning.bootstrap import bootstrap_counts
-from knothole.learning.subset import some_trees
 from knothole.learning.tune import tune
 from knothole.reach.expectation import compile
-from knothole.trees.reading import read
-from knothole.trees.writing import write
+from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts
+from knothole.trees.read import read
+from knothole.trees.subset import some_trees
+from knothole.trees.write import write
 
 rng = np.random.default_rng(2)
 X = rng.normal(size=(300, 3))

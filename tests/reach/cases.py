@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 from tests.trees.generate import random_ensemble
 
-from knothole.columns import Block, Columns
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.mixture import Factorized, Mixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Factorized, Mixture
+from knothole.tables.columns import Block, Columns
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.links import Link
 

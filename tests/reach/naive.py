@@ -10,10 +10,10 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from knothole.columns import NOT_RECORDED
 from knothole.densities.base import LeafDensity, Within
-from knothole.evidence import Evidence
-from knothole.trees.blocks import in_variables
+from knothole.tables.columns import NOT_RECORDED
+from knothole.tables.evidence import Evidence
+from knothole.trees.in_variables import in_variables
 
 
 @dataclass(frozen=True)

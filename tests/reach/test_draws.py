@@ -6,12 +6,12 @@ from tests.reach.cases import as_table, random_case
 from tests.reach.naive import enumerate_row
 from tests.trees.generate import random_ensemble
 
-from knothole.densities.gaussian_mixture import GaussianMixture
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.mixture import Mixture
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
-from knothole.reach.completion_masks import ALL, Lookup, cut_cells, fill_masks
-from knothole.reach.completions import FEW_HOLES
+from knothole.reach.completions.engine import FEW_HOLES
+from knothole.reach.completions.masks import ALL, Lookup, cut_cells, fill_masks
 from knothole.reach.expectation import compile
 
 DRAWS = 1_000_000

@@ -11,13 +11,13 @@ from tests.reach.cases import EXACT, as_table, random_case
 from tests.reach.naive import enumerate_row
 from tests.trees.generate import random_ensemble
 
-from knothole.columns import Column, Columns
-from knothole.densities.gaussian_mixture import GaussianMixture
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.mixture import Factorized, Mixture
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import ImpossibleRow, InvalidInput
-from knothole.evidence import Evidence
 from knothole.reach.expectation import compile
+from knothole.tables.columns import Column, Columns
+from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
 from knothole.trees.regions import regions

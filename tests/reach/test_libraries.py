@@ -18,10 +18,10 @@ from sklearn.tree import DecisionTreeRegressor
 from tests.trees.sklearn_parity import native_response
 from xgboost import XGBClassifier, XGBRegressor
 
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.mixture import Mixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
 from knothole.reach.expectation import compile
-from knothole.trees.reading import read
+from knothole.trees.read import read
 
 ROWS = 150
 

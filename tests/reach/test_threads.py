@@ -7,7 +7,7 @@ import pytest
 from tests.reach.cases import EXACT
 from tests.trees.generate import random_ensemble
 
-from knothole.densities.gaussian_mixture import GaussianMixture
+from knothole.densities.gaussian.density import GaussianMixture
 from knothole.reach.expectation import compile
 
 DENSITIES = {**EXACT, "GaussianMixture": lambda seed: GaussianMixture(2, random_state=seed)}

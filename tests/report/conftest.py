@@ -5,7 +5,7 @@ import pytest
 
 import knothole as kh
 from knothole.report import Case, Evaluation
-from knothole.report.checks import Coverage, Fit, Marginal, Outage, Pair
+from knothole.report.diagnostics import Coverage, Fit, Marginal, Outage, Pair
 from knothole.report.robustness import Robustness
 
 

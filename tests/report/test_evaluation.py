@@ -11,7 +11,7 @@ import knothole as kh
 from knothole import missingness
 from knothole.errors import InvalidInput
 from knothole.report import Case, evaluate
-from knothole.report.checks import coverage, density_fit, outages
+from knothole.report.diagnostics import coverage, density_fit, outages
 from knothole.report.evaluation import evaluation_steps
 from knothole.report.methods import (
     DRAWS,

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from knothole.errors import KnotholeError
-from knothole.trees import reading
-from knothole.trees.readers import Replay, quarantine
+from knothole.trees import read
+from knothole.trees.libraries import Replay, quarantine
 
 
 class KeptChild:
@@ -45,7 +45,7 @@ def read_all(files: Iterator[bytes], folder: Path) -> Counter[str]:
         path = folder / "damaged"
         path.write_bytes(content)
         try:
-            reading.read(path)
+            read.read(path)
         except KnotholeError as error:
             outcomes[type(error).__name__] += 1
         else:

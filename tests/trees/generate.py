@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from knothole.columns import Column, Columns, Kind
-from knothole.trees.check import probe_rows
+from knothole.tables.columns import Column, Columns, Kind
 from knothole.trees.ensemble import Ensemble, Nodes, set_words
+from knothole.trees.verify import probe_rows
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 from sklearn.base import is_classifier
 
-from knothole.trees.reading import read
-from knothole.trees.writing import write
+from knothole.trees.read import read
+from knothole.trees.write import write
 
 
 def native_response(model, X, ensemble):

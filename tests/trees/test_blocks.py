@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from knothole.columns import Block, Column, Columns, Kind
 from knothole.errors import ColumnMismatch
-from knothole.trees import blocks as module
-from knothole.trees.blocks import in_variables, with_nan
-from knothole.trees.reading import read
+from knothole.tables.columns import Block, Column, Columns, Kind
+from knothole.trees import in_variables as module
+from knothole.trees.in_variables import in_variables, with_nan
+from knothole.trees.read import read
 
 
 def one_hot_rows(rng, X, block):

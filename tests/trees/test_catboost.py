@@ -1,7 +1,7 @@
 """CatBoost models read, checked and written back: parity with the library's own answers.
 
 Leaves must agree exactly. Margins agree to the rounding of adding the same float64 numbers in
-another order (:func:`knothole.trees.check.rounding`).
+another order (:func:`knothole.trees.verify.rounding`).
 """
 
 import json
@@ -14,15 +14,15 @@ from damage import KeptChild
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from knothole.columns import Kind
 from knothole.errors import InvalidInput, NotFitted, UnsupportedModel
-from knothole.trees import check, readers
-from knothole.trees.readers import catboost as reader
-from knothole.trees.readers import quarantine
-from knothole.trees.readers.catboost_categories import HashedLevel, hash_of, name_levels, text_for
-from knothole.trees.readers.cuts import cut_less_equal_float32
-from knothole.trees.reading import read
-from knothole.trees.writing import write
+from knothole.tables.columns import Kind
+from knothole.trees import libraries, verify
+from knothole.trees.libraries import quarantine
+from knothole.trees.libraries.catboost import read as reader
+from knothole.trees.libraries.catboost.categories import HashedLevel, hash_of, name_levels, text_for
+from knothole.trees.libraries.cuts import cut_less_equal_float32
+from knothole.trees.read import read
+from knothole.trees.write import write
 
 POLICIES = ["SymmetricTree", "Lossguide", "Depthwise"]
 TINY = {
@@ -77,7 +77,7 @@ def assert_parity(model, table, ensemble, X):
     np.testing.assert_array_equal(ensemble.native_leaf[leaves], model.calc_leaf_indexes(pool))
     margin = ensemble.margin(X)
     native = cb.CatBoost.predict(model, pool, "RawFormulaVal").reshape(margin.shape)
-    assert (np.abs(margin - native) <= check.rounding(ensemble, leaves)).all()
+    assert (np.abs(margin - native) <= verify.rounding(ensemble, leaves)).all()
     prediction = ensemble.predict(X)
     if ensemble.classes is not None and ensemble.n_outputs == 1:
         prediction = np.column_stack([1 - prediction, prediction])
@@ -227,7 +227,7 @@ def test_cuts_are_exact_in_float64(policy):
     ensemble = read(model)
     cuts = ensemble.cut[~np.isnan(ensemble.cut)]
     column = ensemble.feature[~np.isnan(ensemble.cut)]
-    around = check.steps_around(cuts).reshape(-1, len(cuts))
+    around = verify.steps_around(cuts).reshape(-1, len(cuts))
     rows = np.zeros((around.size, X.shape[1]))
     rows[np.arange(around.size), np.tile(column, len(around))] = around.ravel()
     assert_parity(model, rows, ensemble, rows)
@@ -527,8 +527,8 @@ def fitted(draw):
 @given(fitted())
 def test_random_models(case):
     model, table = case
-    reading = readers.module_for(model, readers.__name__).read(model)
-    check.verify(reading, rows=200, seed=1)
+    reading = libraries.module_for(model, "read").read(model)
+    verify.verify(reading, rows=200, seed=1)
     ensemble = name_levels(reading.ensemble, table)
     X = ensemble.columns.matrix(table, unseen="hole")
     leaves = ensemble.native_leaf[ensemble.leaves(X)]

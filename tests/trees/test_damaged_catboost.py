@@ -10,8 +10,9 @@ import pytest
 from damage import KeptChild, bit_flipped, confused_json, read_all, shuffled, truncated
 
 from knothole.errors import DamagedFile, KnotholeError
-from knothole.trees import reading
-from knothole.trees.readers import catboost, quarantine
+from knothole.trees import read
+from knothole.trees.libraries import quarantine
+from knothole.trees.libraries.catboost import cbm as cbm_format
 
 COUNT = 50  # damaged files of a kind, for each intact one
 
@@ -65,7 +66,7 @@ def test_damaged_bytes(contents, form, damage, tmp_path):
 
 def without_metadata(cbm):
     """The bytes of a cbm file that hold trees, features and tables: most of it is metadata."""
-    core = catboost.catboost_cbm._core(cbm)[0]
+    core = cbm_format._core(cbm)[0]
     texts = [entry.span(1) for entry in core.tables(2)]
     hidden = np.zeros(len(cbm), dtype=bool)
     for start, count in texts:
@@ -132,7 +133,7 @@ def test_contradictions_are_refused(contents, change, tmp_path):
     path = tmp_path / "model.json"
     path.write_bytes(changed(contents, change))
     with pytest.raises(KnotholeError, match="catboost"):
-        reading.read(path)
+        read.read(path)
 
 
 def test_huge_claims_cost_nothing(contents, tmp_path):
@@ -143,19 +144,19 @@ def test_huge_claims_cost_nothing(contents, tmp_path):
     document["oblivious_trees"] = [{"splits": [split] * 60, "leaf_values": [0.0]}]
     path.write_text(json.dumps(document))
     with pytest.raises(DamagedFile, match="depth"):
-        reading.read(path)
+        read.read(path)
     deep = '{"left":' * 100_000 + "{}" + "}" * 100_000
     path.write_text('{"features_info": {}, "trees": [' + deep + "]}")
     with pytest.raises(DamagedFile):
-        reading.read(path)
+        read.read(path)
     path.write_bytes(b"CBM1" + struct.pack("<I", 2**32 - 1) + struct.pack("<Q", 2**62))
     with pytest.raises(DamagedFile, match="truncated"):
-        reading.read(path)
+        read.read(path)
 
 
 def test_vectors_that_share_their_bytes_are_refused():
     """A million features whose borders are the same bytes would be a million times the file."""
-    from knothole.trees.readers.flatbuffer import Buffer
+    from knothole.trees.libraries.catboost.flatbuffer import Buffer
 
     n = 20_000
     # Table 0 at 12 has one field: a vector of n tables, all of them the one that follows it, whose
@@ -182,7 +183,7 @@ def test_a_file_read_without_a_stand_in(contents, tmp_path):
     patch = pytest.MonkeyPatch()
     patch.setattr(quarantine, "replay", REPLAY)
     try:
-        assert reading.read(path).n_trees == 4
+        assert read.read(path).n_trees == 4
     finally:
         patch.undo()
 

@@ -8,9 +8,9 @@ import xgboost as xgb
 from damage import KeptChild, bit_flipped, confused_json, read_all, shuffled, truncated
 
 from knothole.errors import DamagedFile
-from knothole.trees import reading
-from knothole.trees.readers import quarantine
-from knothole.trees.readers import xgboost as reader
+from knothole.trees import read
+from knothole.trees.libraries import quarantine
+from knothole.trees.libraries.xgboost import read as reader
 
 COUNT = 60  # damaged files of a kind, for each intact one
 
@@ -106,7 +106,7 @@ def test_handmade(content, tmp_path):
     path = tmp_path / "model"
     path.write_bytes(content)
     with pytest.raises(DamagedFile):
-        reading.read(path)
+        read.read(path)
 
 
 def test_counts_that_nothing_bears_out(model, tmp_path):
@@ -144,7 +144,7 @@ def test_a_file_that_crashes_the_library(tmp_path):
     path = tmp_path / "model.json"
     path.write_text(json.dumps(document))
     with pytest.raises(DamagedFile, match=r"crashed the library|the library itself refuses"):
-        reading.read(path)
+        read.read(path)
 
 
 def test_a_hang_ends(tmp_path, monkeypatch):

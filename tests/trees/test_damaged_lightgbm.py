@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 
 from knothole.errors import DamagedFile, KnotholeError, NotFitted, UnsupportedModel
-from knothole.trees import readers
-from knothole.trees.readers import lightgbm as reader
-from knothole.trees.reading import read
+from knothole.trees import libraries
+from knothole.trees.libraries.lightgbm import read as reader
+from knothole.trees.read import read
 
 PARAMS = {"verbose": -1, "num_threads": 1, "num_leaves": 6, "min_data_in_leaf": 3, "seed": 0}
 PARAMS |= {"min_data_per_group": 3, "cat_smooth": 1, "cat_l2": 1}
@@ -156,7 +156,7 @@ def test_damaged_file(damage, name, library, tmp_path):
     for text in damage(TEXTS[name], rng):
         path.write_bytes(text)
         try:
-            readers.read_file(path)
+            libraries.read_file(path)
         except KnotholeError:
             continue
         assert library.verdict(path) in ("same", "refused"), text

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from knothole.columns import Kind
 from knothole.errors import InvalidInput, NotFitted, UnsupportedModel
-from knothole.trees import check
+from knothole.tables.columns import Kind
+from knothole.trees import verify
+from knothole.trees.libraries.lightgbm.read import ZERO
 from knothole.trees.links import Link
-from knothole.trees.readers.lightgbm import ZERO
-from knothole.trees.reading import read
-from knothole.trees.writing import write
+from knothole.trees.read import read
+from knothole.trees.write import write
 
 QUIET = {"verbose": -1, "num_threads": 1, "seed": 0}
 SMALL = {**QUIET, "num_leaves": 7, "min_data_in_leaf": 3, "min_data_in_bin": 1, "max_bin": 31}
@@ -106,7 +106,7 @@ def assert_parity(model, ensemble, codes, native=None):
     raw = np.asarray(booster.predict(native, raw_score=True)).reshape(len(codes), -1)
     if "\naverage_output\n" in booster.model_to_string():
         raw = raw / (ensemble.n_trees / ensemble.n_outputs)
-    assert (np.abs(ensemble.margin(codes) - raw) <= check.rounding(ensemble, leaves)).all()
+    assert (np.abs(ensemble.margin(codes) - raw) <= verify.rounding(ensemble, leaves)).all()
     response = np.asarray(booster.predict(native)).reshape(len(codes), -1)
     np.testing.assert_allclose(ensemble.predict(codes), response, rtol=1e-12, atol=1e-14)
 
@@ -167,7 +167,7 @@ def test_every_leaf_and_split():
             return 1
         assert ensemble.feature[node] == dumped["split_feature"]
         if dumped["decision_type"] == "==":
-            codes = np.flatnonzero(check.left_codes(ensemble, node))
+            codes = np.flatnonzero(verify.left_codes(ensemble, node))
             assert "||".join(map(str, codes)) == dumped["threshold"]
         elif ZERO < abs(dumped["threshold"]) < 1e300:  # the dump says 1e300 for infinity
             assert ensemble.cut[node] == np.nextafter(dumped["threshold"], np.inf)

@@ -8,12 +8,12 @@ import pytest
 from generate import columns_with, ensembles, random_ensemble, random_rows
 from hypothesis import given, settings
 
-from knothole.columns import Column, Columns, Kind
 from knothole.errors import InvalidInput
+from knothole.tables.columns import Column, Columns, Kind
 from knothole.trees import regions as module
-from knothole.trees.check import left_codes
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.regions import arrivals, regions
+from knothole.trees.verify import left_codes
 
 FREE = (-math.inf, math.inf, None, True)
 

@@ -11,11 +11,11 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn_parity import assert_reads, assert_writes
 from threadpoolctl import threadpool_limits
 
-from knothole.columns import Kind
 from knothole.errors import NotFitted, ReaderMismatch, UnsupportedModel
+from knothole.tables.columns import Kind
+from knothole.trees.libraries.sklearn.hist import read as reader
 from knothole.trees.links import Link
-from knothole.trees.readers import sklearn_hist as reader
-from knothole.trees.reading import read
+from knothole.trees.read import read
 
 Regressor = HistGradientBoostingRegressor
 Classifier = HistGradientBoostingClassifier

@@ -34,10 +34,10 @@ from sklearn.tree import (
 from sklearn_parity import assert_reads, assert_writes
 
 from knothole.errors import InvalidInput, NotFitted, ReaderMismatch, UnsupportedModel
+from knothole.trees.libraries.sklearn.forests import read as reader
 from knothole.trees.links import Link
-from knothole.trees.readers import sklearn_trees as reader
-from knothole.trees.reading import read
-from knothole.trees.writing import write
+from knothole.trees.read import read
+from knothole.trees.write import write
 
 
 def make_data(seed=0, rows=160, holes=0.0):

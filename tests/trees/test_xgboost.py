@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from knothole.columns import Kind
 from knothole.errors import InvalidInput, NotFitted, ReaderMismatch, UnsupportedModel
-from knothole.trees import check
+from knothole.tables.columns import Kind
+from knothole.trees import verify
+from knothole.trees.libraries.xgboost import read as reader
+from knothole.trees.libraries.xgboost import ubjson
 from knothole.trees.links import Link
-from knothole.trees.readers import ubjson
-from knothole.trees.readers import xgboost as reader
-from knothole.trees.reading import read
-from knothole.trees.writing import write
+from knothole.trees.read import read
+from knothole.trees.write import write
 
 ROWS = 200
 
@@ -67,7 +67,7 @@ def assert_same(ensemble, booster, X, rounds=0):
     assert np.array_equal(ensemble.native_leaf[leaves], native.reshape(len(X), -1))
     margin = booster.predict(data, output_margin=True, iteration_range=(0, rounds))
     error = np.abs(ensemble.margin(X) - margin.reshape(len(X), -1))
-    assert (error <= check.rounding(ensemble, leaves)).all()
+    assert (error <= verify.rounding(ensemble, leaves)).all()
     response = booster.predict(data, iteration_range=(0, rounds)).reshape(len(X), -1)
     if ensemble.link.name == "softmax" and response.shape[1] == 1:
         assert np.array_equal(ensemble.predict(X).argmax(axis=1), response[:, 0])
@@ -208,7 +208,7 @@ def test_any_data(X, objective, seed):
     booster = xgb.train(params, xgb.DMatrix(X, label=label), 3)
     ensemble = read(booster)
     assert_same(ensemble, booster, X)
-    assert_same(ensemble, booster, check.probe_rows(ensemble, 50, np.random.default_rng(seed)))
+    assert_same(ensemble, booster, verify.probe_rows(ensemble, 50, np.random.default_rng(seed)))
 
 
 def with_thresholds(booster, thresholds):
@@ -607,10 +607,10 @@ def test_round_trip(make):
     assert type(changed) is type(model)
     written = read(changed)
     assert np.array_equal(written.value, value.astype(np.float32))
-    rows = check.probe_rows(ensemble, 60, np.random.default_rng(0))
+    rows = verify.probe_rows(ensemble, 60, np.random.default_rng(0))
     assert_same(written, booster_of(changed), rows)
     error = np.abs(written.margin(rows) - ensemble.with_values(value).margin(rows))
-    assert (error <= check.rounding(written, ensemble.leaves(rows))).all()
+    assert (error <= verify.rounding(written, ensemble.leaves(rows))).all()
 
 
 def test_trees_after_the_best_stay_unused(stopped):

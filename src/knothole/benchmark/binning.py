@@ -16,8 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import gammaln, xlogy
 
-from knothole.columns import Columns, Kind
 from knothole.errors import InvalidInput, NotFitted
+from knothole.tables.columns import Columns, Kind
 
 Floats = NDArray[np.float64]
 

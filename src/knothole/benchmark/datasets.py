@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from knothole.benchmark import sources
-from knothole.columns import Columns
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.tables.columns import Columns
 
 #: Environment variable that names the folder with the data.
 FOLDER = "KNOTHOLE_DATA"

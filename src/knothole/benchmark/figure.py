@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from knothole import palette
 from knothole.benchmark import pictures
 from knothole.benchmark.paper import (
     EXPECTED,
@@ -21,6 +20,7 @@ from knothole.benchmark.paper import (
     YARDSTICK,
     summary,
 )
+from knothole.report import palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -29,7 +29,7 @@ from knothole.benchmark.paper import (
     tuned,
 )
 from knothole.benchmark.scenarios import Mechanism
-from knothole.densities.mixture import Mixture
+from knothole.densities.mixture.density import Mixture
 from knothole.estimators import wrap
 
 FOREST_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)

@@ -26,13 +26,13 @@ from sklearn.exceptions import ConvergenceWarning
 from knothole import missingness
 from knothole.benchmark import datasets
 from knothole.benchmark.binning import AuthorsSplit, authors_insurance
-from knothole.columns import Columns
 from knothole.densities.base import Density
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.mixture import Mixture
-from knothole.densities.selection import select
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
+from knothole.densities.selection.select import select
 from knothole.errors import MissingExtra
 from knothole.estimators import Robust, wrap
+from knothole.tables.columns import Columns
 
 Floats = NDArray[np.float64]
 Record = dict[str, Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from knothole import palette
 from knothole.errors import MissingExtra
+from knothole.report import palette
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

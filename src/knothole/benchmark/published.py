@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from knothole.benchmark import datasets
 from knothole.benchmark.binning import AuthorsSplit
 from knothole.benchmark.paper import authors_split, learn, rmse
-from knothole.columns import Columns
 from knothole.densities.base import Density
-from knothole.densities.latent_tree import LatentTree
-from knothole.densities.mixture import Mixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput, MissingExtra
 from knothole.estimators import wrap
+from knothole.tables.columns import Columns
 
 OURS = "knothole"
 DEPTHS = (2, 3, 4, 5)

@@ -23,7 +23,7 @@ class Mechanism:
     Parameters
     ----------
     kind : {"mcar", "mar", "mnar", "outage"}
-        See :mod:`knothole.missingness`.
+        See :mod:`knothole.missingness.masks`.
     rate : float
         Share of entries, for all but outages.
     place : int

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from knothole import palette
 from knothole.benchmark import pictures
 from knothole.benchmark.analysis import Ranking
 from knothole.benchmark.markdown import percent
 from knothole.benchmark.roster import OWN
+from knothole.report import palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,7 @@ from knothole.benchmark.datasets import Task
 from knothole.benchmark.models import Floats
 from knothole.benchmark.peers import Peer, Training
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.reading import read
+from knothole.trees.read import read
 
 Rows = NDArray[np.intp]
 #: From a split, the rows that reach it and their weights to the share of each that goes left.

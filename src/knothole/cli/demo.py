@@ -14,11 +14,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from knothole import palette
 from knothole.cli import options
 from knothole.cli.console import bar, say, stdout, step
-from knothole.cli.output import check_output, whole_file
-from knothole.report import style
+from knothole.files import check_output, whole_file
+from knothole.report import palette, style
 from knothole.report.demo import LEAD, SEED, TITLE, classifier, diagnosis
 from knothole.report.displays import RobustnessDisplay
 from knothole.report.evaluation import Evaluation, evaluate, evaluation_steps

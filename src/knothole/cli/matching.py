@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from knothole.cli.sources import Source
-from knothole.columns import Column, Columns
 from knothole.errors import ColumnMismatch
+from knothole.tables.columns import Column, Columns
 
 
 @dataclass(frozen=True)

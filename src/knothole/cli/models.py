@@ -7,7 +7,7 @@ from typing import Any
 
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.estimators import Robust, load
-from knothole.trees import readers
+from knothole.trees import libraries
 
 PICKLES = (".joblib", ".pkl", ".pickle")
 # Suffixes of the libraries' own files, by top-level package of the model.
@@ -52,11 +52,11 @@ def open_model(path: Path, allow_pickle: bool) -> Any:
         ) from error
 
 
-def reading_of(model: Any) -> readers.Reading:
+def reading_of(model: Any) -> libraries.Reading:
     """What a model of :func:`open_model` is once read; not checked, which wrapping does."""
     if isinstance(model, Path):
-        return readers.read_file(model)
-    reading: readers.Reading = readers.module_for(model, readers.__name__).read(model)
+        return libraries.read_file(model)
+    reading: libraries.Reading = libraries.module_for(model, "read").read(model)
     return reading
 
 
@@ -86,4 +86,4 @@ def _suffixes(model: Any) -> tuple[str, ...]:
     if not isinstance(model, Path):
         return FORMATS.get(type(model).__module__.partition(".")[0], PICKLES)
     with model.open("rb") as file:
-        return FORMATS.get(readers.sniff(file.read(4096)) or "", PICKLES)
+        return FORMATS.get(libraries.sniff(file.read(4096)) or "", PICKLES)

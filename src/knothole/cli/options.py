@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from knothole.cli.console import say
 from knothole.cli.matching import check_column, match
 from knothole.cli.sources import sampled, source
-from knothole.columns import Columns
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, answers, wrap
+from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
 
 Decorator = Callable[[Any], Any]

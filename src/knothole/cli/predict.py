@@ -17,10 +17,10 @@ from knothole.cli import options
 from knothole.cli.console import bar, say
 from knothole.cli.matching import check_column, match
 from knothole.cli.models import load_wrapped
-from knothole.cli.output import check_output
 from knothole.cli.sinks import CsvSink, Sink, check_table_name, sink
 from knothole.cli.sources import BLOCK, source
 from knothole.errors import InvalidInput
+from knothole.files import check_output
 
 
 @click.command(

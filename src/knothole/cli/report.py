@@ -11,7 +11,7 @@ import click
 from knothole.cli import options
 from knothole.cli.console import bar, say
 from knothole.cli.models import is_wrapped, load_wrapped, open_model, reading_of
-from knothole.cli.output import check_output, whole_file
+from knothole.files import check_output, whole_file
 from knothole.report.evaluation import evaluate, evaluation_steps
 from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, LABELS, MEDIAN, NATIVE, Case
 from knothole.report.page import render

@@ -10,9 +10,9 @@ from typing import IO, Any
 
 import pandas as pd
 
-from knothole.cli.output import whole_file
 from knothole.cli.sources import PARQUET, SEPARATORS
 from knothole.errors import InvalidInput, MissingExtra
+from knothole.files import whole_file
 
 
 class Sink(ABC):

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from knothole.columns import Column, Kind
 from knothole.errors import DamagedFile, InvalidInput, MissingExtra
-from knothole.trees.readers.catboost_categories import HashedLevel, hash_of
+from knothole.tables.columns import Column, Kind
+from knothole.trees.libraries.catboost.categories import HashedLevel, hash_of
 
 #: Rows read, answered and written at a time.
 BLOCK = 20_000

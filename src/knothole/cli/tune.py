@@ -17,8 +17,8 @@ from knothole.cli.models import (
     reading_of,
     save_native,
 )
-from knothole.cli.output import check_output, whole_file
 from knothole.errors import InvalidInput
+from knothole.files import check_output, whole_file
 
 
 @click.command(

@@ -10,7 +10,7 @@ import click
 from knothole.cli import options
 from knothole.cli.console import bar, say
 from knothole.cli.models import open_model, reading_of
-from knothole.cli.output import check_output
+from knothole.files import check_output
 
 
 @click.command(

@@ -3,8 +3,8 @@
 ``fit`` takes tables with holes and never imputes; ``score_samples`` is log p of the observed part,
 holes marginalised, so that an all-missing row scores 0; ``complete`` draws the holes from
 p(x_m | x_o); ``log_mass`` confines some variables to regions. A density works on *variables*
-(:class:`~knothole.columns.Variable`): the columns' own, then, if asked for, a binary indicator
-for every variable that had holes in training (``informative=True``), and last a target.
+(:class:`~knothole.tables.columns.Variable`): the columns' own, then, if asked for, a binary
+indicator for every variable that had holes in training (``informative=True``), and last a target.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from knothole.columns import Columns, Evidence, Kind, Variable
 from knothole.densities import storage
-from knothole.densities.leaves import FAMILIES, Leaf
+from knothole.densities.emissions import FAMILIES, Leaf
 from knothole.errors import InvalidInput, NotFitted
+from knothole.tables.columns import Columns, Evidence, Kind, Variable
 
 Floats = NDArray[np.float64]
 
@@ -101,7 +101,7 @@ class Density(BaseEstimator):
         Parameters
         ----------
         X : table
-            Anything :class:`~knothole.columns.Columns` takes.
+            Anything :class:`~knothole.tables.columns.Columns` takes.
         y : ignored
             For scikit-learn's sake.
         sample_weight : array (rows,), optional

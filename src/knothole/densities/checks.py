@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from knothole.columns import Variable
 from knothole.errors import InvalidInput
+from knothole.tables.columns import Variable
 
 
 def check_whole(name: str, value: Any, least: int = 1) -> None:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.columns import Block, Column, Columns, Kind, Variable
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.tables.columns import Block, Column, Columns, Kind, Variable
 
 if TYPE_CHECKING:
     from knothole.densities.base import Density
@@ -34,15 +34,15 @@ HEADER = "header.json"
 
 #: Where each class that a file may name lives; a file can name no other.
 CLASSES = {
-    "Factorized": "knothole.densities.mixture",
-    "Mixture": "knothole.densities.mixture",
-    "LatentTree": "knothole.densities.latent_tree",
-    "GaussianMixture": "knothole.densities.gaussian_mixture",
-    "Circuit": "knothole.densities.circuit",
+    "Factorized": "knothole.densities.mixture.density",
+    "Mixture": "knothole.densities.mixture.density",
+    "LatentTree": "knothole.densities.latent_tree.density",
+    "GaussianMixture": "knothole.densities.gaussian.density",
+    "Circuit": "knothole.densities.circuit.density",
 }
 
 #: Levels that are more than a value, likewise: dataclasses of plain values.
-LEVELS = {"HashedLevel": "knothole.trees.readers.catboost_categories"}
+LEVELS = {"HashedLevel": "knothole.trees.libraries.catboost.categories"}
 
 # What reading a file that is not what it should be can raise.
 _BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, IndexError, zipfile.BadZipFile,

@@ -25,10 +25,10 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from knothole.columns import Blocks, Columns
 from knothole.errors import InvalidInput
 from knothole.estimators.robust import Robust
 from knothole.estimators.wrapping import wrap
+from knothole.tables.columns import Blocks, Columns
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.columns import Columns, Evidence
 from knothole.errors import InvalidInput
+from knothole.tables.columns import Columns, Evidence
 
 Floats = NDArray[np.float64]
 

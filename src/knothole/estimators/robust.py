@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from knothole.columns import Columns, Evidence
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
-from knothole.learning.bootstrap import bootstrap_counts
-from knothole.learning.choices import Method, Objective
+from knothole.learning.defaults import Method, Objective
 from knothole.learning.tune import Report, tune
 from knothole.reach.expectation import Expectation, Holes, compile
-from knothole.trees import readers
+from knothole.tables.columns import Columns, Evidence
+from knothole.trees import libraries
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.writing import write
+from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts
+from knothole.trees.write import write
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -387,5 +387,5 @@ def _name(model: Any) -> str:
 def _loaded(path: Path) -> Any:
     """A saved model as its library loads it."""
     with path.open("rb") as file:
-        name = readers.sniff(file.read(4096))
-    return import_module(f"{readers.__name__}.{name}").load(path)
+        name = libraries.sniff(file.read(4096))
+    return import_module(f"{libraries.__name__}.{name}.read").load(path)

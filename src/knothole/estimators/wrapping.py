@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from knothole.columns import Blocks, Columns
 from knothole.densities.base import Density
-from knothole.densities.selection import Selected, default_candidates, select_matrix
-from knothole.densities.trials import Trial, trials
+from knothole.densities.selection.held_out import Trial, trials
+from knothole.densities.selection.select import Selected, default_candidates, select_matrix
 from knothole.errors import ColumnMismatch, InvalidInput
-from knothole.estimators.losses import PredictionLoss, prediction_loss
+from knothole.estimators.nan_meaning import Readings, unmeasured
 from knothole.estimators.own_density import OwnDensity
-from knothole.estimators.readings import Readings, unmeasured
 from knothole.estimators.robust import Robust
+from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.reach.expectation import compile
-from knothole.trees.blocks import with_nan
+from knothole.tables.columns import Blocks, Columns
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.readers.catboost_categories import name_levels
-from knothole.trees.reading import read
+from knothole.trees.in_variables import with_nan
+from knothole.trees.libraries.catboost.categories import name_levels
+from knothole.trees.read import read
 
 Floats = NDArray[np.float64]
 

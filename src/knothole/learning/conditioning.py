@@ -20,10 +20,10 @@ from scipy.stats import rankdata
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.columns import Columns
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.evidence import Evidence
+from knothole.tables.columns import Columns
+from knothole.tables.evidence import Evidence
 
 Floats = NDArray[np.float64]
 Form = Literal["auto", "values", "scores"]

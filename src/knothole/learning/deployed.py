@@ -41,15 +41,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from knothole.compiled import njit, over_blocks
+from knothole.compiled.policy import njit, over_blocks
 from knothole.densities.base import Density
-from knothole.evidence import Evidence
 from knothole.learning.problem import Problem
-from knothole.learning.progress import Progress
 from knothole.learning.solvers import Settings, Solution
-from knothole.learning.subset import some_trees
 from knothole.learning.sums import check_ridge
+from knothole.progress import Progress
+from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.subset import some_trees
 
 Floats = NDArray[np.float64]
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.learning.lanes import Block, Lanes
+from knothole.learning.draw_matrix import Block, Lanes
 from knothole.learning.problem import Problem
 from knothole.learning.system import Symmetric, symmetric
-from knothole.reach.completions import LANES
+from knothole.reach.completions.engine import LANES
 
 Floats = NDArray[np.float64]
 Tick = Callable[[int], None]

@@ -131,6 +131,6 @@ def loss_of(link: Link) -> Loss:
         raise UnsupportedModel(
             f"a model with a {link.name!r} link (Poisson, gamma, Tweedie) cannot be tuned: its "
             f"trees do not say which loss it was trained on, and the loss has no quadratic bound. "
-            f"Train a model on weighted completions instead: knothole.learning.expand."
+            f"Train a model on weighted completions instead: knothole.learning.induction.expand."
         )
     return losses[link.name](link.scale)

@@ -51,7 +51,7 @@ def own_rate(problem: Problem, matrix: Floats, ridge: float) -> float:
     Examples
     --------
     >>> from sklearn.ensemble import GradientBoostingRegressor
-    >>> from knothole.trees.reading import read
+    >>> from knothole.trees.read import read
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 2))
     >>> y = X.sum(axis=1)

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.evidence import Evidence
 from knothole.learning import descent
 from knothole.learning.conditioning import Conditioned
-from knothole.learning.lanes import Block, Lanes
+from knothole.learning.draw_matrix import Block, Lanes
 from knothole.learning.problem import Problem
-from knothole.learning.progress import Progress, Stage
-from knothole.learning.subset import some_trees
 from knothole.learning.sums import LeafSums
 from knothole.learning.system import LeafSystem
-from knothole.reach.completions import GROUPS
+from knothole.progress import Progress, Stage
+from knothole.reach.completions.engine import GROUPS
 from knothole.reach.expectation import Expectation, Holes, compile
+from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.subset import some_trees
 
 Floats = NDArray[np.float64]
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.compiled import over_blocks
+from knothole.compiled.policy import over_blocks
 from knothole.errors import InvalidInput
-from knothole.evidence import Evidence
 from knothole.reach.engine import Engine
+from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
@@ -49,9 +49,9 @@ class LeafSums:
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeRegressor
-    >>> from knothole.densities.mixture import Factorized
+    >>> from knothole.densities.mixture.density import Factorized
     >>> from knothole.reach.expectation import compile
-    >>> from knothole.trees.reading import read
+    >>> from knothole.trees.read import read
     >>> X, y = np.array([[0.0], [1.0], [np.nan]]), np.array([[1.0], [3.0], [2.5]])
     >>> tree = read(DecisionTreeRegressor(max_depth=1).fit(X[:2], y[:2]))
     >>> expectation = compile(tree, Factorized().fit(X))

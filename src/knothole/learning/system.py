@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from knothole.compiled import over_blocks
+from knothole.compiled.policy import over_blocks
 from knothole.errors import InvalidInput
-from knothole.evidence import Evidence
 from knothole.learning.sums import LeafSums, check_ridge
 from knothole.reach.engine import Engine
+from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.columns import Columns
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.learning import deployed, solvers
-from knothole.learning.choices import (
+from knothole.learning.conditioning import Conditioned, Form, without_unrecorded
+from knothole.learning.defaults import (
     Method,
     Objective,
     choose_method,
@@ -20,14 +20,14 @@ from knothole.learning.choices import (
     choose_rate,
     choose_ridge,
 )
-from knothole.learning.conditioning import Conditioned, Form, without_unrecorded
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Settings, Solution
-from knothole.learning.subset import some_trees
-from knothole.reach.completions import LANES
+from knothole.reach.completions.engine import LANES
 from knothole.reach.expectation import Holes
-from knothole.trees.blocks import with_nan
+from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.in_variables import with_nan
+from knothole.trees.subset import some_trees
 
 Floats = NDArray[np.float64]
 
@@ -97,7 +97,7 @@ class Tuned:
     Attributes
     ----------
     ensemble : Ensemble
-        The same trees with new leaf values; :func:`knothole.trees.writing.write` puts them into
+        The same trees with new leaf values; :func:`knothole.trees.write.write` puts them into
         the user's own model.
     density : Density
         For predictions: the one given, over X alone unless it was given with a target. Where that
@@ -181,9 +181,9 @@ def tune(
         What ``holes="auto"`` stands for; see :func:`knothole.reach.expectation.compile`.
     counts : int array (trees, rows), optional
         How often each row is in each tree's own sample
-        (:func:`knothole.learning.bootstrap.bootstrap_counts`). Each tree is then tuned on its
-        sample, against a density learned on it; on the whole table if all counts are 1. For
-        "tree" only.
+        (:func:`knothole.trees.libraries.sklearn.bootstrap.bootstrap_counts`). Each tree is then
+        tuned on its sample, against a density learned on it; on the whole table if all counts are
+        1. For "tree" only.
     learning_rate : float or "auto"
         Part of its best values that each tree takes on, for "boosting". "auto" is the rate that
         the model was trained with, as its leaves tell it (:mod:`knothole.learning.rates`): from
@@ -201,13 +201,13 @@ def tune(
     progress : bool
         Whether to draw progress bars on the error stream.
     threads : int, optional
-        See :func:`knothole.compiled.thread_count`. The result does not depend on it.
+        See :func:`knothole.compiled.policy.thread_count`. The result does not depend on it.
 
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeRegressor
-    >>> from knothole.densities.mixture import Mixture
-    >>> from knothole.trees.reading import read
+    >>> from knothole.densities.mixture.density import Mixture
+    >>> from knothole.trees.read import read
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 2))
     >>> y = X[:, 0] + X[:, 1]

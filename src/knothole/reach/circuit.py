@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from knothole.compiled import njit
-from knothole.densities.leaves.base import Leaf
-from knothole.evidence import Evidence
+from knothole.compiled.pointers import pointers, shift
+from knothole.compiled.policy import njit
+from knothole.densities.emissions.base import Leaf
 from knothole.reach.engine import (
     Engine,
     Entries,
@@ -32,9 +32,9 @@ from knothole.reach.engine import (
     warn_impossible,
     weighted_values,
 )
-from knothole.reach.pointers import pointers, shift
-from knothole.reach.product_kernels import follow
 from knothole.reach.tables import bits_of
+from knothole.reach.walks.product_kernels import follow
+from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.regions import regions
 

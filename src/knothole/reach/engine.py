@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.compiled import njit
+from knothole.compiled.policy import njit
 from knothole.errors import ImpossibleRow
-from knothole.evidence import Evidence
+from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.traverse import tree_depths
 

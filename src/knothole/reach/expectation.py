@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from knothole.compiled import over_blocks
+from knothole.compiled.policy import over_blocks
 from knothole.densities.base import Density, LeafDensity
 from knothole.errors import InvalidInput
-from knothole.evidence import Evidence
 from knothole.reach.circuit import CircuitEngine
-from knothole.reach.completions import CompletionsEngine, IndependentDraws
+from knothole.reach.completions.engine import CompletionsEngine, IndependentDraws
+from knothole.reach.completions.impossible import Forgiving
 from knothole.reach.engine import Engine, Moments
-from knothole.reach.forgiving import Forgiving
-from knothole.reach.latent import LatentEngine
-from knothole.reach.product import ProductEngine
-from knothole.trees.blocks import in_variables, with_nan
+from knothole.reach.walks.latent import LatentEngine
+from knothole.reach.walks.product import ProductEngine
+from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.in_variables import in_variables, with_nan
 
 Floats = NDArray[np.float64]
 Holes = Literal["auto", "all"] | NDArray[np.bool_]
@@ -42,7 +42,7 @@ def compile(
         What a reader made of the model.
     density : Density
         Fitted on the same columns, described as the model has them
-        (:meth:`knothole.columns.Columns.describe`); a column that does not fit is named.
+        (:meth:`knothole.tables.columns.Columns.describe`); a column that does not fit is named.
     method : {"auto", "exact", "completions"}
         How holes are integrated. "auto" is exact where the density allows.
     tol : float, optional

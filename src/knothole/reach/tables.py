@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.leaves.base import Leaf
+from knothole.densities.emissions.base import Leaf
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.regions import arrivals
 

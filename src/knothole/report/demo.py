@@ -15,7 +15,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
 from knothole import missingness
-from knothole.densities.gaussian_mixture import GaussianMixture
+from knothole.densities.gaussian.density import GaussianMixture
 from knothole.estimators import wrap
 
 TITLE = "A trained model loses half of its measurements. What does it say?"

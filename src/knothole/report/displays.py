@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole import palette
 from knothole.errors import InvalidInput
-from knothole.report import style
-from knothole.report.checks import Coverage, Fit, Marginal, Outage, Pair
+from knothole.report import palette, style
+from knothole.report.diagnostics import Coverage, Fit, Marginal, Outage, Pair
 from knothole.report.robustness import Robustness
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ class OutageDisplay(Display):
     Parameters
     ----------
     results : Outage
-        From :func:`~knothole.report.checks.outages`.
+        From :func:`~knothole.report.diagnostics.outages`.
     shown : int
         How many columns.
     """
@@ -195,7 +194,7 @@ class CoverageDisplay(Display):
     Parameters
     ----------
     results : Coverage
-        From :func:`~knothole.report.checks.coverage`.
+        From :func:`~knothole.report.diagnostics.coverage`.
     """
 
     _size = (4.6, 4.6)
@@ -231,7 +230,7 @@ class MarginalDisplay(Display):
     Parameters
     ----------
     marginal : Marginal
-        One of :attr:`Fit.marginals <knothole.report.checks.Fit>`.
+        One of :attr:`Fit.marginals <knothole.report.diagnostics.Fit>`.
     """
 
     _size = (4.0, 2.6)
@@ -270,7 +269,7 @@ class PairDisplay(Display):
     Parameters
     ----------
     pair : Pair
-        One of :attr:`Fit.pairs <knothole.report.checks.Fit>`.
+        One of :attr:`Fit.pairs <knothole.report.diagnostics.Fit>`.
     """
 
     _size = (4.0, 3.4)
@@ -309,7 +308,7 @@ class AssociationDisplay(Display):
     Parameters
     ----------
     fit : Fit
-        From :func:`~knothole.report.checks.density_fit`.
+        From :func:`~knothole.report.diagnostics.density_fit`.
     """
 
     _size = (4.2, 4.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from knothole.report.checks import Coverage, Fit, Outage, coverage, density_fit, outages
+from knothole.report.diagnostics import Coverage, Fit, Outage, coverage, density_fit, outages
 from knothole.report.methods import METHODS, Case
 from knothole.report.robustness import RATES, Notify, Robustness, compare, steps
 

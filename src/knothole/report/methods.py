@@ -16,10 +16,10 @@ from knothole.benchmark.datasets import Task
 from knothole.benchmark.imputation import Filled, Iterative
 from knothole.benchmark.models import Floats, outputs
 from knothole.benchmark.peers import Native, Peer, Training
-from knothole.columns import Columns, Kind
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, answers
-from knothole.trees.blocks import with_nan
+from knothole.tables.columns import Columns, Kind
+from knothole.trees.in_variables import with_nan
 
 KNOTHOLE, NATIVE, MEDIAN, ITERATIVE, DRAWS = "knothole", "native", "median", "MICE", "MICE x20"
 #: Methods in the order of legends and tables.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from knothole import __version__, palette
+from knothole import __version__
 from knothole.errors import MissingExtra
-from knothole.report import displays, style
+from knothole.report import displays, palette, style
 from knothole.report.evaluation import Evaluation
 from knothole.report.methods import KNOTHOLE, NATIVE
 

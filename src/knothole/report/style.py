@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from knothole.errors import MissingExtra
-from knothole.palette import (
+from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, LABELS, MEDIAN, NATIVE
+from knothole.report.palette import (
     BLACK,
     BLUE,
     GREEN,
@@ -19,7 +20,6 @@ from knothole.palette import (
     VERMILLION,
     YELLOW,
 )
-from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, LABELS, MEDIAN, NATIVE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,1 +1,1 @@
-"""What a tree model is once read: ensemble, regions, readers and writers."""
+"""What a tree model is once read: ensemble, regions, and the libraries it comes from."""

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.columns import Columns
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.tables.columns import Columns
 from knothole.trees import layout, traverse
 from knothole.trees.links import Link
 
@@ -234,9 +234,9 @@ class Ensemble:
         Parameters
         ----------
         X : float64 (rows, columns)
-            Numbers and category codes as :class:`~knothole.columns.Columns` encodes them.
+            Numbers and category codes as :class:`~knothole.tables.columns.Columns` encodes them.
         threads : int, optional
-            See :func:`knothole.compiled.thread_count`.
+            See :func:`knothole.compiled.policy.thread_count`.
         """
         return self._walker.leaves(self._checked(X), threads)
 

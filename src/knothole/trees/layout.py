@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.compiled import njit
+from knothole.compiled.policy import njit
 from knothole.errors import DamagedFile
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.columns import Column, Columns
-from knothole.compiled import njit
+from knothole.compiled.policy import njit
 from knothole.errors import InvalidInput
+from knothole.tables.columns import Column, Columns
 from knothole.trees.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
@@ -108,7 +108,7 @@ class Regions:
         Examples
         --------
         >>> from sklearn.tree import DecisionTreeRegressor
-        >>> from knothole.trees.reading import read
+        >>> from knothole.trees.read import read
         >>> model = DecisionTreeRegressor(max_depth=2).fit([[0, 5], [1, 5], [1, 9]], [0, 4, 5])
         >>> regions(read(model)).describe(0)
         {'x0': 'x < 0.5'}

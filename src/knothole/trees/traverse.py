@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.compiled import njit, over_blocks
+from knothole.compiled.policy import njit, over_blocks
 
 if TYPE_CHECKING:
     from knothole.trees.ensemble import Ensemble

@@ -1,0 +1,217 @@
+"""Short vectors, one number for each component or state, as pointers (:mod:`.pointers`).
+
+Vectors of sixteen numbers are too short for a compiler's loops: testing whether two of them overlap
+takes longer than the work. So the four numbers that a processor handles at once are a type of their
+own here, :class:`Four`; lengths are multiples of :data:`LANES`.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, overload, register_model
+from numpy.typing import NDArray
+
+from knothole.compiled.policy import FASTMATH, inlined
+
+#: Numbers of components and states are padded to a multiple of this.
+LANES = 4
+
+_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+_FLAGS = tuple(sorted(FASTMATH))
+
+
+class Four(types.Type):
+    """Four float64 numbers in one register."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Four")
+
+
+four = Four()
+
+
+@register_model(Four)
+class FourModel(models.PrimitiveModel):
+    """A :class:`Four` is a vector of LLVM's."""
+
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _VECTOR)
+
+
+@intrinsic
+def load(typing_context: Any, pointer: Any, index: Any) -> Any:
+    """Four numbers from ``pointer[index]`` on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), _VECTOR.as_pointer())
+        return builder.load(place, align=8)
+
+    return four(pointer, index), codegen
+
+
+@intrinsic
+def store(typing_context: Any, pointer: Any, index: Any, values: Any) -> Any:
+    """Write four numbers to ``pointer[index]`` and after."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), _VECTOR.as_pointer())
+        builder.store(args[2], place, align=8)
+        return context.get_dummy_value()
+
+    return types.none(pointer, index, values), codegen
+
+
+@intrinsic
+def spread(typing_context: Any, value: Any) -> Any:
+    """The same number four times."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lane = builder.insert_element(
+            ir.Constant(_VECTOR, ir.Undefined), args[0], ir.Constant(ir.IntType(32), 0)
+        )
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        return builder.shuffle_vector(lane, ir.Constant(_VECTOR, ir.Undefined), everywhere)
+
+    return four(types.float64), codegen
+
+
+@intrinsic
+def total(typing_context: Any, values: Any) -> Any:
+    """Sum of the four."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = [
+            builder.extract_element(args[0], ir.Constant(ir.IntType(32), i)) for i in range(LANES)
+        ]
+        first = builder.fadd(lanes[0], lanes[2], flags=_FLAGS)
+        second = builder.fadd(lanes[1], lanes[3], flags=_FLAGS)
+        return builder.fadd(first, second, flags=_FLAGS)
+
+    return types.float64(values), codegen
+
+
+def _define(python_operator: Any, instruction: str) -> None:
+    """Let an operator work on two :class:`Four`."""
+
+    @intrinsic
+    def both(typing_context: Any, x: Any, y: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return getattr(builder, instruction)(args[0], args[1], flags=_FLAGS)
+
+        return four(x, y), codegen
+
+    @overload(python_operator)
+    def operate(x, y):  # type: ignore[no-untyped-def]
+        return (lambda x, y: both(x, y)) if x is four and y is four else None
+
+
+_define(operator.add, "fadd")
+_define(operator.sub, "fsub")
+_define(operator.mul, "fmul")
+
+
+@inlined
+def fill(out, value, n):  # type: ignore[no-untyped-def]
+    """``out`` = value."""
+    for z in range(0, n, LANES):
+        store(out, z, spread(value))
+
+
+@inlined
+def copy(out, x, n):  # type: ignore[no-untyped-def]
+    """``out`` = x."""
+    for z in range(0, n, LANES):
+        store(out, z, load(x, z))
+
+
+@inlined
+def product(out, x, y, n):  # type: ignore[no-untyped-def]
+    """``out`` = x * y; ``out`` may be one of the two."""
+    for z in range(0, n, LANES):
+        store(out, z, load(x, z) * load(y, z))
+
+
+@inlined
+def difference(out, x, y, n):  # type: ignore[no-untyped-def]
+    """``out`` = x - y."""
+    for z in range(0, n, LANES):
+        store(out, z, load(x, z) - load(y, z))
+
+
+@inlined
+def add(out, x, n):  # type: ignore[no-untyped-def]
+    """``out`` += x."""
+    for z in range(0, n, LANES):
+        store(out, z, load(out, z) + load(x, z))
+
+
+@inlined
+def times(out, factor, n):  # type: ignore[no-untyped-def]
+    """``out`` *= factor."""
+    everywhere = spread(factor)
+    for z in range(0, n, LANES):
+        store(out, z, load(out, z) * everywhere)
+
+
+@inlined
+def whole(x, n):  # type: ignore[no-untyped-def]
+    """Sum of x."""
+    result = spread(0.0)
+    for z in range(0, n, LANES):
+        result = result + load(x, z)
+    return total(result)
+
+
+@inlined
+def dot(x, y, n):  # type: ignore[no-untyped-def]
+    """Sum of x * y."""
+    result = spread(0.0)
+    for z in range(0, n, LANES):
+        result = result + load(x, z) * load(y, z)
+    return total(result)
+
+
+@inlined
+def multiply(columns, vector, out, n):  # type: ignore[no-untyped-def]
+    """``out`` = matrix @ vector, of a matrix that lies column by column; returns the sum.
+
+    Two columns at a time: the sums of one need not wait for those of the other.
+    """
+    result = spread(0.0)
+    for a in range(0, n, LANES):
+        even, odd = spread(0.0), spread(0.0)
+        for z in range(0, n, 2):
+            even = even + load(columns, z * n + a) * spread(vector[z])
+            odd = odd + load(columns, (z + 1) * n + a) * spread(vector[z + 1])
+        even = even + odd
+        store(out, a, even)
+        result = result + even
+    return total(result)
+
+
+@inlined
+def scale(vector, n):  # type: ignore[no-untyped-def]
+    """Make the mean of a vector 1; leave zeros alone."""
+    rescale(vector, whole(vector, n), n)
+
+
+@inlined
+def rescale(vector, its_sum, n):  # type: ignore[no-untyped-def]
+    """Make the mean of a vector 1, given its sum; leave zeros alone."""
+    if its_sum > 0.0:
+        times(vector, n / its_sum, n)
+
+
+def padded(array: NDArray[np.float64], axes: int = 1) -> NDArray[np.float64]:
+    """An array with zeros added at the end of its last axes, up to a multiple of LANES."""
+    extra = [
+        (0, 0 if axis < array.ndim - axes else -size % LANES)
+        for axis, size in enumerate(array.shape)
+    ]
+    return np.ascontiguousarray(np.pad(array, extra) if np.any(extra) else array)

@@ -1,0 +1,96 @@
+"""Expectation and maximisation for a circuit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.densities.circuit.nodes import Structure, evaluate, flows
+from knothole.densities.emissions.base import Leaf, Statistics
+from knothole.densities.emissions.packed import expected_levels
+from knothole.densities.emissions.table import log_of
+from knothole.tables.columns import Evidence
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """Expected statistics of some rows, additive: log likelihood, weights' flows, leaves'."""
+
+    log_likelihood: float
+    through: Floats
+    leaves: tuple[Statistics, ...]
+
+    def __add__(self, other: Expected) -> Expected:
+        leaves = (
+            Statistics(a.count + b.count, a.first + b.first, a.second + b.second)
+            for a, b in zip(self.leaves, other.leaves, strict=True)
+        )
+        return Expected(
+            self.log_likelihood + other.log_likelihood,
+            self.through + other.through,
+            tuple(leaves),
+        )
+
+
+def leaf_statistics(leaf: Leaf, x: Floats, share: Floats) -> Statistics:
+    """A leaf's statistics from values and their shares of its states, (rows, states)."""
+    encoded = leaf.encode(x)
+    seen = encoded.code >= 0
+    z, share = encoded.z[seen], share[seen]
+    count = np.zeros((leaf.n_codes, leaf.n_states))
+    np.add.at(count, encoded.code[seen], share)
+    return Statistics(count, z @ share, z**2 @ share)
+
+
+def expect(
+    structure: Structure,
+    weights: Floats,
+    leaves: Sequence[Leaf],
+    evidence: Evidence,
+    terms: Sequence[Floats],
+    weight: Floats,
+) -> Expected:
+    """Statistics of rows, given their terms."""
+    log_weights = log_of(weights)
+    values = evaluate(structure, log_weights, terms)
+    flow, through = flows(structure, log_weights, values, weight)
+    shares = [flow[nodes].T for nodes in structure.leaf_nodes]
+    statistics = [
+        leaf_statistics(leaf, evidence.points[:, v], shares[v]) for v, leaf in enumerate(leaves)
+    ]
+    for v, rows, allowed in evidence.restricted():
+        own = statistics[v]
+        count = own.count + expected_levels(leaves[v], allowed, shares[v][rows])
+        statistics[v] = Statistics(count, own.first, own.second)
+    return Expected(float(weight @ values[-1]), through, tuple(statistics))
+
+
+def maximise_weights(
+    structure: Structure, weights: Floats, through: Floats, strength: float
+) -> Floats:
+    """Maximum a posteriori weights: in each sum, ``strength`` further rows spread evenly."""
+    out = weights.copy()
+    for own in sum_slices(structure):
+        counts = through[own] + strength / (own.stop - own.start)
+        # A sum that no row passes through, and no prior: its weights stay.
+        if counts.sum() > 0:
+            out[own] = counts / counts.sum()
+    return out
+
+
+def log_prior_of_weights(structure: Structure, weights: Floats, strength: float) -> float:
+    """Log Dirichlet density of the weights, up to a constant."""
+    if strength == 0:
+        return 0.0
+    return strength * sum(float(np.log(weights[own]).mean()) for own in sum_slices(structure))
+
+
+def sum_slices(structure: Structure) -> list[slice]:
+    """Where the weights of each sum are."""
+    sizes = ((first, len(structure.children[node])) for node, first in structure.first_edge.items())
+    return [slice(first, first + size) for first, size in sizes]

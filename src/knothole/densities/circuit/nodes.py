@@ -1,0 +1,355 @@
+"""Nodes of a circuit: reading and checking them, and passes over them layer by layer.
+
+A circuit is *smooth* if all children of a sum are over the same variables, and *decomposable* if
+no two children of a product share one. Then every marginal takes one pass. Values are log
+densities, (nodes, rows); nodes of one kind that are equally far from the leaves form a layer and
+are computed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import InvalidInput
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+KINDS = ("leaf", "product", "sum")
+# How far the weights of a sum may be from adding up to 1: rounding in a JSON file.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Nodes of one kind with their children, one node after the other.
+
+    Attributes
+    ----------
+    sums : bool
+        Whether they are sums; else products.
+    nodes : int64 (nodes,)
+    children : int64 (edges,)
+    starts : int64 (nodes,)
+        Where a node's children begin.
+    owner : int64 (edges,)
+        Which of ``nodes`` an edge belongs to.
+    edges : int64 (edges,)
+        Positions of the edges among the weights of all sums; empty for products.
+    """
+
+    sums: bool
+    nodes: Ints
+    children: Ints
+    starts: Ints
+    owner: Ints
+    edges: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """A checked circuit without its parameters.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Variables, in the order of their first leaves.
+    children : tuple of tuples of int
+        Of each node; a leaf has none. The last node is the root.
+    leaf : dict from node to (variable, state)
+        Leaves of one variable are the states of one :class:`Leaf`, in the order of the nodes.
+    leaf_nodes : tuple of int64 arrays
+        The inverse: by variable, the node of each state.
+    layers : tuple of Layer
+        From the leaves (which are in none) to the root.
+    first_edge : dict from node to int
+        Position of a sum's first weight.
+    weights : float64 (edges of sums,)
+        The weights that were given, even ones elsewhere.
+    """
+
+    names: tuple[str, ...]
+    children: tuple[tuple[int, ...], ...]
+    leaf: dict[int, tuple[int, int]]
+    leaf_nodes: tuple[Ints, ...]
+    layers: tuple[Layer, ...]
+    first_edge: dict[int, int]
+    weights: Floats
+
+    def over(self, names: Sequence[str]) -> Structure:
+        """The same circuit with its variables in the order of ``names``."""
+        if sorted(names) != sorted(self.names):
+            raise InvalidInput(
+                f"nodes: the leaves must be of the table's variables, {list(names)}, each named "
+                f"once; they are of {list(self.names)}."
+            )
+        place = [self.names.index(name) for name in names]
+        leaf = {node: (place.index(v), state) for node, (v, state) in self.leaf.items()}
+        leaf_nodes = tuple(self.leaf_nodes[v] for v in place)
+        return replace(self, names=tuple(names), leaf=leaf, leaf_nodes=leaf_nodes)
+
+    @property
+    def n_edges(self) -> int:
+        """Edges of all nodes: what a pass costs per row."""
+        return sum(map(len, self.children))
+
+
+def read_nodes(nodes: Sequence[Mapping[str, Any]]) -> Structure:
+    """Check nodes of the form that :class:`~knothole.densities.circuit.density.Circuit` documents.
+
+    Raises
+    ------
+    InvalidInput
+        Names the node that breaks a rule.
+    """
+    if isinstance(nodes, str | Mapping) or not isinstance(nodes, Sequence) or not nodes:
+        raise InvalidInput(
+            f"nodes must be a list of at least one node; got {type(nodes).__name__}."
+        )
+    kinds = [_kind(node, position) for position, node in enumerate(nodes)]
+    children = [
+        () if kind == "leaf" else _children(node[kind], kind, position)
+        for position, (node, kind) in enumerate(zip(nodes, kinds, strict=True))
+    ]
+    names, leaf, leaf_nodes = _leaves(nodes, kinds)
+    _check_scopes(kinds, children, leaf, names)
+    _check_reached(children)
+    first_edge, weights = _weights(nodes, kinds, children)
+    layers = _layers(kinds, children, first_edge)
+    return Structure(names, tuple(children), leaf, leaf_nodes, layers, first_edge, weights)
+
+
+# ---- checks -------------------------------------------------------------------------------------
+
+
+def _kind(node: Any, position: int) -> str:
+    found = [kind for kind in KINDS if isinstance(node, Mapping) and kind in node]
+    if len(found) != 1:
+        raise InvalidInput(
+            f"nodes[{position}] must be a mapping with one of the keys {list(KINDS)}; got {node!r}."
+        )
+    return found[0]
+
+
+def _children(children: Any, kind: str, position: int) -> tuple[int, ...]:
+    if isinstance(children, str) or not isinstance(children, Sequence) or not children:
+        raise InvalidInput(
+            f"nodes[{position}] ({kind}) must have a list of at least one child; got {children!r}."
+        )
+    for child in children:
+        if isinstance(child, bool) or not isinstance(child, int) or not 0 <= child < position:
+            raise InvalidInput(
+                f"nodes[{position}] ({kind}) must have children from before it, 0 to "
+                f"{position - 1}; got {child!r}."
+            )
+    if len(set(children)) != len(children):
+        raise InvalidInput(f"nodes[{position}] ({kind}) must have each child once; got {children}.")
+    return tuple(children)
+
+
+def _leaves(
+    nodes: Sequence[Mapping[str, Any]], kinds: list[str]
+) -> tuple[tuple[str, ...], dict[int, tuple[int, int]], tuple[Ints, ...]]:
+    by_name: dict[str, list[int]] = {}
+    for position, (node, kind) in enumerate(zip(nodes, kinds, strict=True)):
+        if kind == "leaf":
+            if not isinstance(node["leaf"], str):
+                raise InvalidInput(
+                    f"nodes[{position}] (leaf) must name a variable; got {node['leaf']!r}."
+                )
+            by_name.setdefault(node["leaf"], []).append(position)
+    leaf = {
+        node: (v, state) for v, own in enumerate(by_name.values()) for state, node in enumerate(own)
+    }
+    leaf_nodes = tuple(np.array(own, dtype=np.int64) for own in by_name.values())
+    return tuple(by_name), leaf, leaf_nodes
+
+
+def _check_scopes(
+    kinds: list[str],
+    children: list[tuple[int, ...]],
+    leaf: dict[int, tuple[int, int]],
+    names: tuple[str, ...],
+) -> None:
+    """Smooth and decomposable; a node's scope is a bit for each of its variables."""
+
+    def listed(scope: int) -> list[str]:
+        return [name for v, name in enumerate(names) if scope >> v & 1]
+
+    scopes: list[int] = []
+    for position, kind in enumerate(kinds):
+        if kind == "leaf":
+            scopes.append(1 << leaf[position][0])
+            continue
+        scope = scopes[children[position][0]]
+        for child in children[position][1:]:
+            if kind == "sum" and scopes[child] != scope:
+                raise InvalidInput(
+                    f"nodes[{position}] (sum) is not smooth: its children must be over the same "
+                    f"variables, but {children[position][0]} is over {listed(scope)} and {child} "
+                    f"over {listed(scopes[child])}."
+                )
+            if kind == "product" and scopes[child] & scope:
+                raise InvalidInput(
+                    f"nodes[{position}] (product) is not decomposable: its children must share no "
+                    f"variable, but child {child} and one before it share "
+                    f"{listed(scopes[child] & scope)}."
+                )
+            scope |= scopes[child]
+        scopes.append(scope)
+    missing = listed(((1 << len(names)) - 1) & ~scopes[-1])
+    if missing:
+        raise InvalidInput(
+            f"nodes[{len(kinds) - 1}], the last one, is the root and must be over all variables; "
+            f"{missing} are not below it."
+        )
+
+
+def _check_reached(children: list[tuple[int, ...]]) -> None:
+    reached = {len(children) - 1}
+    for position in range(len(children) - 1, -1, -1):
+        if position not in reached:
+            raise InvalidInput(
+                f"nodes[{position}] is not below the root, which is the last node; leave it out."
+            )
+        reached.update(children[position])
+
+
+def _weights(
+    nodes: Sequence[Mapping[str, Any]], kinds: list[str], children: list[tuple[int, ...]]
+) -> tuple[dict[int, int], Floats]:
+    first_edge: dict[int, int] = {}
+    weights: list[float] = []
+    for position, kind in enumerate(kinds):
+        if kind == "sum":
+            first_edge[position] = len(weights)
+            n_children = len(children[position])
+            even = [1.0 / n_children] * n_children
+            given = nodes[position].get("weights")
+            weights += even if given is None else _checked(given, n_children, position)
+    return first_edge, np.array(weights, dtype=np.float64)
+
+
+def _checked(given: Any, n_children: int, position: int) -> list[float]:
+    try:
+        weights = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        weights = np.empty((0, 0))
+    possible = weights.shape == (n_children,) and bool(np.all((weights >= 0) & (weights <= 2)))
+    if not possible or abs(weights.sum() - 1) > ROUNDING:
+        raise InvalidInput(
+            f"nodes[{position}] (sum) must have {n_children} weights, one for each child, none "
+            f"negative, that add up to 1; got {given!r}."
+        )
+    return list((weights / weights.sum()).tolist())
+
+
+def _layers(
+    kinds: list[str], children: list[tuple[int, ...]], first_edge: dict[int, int]
+) -> tuple[Layer, ...]:
+    height: list[int] = []
+    groups: dict[tuple[int, bool], list[int]] = {}
+    for position, own in enumerate(children):
+        height.append(1 + max(height[child] for child in own) if own else 0)
+        if own:
+            groups.setdefault((height[position], kinds[position] == "sum"), []).append(position)
+    layers = []
+    for (_, sums), nodes in sorted(groups.items()):
+        sizes = np.array([len(children[node]) for node in nodes])
+        edges = [first_edge[node] + i for node in nodes if sums for i in range(len(children[node]))]
+        layers.append(
+            Layer(
+                sums,
+                np.array(nodes, dtype=np.int64),
+                np.array([child for node in nodes for child in children[node]], dtype=np.int64),
+                np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64),
+                np.repeat(np.arange(len(nodes)), sizes),
+                np.array(edges, dtype=np.int64),
+            )
+        )
+    return tuple(layers)
+
+
+# ---- passes -------------------------------------------------------------------------------------
+
+
+def evaluate(structure: Structure, log_weights: Floats, terms: Sequence[Floats]) -> Floats:
+    """Log density of every node, (nodes, rows), from terms (rows, states) of each variable."""
+    values = np.empty((len(structure.children), len(terms[0])))
+    for nodes, term in zip(structure.leaf_nodes, terms, strict=True):
+        values[nodes] = term.T
+    for layer in structure.layers:
+        below = values[layer.children]
+        if layer.sums:
+            below += log_weights[layer.edges, None]
+            peak = np.maximum.reduceat(below, layer.starts, axis=0)
+            peak[np.isneginf(peak)] = 0.0  # impossible in every child: the log of 0 below
+            total = np.add.reduceat(np.exp(below - peak[layer.owner]), layer.starts, axis=0)
+            with np.errstate(divide="ignore"):
+                values[layer.nodes] = peak + np.log(total)
+        else:
+            values[layer.nodes] = np.add.reduceat(below, layer.starts, axis=0)
+    return values
+
+
+def flows(
+    structure: Structure, log_weights: Floats, values: Floats, weight: Floats
+) -> tuple[Floats, Floats]:
+    """How much of each row passes through each node, and through each weight in all.
+
+    Of a row, ``weight`` enters at the root; a product passes it on to every child, a sum divides
+    it as its children's shares of the density. (nodes, rows) and (edges of sums,).
+    """
+    flow = np.zeros_like(values)
+    flow[-1] = np.where(np.isneginf(values[-1]), 0.0, weight)
+    through = np.zeros(len(log_weights))
+    for layer in reversed(structure.layers):
+        down = flow[layer.nodes][layer.owner]
+        if layer.sums:
+            own = values[layer.nodes]
+            own[np.isneginf(own)] = 0.0  # nothing flows there
+            edge = log_weights[layer.edges, None] + values[layer.children]
+            down = down * np.exp(edge - own[layer.owner])
+            through[layer.edges] = down.sum(axis=1)
+        np.add.at(flow, layer.children, down)
+    return flow, through
+
+
+def draw_leaves(
+    structure: Structure,
+    weights: Floats,
+    values: Floats,
+    rows: Ints,
+    rng: np.random.Generator,
+) -> Ints:
+    """The state of every variable's leaf, drawn from the top down: (draws, variables).
+
+    ``rows[i]`` is the column of ``values`` that draw i is given.
+    """
+    states = np.empty((len(rows), len(structure.names)), dtype=np.int64)
+    active: list[list[Ints]] = [[] for _ in structure.children]
+    active[-1].append(np.arange(len(rows)))
+    for node in range(len(structure.children) - 1, -1, -1):
+        if not active[node]:
+            continue
+        here = np.concatenate(active[node])
+        own = structure.children[node]
+        if not own:
+            variable, state = structure.leaf[node]
+            states[here, variable] = state
+        elif node not in structure.first_edge:
+            for child in own:
+                active[child].append(here)
+        else:
+            first = structure.first_edge[node]
+            relative = values[np.array(own)[:, None], rows[here]] - values[node, rows[here]]
+            bounds = np.cumsum(weights[first : first + len(own), None] * np.exp(relative), axis=0)
+            chosen = (bounds <= rng.random(len(here)) * bounds[-1]).sum(axis=0)
+            for i, child in enumerate(own):
+                active[child].append(here[chosen == i])
+    return states

@@ -1,0 +1,49 @@
+"""Values for latents' states: the last step of every draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.table import draw_allowed
+from knothole.errors import InvalidInput
+from knothole.tables.columns import Evidence
+
+Floats = NDArray[np.float64]
+
+
+def fill_holes(
+    leaves: Sequence[Leaf],
+    evidence: Evidence,
+    states: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> Floats:
+    """Points with holes drawn given their latents: (rows, draws, variables).
+
+    ``states`` has the state of every variable's leaf, (rows, draws, variables). A variable that
+    is known to lie in a set of categories is drawn within it.
+    """
+    draws = states.shape[1]
+    points = np.repeat(evidence.points[:, None, :], draws, axis=1)
+    for v, leaf in enumerate(leaves):
+        rows = np.flatnonzero(np.isnan(evidence.points[:, v]))
+        drawn = leaf.sample(states[rows, :, v].reshape(-1), rng)
+        points[rows, :, v] = drawn.reshape(len(rows), draws)
+    for v, rows, allowed in evidence.restricted():
+        table = leaves[v].natural().table
+        sets = np.repeat(allowed, draws, axis=0)
+        codes = draw_allowed(table, states[rows, :, v].reshape(-1), sets, rng)
+        points[rows, :, v] = codes.reshape(len(rows), draws)
+    return points
+
+
+def check_possible(impossible: NDArray[np.bool_], first_row: int = 0) -> None:
+    """Refuse rows that have no probability: nothing can be said about their holes."""
+    if impossible.any():
+        raise InvalidInput(
+            f"X: row {first_row + int(np.argmax(impossible))} has probability 0 under this "
+            f"density, so its holes have no distribution."
+        )

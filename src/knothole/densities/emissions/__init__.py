@@ -1,0 +1,84 @@
+"""Leaf families: distributions of one variable, for every state of a latent at once.
+
+A family is a class, a subclass of :class:`~.base.Leaf`, listed in ``FAMILIES``; the contract
+tests in ``tests/densities/test_leaves.py`` pick it up from there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from knothole.densities.emissions.atoms import Atoms
+from knothole.densities.emissions.base import Floats, Leaf
+from knothole.densities.emissions.categorical import Categorical
+from knothole.densities.emissions.choice import PLAIN, choose_plain, repeated_values
+from knothole.densities.emissions.gaussian import Gaussian
+from knothole.errors import InvalidInput
+from knothole.tables.columns import NOT_RECORDED, Kind, Variable
+
+__all__ = [
+    "FAMILIES",
+    "Atoms",
+    "Categorical",
+    "Gaussian",
+    "Leaf",
+    "choose",
+    "start_leaf",
+    "with_continuous",
+]
+
+FAMILIES: dict[str, type[Leaf]] = {**PLAIN, Atoms.family: Atoms}
+NUMERIC = [family for family in PLAIN if family != Categorical.family]
+
+
+def choose(variable: Variable, x: Floats) -> type[Leaf]:
+    """The family for a variable, from its values (which may hold NaN)."""
+    if variable.kind is Kind.CATEGORICAL:
+        return Categorical
+    if variable.nullable or len(repeated_values(variable, x, np.ones(len(x)))):
+        return Atoms
+    return choose_plain(variable, x)
+
+
+def start_leaf(
+    variable: Variable, x: Floats, weight: Floats, n_states: int, family: str | None = None
+) -> Leaf:
+    """A leaf for a variable: of the family chosen from the data, unless one is named.
+
+    ``"atoms+histogram"`` names the family beside the points. A nullable numeric variable keeps its
+    state "not recorded" beside whatever family.
+    """
+    if family is None:
+        return choose(variable, x).start(variable, x, weight, n_states)
+    _check_family(variable, family)
+    if family in FAMILIES and not (variable.nullable and family in NUMERIC):
+        return FAMILIES[family].start(variable, x, weight, n_states)
+    _, plus, rest = family.rpartition("+")
+    points = repeated_values(variable, x, weight) if plus else np.empty(0)
+    if variable.nullable:
+        points = np.append(points, NOT_RECORDED)
+    return Atoms.beside(FAMILIES[rest], points, variable, x, weight, n_states)
+
+
+def _check_family(variable: Variable, family: str) -> None:
+    known = [*FAMILIES, *(f"atoms+{rest}" for rest in NUMERIC)]
+    if family not in known:
+        raise InvalidInput(
+            f"leaves: {family!r} for {variable.name!r} is no family; there are {known}."
+        )
+    discrete = variable.kind is Kind.CATEGORICAL
+    if discrete != (family == Categorical.family):
+        raise InvalidInput(
+            f"leaves: {variable.name!r} is {variable.kind}, so its family "
+            f"{'must' if discrete else 'cannot'} be 'categorical'; got {family!r}."
+        )
+
+
+def with_continuous(family: str, variable: Variable, x: Floats) -> str | None:
+    """The name of the family that :func:`choose` takes, with another one for continuous values.
+
+    None where the variable is not continuous.
+    """
+    if variable.kind is not Kind.CONTINUOUS:
+        return None
+    return f"atoms+{family}" if choose(variable, x) is Atoms else family

@@ -1,0 +1,145 @@
+"""Point masses beside another family: zero-inflated columns, and the state "not recorded"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.densities.emissions.base import Encoded, Floats, Leaf, Natural, Statistics
+from knothole.densities.emissions.choice import PLAIN, choose_plain, repeated_values
+from knothole.densities.emissions.table import draw_codes, maximise_table, start_table, table_prior
+from knothole.tables.columns import NOT_RECORDED, Variable
+
+
+@dataclass(frozen=True, eq=False)
+class Atoms(Leaf):
+    """Some values have a probability of their own; the rest follow another family.
+
+    Densities are with respect to counting measure at the points and the rest's own elsewhere.
+    "Not recorded" (:data:`~knothole.tables.columns.NOT_RECORDED`) is a point like others. Codes are
+    the rest's, then one for each point. The prior is Dirichlet, centred on the column's
+    frequencies.
+
+    Attributes
+    ----------
+    points : float64 (points,)
+        Ascending.
+    table : float64 (1 + points, states)
+        Log probabilities of the rest and of each point.
+    marginal : float64 (1 + points,)
+        The same in the whole column, smoothed.
+    rest : Leaf
+        The distribution of other values.
+    """
+
+    family: ClassVar[str] = "atoms"
+    points: Floats
+    table: Floats
+    marginal: Floats
+    rest: Leaf
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return int(self.table.shape[1])
+
+    @property
+    def n_codes(self) -> int:
+        """The rest's codes and the points."""
+        return self.rest.n_codes + len(self.points)
+
+    @classmethod
+    def start(cls, variable: Variable, x: Floats, weight: Floats, n_states: int) -> Self:
+        """Points at values that repeat, and a family chosen for the rest."""
+        points = repeated_values(variable, x, weight)
+        if variable.nullable:
+            points = np.append(points, NOT_RECORDED)
+        other = np.where(np.isin(x, points), np.nan, x)
+        rest = choose_plain(variable, other)
+        return cls.beside(rest, points, variable, x, weight, n_states)
+
+    @classmethod
+    def beside(
+        cls,
+        rest: type[Leaf],
+        points: Floats,
+        variable: Variable,
+        x: Floats,
+        weight: Floats,
+        n_states: int,
+    ) -> Self:
+        """These points beside this family."""
+        at = [x == point for point in points]
+        elsewhere = ~np.isnan(x) & ~np.any(at, axis=0) if at else ~np.isnan(x)
+        counts = np.array([weight[elsewhere].sum(), *(weight[here].sum() for here in at)])
+        # Where nothing but the points was seen, what else there may be is on their scale.
+        other = np.where(elsewhere, x, np.nan) if counts[0] > 0 else x
+        leaf = rest.start(variable, other, weight, n_states)
+        return cls(points, *start_table(counts, None, n_states), leaf)
+
+    def encode(self, x: Floats) -> Encoded:
+        """The point's code, or the rest's encoding."""
+        position = np.minimum(np.searchsorted(self.points, x), len(self.points) - 1)
+        at = self.points[position] == x if len(self.points) else np.zeros(len(x), dtype=np.bool_)
+        encoded = self.rest.encode(np.where(at, np.nan, x))
+        code = np.where(at, self.rest.n_codes + position, encoded.code).astype(np.int32)
+        return replace(encoded, code=code)
+
+    def natural(self) -> Natural:
+        """The rest's parameters, weighted, and the points' log probabilities."""
+        natural = self.rest.natural()
+        table = np.concatenate([natural.table + self.table[0], self.table[1:]])
+        return replace(natural, table=table)
+
+    def maximise(self, statistics: Statistics, strength: float) -> Self:
+        """Each part by its own statistics."""
+        inner = statistics.count[: self.rest.n_codes]
+        counts = np.concatenate([inner.sum(axis=0)[None], statistics.count[self.rest.n_codes :]])
+        # The prior's rows have the rest only as often as the column has it.
+        rest = self.rest.maximise(replace(statistics, count=inner), strength * self.marginal[0])
+        return replace(self, table=maximise_table(counts, self.marginal, strength), rest=rest)
+
+    def log_prior(self, strength: float) -> float:
+        """Of both parts."""
+        rest = self.rest.log_prior(strength * self.marginal[0])
+        return table_prior(self.table, self.marginal, strength) + rest
+
+    def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
+        """Mass of the rest, and of the points in an interval."""
+        inside = (self.points >= low[:, None]) & (self.points < high[:, None])
+        inside |= (self.points == NOT_RECORDED) & not_recorded[:, None]
+        probability = np.exp(self.table)
+        rest = self.rest.mass(low, high, not_recorded) * probability[0]
+        return np.asarray(rest + inside.astype(np.float64) @ probability[1:])
+
+    def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
+        """A part, then a value of it."""
+        part = draw_codes(self.table, state, rng)
+        x = np.append(np.nan, self.points)[part]
+        other = part == 0
+        x[other] = self.rest.sample(state[other], rng)
+        return np.asarray(x)
+
+    def take(self, states: NDArray[np.integer[Any]]) -> Self:
+        """Only these states."""
+        return replace(self, table=self.table[:, states], rest=self.rest.take(states))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Fields; those of the rest with a prefix."""
+        own = {"points": self.points, "table": self.table, "marginal": self.marginal}
+        rest = {f"rest.{name}": array for name, array in self.rest.arrays().items()}
+        return {**own, **rest, "family": np.array(self.rest.family)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+        """From fields."""
+        inner = {
+            name.removeprefix("rest."): array
+            for name, array in arrays.items()
+            if name.startswith("rest.")
+        }
+        rest = PLAIN[str(arrays["family"])].from_arrays(inner)
+        return cls(arrays["points"], arrays["table"], arrays["marginal"], rest)

@@ -1,0 +1,177 @@
+"""The contract of a leaf family.
+
+A leaf is the distribution of one variable given the state of a latent (the component of a
+mixture, a node of a latent tree), for all ``n_states`` states at once. Every family is written in
+one form, so that EM, reach and sampling need no code per family: a value ``x`` is *encoded* once
+as a code ``c``, a number ``z`` and a base measure ``h``, and then
+
+    log p(x | k) = h + table[c, k] + z * linear[k] + z**2 * square[k].
+
+A Gaussian has one code and uses ``z``; a categorical has a code per level and ``z = 0``; a point
+mass beside a Gaussian has a code for the point (``z = 0``) and one for the rest. Sufficient
+statistics follow the same form: responsibilities summed per code, and weighted sums of ``z`` and
+``z**2``. A hole has code -1 and contributes nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.tables.columns import Variable
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Values of one variable in the form of the module's docstring.
+
+    Attributes
+    ----------
+    code : int32 (rows,)
+        Row of the table; -1 for a hole.
+    z : float64 (rows,)
+        Standardised value; 0 where the code says it all.
+    base : float64 (rows,) or None
+        Log base measure; None where it is 0 everywhere.
+    """
+
+    code: NDArray[np.int32]
+    z: Floats
+    base: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Natural:
+    """Parameters in the form of the module's docstring: (codes, states), (states,), (states,).
+
+    A family that does not use ``z`` has ``linear = square = None``.
+    """
+
+    table: Floats
+    linear: Floats | None = None
+    square: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Expected sufficient statistics: additive over rows, blocks and workers.
+
+    Attributes
+    ----------
+    count : float64 (codes, states)
+        Sum of responsibilities per code.
+    first, second : float64 (states,)
+        Sums of responsibility times ``z`` and ``z**2``.
+    """
+
+    count: Floats
+    first: Floats
+    second: Floats
+
+
+class Leaf(ABC):
+    """One variable's distribution in each of ``n_states`` states. Immutable: steps return new ones.
+
+    What depends on the column alone (levels, bin edges, location and scale, the value of a point
+    mass) is settled by :meth:`start` and stays; EM changes the rest through :meth:`maximise`.
+    """
+
+    family: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def n_states(self) -> int:
+        """Number of states."""
+
+    @property
+    @abstractmethod
+    def n_codes(self) -> int:
+        """Number of codes."""
+
+    @classmethod
+    @abstractmethod
+    def start(cls, variable: Variable, x: Floats, weight: Floats, n_states: int) -> Self:
+        """A leaf for this variable, the same in every state: the marginal of ``x`` (may hold NaN).
+
+        The learner breaks the symmetry by a first :meth:`maximise` on its initial
+        responsibilities.
+        """
+
+    @abstractmethod
+    def encode(self, x: Floats) -> Encoded:
+        """Values (rows,), NaN for holes, in the common form."""
+
+    @abstractmethod
+    def natural(self) -> Natural:
+        """Parameters in the common form."""
+
+    @cached_property
+    def form(self) -> Natural:
+        """:meth:`natural`, worked out once: a leaf never changes."""
+        return self.natural()
+
+    @abstractmethod
+    def maximise(self, statistics: Statistics, strength: float) -> Self:
+        """The maximum a posteriori leaf given expected statistics.
+
+        ``strength`` is the weight of the prior, in rows, per state: a conjugate prior centred on
+        the marginal that :meth:`start` saw (Dirichlet, normal-inverse-gamma). 0 is plain maximum
+        likelihood, kept away from singular solutions.
+        """
+
+    @abstractmethod
+    def log_prior(self, strength: float) -> float:
+        """Log prior density of the parameters (up to a constant), which EM's objective includes."""
+
+    @abstractmethod
+    def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
+        """P(low <= x < high, or x not recorded where the flag is set | state), (regions, states).
+
+        For a categorical family use :meth:`set_mass`.
+        """
+
+    def set_mass(self, allowed: NDArray[np.bool_]) -> Floats:
+        """P(code in the set | state): (sets, states) from a bool array (sets, levels)."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
+        """One value for each entry of ``state``."""
+
+    @abstractmethod
+    def take(self, states: NDArray[np.integer[Any]]) -> Self:
+        """The leaf with only these states, in this order (repeats allowed)."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything that :meth:`from_arrays` needs, for storage without pickle."""
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+        """The inverse of :meth:`arrays`."""
+
+    def log_density(self, x: Floats) -> Floats:
+        """Log p(x | state), (rows, states); 0 at holes. The slow twin of the compiled sums."""
+        encoded, natural = self.encode(x), self.form
+        out = np.asarray(natural.table[encoded.code])
+        if natural.linear is not None and natural.square is not None:
+            with np.errstate(over="ignore"):  # values so far out have density 0
+                out = out + encoded.z[:, None] * natural.linear
+                out = out + encoded.z[:, None] ** 2 * natural.square
+        if encoded.base is not None:
+            out = out + encoded.base[:, None]
+        return np.asarray(np.where(encoded.code[:, None] < 0, 0.0, out))
+
+
+def observed(x: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Values that are no holes (nor "not recorded") and have weight, and their weights."""
+    keep = np.isfinite(x) & (weight > 0)
+    return x[keep], weight[keep]

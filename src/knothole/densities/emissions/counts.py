@@ -1,0 +1,259 @@
+"""Count leaves: Poisson, and negative binomial with a dispersion of the column's own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln
+
+from knothole.densities.emissions.base import Encoded, Floats, Leaf, Natural, Statistics, observed
+from knothole.densities.emissions.table import (
+    SMOOTHING,
+    draw_codes,
+    maximise_table,
+    start_table,
+    table_prior,
+    weight_per_code,
+)
+from knothole.tables.columns import Variable
+
+# The least mean of a state: its logarithm must be finite.
+MEAN_FLOOR = 1e-9
+# How the mass of "negative", which a count is not, falls off below zero: geometric.
+BELOW = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Count(Leaf):
+    """Counts 0, 1, 2, ... with a mean in each state, and a little mass on negative numbers.
+
+    Code 0 is a count, with ``z`` the count itself; code 1 is a negative number, as rare as one in
+    all the rows of training unless some occurred, so that none is impossible. Other numbers count
+    as the nearest whole one. The prior is ``strength`` rows with the column's mean.
+
+    Attributes
+    ----------
+    mean : float64 (states,)
+        Mean of the counts.
+    centre : float
+        The column's mean.
+    table, marginal : float64 (2, states), (2,)
+        Log probability that the number is a count, or negative; and in the whole column.
+    """
+
+    mean: Floats
+    centre: float
+    table: Floats
+    marginal: Floats
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return len(self.mean)
+
+    @property
+    def n_codes(self) -> int:
+        """Count, or negative."""
+        return 2
+
+    # ---- what differs between the two families -----------------------------------------------
+
+    @abstractmethod
+    def log_base(self, x: Floats) -> Floats:
+        """Part of the log probability of a count that no state changes."""
+
+    @abstractmethod
+    def rate(self) -> tuple[Floats, Floats]:
+        """What the log probability of x has besides: constant and slope in x, (states,)."""
+
+    @abstractmethod
+    def below(self, x: Floats) -> tuple[Floats, Floats]:
+        """P(count < x) and P(count >= x), (values, states)."""
+
+    @abstractmethod
+    def draw(self, mean: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+        """One count for each mean."""
+
+    # ---- shared ------------------------------------------------------------------------------
+
+    @staticmethod
+    def fields(x: Floats, weight: Floats, n_states: int) -> tuple[Floats, float, Floats, Floats]:
+        """The marginal of the column in every state."""
+        counts, of_counts = x[x >= 0], weight[x >= 0]
+        # One row at 1 keeps the mean above zero.
+        centre = (of_counts @ counts + SMOOTHING) / (of_counts.sum() + SMOOTHING)
+        split = np.array([of_counts.sum(), weight[x < 0].sum()])
+        table, marginal = start_table(split, None, n_states)
+        return np.full(n_states, centre), float(centre), table, marginal
+
+    def encode(self, x: Floats) -> Encoded:
+        """Count or negative; infinite values have probability 0."""
+        hole, finite = np.isnan(x), np.isfinite(x)
+        x = np.rint(np.where(finite, x, 0.0))
+        count = np.maximum(x, 0.0)
+        base = np.where(x < 0, np.log1p(-BELOW) + (-x - 1) * np.log(BELOW), self.log_base(count))
+        base = np.where(hole, 0.0, np.where(finite, base, -np.inf))
+        code = np.where(hole, -1, (x < 0).astype(np.int32)).astype(np.int32)
+        return Encoded(code, count, base)
+
+    def natural(self) -> Natural:
+        """Log probability as a linear function of the count."""
+        constant, slope = self.rate()
+        table = self.table.copy()
+        table[0] += constant
+        return Natural(table, slope, np.zeros_like(slope))
+
+    def maximise(self, statistics: Statistics, strength: float) -> Self:
+        """Mean of the rows' counts and the prior's together."""
+        prior = strength * self.marginal[0]
+        rows = statistics.count[0] + prior
+        some = np.maximum(rows, np.finfo(np.float64).tiny)
+        mean = np.where(rows > 0, (statistics.first + prior * self.centre) / some, self.centre)
+        table = maximise_table(statistics.count, self.marginal, strength)
+        return replace(self, mean=np.maximum(mean, MEAN_FLOOR), table=table)
+
+    def log_prior(self, strength: float) -> float:
+        """Expected log probability of the prior's rows."""
+        constant, slope = self.rate()
+        counts = strength * self.marginal[0] * (constant + slope * self.centre).sum()
+        return table_prior(self.table, self.marginal, strength) + float(counts)
+
+    def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
+        """Mass of the whole numbers in an interval."""
+        low, high = np.ceil(low), np.ceil(np.maximum(low, high))
+        (under_low, over_low), (under_high, over_high) = self.below(low), self.below(high)
+        # Of two numbers near 1 take the complements: far in the upper tail only they differ.
+        counts = np.where(under_low > 0.5, over_low - over_high, under_high - under_low)
+        negative = _negative_below(high) - _negative_below(low)
+        probability = np.exp(self.table)
+        return np.asarray(np.maximum(counts, 0.0) * probability[0] + negative * probability[1])
+
+    def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
+        """Counts, and rarely a negative number."""
+        negative = draw_codes(self.table, state, rng) == 1
+        counts = self.draw(self.mean[state], rng).astype(np.float64)
+        return np.where(negative, -rng.geometric(1 - BELOW, len(state)), counts)
+
+    def take(self, states: NDArray[np.integer[Any]]) -> Self:
+        """Only these states."""
+        return replace(self, mean=self.mean[states], table=self.table[:, states])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Fields."""
+        return {
+            "mean": self.mean,
+            "centre": np.array(self.centre),
+            "table": self.table,
+            "marginal": self.marginal,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+        """From fields."""
+        return cls(**{name: a if a.ndim else float(a) for name, a in arrays.items()})  # type: ignore[arg-type]
+
+
+def _negative_below(x: Floats) -> Floats:
+    """P(number < x | negative) at whole x, (values, 1)."""
+    return np.asarray(BELOW ** np.maximum(-x, 0.0))[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Poisson(Count):
+    """Poisson counts."""
+
+    family: ClassVar[str] = "poisson"
+
+    @classmethod
+    def start(cls, variable: Variable, x: Floats, weight: Floats, n_states: int) -> Self:
+        """The marginal in every state."""
+        return cls(*cls.fields(*observed(np.rint(x), weight), n_states))
+
+    def log_base(self, x: Floats) -> Floats:
+        """The factorial."""
+        return np.asarray(-gammaln(x + 1))
+
+    def rate(self) -> tuple[Floats, Floats]:
+        """Minus the mean, and its logarithm."""
+        return -self.mean, np.log(self.mean)
+
+    def below(self, x: Floats) -> tuple[Floats, Floats]:
+        """Incomplete gamma functions."""
+        shape, positive = np.maximum(x, 1.0)[:, None], (x > 0)[:, None]
+        finite = np.where(np.isfinite(shape), shape, 1.0)
+        at_end = np.isposinf(x)[:, None]
+        under = np.where(at_end, 1.0, positive * gammaincc(finite, self.mean))
+        return under, np.where(at_end, 0.0, np.where(positive, gammainc(finite, self.mean), 1.0))
+
+    def draw(self, mean: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Poisson draws."""
+        return rng.poisson(mean)
+
+
+@dataclass(frozen=True, eq=False)
+class NegativeBinomial(Count):
+    """Negative binomial counts: variance ``mean + mean**2 / size``.
+
+    Attributes
+    ----------
+    size : float
+        Dispersion parameter, by maximum likelihood of the whole column.
+    """
+
+    family: ClassVar[str] = "negative_binomial"
+    size: float
+
+    @classmethod
+    def start(cls, variable: Variable, x: Floats, weight: Floats, n_states: int) -> Self:
+        """The marginal in every state."""
+        x, weight = observed(np.rint(x), weight)
+        size = best_size(x[x >= 0], weight[x >= 0])
+        return cls(*cls.fields(x, weight, n_states), size)
+
+    def log_base(self, x: Floats) -> Floats:
+        """The binomial coefficient."""
+        return np.asarray(gammaln(x + self.size) - gammaln(self.size) - gammaln(x + 1))
+
+    def rate(self) -> tuple[Floats, Floats]:
+        """Log probabilities of failure (times size) and of success."""
+        both = self.mean + self.size
+        return self.size * np.log(self.size / both), np.log(self.mean / both)
+
+    def below(self, x: Floats) -> tuple[Floats, Floats]:
+        """Incomplete beta functions."""
+        failure = self.size / (self.mean + self.size)
+        shape, positive = np.maximum(x, 1.0)[:, None], (x > 0)[:, None]
+        finite = np.where(np.isfinite(shape), shape, 1.0)
+        at_end = np.isposinf(x)[:, None]
+        under = np.where(at_end, 1.0, positive * betainc(self.size, finite, failure))
+        over = np.where(positive, betaincc(self.size, finite, failure), 1.0)
+        return under, np.where(at_end, 0.0, over)
+
+    def draw(self, mean: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+        """A Poisson whose mean is gamma distributed."""
+        return rng.poisson(rng.gamma(self.size, mean / self.size))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Fields."""
+        return {**super().arrays(), "size": np.array(self.size)}
+
+
+def best_size(x: Floats, weight: Floats) -> float:
+    """The maximum likelihood dispersion of counts."""
+    if len(x) == 0:
+        return 1.0
+    mean = float(np.average(x, weights=weight)) + MEAN_FLOOR
+    values, position = np.unique(x, return_inverse=True)
+    weight = weight_per_code(position, weight, len(values))
+
+    def loss(log_size: float) -> float:
+        size = np.exp(log_size)
+        terms = gammaln(values + size) - gammaln(size) + size * np.log(size / (mean + size))
+        return -float(weight @ (terms + values * np.log(mean / (mean + size))))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-7.0, 14.0), method="bounded").x))

@@ -1,0 +1,135 @@
+"""The Gaussian leaf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from knothole.densities.emissions.base import Encoded, Floats, Leaf, Natural, Statistics, observed
+from knothole.tables.columns import Variable
+
+# The least variance of a state, as a part of the column's: keeps EM away from singular solutions.
+VARIANCE_FLOOR = 1e-6
+# Rows of the prior for each of strength's.
+PRIOR_PART = 0.1
+# Spread, relative to the values, that is no more than rounding.
+ROUNDING = 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(Leaf):
+    """A normal distribution in each state, of the column standardised by its own mean and sd.
+
+    The prior is normal-inverse-gamma in the form of rows that have the column's mean and variance
+    (0 and 1, standardised): a tenth of ``strength``, since a state's variance is far smaller than
+    the column's, and is soon drowned by it.
+    """
+
+    family: ClassVar[str] = "gaussian"
+    location: float
+    scale: float
+    mean: Floats
+    variance: Floats
+
+    @property
+    def n_codes(self) -> int:
+        """One: ``z`` says the rest."""
+        return 1
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return len(self.mean)
+
+    @classmethod
+    def start(cls, variable: Variable, x: Floats, weight: Floats, n_states: int) -> Self:
+        """The marginal in every state."""
+        location, scale = location_and_scale(*observed(x, weight))
+        return cls(location, scale, np.zeros(n_states), np.ones(n_states))
+
+    def encode(self, x: Floats) -> Encoded:
+        """One code; ``z`` is the standardised value. Infinite values have density 0."""
+        finite = np.isfinite(x)
+        z = np.where(finite, x, self.location)
+        z -= self.location
+        z /= self.scale
+        hole = np.isnan(x)
+        code = -hole.astype(np.int32)
+        if (finite | hole).all():
+            return Encoded(code, z)
+        return Encoded(code, z, np.where(finite | hole, 0.0, -np.inf))
+
+    def natural(self) -> Natural:
+        """The normal density, its square expanded."""
+        table = -0.5 * np.log(2 * np.pi * self.variance) - 0.5 * self.mean**2 / self.variance
+        table -= np.log(self.scale)
+        return Natural(table[None], self.mean / self.variance, -0.5 / self.variance)
+
+    def maximise(self, statistics: Statistics, strength: float) -> Self:
+        """Moments of the rows and of the prior's rows together."""
+        prior = PRIOR_PART * strength
+        rows = statistics.count[0] + prior
+        some = np.maximum(rows, np.finfo(np.float64).tiny)
+        mean = statistics.first / some
+        variance = (statistics.second + prior) / some - mean**2
+        variance = np.where(rows > 0, np.maximum(variance, VARIANCE_FLOOR), 1.0)
+        return replace(self, mean=mean, variance=variance)
+
+    def log_prior(self, strength: float) -> float:
+        """Expected log density of the prior's rows."""
+        energy = np.log(self.variance) + (1 + self.mean**2) / self.variance
+        return float(-0.5 * PRIOR_PART * strength * energy.sum())
+
+    def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
+        """Mass of intervals."""
+        return normal_mass(self._standard(low), self._standard(high))
+
+    def _standard(self, x: Floats) -> Floats:
+        z = (x[:, None] - self.location) / self.scale
+        return np.asarray((z - self.mean) / np.sqrt(self.variance))
+
+    def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
+        """Normal draws."""
+        z = self.mean[state] + np.sqrt(self.variance[state]) * rng.standard_normal(len(state))
+        return np.asarray(self.location + self.scale * z)
+
+    def take(self, states: NDArray[np.integer[Any]]) -> Self:
+        """Only these states."""
+        return replace(self, mean=self.mean[states], variance=self.variance[states])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Fields."""
+        column = np.array([self.location, self.scale])
+        return {"column": column, "mean": self.mean, "variance": self.variance}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+        """From fields."""
+        location, scale = arrays["column"].tolist()
+        return cls(location, scale, arrays["mean"], arrays["variance"])
+
+
+def location_and_scale(x: Floats, weight: Floats) -> tuple[float, float]:
+    """Mean and sd; for a column that does not vary, its own size is all there is for a scale.
+
+    Scaled by the largest value first, so that squares neither overflow nor vanish.
+    """
+    if len(x) == 0:
+        return 0.0, 1.0
+    unit = float(np.abs(x).max()) or 1.0
+    scaled = x / unit
+    mean = float(np.average(scaled, weights=weight))
+    sd = float(np.sqrt(np.average((scaled - mean) ** 2, weights=weight)))
+    return mean * unit, (sd if sd > ROUNDING else 1.0) * unit
+
+
+def normal_mass(low: Floats, high: Floats) -> Floats:
+    """P(low <= N(0, 1) < high), accurate in both tails."""
+    # In the upper tail both distribution functions are near 1: mirror it to the lower one.
+    upper = low > 0
+    mass = ndtr(np.where(upper, -low, high)) - ndtr(np.where(upper, -high, low))
+    return np.asarray(np.maximum(mass, 0.0))

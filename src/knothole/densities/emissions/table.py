@@ -1,0 +1,166 @@
+"""Families whose parameters are a table of log probabilities alone."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.densities.emissions.base import Floats, Leaf, Natural, Statistics
+
+# Rows' worth of uniform counts added to a column's frequencies, so that nothing is impossible.
+SMOOTHING = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class TableLeaf(Leaf):
+    """A probability for each code in each state; where a code has several values, they share it.
+
+    The prior is Dirichlet: ``strength`` rows with the column's own frequencies, nearly; see
+    :func:`prior_rows`.
+
+    Attributes
+    ----------
+    table : float64 (codes, states)
+        Log probabilities.
+    marginal : float64 (codes,)
+        Frequencies in training, smoothed.
+    """
+
+    table: Floats
+    marginal: Floats
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return int(self.table.shape[1])
+
+    @property
+    def n_codes(self) -> int:
+        """Number of codes."""
+        return len(self.table)
+
+    @abstractmethod
+    def coverage(self, low: Floats, high: Floats) -> Floats:
+        """Part of each code's mass that lies in ``[low, high)``: (regions, codes)."""
+
+    @abstractmethod
+    def value(self, code: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+        """A draw from what each code stands for."""
+
+    def natural(self) -> Natural:
+        """The log probabilities."""
+        return Natural(self.table)
+
+    def maximise(self, statistics: Statistics, strength: float) -> Self:
+        """Frequencies of the rows and of the prior's rows together."""
+        table = maximise_table(statistics.count, self.marginal, strength)
+        return replace(self, table=table)
+
+    def log_prior(self, strength: float) -> float:
+        """Expected log probability of the prior's rows."""
+        return table_prior(self.table, self.marginal, strength)
+
+    def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
+        """Mass of intervals."""
+        return np.asarray(self.coverage(low, high) @ np.exp(self.table))
+
+    def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
+        """A code, then a value of it."""
+        return self.value(draw_codes(self.table, state, rng), rng)
+
+    def take(self, states: NDArray[np.integer[Any]]) -> Self:
+        """Only these states."""
+        return replace(self, table=self.table[:, states])
+
+
+def weight_per_code(code: NDArray[np.int64], weight: Floats, n_codes: int) -> Floats:
+    """Weights summed per code."""
+    return np.bincount(code, weights=weight, minlength=n_codes).astype(np.float64)
+
+
+def start_table(counts: Floats, share: Floats | None, n_states: int) -> tuple[Floats, Floats]:
+    """The smoothed marginal as a table with the same column for each state, and itself."""
+    marginal = smoothed_marginal(counts, share)
+    return np.repeat(log_of(marginal)[:, None], n_states, axis=1), marginal
+
+
+def smoothed_marginal(counts: Floats, share: Floats | None = None) -> Floats:
+    """Frequencies with one more row spread over the codes, evenly or as ``share`` says."""
+    if share is None:
+        share = np.full(len(counts), 1 / len(counts))
+    marginal = counts + SMOOTHING * share
+    return np.asarray(marginal / marginal.sum())
+
+
+def log_of(probability: Floats) -> Floats:
+    """Logarithm; -inf where a probability is 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(probability))
+
+
+def maximise_table(count: Floats, marginal: Floats, strength: float) -> Floats:
+    """Maximum a posteriori log probabilities (codes, states) under a Dirichlet prior.
+
+    A state without any rows has the marginal.
+    """
+    total = count.sum(axis=0)
+    # Weight in no state at all and no prior: the marginal is as good as any.
+    pseudo = prior_rows(marginal, np.where(total + strength > 0, strength, 1.0))
+    return log_of((count + pseudo) / (total + pseudo.sum(axis=0)))
+
+
+def prior_rows(marginal: Floats, strength: Floats) -> Floats:
+    """Rows that the prior stands for, (codes, states): ``strength`` (states,) of the marginal.
+
+    And one row at most, over all codes and states evenly. Of a code that was never seen, the
+    marginal has a small part of a row; after a step that alone would be that part of that part.
+    """
+    even = np.minimum(strength, SMOOTHING) / (len(marginal) * len(strength))
+    return np.asarray(strength * marginal[:, None] + even)
+
+
+def table_prior(table: Floats, marginal: Floats, strength: float) -> float:
+    """Log Dirichlet density of a table, up to a constant."""
+    if strength == 0:
+        return 0.0
+    rows = prior_rows(marginal, np.full(table.shape[1], strength))
+    return float((rows * table).sum())
+
+
+def draw_codes(
+    table: Floats, state: NDArray[np.integer[Any]], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """One code for each entry of ``state``."""
+    u = rng.random(len(state))
+    codes = np.empty(len(state), dtype=np.int64)
+    for k in np.unique(state):
+        here = np.flatnonzero(state == k)
+        possible = np.flatnonzero(np.isfinite(table[:, k]))
+        bounds = np.cumsum(np.exp(table[possible, k]))
+        position = np.searchsorted(bounds, u[here] * bounds[-1], side="right")
+        codes[here] = possible[np.minimum(position, len(possible) - 1)]
+    return codes
+
+
+def draw_allowed(
+    table: Floats,
+    state: NDArray[np.integer[Any]],
+    allowed: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """One of the allowed codes, (draws, codes), for each entry of ``state``.
+
+    Where the state gives none of them any mass, one of them evenly.
+    """
+    chance = np.exp(table.T)[state] * allowed
+    nothing = chance.sum(axis=1) == 0
+    chance[nothing] = allowed[nothing]
+    bounds = np.cumsum(chance, axis=1)
+    u = rng.random(len(state)) * bounds[:, -1]
+    # A draw on the last bound itself is one too far.
+    last = chance.shape[1] - 1 - np.argmax(chance[:, ::-1] > 0, axis=1)
+    return np.asarray(np.minimum((bounds <= u[:, None]).sum(axis=1), last))

@@ -1,0 +1,1 @@
+"""Mixtures of Gaussians on normal scores, with discrete variables beside them."""

@@ -1,0 +1,411 @@
+"""Mixtures of Gaussians with full, tied or low-rank covariance, for correlated columns."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from sklearn.exceptions import ConvergenceWarning
+
+from knothole.compiled.sobol import WORD
+from knothole.densities.base import Density, Floats, Within
+from knothole.densities.checks import check_number, check_whole
+from knothole.densities.emissions import FAMILIES
+from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.table import log_of
+from knothole.densities.gaussian import kernels as kernels
+from knothole.densities.gaussian.draws import Sampler, tabulate
+from knothole.densities.gaussian.em import Components
+from knothole.densities.gaussian.masses import MOST_INTERVALS, box_mass
+from knothole.densities.gaussian.normal_scores import NormalScores
+from knothole.densities.gaussian.search import Plan, learn
+from knothole.densities.gaussian.variables import NOT_RECORDED as NOT_RECORDED_CODE
+from knothole.densities.gaussian.variables import RECORDED, Layout
+from knothole.errors import InvalidInput
+from knothole.tables.columns import NOT_RECORDED, Evidence, Kind
+
+# Rows whose conditional moments are in memory at once.
+MOMENT_ROWS = 256
+
+
+class GaussianMixture(Density):
+    """A mixture of Gaussians over numeric variables, with discrete ones beside them.
+
+    Given the component, numeric variables are jointly normal and categorical variables are
+    independent. A numeric column is either standardised or mapped to normal scores (by rank, a
+    Gaussian copula), which fits skewed columns and columns whose values repeat; the details, and
+    what log density means there, are in :mod:`knothole.densities.gaussian.normal_scores`.
+
+    Parameters
+    ----------
+    components : int or "auto"
+        Number of components; "auto" takes the best of 1, 2, 4, ... 32 by held-out log p of rows
+        with holes.
+    covariance : "full", "tied" or "low-rank"
+        Of each component its own, one for all, or of each its own of the form F F' + diagonal.
+    rank : int, optional
+        Columns of F for "low-rank"; by default the square root of the number of variables.
+    normal_scores : bool or "auto"
+        Whether columns are mapped by rank. "auto": columns whose values repeat and whole numbers
+        are, the others if that has the better held-out log p.
+    strength : float or "auto"
+        Weight of the prior in rows, per component: normal-inverse-Wishart centred on the table's
+        own variances without correlation, Dirichlet for discrete variables. "auto" chooses it by
+        held-out log p where rows are few for the number of parameters.
+    max_iter : int
+        Most steps of EM.
+    tol : float
+        Training stops when a step gains less log likelihood than this per row.
+    n_init : int
+        Starts, of which the best is trained to the end.
+    validation_fraction : float
+        Part of the rows held out to stop training before it overfits; 0 for none. The last
+        steps are made on all rows.
+    informative : bool
+        Whether p is also over which variables are holes, for data that is not missing at random.
+    random_state : int, RandomState or None
+        Seed of starts, splits and draws.
+    verbose : bool
+        Whether to print progress.
+
+    Attributes
+    ----------
+    weights_ : float64 (components,)
+    means_ : float64 (components, numeric variables)
+        In units of the scores, as the covariances are.
+    covariances_ : float64 (components, numeric variables, numeric variables)
+    leaves_ : tuple of Leaf
+        One for each categorical variable, then for each nullable numeric one whether it is
+        recorded.
+    scores_ : NormalScores
+        The maps of the numeric variables.
+    strength_ : float
+        Weight of the prior that was used.
+    n_iter_ : int
+        Steps of EM on the training part.
+    converged_ : bool
+    objective_ : float64 (n_iter_,)
+        Log likelihood of the training part (where values repeat, a lower bound of it) plus log
+        prior, before each step.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(500, 1))
+    >>> X = np.hstack([x, 2 * x + 0.1 * rng.normal(size=(500, 1))])
+    >>> density = GaussianMixture(components=1, random_state=0).fit(X)
+    >>> draws = density.complete([[1.0, np.nan]], draws=64)
+    >>> bool(abs(draws[0, :, 1].mean() - 2) < 0.1)
+    True
+    """
+
+    weights_: Floats
+    means_: Floats
+    covariances_: Floats
+    leaves_: tuple[Leaf, ...]
+    scores_: NormalScores
+
+    def __init__(
+        self,
+        components: int | Literal["auto"] = "auto",
+        *,
+        covariance: Literal["full", "tied", "low-rank"] = "full",
+        rank: int | None = None,
+        normal_scores: bool | Literal["auto"] = "auto",
+        strength: float | Literal["auto"] = "auto",
+        max_iter: int = 200,
+        tol: float = 1e-3,
+        n_init: int = 1,
+        validation_fraction: float = 0.1,
+        informative: bool = False,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.components = components
+        self.covariance = covariance
+        self.rank = rank
+        self.normal_scores = normal_scores
+        self.strength = strength
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_init = n_init
+        self.validation_fraction = validation_fraction
+        self.informative = informative
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ---- learning ----------------------------------------------------------------------------
+
+    def _fit(self, evidence: Evidence, weight: Floats) -> None:
+        self._check_parameters()
+        rng = self._rng()
+        order = rng.permutation(np.flatnonzero(weight > 0))
+        evidence, weight = evidence[order], weight[order]
+        layout = Layout.of(self.variables_)
+        rank = self.rank
+        if self.covariance == "low-rank" and rank is None:
+            rank = max(1, round(len(layout.numeric) ** 0.5))
+        plan = Plan(
+            leaves=layout.start_leaves(evidence.points, weight),
+            keys=layout.keys(),
+            tied=self.covariance == "tied",
+            rank=rank if self.covariance == "low-rank" else None,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_init=self.n_init,
+            seed=int(rng.integers(2**31)),
+            report=self._report,
+        )
+        maps = layout.maps(evidence.points, weight, self.normal_scores)
+        size = None if self.components == "auto" else int(self.components)
+        strength = None if self.strength == "auto" else float(self.strength)
+        fraction = self.validation_fraction
+        learned = learn(layout, plan, evidence, weight, maps, size, strength, fraction)
+        self.scores_, self.strength_ = learned.scores, learned.strength
+        self.weights_, self.means_ = learned.components.weight, learned.components.mean
+        self.covariances_ = np.ascontiguousarray(learned.components.covariance)
+        self.leaves_ = learned.components.leaves
+        self.objective_, self.n_iter_ = learned.run.objective, len(learned.run.objective)
+        self.converged_ = learned.run.converged
+        if not self.converged_:
+            warnings.warn(
+                f"EM stopped after max_iter={self.max_iter} steps while it was still gaining more "
+                f"than tol={self.tol} per row; raise one of them.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _check_parameters(self) -> None:
+        if self.components != "auto":
+            check_whole("components", self.components)
+        if self.covariance not in ("full", "tied", "low-rank"):
+            raise InvalidInput(
+                f"covariance must be 'full', 'tied' or 'low-rank'; got {self.covariance!r}."
+            )
+        if self.rank is not None:
+            check_whole("rank", self.rank)
+        if self.normal_scores not in (True, False, "auto"):
+            raise InvalidInput(
+                f"normal_scores must be True, False or 'auto'; got {self.normal_scores!r}."
+            )
+        if self.strength != "auto":
+            check_number("strength", self.strength)
+        check_whole("max_iter", self.max_iter)
+        check_whole("n_init", self.n_init)
+        check_number("tol", self.tol)
+        check_number("validation_fraction", self.validation_fraction, below=1)
+
+    def _report(self, line: str) -> None:
+        if self.verbose:
+            print(f"[{type(self).__name__}] {line}")
+
+    # ---- questions ---------------------------------------------------------------------------
+
+    @property
+    def _components(self) -> Components:
+        return Components(self.weights_, self.means_, self.covariances_, self.leaves_)
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout.of(self.variables_)
+
+    def _log_joint(self, evidence: Evidence) -> Floats:
+        weight = np.ones(len(evidence.points))
+        rows = self._layout.rows(evidence, weight, self.scores_, self.leaves_)
+        return self._components.log_joint(rows)
+
+    def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
+        """Log p(evidence, and the variables in ``within`` in their regions), (rows,).
+
+        Intervals of one or two numeric variables are exact. There is no closed form for more at
+        once: an error says so.
+        """
+        joint = self._log_joint(evidence)
+        intervals = []
+        for region in within:
+            if region.codes is None:
+                intervals.append(region)
+            else:
+                joint = joint + self._log_set(region)
+        if intervals:
+            with np.errstate(divide="ignore"):
+                joint = joint + np.log(self._interval_masses(evidence, intervals))
+        return np.asarray(logsumexp(joint, axis=1))
+
+    def _log_set(self, region: Within) -> Floats:
+        """Log mass of a set of categories in each component."""
+        place = self._layout.categorical.tolist().index(region.variable)
+        allowed = np.zeros((1, len(self.variables_[region.variable].levels)), dtype=np.bool_)
+        allowed[0, list(region.codes or ())] = True
+        return log_of(self.leaves_[place].set_mass(allowed)[0])
+
+    def _interval_masses(self, evidence: Evidence, regions: list[Within]) -> Floats:
+        """Mass of all regions at once given the evidence, in each component, (rows, k).
+
+        A nullable variable is recorded and in its interval, or not recorded, where that counts.
+        """
+        layout = self._layout
+        ways: list[list[tuple[bool, Floats]]] = []
+        for region in regions:
+            if region.variable not in layout.flagged:
+                ways.append([(True, np.ones(len(self.weights_)))])
+                continue
+            place = len(layout.categorical) + layout.flagged.tolist().index(region.variable)
+            chance = np.exp(self.leaves_[place].natural().table)
+            ways.append([(True, chance[RECORDED])])
+            if region.not_recorded:
+                ways[-1].append((False, chance[NOT_RECORDED_CODE]))
+        total = np.zeros((len(evidence.points), len(self.weights_)))
+        for way in itertools.product(*ways):
+            inside = [region for region, (used, _) in zip(regions, way, strict=True) if used]
+            chance = np.multiply.reduce([one for _, one in way])
+            total += chance * self._joint_mass(evidence, inside)
+        return total
+
+    def _joint_mass(self, evidence: Evidence, regions: list[Within]) -> Floats | float:
+        """Mass of intervals of numeric variables, all recorded, (rows, k)."""
+        layout = self._layout
+        bounded = [r for r in regions if r.low > -np.inf or r.high < np.inf]
+        if not bounded:
+            return 1.0
+        if len(bounded) > MOST_INTERVALS:
+            names = [self.variables_[r.variable].name for r in bounded]
+            raise InvalidInput(
+                f"within: a {type(self).__name__} has no closed form for the mass of more than two "
+                f"intervals of numeric variables at once; got {names}. Take the share of draws "
+                f"from complete(X, draws) that fall into them."
+            )
+        place = [layout.numeric.tolist().index(r.variable) for r in bounded]
+        low = [self.scores_.position(j, r.low) for j, r in zip(place, bounded, strict=True)]
+        high = [self.scores_.position(j, r.high) for j, r in zip(place, bounded, strict=True)]
+        masses = []
+        for start in range(0, len(evidence.points), MOMENT_ROWS):
+            mean, covariance = self._moments(evidence[start : start + MOMENT_ROWS])
+            box = mean[..., place], covariance[..., place, :][..., place]
+            masses.append(box_mass(*box, np.array(low), np.array(high)))
+        return np.concatenate(masses)
+
+    def _moments(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Conditional means and covariances of all scores, (rows, k, d) and (rows, k, d, d)."""
+        z, _, _ = self.scores_.encode(evidence.points[:, self._layout.numeric])
+        packed = self._components.packed()
+        k, d = self.means_.shape
+        mean, covariance = np.empty((len(z), k, d)), np.zeros((len(z), k, d, d))
+        kernels.moments(z, packed, kernels.scratch(packed), mean, covariance)
+        return mean, covariance
+
+    def conditional(self, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
+        """What p says of each row's holes: a mixture of normals, exactly.
+
+        Returns
+        -------
+        responsibilities : float64 (rows, components)
+        means : float64 (rows, components, numeric variables)
+            Of columns that are only standardised in their own units, of the others in normal
+            scores; what is observed as it is.
+        covariances : float64 (rows, components, numeric variables, numeric variables)
+            Zero where a variable is observed.
+        """
+        joint = self._log_joint(evidence)
+        share = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        mean, covariance = self._moments(evidence)
+        location, scale = self.scores_.units()
+        return share, location + scale * mean, covariance * scale[:, None] * scale
+
+    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
+        """Draws of all variables, (n, variables)."""
+        layout = self._layout
+        component = rng.choice(len(self.weights_), size=n, p=self.weights_)
+        root = np.linalg.cholesky(self.covariances_)
+        noise = rng.standard_normal((n, len(layout.numeric)))
+        z = self.means_[component] + np.einsum("nij,nj->ni", root[component], noise)
+        out = np.empty((n, len(self.variables_)))
+        out[:, layout.numeric] = self.scores_.decode(z)
+        codes = [leaf.sample(component, rng) for leaf in self.leaves_]
+        for v, code in zip(layout.categorical, codes, strict=False):
+            out[:, v] = code
+        for v, code in zip(layout.flagged, codes[len(layout.categorical) :], strict=True):
+            out[code == NOT_RECORDED_CODE, v] = NOT_RECORDED
+        return out
+
+    def sampler(self, seed: int = 0, groups: int = 4) -> Sampler:
+        """Compiled completions, 64 draws a word; see :class:`Sampler`.
+
+        Parameters
+        ----------
+        seed : int
+        groups : int
+            Independent parts of a word: 1, 2, 4, ... 64. Fewer are more evenly spread, more give
+            a better standard error.
+        """
+        self._check_fitted()
+        if groups not in (1, 2, 4, 8, 16, 32, 64):
+            raise InvalidInput(f"groups must be a power of 2 from 1 to 64; got {groups!r}.")
+        components, layout = self._components, self._layout
+        packed = components.packed()
+        own = len(self.columns_.variables)
+        discrete = layout.discrete_tables(self.leaves_, own, len(self.weights_))
+        sharpness = components.sharpness(self.scores_.repeats)
+        tables = tabulate(packed, sharpness, self.scores_, layout.numeric, discrete, groups)
+        return Sampler(tables, seed)
+
+    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables).
+
+        Every 64 draws of a row are one scrambled Sobol net.
+        """
+        sampler = self.sampler(int(rng.integers(2**63)), groups=1)
+        out = np.empty((len(evidence.points), draws, len(self.variables_)))
+        for word, start in enumerate(range(0, draws, WORD)):
+            part = out[:, start : start + WORD]
+            # Any draws of a net have the right distribution; a random part is spread best.
+            some = part.shape[1] < WORD
+            lanes = rng.permutation(WORD)[: part.shape[1]] if some else np.arange(WORD)
+            sampler.complete(evidence, word, lanes, part)
+        return out
+
+    # ---- storage -----------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """With the mixture, the maps and the discrete leaves."""
+        header, arrays = super().state()
+        header |= {"strength": self.strength_, "converged": self.converged_}
+        arrays |= {
+            "weights": self.weights_,
+            "means": self.means_,
+            "covariances": self.covariances_,
+            "objective": self.objective_,
+        }
+        arrays |= {f"scores.{name}": array for name, array in self.scores_.arrays().items()}
+        for e, leaf in enumerate(self.leaves_):
+            arrays |= {f"leaf{e}.{name}": array for name, array in leaf.arrays().items()}
+        return header, arrays
+
+    def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """With the mixture, the maps and the discrete leaves."""
+        super().restore(header, arrays)
+        self.strength_, self.converged_ = float(header["strength"]), bool(header["converged"])
+        self.weights_, self.means_ = arrays["weights"], arrays["means"]
+        self.covariances_, self.objective_ = arrays["covariances"], arrays["objective"]
+        self.n_iter_ = len(self.objective_)
+        self.scores_ = NormalScores.from_arrays(_part(arrays, "scores"))
+        categorical = FAMILIES[Kind.CATEGORICAL.value]
+        self.leaves_ = tuple(
+            categorical.from_arrays(_part(arrays, f"leaf{e}"))
+            for e in range(self._layout.n_discrete)
+        )
+
+
+def _part(arrays: dict[str, NDArray[Any]], owner: str) -> dict[str, NDArray[Any]]:
+    """The arrays that are called ``owner.name``, by name."""
+    prefix = f"{owner}."
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,368 @@
+"""EM for mixtures of Gaussians and discrete leaves, straight on rows with holes.
+
+The objective is the log likelihood of what was observed (where values repeat, its lower bound:
+see :mod:`~knothole.densities.gaussian.normal_scores`) plus a log prior: normal-inverse-Wishart
+components and Dirichlet weights, in the form of ``strength`` rows a component that have the mean
+and the variances of the whole table and no correlation. It never falls from one step to the next
+(Ghahramani and Jordan, 1994). Results have the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from knothole.compiled.policy import over_blocks
+from knothole.densities.emissions import packed
+from knothole.densities.emissions.base import Leaf
+from knothole.densities.gaussian import kernels as kernels
+from knothole.densities.gaussian.e_step import expectations
+from knothole.densities.gaussian.kernels import Packed
+from knothole.densities.mixture.kernels import gather, join
+
+Floats = NDArray[np.float64]
+
+# The least variance of the prior's rows, for columns that do not vary.
+LEAST_VARIANCE = 1e-3
+# The least weight of the prior, in rows: keeps EM away from singular solutions.
+LEAST_STRENGTH = 1e-4
+# Rows' worth of prior on each mean (at 0, the mean of all scores) and each weight.
+ANCHOR = 1e-2
+# Steps of factor analysis in a step of EM, and its least noise, as a part of the variance.
+FACTOR_STEPS = 3
+LEAST_NOISE = 1e-6
+# Rows of a block, and the most blocks: each has sums of its own.
+BLOCK = 1024
+MAX_BLOCKS = 16
+# Steps without a better held-out score before training stops.
+PATIENCE = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows as EM sees them.
+
+    Attributes
+    ----------
+    z, variance : float64 (rows, d)
+        Scores of the numeric variables, NaN at holes, and their own variances.
+    base : float64 (rows, d)
+        Log base measures of the scores, 0 at holes.
+    repeats : bool (d,)
+        Columns whose scores have variances at all.
+    discrete : packed.Packed or None
+        The discrete variables, where there are any.
+    weight : float64 (rows,)
+    """
+
+    z: Floats
+    variance: Floats
+    base: Floats
+    repeats: NDArray[np.bool_]
+    discrete: packed.Packed | None
+    weight: Floats
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    def __getitem__(self, rows: Any) -> Rows:
+        return replace(
+            self,
+            z=self.z[rows],
+            variance=self.variance[rows],
+            base=self.base[rows],
+            discrete=None if self.discrete is None else self.discrete[rows],
+            weight=self.weight[rows],
+        )
+
+    def by_pattern(self) -> Rows:
+        """The same rows, equal patterns of holes side by side."""
+        holes = np.packbits(np.isnan(self.z), axis=1)
+        return self[np.lexsort(holes.T)] if holes.shape[1] else self
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """Parameters of the mixture.
+
+    Attributes
+    ----------
+    weight : float64 (k,)
+    mean : float64 (k, d)
+    covariance : float64 (k, d, d)
+    leaves : tuple of Leaf
+        One for each discrete variable, k states each.
+    loading : float64 (k, d, rank) or None
+        Of a low-rank covariance: ``loading @ loading.T`` plus a diagonal.
+    """
+
+    weight: Floats
+    mean: Floats
+    covariance: Floats
+    leaves: tuple[Leaf, ...]
+    loading: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    @cached_property
+    def inverse(self) -> tuple[Floats, Floats]:
+        """Inverses (k, d, d) and log determinants (k,) of the covariances."""
+        return kernels.invert(self.covariance)
+
+    def packed(self) -> Packed:
+        """The Gaussian part as kernels take it."""
+        return kernels.pack(self.weight, self.mean, *self.inverse)
+
+    def discrete_terms(self, rows: Rows) -> Floats:
+        """Log p of the discrete variables in each component, (rows, k)."""
+        out = np.zeros((len(rows), len(self)))
+        if rows.discrete is not None:
+            packed = rows.discrete
+            table, linear, square = packed.parameters(self.leaves)
+            none = np.zeros(len(self))
+            join(packed.code, packed.z, packed.slot, table, linear, square, none, out)
+        return out
+
+    def sharpness(self, repeats: NDArray[np.bool_]) -> Floats:
+        """1 / variance of each variable given the others that repeat values, (d, k).
+
+        0 for variables that do not.
+        """
+        at = np.flatnonzero(repeats)
+        out = np.zeros((self.mean.shape[1], len(self)))
+        block, _ = kernels.invert(self.covariance[:, at[:, None], at])
+        out[at] = np.einsum("kii->ik", block)
+        return out
+
+    def log_joint(self, rows: Rows, threads: int | None = None) -> Floats:
+        """Log (weight p) of what is known of each row, in each component, (rows, k)."""
+        packed = self.packed()
+        sharpness = self.sharpness(rows.repeats)
+        out = self.discrete_terms(rows)
+
+        def work(start: int, stop: int) -> None:
+            part = slice(start, stop)
+            kernels.log_joint(
+                rows.z[part], rows.variance[part], packed, sharpness, kernels.scratch(packed),
+                out[part],
+            )  # fmt: skip
+
+        over_blocks(work, len(rows), BLOCK, threads)
+        return np.asarray(out + rows.base.sum(axis=1)[:, None])
+
+    def log_density(self, rows: Rows, threads: int | None = None) -> Floats:
+        """Log p of what is known of each row."""
+        return np.asarray(logsumexp(self.log_joint(rows, threads), axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """What components are drawn towards.
+
+    Attributes
+    ----------
+    strength : float
+        Rows a component.
+    variance : float64 (d,)
+        Variances of those rows.
+    tied : bool
+        Whether all components share one covariance.
+    """
+
+    strength: float
+    variance: Floats
+    tied: bool = False
+
+    @classmethod
+    def of(cls, rows: Rows, strength: float, tied: bool = False) -> Prior:
+        """Centred on the variances of a table's scores."""
+        known = ~np.isnan(rows.z)
+        weight = rows.weight @ known
+        some = np.maximum(weight, np.finfo(np.float64).tiny)
+        z = np.where(known, rows.z, 0.0)
+        mean = rows.weight @ z / some
+        variance = rows.weight @ (z**2 + rows.variance) / some - mean**2
+        variance = np.where(weight > 0, np.maximum(variance, LEAST_VARIANCE), 1.0)
+        return cls(max(strength, LEAST_STRENGTH), variance, tied)
+
+    def log_density(self, components: Components) -> float:
+        """Log prior of the parameters, up to a constant."""
+        total = ANCHOR * float(np.log(components.weight).sum())
+        total += sum(leaf.log_prior(self.strength) for leaf in components.leaves)
+        precision, log_det = components.inverse
+        size = log_det + np.einsum("kii,i->k", precision, self.variance)
+        # Components that share a covariance share the prior's rows for it, too.
+        total -= 0.5 * self.strength * float(size[0] if self.tied else size.sum())
+        mean = components.mean
+        return total - 0.5 * ANCHOR * float(np.einsum("ki,kij,kj->", mean, precision, mean))
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Expected statistics: responsibilities, residuals from the means, their products."""
+
+    count: Floats
+    first: Floats
+    second: Floats
+
+
+def step(
+    rows: Rows, components: Components, prior: Prior, threads: int | None = None
+) -> tuple[float, Components]:
+    """One step of EM: the objective before it, and the components after it."""
+    log_density, share, sums = expected(rows, components, threads)
+    # Not a product by BLAS, whose threads would get in the way of ours.
+    objective = float((rows.weight * log_density).sum()) + prior.log_density(components)
+    return objective, replace(
+        maximised(components, sums, prior), leaves=_maximised_leaves(rows, components, share, prior)
+    )
+
+
+def expected(
+    rows: Rows, components: Components, threads: int | None = None
+) -> tuple[Floats, Floats, Sums]:
+    """Log p of each row, its shares (rows, k), and the sums over all rows."""
+    packed = components.packed()
+    k, d = components.mean.shape
+    joint = components.discrete_terms(rows)
+    log_density = np.empty(len(rows))
+
+    def work(start: int, stop: int) -> tuple[Floats, Floats]:
+        part = slice(start, stop)
+        first, second = np.zeros((k, d)), np.zeros((k, d, d))
+        expectations(
+            rows.z[part], rows.variance[part], rows.weight[part], packed, kernels.scratch(packed),
+            joint[part], log_density[part], first, second,
+        )  # fmt: skip
+        return first, second
+
+    block = max(BLOCK, -(-len(rows) // MAX_BLOCKS))
+    parts = over_blocks(work, len(rows), block, threads)
+    first, second = (np.add.reduce([part[i] for part in parts]) for i in range(2))
+    second = second + np.tril(second, -1).transpose(0, 2, 1)
+    sums = Sums(joint.sum(axis=0), first, second)
+    return log_density + rows.base.sum(axis=1), joint, sums
+
+
+def _maximised_leaves(
+    rows: Rows, components: Components, share: Floats, prior: Prior
+) -> tuple[Leaf, ...]:
+    """The discrete variables' leaves given the rows' shares."""
+    packed, leaves = rows.discrete, components.leaves
+    if packed is None:
+        return ()
+    sums = tuple(np.zeros_like(array) for array in packed.parameters(leaves))
+    gather(packed.code, packed.z, packed.slot, share, *sums)
+    pairs = zip(leaves, packed.statistics(leaves, *sums), strict=True)
+    return tuple(leaf.maximise(statistics, prior.strength) for leaf, statistics in pairs)
+
+
+def maximised(components: Components, sums: Sums, prior: Prior) -> Components:
+    """Maximum a posteriori weights, means and covariances."""
+    count = sums.count[:, None, None]
+    weight = sums.count + ANCHOR
+    mean = (sums.count[:, None] * components.mean + sums.first) / weight[:, None]
+    moved = mean - components.mean
+    cross = sums.first[:, :, None] * moved[:, None, :]
+    scatter = sums.second - cross - cross.transpose(0, 2, 1)
+    scatter = scatter + count * moved[:, :, None] * moved[:, None, :]
+    scatter += ANCHOR * mean[:, :, None] * mean[:, None, :]
+    if prior.tied:
+        pooled = scatter.sum(axis=0) + prior.strength * np.diag(prior.variance)
+        covariance = np.broadcast_to(pooled / (sums.count.sum() + prior.strength), scatter.shape)
+    else:
+        scatter += prior.strength * np.diag(prior.variance)
+        covariance = scatter / (count + prior.strength)
+    covariance = (covariance + covariance.transpose(0, 2, 1)) / 2
+    loading = components.loading
+    if loading is not None:
+        covariance, loading = low_rank(covariance, components.covariance, loading)
+    return replace(
+        components,
+        weight=weight / weight.sum(),
+        mean=mean,
+        covariance=covariance,
+        loading=loading,
+    )
+
+
+def low_rank(scatter: Floats, before: Floats, loading: Floats) -> tuple[Floats, Floats]:
+    """Covariances F F' + diagonal nearer to ``scatter``, and F, from those before.
+
+    Steps of factor analysis, each of which raises the expected log likelihood, which is all that
+    EM needs: the best F for the diagonal, by eigenvectors (Lawley), then a step of EM for both.
+    """
+    d, rank = loading.shape[1:]
+    variance = np.einsum("kii->ki", scatter)
+    least = LEAST_NOISE * variance
+    noise = np.maximum(np.einsum("kii->ki", before) - (loading**2).sum(axis=2), least)
+    for _ in range(FACTOR_STEPS):
+        sd = np.sqrt(noise)
+        size, vector = np.linalg.eigh(scatter / (sd[:, :, None] * sd[:, None, :]))
+        stretch = np.sqrt(np.maximum(size[:, -rank:] - 1, 0.0))
+        loading = sd[:, :, None] * vector[:, :, -rank:] * stretch[:, None, :]
+        scaled = (loading / noise[:, :, None]).transpose(0, 2, 1)
+        inner = np.linalg.inv(np.eye(rank) + scaled @ loading)
+        gain = inner @ scaled
+        crossed = scatter @ gain.transpose(0, 2, 1)
+        moment = inner + gain @ crossed
+        loading = np.linalg.solve(moment, crossed.transpose(0, 2, 1)).transpose(0, 2, 1)
+        noise = np.maximum(variance - (loading * crossed).sum(axis=2), least)
+    return loading @ loading.transpose(0, 2, 1) + noise[:, :, None] * np.eye(d), loading
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What training came to.
+
+    ``objective`` has the objective before each step; ``held_out`` the mean held-out log p of the
+    components that were kept, NaN where nothing was held out.
+    """
+
+    components: Components
+    objective: Floats
+    converged: bool
+    held_out: float = np.nan
+
+
+def train(
+    rows: Rows,
+    components: Components,
+    prior: Prior,
+    max_iter: int,
+    tol: float,
+    score: Callable[[Components], float] | None = None,
+) -> Run:
+    """EM until a step gains less than ``tol`` per row, or ``score`` has stopped rising.
+
+    With ``score`` (a held-out one), the components that had the best are kept.
+    """
+    trace: list[float] = []
+    best, best_score, worse = components, -np.inf, 0
+    total = float(rows.weight.sum())
+    converged = False
+    while len(trace) < max_iter and not converged:
+        objective, stepped = step(rows, components, prior)
+        trace.append(objective)
+        if len(trace) > 1 and trace[-1] - trace[-2] < tol * total:
+            converged = True
+            continue
+        components = stepped
+        if score is None:
+            continue
+        now = score(components)
+        if now > best_score:
+            best, best_score, worse = components, now, 0
+        else:
+            worse += 1
+            converged = worse == PATIENCE
+    if score is None:
+        return Run(components, np.array(trace), converged)
+    return Run(best, np.array(trace), converged, best_score)

@@ -1,0 +1,238 @@
+"""The kernel that completes rows: see :mod:`~knothole.densities.gaussian.draws`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from knothole.compiled import sobol
+from knothole.compiled.policy import inlined, njit
+from knothole.compiled.sobol import WORD
+from knothole.densities.gaussian import kernels as kernels
+from knothole.densities.gaussian.normal_scores import cell_of, decode, is_flat, on_line
+from knothole.tables.evidence import NOT_RECORDED
+
+
+@inlined
+def read_scores(points, numeric, coarse, values, tail, flat, score, variance):  # type: ignore[no-untyped-def]
+    """Scores of a row's numeric variables, NaN where they have none, and their variances."""
+    for j in range(len(numeric)):
+        x = points[numeric[j]]
+        variance[j] = 0.0
+        if not np.isfinite(x):
+            score[j] = np.nan
+            continue
+        i = cell_of(x, j, coarse, values)
+        if is_flat(x, j, i, values, flat):
+            score[j] = flat[j, i, 0]
+            variance[j] = flat[j, i, 1]
+        else:
+            score[j] = on_line(x, j, i, values, tail)
+
+
+@inlined
+def allows(words, first, code):  # type: ignore[no-untyped-def]
+    """Whether a set of codes, whose first word is given, holds ``code``; all do without words."""
+    if len(words) == 0 or first < 0:
+        return True
+    return (words[first + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1) != np.uint64(0)
+
+
+@inlined
+def known_code(x, flag):  # type: ignore[no-untyped-def]
+    """The code that a point says, -1 at a hole."""
+    if np.isnan(x):
+        return -1
+    if flag:
+        return 1 if np.isinf(x) else 0
+    return int(x)
+
+
+@njit
+def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def]
+    """Add log p of a row's discrete variables to the log joint density of each component."""
+    for e in range(len(discrete.variable)):
+        code = known_code(points[discrete.variable[e]], discrete.flag[e])
+        if code < 0 and len(words) == 0:
+            continue
+        start, stop = discrete.first_code[e], discrete.first_code[e + 1]
+        if code >= 0:
+            start, stop = start + code, start + code + 1
+        for k in range(len(joint)):
+            mass = 0.0
+            for row in range(start, stop):
+                if code >= 0 or allows(words, discrete.first_word[e], row - start):
+                    mass += discrete.probability[row, k]
+            joint[k] += math.log(mass)
+
+
+@njit
+def draw_codes(e, words, discrete, component, lane, bits, code):  # type: ignore[no-untyped-def]
+    """A code of leaf ``e`` for each draw, from its component's probabilities."""
+    start, stop = discrete.first_code[e], discrete.first_code[e + 1]
+    first = discrete.first_word[e]
+    total = 0.0
+    for t in range(WORD):
+        k = component[t]
+        if t == 0 or k != component[t - 1]:
+            total = 0.0
+            for row in range(start, stop):
+                if allows(words, first, row - start):
+                    total += discrete.probability[row, k]
+        left = (bits[lane[t]] + 0.5) * 2.0**-32 * total
+        for row in range(start, stop):
+            if allows(words, first, row - start) and discrete.probability[row, k] > 0.0:
+                code[t] = row - start
+                left -= discrete.probability[row, k]
+                if left < 0.0:
+                    break
+
+
+@inlined
+def factors_of(i, j, k, n_missing, lower):  # type: ignore[no-untyped-def]
+    """Column ``i`` of L of component ``k`` from row ``j`` on, four entries, 0 past the end."""
+    return (
+        lower[j, i, k] if j < n_missing else 0.0,
+        lower[j + 1, i, k] if j + 1 < n_missing else 0.0,
+        lower[j + 2, i, k] if j + 2 < n_missing else 0.0,
+        lower[j + 3, i, k] if j + 3 < n_missing else 0.0,
+    )
+
+
+@inlined
+def draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, z):  # type: ignore[no-untyped-def]
+    """Scores of the holes for the draws ``start`` to ``stop``, which are component ``k``'s.
+
+    z = mean + y with L' y = D^-1/2 e - D^-1 L^-1 P_mo r_o, e standard normal; of every equation,
+    four terms at a time. Rows of ``z`` past the last hole are read, with factor 0.
+    """
+    for i in range(n_missing - 1, -1, -1):
+        scale = math.sqrt(lower[i, i, k])
+        middle = lower[i, i, k] * solved[i, k]
+        l0, l1, l2, l3 = factors_of(i, i + 1, k, n_missing, lower)
+        for t in range(start, stop):
+            z[i, t] = (
+                scale * normal[i, t] - middle
+                - l0 * z[i + 1, t] - l1 * z[i + 2, t] - l2 * z[i + 3, t] - l3 * z[i + 4, t]
+            )  # fmt: skip
+        for j in range(i + 5, n_missing, 4):
+            l0, l1, l2, l3 = factors_of(i, j, k, n_missing, lower)
+            for t in range(start, stop):
+                z[i, t] -= l0 * z[j, t] + l1 * z[j + 1, t] + l2 * z[j + 2, t] + l3 * z[j + 3, t]
+    for i in range(n_missing):
+        middle = mean[k, places[1, i]]
+        for t in range(start, stop):
+            z[i, t] += middle
+
+
+@njit
+def spread(points, draws, lanes, out):  # type: ignore[no-untyped-def]
+    """Complete rows: ``out`` (rows, lanes, variables) from ``draws`` (rows, variables, 64)."""
+    for n in range(len(points)):
+        for s in range(len(lanes)):
+            for v in range(points.shape[1]):
+                out[n, s, v] = points[n, v]
+        for v in range(points.shape[1]):
+            if np.isnan(points[n, v]):
+                for s in range(len(lanes)):
+                    out[n, s, v] = draws[n, v, lanes[s]]
+
+
+@inlined
+def has_holes(points):  # type: ignore[no-untyped-def]
+    """Whether anything is missing in a row."""
+    holes = 0
+    for v in range(len(points)):
+        holes += np.isnan(points[v])
+    return holes > 0
+
+
+@njit
+def fill(tables, points, allowed, seed, rows, workspace, out):  # type: ignore[no-untyped-def]
+    """Draw the holes of a block of rows: one word, 64 draws each and part.
+
+    Parameters
+    ----------
+    tables : Tables
+    points : float64 (rows, variables)
+        What is known of each variable, as in :class:`~knothole.tables.evidence.Evidence`.
+    allowed : uint64 (rows, words)
+        Sets of categories of the same; (0, 0) where there are none.
+    seed : uint64
+        Determines the draws, together with the row's number.
+    rows : int64 (rows,)
+        The rows' numbers.
+    workspace : Workspace
+    out : float64 (parts, rows, variables, 64)
+        Holes are written for all draws, everything else is left as it is.
+    """
+    packed, sharpness, maps, numeric, discrete, nets, quantile = tables
+    mean, precision, blocks, log_weight = packed
+    coarse, values, tail, limits, whole, flat = maps
+    scratch, score, variance, joint, first, component, chosen, lane, bits = workspace[:9]
+    code, normal, z = workspace[9:]
+    places, lower, _, log_det, residual, product, solved, distance, _ = scratch
+    d = len(numeric)
+    for n in range(len(points)):
+        if not has_holes(points[n]):
+            continue
+        words = allowed[n] if len(allowed) else allowed.reshape(-1)
+        read_scores(points[n], numeric, coarse, values, tail, flat, score, variance)
+        n_observed, n_missing, changed = kernels.read_pattern(score, places)
+        if changed:
+            kernels.factor(blocks, places, n_missing, lower, log_det)
+        kernels.project(
+            score, mean, precision, places, n_missing, lower, residual, product, solved, distance
+        )
+        kernels.add_sharpness(variance, sharpness, places, n_observed, distance)
+        joint[:] = 0.0
+        kernels.add_log(log_weight, log_det, distance, n_observed, joint)
+        add_discrete(points[n], words, discrete, joint)
+        kernels.normalise(joint)
+        state = sobol.row_state(seed, rows[n])
+        for part in range(len(out)):
+            net = nets[part]
+            sobol.allot(joint, state, net, bits, chosen, first, component, lane)
+            alone = component[0] == component[WORD - 1]  # then lanes are in order already
+            for i in range(n_missing):
+                sobol.points(1 + i, net, state, bits)
+                sobol.normals(bits, quantile, normal[i])
+                if not alone:
+                    for t in range(WORD):
+                        code[t] = normal[i, lane[t]]
+                    for t in range(WORD):
+                        normal[i, t] = code[t]
+            z[n_missing : n_missing + 4] = 0.0
+            start = 0
+            while start < WORD:
+                k = component[start]
+                stop = start + 1
+                while stop < WORD and component[stop] == k:
+                    stop += 1
+                draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, z)
+                start = stop
+            for i in range(n_missing):
+                j = places[1, i]
+                v = numeric[j]
+                if not np.isnan(points[n, v]):
+                    continue  # known not to be recorded
+                decode(z[i], j, values, limits, whole)
+                own = out[part, n, v]
+                if alone:
+                    for t in range(WORD):
+                        own[t] = z[i, t]
+                else:
+                    for t in range(WORD):
+                        own[lane[t]] = z[i, t]
+            for e in range(len(discrete.variable)):
+                v = discrete.variable[e]
+                if not np.isnan(points[n, v]):
+                    continue
+                sobol.points(1 + d + e, net, state, bits)
+                draw_codes(e, words, discrete, component, lane, bits, code)
+                for t in range(WORD):
+                    if not discrete.flag[e]:
+                        out[part, n, v, lane[t]] = code[t]
+                    elif code[t] == 1.0:
+                        out[part, n, v, lane[t]] = NOT_RECORDED

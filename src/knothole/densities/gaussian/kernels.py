@@ -1,0 +1,388 @@
+"""Kernels for Gaussian components with holes: factors, distances, responsibilities.
+
+Everything is written in terms of the precision matrix P of a component. With r the residual of a
+row, o its observed part and m its holes, and P_mm = L D L' (L with a unit diagonal, D diagonal),
+
+    (x_m - mean_m) | x_o  ~  N(-P_mm^-1 P_mo r_o, P_mm^-1)
+    r_o' S_oo^-1 r_o      =  r_o' P_oo r_o - |D^-1/2 L^-1 P_mo r_o|^2
+    log |S_oo|            =  log |P_mm| - log |P|
+
+so that only the block of the holes is factorised, and only when the pattern of holes differs from
+the row before. Where vectors are as long as there are variables, the innermost loops run along
+the variables; in the small factors of the holes they run across components, all at once.
+
+An observed score z_j may have a variance v_j of its own (a repeated value: see
+:mod:`~knothole.densities.gaussian.normal_scores`). Then E[log p] takes the place of log p in EM: it
+lowers log p by v_j (S_oo^-1)_jj / 2, and the expected second moments grow by v_j g g', where g is
+how all variables move with z_j: 1 at j, -P_mm^-1 P_mj at the holes. Log densities are lowered by
+v_j h_j / 2 with a number h_j of each component instead, its *sharpness* along z_j given all other
+variables that repeat values, which is at least as much as their being observed in part would give:
+so that what is lost does not depend on which others are observed.
+
+Helpers take plain arrays, not the tuples below: taking an array out of a tuple has a price, which
+the kernels pay once for all rows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.compiled.policy import inlined, njit
+
+Floats = NDArray[np.float64]
+
+# Factors of a determinant that are multiplied before their logarithm is taken.
+_FACTORS = 8
+_LOG_TWO_PI = math.log(2 * math.pi)
+# Log densities this far below the best have a share that is lost in rounding.
+_FAR_BELOW = -37.0
+
+
+class Packed(NamedTuple):
+    """A mixture of k components in the form that the kernels take.
+
+    Attributes
+    ----------
+    mean : float64 (k, d)
+    precision : float64 (k, d, d)
+    blocks : float64 (d, d, k)
+        The precision once more, components last.
+    log_weight : float64 (k,)
+        Log weight + log |P| / 2.
+    """
+
+    mean: Floats
+    precision: Floats
+    blocks: Floats
+    log_weight: Floats
+
+
+class Scratch(NamedTuple):
+    """Working memory of one kernel call; not to be shared between threads.
+
+    Attributes
+    ----------
+    places : int64 (2, d + 1)
+        Positions of what is observed and of the holes of a row; the number of holes comes last.
+    lower, covariance : float64 (d, d, k)
+        L, with 1 / D on its diagonal; P_mm^-1 (lower triangles).
+    log_det : float64 (k,)
+        -log |P_mm| / 2.
+    residual : float64 (k, d)
+        r, 0 or the expectation at holes.
+    product : float64 (d,)
+        P r.
+    solved : float64 (d, k)
+        L^-1 P_mo r_o.
+    distance : float64 (k,)
+        r_o' S_oo^-1 r_o.
+    slope : float64 (d, d, k)
+        For each observed variable, a column of L^-1 P_mo, or of P_mm^-1 P_mo.
+    """
+
+    places: NDArray[np.int64]
+    lower: Floats
+    covariance: Floats
+    log_det: Floats
+    residual: Floats
+    product: Floats
+    solved: Floats
+    distance: Floats
+    slope: Floats
+
+
+def pack(weight: Floats, mean: Floats, precision: Floats, log_det: Floats) -> Packed:
+    """Arrays for kernels from weights (k,), means (k, d), and :func:`invert` of covariances."""
+    with np.errstate(divide="ignore"):
+        log_weight = np.log(weight) - 0.5 * log_det
+    blocks = np.ascontiguousarray(precision.transpose(1, 2, 0))
+    return Packed(np.ascontiguousarray(mean), precision, blocks, log_weight)
+
+
+def invert(covariance: Floats) -> tuple[Floats, Floats]:
+    """Inverses (k, d, d) and log determinants (k,) of covariances.
+
+    Not by LAPACK: its threads would get in the way of ours, and change bits with their number.
+    """
+    covariance = np.ascontiguousarray(covariance)
+    precision, log_det = np.zeros_like(covariance), np.zeros(len(covariance))
+    invert_into(covariance, np.zeros_like(covariance), precision, log_det)
+    return precision, log_det
+
+
+def scratch(packed: Packed) -> Scratch:
+    """Working memory for kernels on this mixture."""
+    k, d = packed.mean.shape
+    return Scratch(
+        places=np.full((2, d + 1), -1, dtype=np.int64),
+        lower=np.empty((d, d, k)),
+        covariance=np.empty((d, d, k)),
+        log_det=np.empty(k),
+        residual=np.empty((k, d)),
+        product=np.empty(d),
+        solved=np.empty((d, k)),
+        distance=np.empty(k),
+        slope=np.empty((d, d, k)),
+    )
+
+
+@njit
+def invert_into(covariance, root, precision, log_det):  # type: ignore[no-untyped-def]
+    """Inverses by Cholesky factors; ``root`` (k, d, d) is working memory, all else zeros."""
+    d = covariance.shape[1]
+    for k in range(len(covariance)):
+        for i in range(d):
+            for j in range(i + 1):
+                total = covariance[k, i, j]
+                for m in range(j):
+                    total -= root[k, i, m] * root[k, j, m]
+                root[k, i, j] = math.sqrt(total) if i == j else total / root[k, j, j]
+            log_det[k] += 2.0 * math.log(root[k, i, i])
+        # The factor's inverse takes its place, row by row: a row needs those above it.
+        for i in range(d):
+            scale = 1.0 / root[k, i, i]
+            for j in range(i):
+                total = 0.0
+                for m in range(j, i):
+                    total -= root[k, i, m] * root[k, m, j]
+                precision[k, 0, j] = total * scale
+            for j in range(i):
+                root[k, i, j] = precision[k, 0, j]
+                precision[k, 0, j] = 0.0
+            root[k, i, i] = scale
+        for m in range(d):
+            for i in range(m + 1):
+                for j in range(i + 1):
+                    precision[k, i, j] += root[k, m, i] * root[k, m, j]
+        for i in range(d):
+            for j in range(i):
+                precision[k, j, i] = precision[k, i, j]
+
+
+@inlined
+def read_pattern(z, places):  # type: ignore[no-untyped-def]
+    """List what is observed in a row and its holes; returns their numbers and "has it changed"."""
+    n_observed, n_missing, changed = 0, 0, False
+    for j in range(len(z)):
+        if np.isnan(z[j]):
+            changed = changed or places[1, n_missing] != j
+            places[1, n_missing] = j
+            n_missing += 1
+        else:
+            changed = changed or places[0, n_observed] != j
+            places[0, n_observed] = j
+            n_observed += 1
+    changed = changed or places[1, len(z)] != n_missing
+    places[1, len(z)] = n_missing
+    return n_observed, n_missing, changed
+
+
+@njit
+def factor(blocks, places, n_missing, lower, log_det):  # type: ignore[no-untyped-def]
+    """Factors L and D of P_mm, and its determinant."""
+    n = blocks.shape[2]
+    for i in range(n_missing):
+        mi = places[1, i]
+        for j in range(i + 1):
+            mj = places[1, j]
+            for k in range(n):
+                lower[i, j, k] = blocks[mi, mj, k]
+    for p in range(n_missing):
+        for k in range(n):
+            lower[p, p, k] = 1.0 / lower[p, p, k]
+        for i in range(p + 1, n_missing):
+            for j in range(p + 1, i):
+                for k in range(n):
+                    lower[i, j, k] -= lower[i, p, k] * lower[j, p, k]
+            for k in range(n):
+                scaled = lower[i, p, k] * lower[p, p, k]
+                lower[i, i, k] -= lower[i, p, k] * scaled
+                lower[i, p, k] = scaled
+    for k in range(n):
+        log_det[k] = 0.0
+    for start in range(0, n_missing, _FACTORS):
+        stop = min(start + _FACTORS, n_missing)
+        for k in range(n):
+            product = 1.0
+            for i in range(start, stop):
+                product *= lower[i, i, k]
+            log_det[k] += 0.5 * math.log(product)
+
+
+@inlined
+def project(z, mean, precision, places, n_missing, lower, residual, product, solved, distance):  # type: ignore[no-untyped-def]
+    """Residuals of a row, 0 at holes; L^-1 P_mo r_o; the squared distance of the observed part."""
+    n, d = mean.shape
+    for k in range(n):
+        for j in range(d):
+            residual[k, j] = 0.0 if np.isnan(z[j]) else z[j] - mean[k, j]
+        whole = d - d % 4
+        for i in range(0, whole, 4):  # four sums at once, which wait less for one another
+            e0, e1, e2, e3 = 0.0, 0.0, 0.0, 0.0
+            for j in range(d):
+                e0 += precision[k, i, j] * residual[k, j]
+                e1 += precision[k, i + 1, j] * residual[k, j]
+                e2 += precision[k, i + 2, j] * residual[k, j]
+                e3 += precision[k, i + 3, j] * residual[k, j]
+            product[i], product[i + 1], product[i + 2], product[i + 3] = e0, e1, e2, e3
+        for i in range(whole, d):
+            entry = 0.0
+            for j in range(d):
+                entry += precision[k, i, j] * residual[k, j]
+            product[i] = entry
+        total = 0.0
+        for i in range(d):
+            total += product[i] * residual[k, i]
+        distance[k] = total
+        for i in range(n_missing):
+            solved[i, k] = product[places[1, i]]
+    forward(n_missing, lower, solved)
+    for i in range(n_missing):
+        for k in range(n):
+            distance[k] -= solved[i, k] * solved[i, k] * lower[i, i, k]
+
+
+@inlined
+def forward(n_missing, lower, vector):  # type: ignore[no-untyped-def]
+    """Solve L y = vector (holes, k) in place."""
+    for i in range(n_missing):
+        for j in range(i + 1, n_missing):
+            for k in range(vector.shape[1]):
+                vector[j, k] -= lower[j, i, k] * vector[i, k]
+
+
+@inlined
+def back(n_missing, lower, vector):  # type: ignore[no-untyped-def]
+    """Solve D L' y = vector (holes, k) in place."""
+    for i in range(n_missing):
+        for k in range(vector.shape[1]):
+            vector[i, k] *= lower[i, i, k]
+    for i in range(n_missing - 1, -1, -1):
+        for j in range(i):
+            for k in range(vector.shape[1]):
+                vector[j, k] -= lower[i, j, k] * vector[i, k]
+
+
+@inlined
+def find_covariance(n_missing, lower, covariance):  # type: ignore[no-untyped-def]
+    """P_mm^-1 (its lower triangle) from its factors."""
+    n = lower.shape[2]
+    # V = L^-1 first, below its unit diagonal, which holds 1 / D instead ...
+    for j in range(n_missing):
+        for k in range(n):
+            covariance[j, j, k] = lower[j, j, k]
+        for i in range(j + 1, n_missing):
+            for k in range(n):
+                covariance[i, j, k] = -lower[i, j, k]
+            for p in range(j + 1, i):
+                for k in range(n):
+                    covariance[i, j, k] -= lower[i, p, k] * covariance[p, j, k]
+    # ... then V' D^-1 V in place: entry (i, j) needs rows from i on, which are still there.
+    for i in range(n_missing):
+        for j in range(i + 1):
+            if j < i:
+                for k in range(n):
+                    covariance[i, j, k] *= covariance[i, i, k]
+            for p in range(i + 1, n_missing):
+                for k in range(n):
+                    covariance[i, j, k] += (
+                        covariance[p, i, k] * covariance[p, p, k] * covariance[p, j, k]
+                    )
+
+
+@inlined
+def expect_holes(places, n_missing, lower, residual, solved):  # type: ignore[no-untyped-def]
+    """Put the expectation of the holes into the residuals; ``solved`` is used up."""
+    back(n_missing, lower, solved)
+    for i in range(n_missing):
+        mi = places[1, i]
+        for k in range(len(residual)):
+            residual[k, mi] = -solved[i, k]
+
+
+@inlined
+def add_sharpness(variance, sharpness, places, n_observed, distance):  # type: ignore[no-untyped-def]
+    """Add the sum of v_j h_j to the distances; ``sharpness`` is (d, k)."""
+    for i in range(n_observed):
+        oi = places[0, i]
+        if variance[oi] > 0.0:
+            for k in range(len(distance)):
+                distance[k] += variance[oi] * sharpness[oi, k]
+
+
+@inlined
+def add_log(log_weight, log_det, distance, n_observed, joint):  # type: ignore[no-untyped-def]
+    """Add log (weight p) to ``joint`` of every component, from its distance."""
+    for k in range(len(joint)):
+        joint[k] += log_weight[k] + log_det[k] - 0.5 * (distance[k] + n_observed * _LOG_TWO_PI)
+
+
+@inlined
+def normalise(joint):  # type: ignore[no-untyped-def]
+    """Turn a row's log joint densities into responsibilities in place; returns their log sum.
+
+    Where no component explains the row, all are as good.
+    """
+    top = -np.inf
+    for k in range(len(joint)):
+        top = max(top, joint[k])
+    if top == -np.inf:
+        for k in range(len(joint)):
+            joint[k] = 1.0 / len(joint)
+        return top
+    total = 0.0
+    for k in range(len(joint)):
+        below = joint[k] - top
+        joint[k] = math.exp(below) if below > _FAR_BELOW else 0.0
+        total += joint[k]
+    for k in range(len(joint)):
+        joint[k] /= total
+    return top + math.log(total)
+
+
+@njit
+def log_joint(z, variance, packed, sharpness, scratch, out):  # type: ignore[no-untyped-def]
+    """Add log (weight p(z_o)) of every row and component to ``out`` (rows, k)."""
+    mean, precision, blocks, log_weight = packed
+    places, lower, _, log_det, residual, product, solved, distance, _ = scratch
+    for n in range(len(z)):
+        n_observed, n_missing, changed = read_pattern(z[n], places)
+        if changed:
+            factor(blocks, places, n_missing, lower, log_det)
+        project(
+            z[n], mean, precision, places, n_missing, lower, residual, product, solved, distance
+        )
+        add_sharpness(variance[n], sharpness, places, n_observed, distance)
+        add_log(log_weight, log_det, distance, n_observed, out[n])
+
+
+@njit
+def moments(z, packed, scratch, mean_out, covariance_out):  # type: ignore[no-untyped-def]
+    """Conditional moments of all variables in each component.
+
+    ``mean_out`` (rows, k, d) becomes z with holes at their expectation; ``covariance_out`` (rows,
+    k, d, d) is written at the holes only.
+    """
+    mean, precision, blocks, _ = packed
+    places, lower, covariance, log_det, residual, product, solved, distance, _ = scratch
+    for n in range(len(z)):
+        _, n_missing, changed = read_pattern(z[n], places)
+        if changed:
+            factor(blocks, places, n_missing, lower, log_det)
+            find_covariance(n_missing, lower, covariance)
+        project(
+            z[n], mean, precision, places, n_missing, lower, residual, product, solved, distance
+        )
+        expect_holes(places, n_missing, lower, residual, solved)
+        for k in range(len(mean)):
+            for j in range(z.shape[1]):
+                mean_out[n, k, j] = mean[k, j] + residual[k, j]
+            for i in range(n_missing):
+                for j in range(i + 1):
+                    value = covariance[i, j, k]
+                    covariance_out[n, k, places[1, i], places[1, j]] = value
+                    covariance_out[n, k, places[1, j], places[1, i]] = value

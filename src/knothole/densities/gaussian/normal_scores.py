@@ -1,0 +1,351 @@
+"""Columns as normal scores: the monotone map of a Gaussian copula, one per numeric variable.
+
+A column's map is its quantile function in normal units, x(z): piecewise linear on one grid of z
+that all columns share, straight lines beyond its ends. It is all there is to a map: draws go
+through it forwards, observed values backwards, and log densities by its slope. A column that is
+merely standardised is the straight line ``location + scale * z``.
+
+A value that many rows share (a zero that means "none", every value of an integer column with few
+of them) is a *flat* of the map: a whole interval of z that leads to one x. Such a value is read
+as its mid-rank: the mean of a standard normal within the interval.
+
+**Densities.** Where the map rises, dz/dx turns a density of z into one of x, and total mass is 1.
+A flat has probability, not density: P(x) = the integral of q(z) over the interval, for which
+there is no closed form in several variables. By Jensen's inequality, with w the standard normal
+confined to the interval,
+
+    log P(x) >= E_w[log q(z)] + entropy of w,
+
+and this bound, exact where q is the standard normal itself, is what a flat contributes: for a
+normal density q it needs only the mean and the variance of w. So a log density that includes
+flats is a lower bound, never too high, which keeps comparisons between densities honest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
+from scipy.special import ndtr, ndtri
+
+from knothole.compiled.policy import inlined, njit
+from knothole.densities.emissions.gaussian import location_and_scale
+
+Floats = NDArray[np.float64]
+
+# The grid of z: 64 cells a unit. Cut points of draws are off by less than half a cell, a
+# probability of at most 0.003; the table of a column is 4 kB.
+END = 4.0
+CELLS_PER_UNIT = 64
+GRID = np.linspace(-END, END, int(2 * END) * CELLS_PER_UNIT + 1)
+# Scores beyond this count as this: their squares, times a precision, are still finite.
+FARTHEST = 1e100
+# The search for a cell goes to one of 16 blocks of 32 grid points first.
+COARSE, STRIDE = 16, 32
+
+_LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+@dataclass(frozen=True, eq=False)
+class NormalScores:
+    """The maps of ``d`` numeric variables as plain arrays.
+
+    Attributes
+    ----------
+    values : float64 (d, len(GRID))
+        x at the grid of z, never decreasing.
+    tail : float64 (d, 2)
+        Slope of x below and above the grid.
+    limits : float64 (d, 2)
+        Draws are confined to this range: the one seen in training for an empirical map.
+    whole : bool (d,)
+        Draws are rounded to whole numbers.
+    flat : float64 (d, len(GRID), 3)
+        At the first grid point of a flat: mean, variance and entropy of the standard normal
+        within it. Zeros elsewhere.
+    """
+
+    values: Floats
+    tail: Floats
+    limits: Floats
+    whole: NDArray[np.bool_]
+    flat: Floats
+
+    @classmethod
+    def fit(
+        cls,
+        x: Floats,
+        weight: Floats,
+        whole: NDArray[np.bool_],
+        points: Sequence[Floats],
+        empirical: NDArray[np.bool_],
+    ) -> NormalScores:
+        """Maps of the columns of ``x`` (NaN are holes).
+
+        Parameters
+        ----------
+        x : float64 (rows, d)
+        weight : float64 (rows,)
+        whole : bool (d,)
+            Columns of whole numbers.
+        points : sequence of arrays
+            For each other column, the values that have a probability of their own.
+        empirical : bool (d,)
+            Columns to take by rank; the others are only standardised.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).lognormal(size=(500, 1))
+        >>> yes, no = np.array([True]), np.array([False])
+        >>> scores = NormalScores.fit(x, np.ones(500), whole=no, points=[()], empirical=yes)
+        >>> z, variance, log_slope = scores.encode(np.array([[np.median(x)]]))
+        >>> bool(abs(z[0, 0]) < 0.05), float(variance[0, 0])
+        (True, 0.0)
+        """
+        d = x.shape[1]
+        values = np.empty((d, len(GRID)))
+        tail = np.empty((d, 2))
+        limits = np.tile([-np.inf, np.inf], (d, 1))
+        for j in range(d):
+            keep = np.isfinite(x[:, j]) & (weight > 0)
+            column, rows = x[keep, j], weight[keep]
+            location, scale = location_and_scale(column, rows)
+            values[j] = location + scale * GRID
+            tail[j] = scale
+            if empirical[j] and len(column):
+                limits[j] = column.min(), column.max()
+                often = column if whole[j] else points[j]
+                values[j] = _empirical(column, rows, often, scale)
+        flat = np.stack([_flats(row) for row in values]) if d else np.empty((0, len(GRID), 3))
+        return cls(values, tail, limits, np.asarray(whole), flat)
+
+    @property
+    def coarse(self) -> Floats:
+        """The last value of each block of grid points, (d, COARSE)."""
+        return np.ascontiguousarray(self.values[:, STRIDE - 1 : -1 : STRIDE])
+
+    @property
+    def repeats(self) -> NDArray[np.bool_]:
+        """Columns of which some scores have a variance, (d,)."""
+        return np.asarray(self._whole_units | (self.flat[:, :, 1] > 0).any(axis=1))
+
+    @property
+    def straight(self) -> NDArray[np.bool_]:
+        """Columns that are only standardised, (d,)."""
+        return np.asarray(np.isinf(self.limits).all(axis=1))
+
+    @property
+    def _whole_units(self) -> NDArray[np.bool_]:
+        return np.asarray(self.whole & self.straight)
+
+    def units(self) -> tuple[Floats, Floats]:
+        """Location and scale of the columns that are only standardised; 0 and 1 of the others."""
+        middle = self.values[:, len(GRID) // 2]
+        return np.where(self.straight, middle, 0.0), np.where(self.straight, self.tail[:, 0], 1.0)
+
+    def encode(self, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """Scores of values, (rows, d) each: z, the variance of z, and the log base measure.
+
+        NaN and infinite values have z = NaN and base measure 0. A point's variance is 0 and its
+        base measure log dz/dx; a flat's is the entropy of the standard normal within it. A whole
+        number of a column that is only standardised stands for the unit about it, evenly.
+        """
+        x = np.ascontiguousarray(x, dtype=np.float64)
+        z, variance, base = np.empty_like(x), np.empty_like(x), np.empty_like(x)
+        encode(x, self.coarse, self.values, self.tail, self.flat, z, variance, base)
+        units = self._whole_units
+        variance[:, units] = ~np.isnan(z[:, units]) / (12 * self.tail[units, 0] ** 2)
+        return z, variance, base
+
+    def position(self, variable: int, x: float) -> float:
+        """The z that separates values below ``x`` from the others: P(X < x) = P(Z < z).
+
+        For a column of whole numbers that is half-way below ``x``.
+        """
+        if np.isinf(x):
+            return float(x)
+        if self.whole[variable]:
+            x = math.ceil(x) - 0.5
+        cell = cell_of(x, variable, self.coarse, self.values)
+        return float(on_line(x, variable, cell, self.values, self.tail))
+
+    def decode(self, z: Floats) -> Floats:
+        """Values of scores, (rows, d): x(z), rounded and confined as the column demands."""
+        out = np.empty_like(z)
+        for j in range(z.shape[1]):
+            column = z[:, j].copy()
+            decode(column, j, self.values, self.limits, self.whole)
+            out[:, j] = column
+        return out
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Fields, for storage."""
+        return {
+            "values": self.values,
+            "tail": self.tail,
+            "limits": self.limits,
+            "whole": self.whole,
+            "flat": self.flat,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> NormalScores:
+        """The inverse of :meth:`arrays`."""
+        return cls(**arrays)
+
+
+def _empirical(x: Floats, weight: Floats, points: Floats, scale: float) -> Floats:
+    """The quantile function of a column at the grid, flat at ``points`` where they fill a cell."""
+    value, index = np.unique(x, return_inverse=True)
+    mass = np.bincount(index, weights=weight) / weight.sum()
+    rows = weight.sum() ** 2 / (weight**2).sum()
+    # Half a row's weight lies beyond each extreme value: no rank is 0 or 1.
+    upper = np.cumsum(mass)
+    edge = 0.5 / (rows + 1)
+    low = ndtri(np.clip(upper - mass, edge, 1 - edge))
+    high = ndtri(np.clip(upper, edge, 1 - edge))
+    middle = ndtri(np.clip(upper - mass / 2, edge, 1 - edge))
+    # A flat ends within a cell; the cell itself joins it to its neighbour.
+    first, last = _cell(low) + 1, _cell(high)
+    first[0], last[-1] = 0, len(GRID) - 1
+    is_flat = (last > first) & np.isin(value, points)
+    # Knots: both ends of a flat, the mid-rank of other values; thinned so that each stands for
+    # several rows, else the slope between two neighbours would be mostly noise.
+    knot_z = np.concatenate([middle[~is_flat], GRID[first[is_flat]], GRID[last[is_flat]]])
+    knot_x = np.concatenate([value[~is_flat], value[is_flat], value[is_flat]])
+    must = np.arange(len(knot_z)) >= np.count_nonzero(~is_flat)
+    order = np.lexsort((knot_x, knot_z))
+    curve = _curve(knot_z[order], knot_x[order], must[order], spacing=rows ** (-1 / 3), tail=scale)
+    grid_values = curve(GRID)
+    for start, stop, point in zip(first[is_flat], last[is_flat], value[is_flat], strict=True):
+        grid_values[start : stop + 1] = point
+    return np.asarray(np.maximum.accumulate(grid_values))
+
+
+def _cell(z: Floats) -> NDArray[np.int64]:
+    """The last grid point at or below z."""
+    return np.floor((np.clip(z, -END, END) + END) * CELLS_PER_UNIT).astype(np.int64)
+
+
+def _curve(z: Floats, x: Floats, must: NDArray[np.bool_], spacing: float, tail: float) -> Any:
+    """A smooth monotone curve through a part of the knots, straight beyond them."""
+    bin_of = np.floor(z / spacing)
+    keep = must | np.r_[True, bin_of[1:] != bin_of[:-1]]
+    keep[[0, -1]] = True
+    z, x = z[keep], x[keep]
+    apart = np.r_[True, np.diff(z) > 1e-9]
+    z, x = z[apart], x[apart]
+    z = np.r_[z[0] - 2 * END, z, z[-1] + 2 * END]
+    x = np.r_[x[0] - 2 * END * tail, x, x[-1] + 2 * END * tail]
+    return PchipInterpolator(z, x)
+
+
+def _flats(values: Floats) -> Floats:
+    """Moments of the standard normal in the flats of one column, (len(GRID), 3)."""
+    out = np.zeros((len(values), 3))
+    same = np.r_[False, np.diff(values) == 0, False]
+    starts = np.flatnonzero(~same[:-1] & same[1:])
+    stops = np.flatnonzero(same[:-1] & ~same[1:])
+    for start, stop in zip(starts, stops, strict=True):
+        out[start] = truncated_moments(GRID[start], GRID[stop])
+    return out
+
+
+def truncated_moments(low: float, high: float) -> tuple[float, float, float]:
+    """Mean, variance and entropy of the standard normal confined to ``[low, high]``."""
+    mass = float(ndtr(high) - ndtr(low) if low <= 0 else ndtr(-low) - ndtr(-high))
+    peak_low, peak_high = (math.exp(-0.5 * z * z - _LOG_ROOT_TWO_PI) for z in (low, high))
+    mean = (peak_low - peak_high) / mass
+    second = 1 + (low * peak_low - high * peak_high) / mass
+    return mean, max(second - mean * mean, 0.0), math.log(mass) + _LOG_ROOT_TWO_PI + 0.5 * second
+
+
+@inlined
+def cell_of(x, j, coarse, values):  # type: ignore[no-untyped-def]
+    """The first grid point whose value is at least ``x``; the number of points if none is.
+
+    Counts the points below ``x`` in two levels, without branches: those of a search would be
+    guessed wrong half the time.
+    """
+    block = 0
+    for m in range(COARSE):
+        block += coarse[j, m] < x
+    first = block * STRIDE
+    if block == COARSE:
+        return first + (values[j, first] < x)
+    count = 0
+    for m in range(STRIDE):
+        count += values[j, first + m] < x
+    return first + count
+
+
+@inlined
+def on_line(x, j, i, values, tail):  # type: ignore[no-untyped-def]
+    """The lowest z that leads to ``x`` in column ``j``, where its cell is ``i``."""
+    last = values.shape[1] - 1
+    if i == 0:
+        return max(-END + (x - values[j, 0]) / tail[j, 0], -FARTHEST)
+    if i > last:
+        return min(END + (x - values[j, last]) / tail[j, 1], FARTHEST)
+    part = (x - values[j, i - 1]) / (values[j, i] - values[j, i - 1])
+    return -END + (i - 1 + part) / CELLS_PER_UNIT
+
+
+@inlined
+def is_flat(x, j, i, values, flat):  # type: ignore[no-untyped-def]
+    """Whether ``x``, whose cell is ``i``, is the value of a flat of column ``j``."""
+    return i < values.shape[1] and values[j, i] == x and flat[j, i, 1] > 0.0
+
+
+@njit
+def encode(x, coarse, values, tail, flat, z, variance, base):  # type: ignore[no-untyped-def]
+    """Scores, their variances and log base measures of ``x`` (rows, d)."""
+    last = values.shape[1] - 1
+    for n in range(len(x)):
+        for j in range(x.shape[1]):
+            variance[n, j] = 0.0
+            base[n, j] = 0.0
+            if not np.isfinite(x[n, j]):
+                z[n, j] = np.nan
+                continue
+            i = cell_of(x[n, j], j, coarse, values)
+            if is_flat(x[n, j], j, i, values, flat):
+                z[n, j] = flat[j, i, 0]
+                variance[n, j] = flat[j, i, 1]
+                base[n, j] = flat[j, i, 2]
+                continue
+            z[n, j] = on_line(x[n, j], j, i, values, tail)
+            if i == 0:
+                slope = tail[j, 0]
+            elif i > last:
+                slope = tail[j, 1]
+            else:
+                slope = (values[j, i] - values[j, i - 1]) * CELLS_PER_UNIT
+            base[n, j] = -math.log(slope)
+
+
+@inlined
+def decode(z, j, values, limits, whole):  # type: ignore[no-untyped-def]
+    """Replace scores ``z`` (draws,) by values of column ``j``, in place.
+
+    Without branches. Beyond the grid the last cell goes on: a straight map is straight, and of
+    an empirical one the limits are all that matters there.
+    """
+    last = values.shape[1] - 2
+    low, high = limits[j, 0], limits[j, 1]
+    for s in range(len(z)):
+        place = (z[s] + END) * CELLS_PER_UNIT
+        # Unsigned: a negative index would have to be tested for.
+        i = np.uint32(min(max(place, 0.0), last))
+        low_value = values[j, i]
+        x = low_value + (place - i) * (values[j, i + np.uint32(1)] - low_value)
+        z[s] = min(max(x, low), high)
+    if whole[j]:
+        for s in range(len(z)):
+            z[s] = np.rint(z[s])

@@ -1,0 +1,140 @@
+"""Which variables of a density are Gaussian and which discrete, and rows read accordingly."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.densities.emissions import Categorical, packed
+from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.choice import repeated_values
+from knothole.densities.gaussian.draws import Discrete
+from knothole.densities.gaussian.em import Rows
+from knothole.densities.gaussian.normal_scores import NormalScores
+from knothole.tables.columns import Evidence, Kind, Variable
+from knothole.tables.evidence import word_offsets
+
+Floats = NDArray[np.float64]
+
+RECORDED, NOT_RECORDED = 0, 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Numeric variables are jointly Gaussian, the others independent given the component.
+
+    A nullable numeric variable has a discrete one beside it, its *flag*: recorded or not. Where
+    it is not recorded, its number is like a hole.
+
+    Attributes
+    ----------
+    variables : tuple of Variable
+    numeric, categorical, flagged : int64
+        Variables of each kind; flagged ones are numeric, too. Discrete leaves come in the order
+        categorical, flagged.
+    """
+
+    variables: tuple[Variable, ...]
+    numeric: NDArray[np.int64]
+    categorical: NDArray[np.int64]
+    flagged: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, variables: Sequence[Variable]) -> Layout:
+        """The layout of a density's variables."""
+        category = np.array([v.kind is Kind.CATEGORICAL for v in variables], dtype=np.bool_)
+        nullable = np.array([v.nullable for v in variables], dtype=np.bool_)
+        return cls(
+            tuple(variables),
+            np.flatnonzero(~category),
+            np.flatnonzero(category),
+            np.flatnonzero(~category & nullable),
+        )
+
+    @property
+    def n_discrete(self) -> int:
+        """Number of discrete leaves."""
+        return len(self.categorical) + len(self.flagged)
+
+    def keys(self) -> tuple[int, ...]:
+        """A number of each numeric and each discrete variable, whatever the columns' order."""
+        names = [self.variables[v].name for v in (*self.numeric, *self.categorical)]
+        names += [f"{self.variables[v].name} recorded" for v in self.flagged]
+        return tuple(zlib.crc32(name.encode()) for name in names)
+
+    def maps(
+        self, points: Floats, weight: Floats, normal_scores: bool | Literal["auto"]
+    ) -> list[NormalScores]:
+        """Maps of the numeric variables that are to be tried.
+
+        "auto": all by rank, or only those whose values have probabilities of their own.
+        """
+        numeric = [self.variables[v] for v in self.numeric]
+        x = points[:, self.numeric]
+        whole = np.array([variable.kind is Kind.INTEGER for variable in numeric], dtype=np.bool_)
+        often = [repeated_values(v, x[:, j], weight) for j, v in enumerate(numeric)]
+        repeat = whole | np.array([len(values) > 0 for values in often], dtype=np.bool_)
+        every = np.ones_like(whole)
+        if normal_scores != "auto":
+            choices = [every if normal_scores else ~every]
+        else:
+            choices = [every] if repeat.all() else [every, repeat]
+        return [NormalScores.fit(x, weight, whole, often, choice) for choice in choices]
+
+    def start_leaves(self, points: Floats, weight: Floats) -> tuple[Leaf, ...]:
+        """Marginals of the discrete variables: one state each."""
+        columns = self._discrete_points(points)
+        flag = Variable("recorded", Kind.CATEGORICAL, (True, False))
+        variables = [self.variables[v] for v in self.categorical] + [flag] * len(self.flagged)
+        return tuple(
+            Categorical.start(variable, columns[:, e], weight, 1)
+            for e, variable in enumerate(variables)
+        )
+
+    def rows(
+        self,
+        evidence: Evidence,
+        weight: Floats,
+        scores: NormalScores,
+        leaves: Sequence[Leaf],
+    ) -> Rows:
+        """Evidence as EM takes it."""
+        z, variance, base = scores.encode(evidence.points[:, self.numeric])
+        discrete = None
+        if leaves:
+            own = Evidence(
+                self._discrete_points(evidence.points), evidence.allowed, self._levels(evidence)
+            )
+            discrete = packed.pack(leaves, own)
+        return Rows(z, variance, base, scores.repeats, discrete, weight)
+
+    def _discrete_points(self, points: Floats) -> Floats:
+        flags = points[:, self.flagged]
+        flags = np.where(np.isnan(flags), np.nan, np.isinf(flags))
+        return np.hstack([points[:, self.categorical], flags])
+
+    def _levels(self, evidence: Evidence) -> NDArray[np.int64]:
+        """Levels of each discrete variable that ``evidence.allowed`` has words of, else 0."""
+        levels = np.zeros(self.n_discrete, dtype=np.int64)
+        own = np.flatnonzero(self.categorical < len(evidence.n_levels))
+        levels[own] = evidence.n_levels[self.categorical[own]]
+        return levels
+
+    def discrete_tables(self, leaves: Sequence[Leaf], own: int, k: int) -> Discrete:
+        """The discrete leaves as plain arrays; the first ``own`` variables are the columns'."""
+        tables = [leaf.natural().table for leaf in leaves]
+        n_levels = [len(variable.levels) for variable in self.variables[:own]]
+        offsets = word_offsets(np.array(n_levels, dtype=np.int64))
+        words = [offsets[v] if v < own else -1 for v in self.categorical]
+        return Discrete(
+            np.concatenate([self.categorical, self.flagged]),
+            np.arange(self.n_discrete) >= len(self.categorical),
+            np.cumsum([0, *(len(table) for table in tables)], dtype=np.int64),
+            np.exp(np.vstack([*tables, np.empty((0, k))])),
+            np.array(words + [-1] * len(self.flagged), dtype=np.int64),
+        )

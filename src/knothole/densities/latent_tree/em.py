@@ -1,0 +1,261 @@
+"""Expectation and maximisation for a latent tree, on packed rows.
+
+The objective that a full pass never lowers is the log likelihood of the rows plus the log prior:
+``strength`` rows in each state, with the column's own marginal (leaves) and spread evenly over
+the states (latents).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.compiled.policy import over_blocks
+from knothole.densities.emissions.base import Leaf, Statistics
+from knothole.densities.emissions.packed import Packed
+from knothole.densities.latent_tree import kernels as kernels
+from knothole.densities.latent_tree.chow_liu import Tree
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Parts that a pass is cut into, for threads; a part has at least as many rows as this.
+PARTS = 16
+LEAST_ROWS = 256
+# Latent probabilities stay above this, whatever the prior: no state is ever cut off for good,
+# and scaled messages cannot underflow in every state at once.
+FLOOR = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """A latent tree.
+
+    Attributes
+    ----------
+    tree : Tree
+    prior : float64 (states,)
+        p(z_root).
+    transition : float64 (variables, states, states)
+        ``transition[v, i, j]`` is p(z_v = j | z_parent = i); the root's rows all hold its prior.
+    leaves : tuple of Leaf
+    """
+
+    tree: Tree
+    prior: Floats
+    transition: Floats
+    leaves: tuple[Leaf, ...]
+
+    @property
+    def n_states(self) -> int:
+        """States of each latent."""
+        return len(self.prior)
+
+    def check(self) -> None:
+        """Refuse arrays, from a file, that kernels could not work on.
+
+        Raises
+        ------
+        ValueError
+            Where they do not describe a tree.
+        """
+        n_variables, n_states = len(self.leaves), self.n_states
+        parent, order = self.tree.parent, self.tree.order
+        if sorted(order.tolist()) != list(range(n_variables)) or parent.shape != order.shape:
+            raise ValueError("order is no permutation of the variables.")
+        place = np.argsort(order)
+        inner = order[1:]
+        above = parent[inner]
+        if parent[order[0]] != -1 or (above < 0).any() or (above >= n_variables).any():
+            raise ValueError("parent does not describe one tree.")
+        if (place[above] >= place[inner]).any() or (np.diff(place[above]) < 0).any():
+            raise ValueError("order does not have every parent before its children.")
+        if self.transition.shape != (n_variables, n_states, n_states):
+            raise ValueError("transition has another shape than the tree and the prior.")
+        if not (np.isfinite(self.transition).all() and (self.transition > 0).all()):
+            raise ValueError("transition is not positive.")
+        if not np.allclose(self.transition.sum(axis=2), 1.0):
+            raise ValueError("transition does not add up to 1.")
+        if not np.array_equal(self.transition[order[0], 0], self.prior):
+            raise ValueError("the root's transition is not its prior.")
+        if any(leaf.n_states != n_states for leaf in self.leaves):
+            raise ValueError("leaves have another number of states.")
+
+    def model(self) -> kernels.Model:
+        """What the kernels take."""
+        transposed = np.ascontiguousarray(self.transition.transpose(0, 2, 1))
+        return kernels.Model(
+            self.tree.order, self.tree.parent, self.prior, self.transition, transposed
+        )
+
+    def scratch(self) -> kernels.Scratch:
+        """Room for a tile."""
+        return kernels.scratch_for(len(self.leaves), self.n_states)
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """Expected sufficient statistics of some rows, additive.
+
+    Attributes
+    ----------
+    weight, log_likelihood : float
+        Summed over the rows.
+    roots : float64 (states,)
+        Responsibilities at the root.
+    pairs : float64 (variables, states, states)
+        Responsibilities of a parent's state and a child's together.
+    leaves : tuple of Statistics
+        For each leaf.
+    """
+
+    weight: float
+    log_likelihood: float
+    roots: Floats
+    pairs: Floats
+    leaves: tuple[Statistics, ...]
+
+    def moved(self, other: Expected, step: float) -> Expected:
+        """``(1 - step)`` of this and ``step`` of another."""
+
+        def blend(own: Floats, new: Floats) -> Floats:
+            return own + step * (new - own)
+
+        leaves = (
+            Statistics(
+                blend(own.count, new.count),
+                blend(own.first, new.first),
+                blend(own.second, new.second),
+            )
+            for own, new in zip(self.leaves, other.leaves, strict=True)
+        )
+        return Expected(
+            self.weight + step * (other.weight - self.weight),
+            self.log_likelihood + step * (other.log_likelihood - self.log_likelihood),
+            blend(self.roots, other.roots),
+            blend(self.pairs, other.pairs),
+            tuple(leaves),
+        )
+
+
+def expect(
+    parameters: Parameters, packed: Packed, rows: Ints, weight: Floats, total: float | None = None
+) -> Expected:
+    """Statistics of some rows under the parameters, scaled to ``total`` weight if that is given.
+
+    ``weight`` is that of all packed rows. Rows are cut into the same parts, and the parts' sums
+    added in the same order, for any number of threads.
+    """
+    values, tables = values_of(packed), tables_of(packed, parameters.leaves)
+    model = parameters.model()
+    n_codes, n_slots = len(tables.table), len(tables.linear)
+    own = weight[rows]
+    scaled = own if total is None else own * (total / own.sum())
+
+    def work(start: int, stop: int) -> tuple[float, kernels.Sums]:
+        here, by = rows[start:stop], scaled[start:stop]
+        out = np.empty(len(here))
+        sums = kernels.sums_for(len(parameters.leaves), parameters.n_states, n_codes, n_slots)
+        kernels.expectation(values, tables, model, here, by, parameters.scratch(), out, sums)
+        return float(by @ (out + packed.base[here])), sums
+
+    block = max(LEAST_ROWS, -(-len(rows) // PARTS))
+    log_likelihood, sums = reduce(_add, over_blocks(work, len(rows), block))
+    statistics = packed.statistics(parameters.leaves, sums.codes, sums.first, sums.second)
+    pairs = sums.pairs * parameters.transition
+    return Expected(float(scaled.sum()), log_likelihood, sums.roots, pairs, tuple(statistics))
+
+
+def log_likelihood(parameters: Parameters, packed: Packed, rows: Ints | None = None) -> Floats:
+    """Log p of all or some rows; NaN where a log-space evaluation is needed to be sure."""
+    values, tables = values_of(packed), tables_of(packed, parameters.leaves)
+    model = parameters.model()
+    rows = np.arange(len(packed)) if rows is None else rows
+
+    def work(start: int, stop: int) -> Floats:
+        here = rows[start:stop]
+        out = np.empty(len(here))
+        kernels.log_likelihood(values, tables, model, here, parameters.scratch(), out)
+        return out + packed.base[here]
+
+    parts = over_blocks(work, len(rows), LEAST_ROWS)
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def posterior_states(parameters: Parameters, packed: Packed, uniform: Floats) -> Ints:
+    """Latents drawn from p(z | row) with uniform numbers: (rows, draws, variables).
+
+    Rows of probability 0 get -1.
+    """
+    values, tables = values_of(packed), tables_of(packed, parameters.leaves)
+    model = parameters.model()
+    states = np.empty(uniform.shape, dtype=np.int64)
+
+    def work(start: int, stop: int) -> None:
+        kernels.draw_states(
+            values, tables, model, np.arange(start, stop), parameters.scratch(),
+            uniform[start:stop], states[start:stop],
+        )  # fmt: skip
+
+    over_blocks(work, len(packed), LEAST_ROWS)
+    return states
+
+
+def maximise(parameters: Parameters, expected: Expected, strength: float) -> Parameters:
+    """The maximum a posteriori parameters given expected statistics."""
+    tree = parameters.tree
+    each = strength / parameters.n_states
+    prior = _normalised(expected.roots + each)
+    transition = _normalised(expected.pairs + each)
+    transition[tree.order[0]] = prior
+    leaves = maximise_leaves(parameters.leaves, expected.leaves, strength)
+    return Parameters(tree, prior, transition, leaves)
+
+
+def maximise_leaves(
+    leaves: Sequence[Leaf], statistics: Sequence[Statistics], strength: float
+) -> tuple[Leaf, ...]:
+    """The leaves' part of :func:`maximise`."""
+    pairs = zip(leaves, statistics, strict=True)
+    return tuple(leaf.maximise(own, strength) for leaf, own in pairs)
+
+
+def log_prior(parameters: Parameters, strength: float) -> float:
+    """What the objective adds to the log likelihood, up to a constant."""
+    edges = np.delete(parameters.transition, parameters.tree.order[0], axis=0)
+    latents = np.log(parameters.prior).sum() + np.log(edges).sum()
+    leaves = sum(leaf.log_prior(strength) for leaf in parameters.leaves)
+    return float(strength / parameters.n_states * latents + leaves)
+
+
+def tables_of(packed: Packed, leaves: Sequence[Leaf]) -> kernels.Tables:
+    """The leaves' parameters in the layout of packed rows."""
+    table, linear, square = packed.parameters(leaves)
+    peak = table.max(axis=1)
+    # A code that is impossible in every state has factor 0 (and peak -inf).
+    factor = np.exp(table - np.where(np.isfinite(peak), peak, 0.0)[:, None])
+    return kernels.Tables(table, linear, square, peak, factor)
+
+
+def values_of(packed: Packed) -> kernels.Values:
+    """Packed rows as the kernels take them."""
+    return kernels.Values(packed.code, packed.z, packed.slot)
+
+
+def _add(
+    left: tuple[float, kernels.Sums], right: tuple[float, kernels.Sums]
+) -> tuple[float, kernels.Sums]:
+    sums = kernels.Sums(*(a + b for a, b in zip(left[1], right[1], strict=True)))
+    return left[0] + right[0], sums
+
+
+def _normalised(weights: Floats) -> Floats:
+    total = weights.sum(axis=-1, keepdims=True)
+    even = 1.0 / weights.shape[-1]
+    shares = np.divide(weights, total, out=np.full_like(weights, even), where=total > 0)
+    shares = np.maximum(shares, FLOOR)
+    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))

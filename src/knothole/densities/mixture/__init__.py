@@ -1,0 +1,1 @@
+"""Mixtures of products, and the product alone."""

@@ -1,0 +1,154 @@
+"""Compiled sums over components. The component is the innermost index everywhere: it vectorises.
+
+See :mod:`knothole.densities.emissions.packed` for the arrays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from knothole.compiled.policy import njit
+
+# exp(x) = 2**n * exp(f), n whole and |f| <= log(2) / 2.
+LOG2_E = 1.4426950408889634
+LN_2_HIGH = 0.693147180369123816490
+LN_2_LOW = 1.90821492927058770002e-10
+# The smallest number that is not denormal is about exp(-708): what is exp(LEAST) or less becomes 0.
+LEAST = -700.0
+NOTHING = 1e-303
+
+
+@njit
+def join(code, z, slot, table, linear, square, log_weight, out):  # type: ignore[no-untyped-def]
+    """Log of weight times density, (rows, components), but for the base measure."""
+    n_states = table.shape[1]
+    for i in range(len(code)):
+        joint = out[i]
+        for k in range(n_states):
+            joint[k] = log_weight[k]
+        for v in range(code.shape[1]):
+            c = code[i, v]
+            if c < 0:
+                continue
+            row = table[c]
+            s = slot[v]
+            if s < 0:
+                for k in range(n_states):
+                    joint[k] += row[k]
+            else:
+                x = z[i, s]
+                by_x = linear[s]
+                by_square = square[s]
+                for k in range(n_states):
+                    joint[k] += row[k] + x * (by_x[k] + x * by_square[k])
+
+
+@njit
+def normalise(base, weight, joint, bits, log_p):  # type: ignore[no-untyped-def]
+    """Turn log joint densities into shares, in place; ``log_p`` becomes log p of each row.
+
+    ``bits`` is ``joint`` seen as int64: the power of two is added to the exponent there. A row
+    that no component can have (log p = -inf) keeps the components' own ``weight`` as shares.
+    """
+    n_states = joint.shape[1]
+    for i in range(len(joint)):
+        share = joint[i]
+        exponent = bits[i]
+        largest = share[0]
+        for k in range(n_states):
+            largest = max(largest, share[k])
+        if largest == -np.inf:
+            log_p[i] = -np.inf
+            for k in range(n_states):
+                share[k] = weight[k]
+            continue
+        for k in range(n_states):
+            x = max(share[k] - largest, LEAST)
+            n = np.floor(x * LOG2_E + 0.5)
+            f = (x - n * LN_2_HIGH) - n * LN_2_LOW
+            # Taylor's series: |f| < 0.35, so the first term left out is below 1e-16.
+            share[k] = 1 + f * (1 + f * (1 / 2 + f * (1 / 6 + f * (1 / 24 + f * (1 / 120 + f * (
+                1 / 720 + f * (1 / 5040 + f * (1 / 40320 + f * (1 / 362880 + f * (
+                    1 / 3628800 + f * (1 / 39916800 + f * (1 / 479001600))))))))))))  # fmt: skip
+            exponent[k] += np.int64(n) << 52
+        total = 0.0
+        for k in range(n_states):
+            share[k] = share[k] if share[k] > NOTHING else 0.0
+            total += share[k]
+        log_p[i] = largest + np.log(total) + base[i]
+        for k in range(n_states):
+            share[k] /= total
+
+
+@njit
+def gather(code, z, slot, share, count, first, second):  # type: ignore[no-untyped-def]
+    """Add the rows' shares to the statistics: per code, and times z and z**2."""
+    n_states = share.shape[1]
+    for v in range(code.shape[1]):
+        s = slot[v]
+        for i in range(len(code)):
+            c = code[i, v]
+            if c < 0:
+                continue
+            of_row = share[i]
+            of_code = count[c]
+            if s < 0:
+                for k in range(n_states):
+                    of_code[k] += of_row[k]
+            else:
+                x = z[i, s]
+                square = x * x
+                sum_x = first[s]
+                sum_square = second[s]
+                for k in range(n_states):
+                    of_code[k] += of_row[k]
+                    sum_x[k] += x * of_row[k]
+                    sum_square[k] += square * of_row[k]
+
+
+@njit
+def expect(code, z, base, slot, weight, table, linear, square, log_prior, prior, scratch, found):  # type: ignore[no-untyped-def]
+    """One pass of EM over some rows, a scratch's length at a time.
+
+    Adds to what was ``found``: the shares' totals, and the statistics of :func:`gather`, all
+    weighted. Returns the weighted sum of log p.
+    """
+    joint, bits, log_p = scratch
+    total, count, first, second = found
+    tile = len(joint)
+    n_states = len(prior)
+    log_likelihood = 0.0
+    for start in range(0, len(code), tile):
+        stop = min(start + tile, len(code))
+        width = stop - start
+        share = joint[:width]
+        of_tile, z_tile = code[start:stop], z[start:stop]
+        join(of_tile, z_tile, slot, table, linear, square, log_prior, share)
+        normalise(base[start:stop], prior, share, bits[:width], log_p)
+        for i in range(width):
+            w = weight[start + i]
+            log_likelihood += w * log_p[i]
+            for k in range(n_states):
+                share[i, k] *= w
+                total[k] += share[i, k]
+        gather(of_tile, z_tile, slot, share, count, first, second)
+    return log_likelihood
+
+
+@njit
+def pick(share, uniform, out):  # type: ignore[no-untyped-def]
+    """Draw components: ``out`` (rows, draws) from shares and uniform numbers."""
+    n_states = share.shape[1]
+    for i in range(len(share)):
+        for d in range(uniform.shape[1]):
+            left = uniform[i, d]
+            k = 0
+            last = 0
+            while k < n_states:
+                if share[i, k] > 0:
+                    last = k
+                    left -= share[i, k]
+                    if left < 0:
+                        break
+                k += 1
+            out[i, d] = last

@@ -1,0 +1,109 @@
+"""Where EM starts: components around rows that are far from each other, as in k-means++."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.compiled.policy import njit
+from knothole.densities.emissions.base import Floats, Leaf
+from knothole.densities.emissions.packed import Packed
+from knothole.densities.mixture.em import Components, Expected
+from knothole.densities.mixture.kernels import gather
+from knothole.tables.columns import Kind, Variable
+
+# The squared distance of two different categories, and of two rows that share no variable: what
+# two independent standardised numbers have in the mean.
+APART = 2.0
+# Bound of a standardised value, so that one outlier does not decide.
+CLIP = 3.0
+
+
+def comparable(points: Floats, variables: Sequence[Variable]) -> Floats:
+    """Values on one scale: numbers standardised and clipped, categories as they are.
+
+    "Not recorded" becomes a number outside of the clipped range.
+    """
+    out = points.copy()
+    for v, variable in enumerate(variables):
+        if variable.kind is Kind.CATEGORICAL:
+            continue
+        finite = np.isfinite(out[:, v])
+        x = out[finite, v]
+        if len(x):
+            unit = np.abs(x).max() or 1.0
+            x = x / unit
+            sd = x.std()
+            x = (x - x.mean()) / (sd if sd > 0 else 1.0)
+        out[finite, v] = np.clip(x, -CLIP, CLIP)
+        out[np.isposinf(out[:, v]), v] = 2 * CLIP
+    return out
+
+
+def start(
+    packed: Packed,
+    weight: Floats,
+    value: Floats,
+    category: NDArray[np.bool_],
+    leaves: Sequence[Leaf],
+    n_components: int,
+    strength: float,
+    rng: np.random.Generator,
+) -> Components:
+    """Components fitted to the rows nearest to each of ``n_components`` seeds.
+
+    ``leaves`` have one state, ``value`` is of :func:`comparable` for the same rows as ``packed``.
+    """
+    nearest = assign(value, category, weight, n_components, rng)
+    alike = tuple(leaf.take(np.zeros(n_components, dtype=np.int64)) for leaf in leaves)
+    even = Components(np.full(n_components, 1 / n_components), alike)
+    share = np.zeros((len(packed), n_components))
+    share[np.arange(len(packed)), nearest] = weight
+    table, linear, square = packed.parameters(alike)
+    count, first, second = (np.zeros_like(array) for array in (table, linear, square))
+    gather(packed.code, packed.z, packed.slot, share, count, first, second)
+    statistics = packed.statistics(alike, count, first, second)
+    # A seed has few rows: half a row of prior at the least.
+    return even.maximised(Expected(np.nan, share.sum(axis=0), statistics), max(strength, 0.5))
+
+
+def assign(
+    value: Floats,
+    category: NDArray[np.bool_],
+    weight: Floats,
+    n_components: int,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Number of the nearest seed of each row; a seed is drawn by squared distance to the others."""
+    rows = len(value)
+    distance = np.full(rows, np.inf)
+    nearest = np.zeros(rows, dtype=np.int64)
+    chance = weight
+    for k in range(n_components):
+        total = chance.sum()
+        seed = rng.choice(rows, p=chance / total) if total > 0 else rng.integers(rows)
+        nearer(value, category, value[seed], k, distance, nearest)
+        chance = weight * distance
+    return nearest
+
+
+@njit
+def nearer(value, category, seed, k, distance, nearest):  # type: ignore[no-untyped-def]
+    """Assign the rows that are nearer to a new seed than to those before."""
+    for i in range(len(value)):
+        total, shared = 0.0, 0
+        for v in range(len(seed)):
+            difference = value[i, v] - seed[v]
+            if np.isnan(difference):
+                continue
+            shared += 1
+            if category[v]:
+                total += APART if difference != 0 else 0.0
+            else:
+                total += difference * difference
+        mean = total / shared if shared > 0 else APART
+        if mean < distance[i]:
+            distance[i] = mean
+            nearest[i] = k

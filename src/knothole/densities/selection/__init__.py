@@ -1,0 +1,1 @@
+"""The choice between densities, on rows held out."""

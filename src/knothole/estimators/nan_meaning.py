@@ -1,0 +1,113 @@
+"""What NaN means in columns that had it in training: the model's own value, or a hole.
+
+The model has learned a side for it, which is right where "not recorded" says something. But at
+deployment more entries go missing for reasons that say nothing, and the two cannot be told apart.
+Which reading costs less is measured: masked held-out rows are predicted under both. The less NaN a
+column had in training, the less of it means anything, so variables are tried in that order: none,
+the first few, all of them. Single ones then change sides where that gains more than its standard
+error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.densities.base import Density
+from knothole.densities.selection.held_out import Trial
+from knothole.estimators.scoring import PredictionLoss
+from knothole.reach.expectation import compile
+from knothole.tables.columns import Columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+# Numbers of variables to integrate over that are tried, in the order of their NaN in training.
+STEPS = 8
+# Variables whose reading is tried by itself, those with the least NaN first.
+SINGLE = 32
+
+
+class Readings:
+    """Losses of held-out rows as a function of the variables whose NaN are integrated over."""
+
+    def __init__(
+        self,
+        loss: PredictionLoss,
+        trials: tuple[tuple[Density, Trial], ...],
+        columns: Columns,
+        matrix: Floats,
+    ) -> None:
+        self.loss = loss
+        self.columns = columns
+        self.trials = [(compile(loss.ensemble, density), trial) for density, trial in trials]
+        nullable = [v for v in columns.variables if v.nullable]
+        rate = [float(np.isnan(matrix[:, list(v.columns)]).all(axis=1).mean()) for v in nullable]
+        order = np.argsort(rate, kind="stable")
+        #: Nullable variables and the part of their entries that were NaN, the least first.
+        self.variables = [nullable[i] for i in order]
+        self.rate = [rate[i] for i in order]
+
+    def choose(self) -> tuple[Mask, pd.DataFrame]:
+        """Columns to integrate over (columns,), and what was found for each nullable variable."""
+        import pandas as pd
+
+        n = len(self.variables)
+        sizes = np.unique(np.linspace(0, n, min(n + 1, STEPS)).round().astype(int))
+        losses = [self.losses(np.arange(n) < size) for size in sizes]
+        best = int(np.argmin([loss.mean() for loss in losses]))
+        chosen, current = np.arange(n) < sizes[best], losses[best]
+        rows = []
+        for v, variable in enumerate(self.variables):
+            gain, error = np.nan, np.nan
+            if v < SINGLE:
+                other = chosen.copy()
+                other[v] = ~other[v]
+                flipped = self.losses(other)
+                native, integrated = (flipped, current) if chosen[v] else (current, flipped)
+                gain, error = _gain(native, integrated)
+                if _gain(current, flipped)[0] > error:
+                    chosen, current = other, flipped
+            rows.append((variable.name, self.rate[v], bool(chosen[v]), gain, error))
+        names = ["column", "nan_in_training", "integrate", "gain", "error"]
+        return self.mask(chosen), pd.DataFrame(rows, columns=names)
+
+    def losses(self, chosen: Mask) -> Floats:
+        """Losses of all held-out rows where the chosen variables are integrated over."""
+        integrate = self.mask(chosen)
+        parts = []
+        for expectation, trial in self.trials:
+            holes = np.isnan(trial.matrix) & integrate
+            parts.append(self.loss.under(expectation, trial, holes))
+        return np.concatenate(parts)
+
+    def mask(self, chosen: Mask) -> Mask:
+        """Columns that are integrated over, (columns,): all that never were NaN, and the chosen."""
+        integrate = np.array([not column.nullable for column in self.columns], dtype=np.bool_)
+        for variable, flag in zip(self.variables, chosen.tolist(), strict=True):
+            integrate[list(variable.columns)] = flag
+        return integrate
+
+
+def _gain(before: Floats, after: Floats) -> tuple[float, float]:
+    """How much smaller the mean loss is, and the standard error of that."""
+    difference = before - after
+    return float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))
+
+
+def unmeasured(columns: Columns, matrix: Floats) -> pd.DataFrame:
+    """The table of readings where nothing was measured."""
+    import pandas as pd
+
+    rows = [
+        (v.name, float(np.isnan(matrix[:, list(v.columns)]).all(axis=1).mean()), False)
+        for v in columns.variables
+        if v.nullable
+    ]
+    table = pd.DataFrame(rows, columns=["column", "nan_in_training", "integrate"])
+    return table.assign(gain=np.nan, error=np.nan)

@@ -1,0 +1,108 @@
+"""What a wrong prediction costs: how densities, and readings of NaN, are compared for a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.densities.base import Density
+from knothole.densities.selection.held_out import Trial
+from knothole.errors import InvalidInput
+from knothole.estimators.answers import is_classifier
+from knothole.learning.problem import encode
+from knothole.reach.expectation import Expectation, compile
+from knothole.tables.columns import Columns
+from knothole.trees.ensemble import Ensemble
+
+Floats = NDArray[np.float64]
+
+# Probabilities are kept this far from 0 in a log loss.
+LEAST = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionLoss:
+    """Loss of the expected prediction of held-out rows under a density.
+
+    Attributes
+    ----------
+    ensemble : Ensemble
+    truth : float64 (rows, outputs)
+        What predictions are compared with: y (0 and 1 of classes), or the model's own prediction
+        from the whole row, of which E[f | x_o] has the least squared error.
+    log : bool
+        Whether the loss is minus the log probability of the true class; squared error otherwise.
+    eligible : bool (rows,)
+        Rows whose truth is known.
+    """
+
+    ensemble: Ensemble
+    truth: Floats
+    log: bool
+    eligible: NDArray[np.bool_]
+
+    def __call__(self, density: Density, trial: Trial) -> Floats:
+        """Losses of the held-out rows."""
+        expectation = compile(self.ensemble, density)
+        return self.under(expectation, trial, trial.holes)
+
+    def under(self, expectation: Expectation, trial: Trial, holes: NDArray[np.bool_]) -> Floats:
+        """Losses of the held-out rows where ``holes`` says which NaN are integrated over."""
+        evidence = expectation.evidence_of(trial.matrix, holes)
+        return self.of(expectation.predict(evidence)[0], trial.held)
+
+    def of(self, response: Floats, rows: NDArray[np.intp]) -> Floats:
+        """Losses of responses (rows, outputs)."""
+        truth = self.truth[rows]
+        if not self.log:
+            return np.asarray(((response - truth) ** 2).sum(axis=1))
+        loss = -truth * np.log(np.maximum(response, LEAST))
+        if response.shape[1] == 1:
+            loss -= (1 - truth) * np.log(np.maximum(1 - response, LEAST))
+        return np.asarray(loss.sum(axis=1))
+
+
+def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any) -> PredictionLoss:
+    """The loss to choose by, for encoded training rows and their targets (None if not known).
+
+    Targets that the model's own predictions do not explain at all (those of rankers, say, whose
+    margins are on a scale of their own) are passed over for the model's predictions.
+    """
+    response = ensemble.predict(matrix)
+    if y is not None:
+        truth = _targets(ensemble, y, len(matrix))
+        squared = ((response - truth) ** 2).sum()
+        constant = ((truth - truth.mean(axis=0)) ** 2).sum()
+        if squared < constant or is_classifier(ensemble):
+            everyone = np.ones(len(matrix), dtype=np.bool_)
+            return PredictionLoss(ensemble, truth, is_classifier(ensemble), everyone)
+    used = np.zeros(len(columns), dtype=np.bool_)
+    used[ensemble.feature[ensemble.feature >= 0]] = True
+    nullable = np.array([column.nullable for column in columns], dtype=np.bool_)
+    hole = np.isnan(matrix) & used & ~nullable
+    return PredictionLoss(ensemble, response, False, np.asarray(~hole.any(axis=1)))
+
+
+def _targets(ensemble: Ensemble, y: Any, rows: int) -> Floats:
+    """Y as (rows, outputs)."""
+    values = np.asarray(y)
+    if values.ndim not in (1, 2) or len(values) != rows:
+        raise InvalidInput(
+            f"y_train must have a target for each of the {rows} rows of X_train; got shape "
+            f"{values.shape}."
+        )
+    table = values.reshape(rows, -1)
+    if is_classifier(ensemble) or table.shape[1] != ensemble.n_outputs:
+        return encode(ensemble, values, rows)
+    try:
+        numbers = table.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"y_train must hold numbers; got {values.dtype}.") from None
+    if not np.isfinite(numbers).all():
+        raise InvalidInput(
+            "y_train must be finite everywhere; leave out rows whose target is not known."
+        )
+    return numbers

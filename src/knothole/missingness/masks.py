@@ -1,0 +1,330 @@
+"""Masks of tables, by mechanism (:mod:`knothole.missingness`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from knothole.errors import InvalidInput
+from knothole.missingness.variables import VariableTable, apply_mask, generator
+from knothole.tables.columns import Blocks
+
+__all__ = [
+    "apply_mask", "mar", "mar_mask", "mar_probability", "mcar", "mcar_mask", "mcar_probability",
+    "mnar", "mnar_mask", "mnar_probability", "outage", "outage_mask",
+]  # fmt: skip
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+# Halvings of the bracket of an intercept: down to the last bit of a float64.
+_HALVINGS = 80
+
+
+# --- completely at random ------------------------------------------------------------------------
+
+
+def mcar(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Any:
+    """Make every entry missing with the same probability, independent of everything.
+
+    Parameters
+    ----------
+    X : numpy array or pandas DataFrame
+        It is not changed.
+    rate : float
+        Probability that an entry goes missing, 0 to 1.
+    seed : int
+        The same seed gives the same holes.
+    blocks : "auto" or mapping, optional
+        One-hot blocks whose dummies go missing together.
+
+    Returns
+    -------
+    The same kind of table with holes; columns of whole numbers or booleans that lose an entry
+    become float.
+
+    Examples
+    --------
+    >>> mcar(np.ones((2, 4)), 0.5, seed=3)
+    array([[nan, nan, nan, nan],
+           [ 1.,  1., nan,  1.]])
+    """
+    return apply_mask(X, mcar_mask(X, rate, seed, blocks=blocks))
+
+
+def mcar_mask(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Mask:
+    """Where :func:`mcar` makes holes."""
+    table = VariableTable(X, blocks)
+    return table.draw(np.full(table.points.shape, _checked_rate(rate)), seed)
+
+
+def mcar_probability(X: Any, rate: float, *, blocks: Blocks | None = None) -> Floats:
+    """How likely :func:`mcar` is to make each entry a hole."""
+    table = VariableTable(X, blocks)
+    return table.spread(np.full(table.points.shape, _checked_rate(rate)))
+
+
+# --- at random, given columns that stay observed -------------------------------------------------
+
+
+def mar(
+    X: Any,
+    rate: float,
+    seed: int,
+    *,
+    observed: float | Sequence[str | int] = 0.3,
+    strength: float = 2.0,
+    blocks: Blocks | None = None,
+    reference: Any = None,
+    mechanism: int | None = None,
+) -> Any:
+    """Make entries missing depending on columns that stay observed.
+
+    Some columns are never touched. Every other column has a logistic model of them,
+    p = 1 / (1 + exp(-a - strength * z)), where z is a random combination of the observed columns
+    with mean 0 and standard deviation 1, and ``a`` is found by bisection so that p averages to
+    ``rate``. In the observed columns a category acts through a random number of its own, and a
+    hole as the mean.
+
+    Parameters
+    ----------
+    X : numpy array or pandas DataFrame
+        It is not changed.
+    rate : float
+        Share of entries that go missing *in the columns that can*.
+    seed : int
+        The same seed gives the same holes.
+    observed : float, or names or positions of columns
+        Which columns (or blocks) stay observed; a share of them is chosen at random, at least one.
+    strength : float
+        How much they matter: 0 is MCAR in the other columns.
+    blocks : "auto" or mapping, optional
+        One-hot blocks whose dummies go missing together.
+    reference : table, optional
+        Table that fixes means and intercepts; ``X`` itself by default.
+    mechanism : int, optional
+        Seed of what is random in the mechanism: which columns stay observed, how they act. By
+        default ``seed``.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(1000, 2))
+    >>> holes = np.isnan(mar(X, 0.3, seed=1, observed=[0]))
+    >>> holes.mean(axis=0).round(2).tolist()
+    [0.0, 0.28]
+    >>> bool(abs(X[holes[:, 1], 0].mean() - X[~holes[:, 1], 0].mean()) > 0.5)
+    True
+    """
+    mask = mar_mask(X, rate, seed, observed=observed, strength=strength, blocks=blocks,
+                    reference=reference, mechanism=mechanism)  # fmt: skip
+    return apply_mask(X, mask)
+
+
+def mar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
+    """Where :func:`mar` makes holes; it takes the same options."""
+    table, p = _mar(X, rate, seed, **options)
+    return table.draw(p, seed)
+
+
+def mar_probability(X: Any, rate: float, seed: int, **options: Any) -> Floats:
+    """How likely :func:`mar` is to make each entry a hole; it takes the same options."""
+    table, p = _mar(X, rate, seed, **options)
+    return table.spread(p)
+
+
+def _mar(
+    X: Any,
+    rate: float,
+    seed: int,
+    *,
+    observed: float | Sequence[str | int] = 0.3,
+    strength: float = 2.0,
+    blocks: Blocks | None = None,
+    reference: Any = None,
+    mechanism: int | None = None,
+) -> tuple[VariableTable, Floats]:
+    table = VariableTable(X, blocks, reference)
+    rng = generator(seed if mechanism is None else mechanism, 0)
+    drivers = table.drivers(observed, rng)
+    scores, reference_scores = table.scores(rng)
+    weights = rng.normal(size=(len(drivers), table.points.shape[1]))
+    own = scores[:, drivers] @ weights
+    fitted = reference_scores[:, drivers] @ weights
+    slope = strength / np.where(fitted.std(axis=0) > 0, fitted.std(axis=0), 1.0)
+    p = _logistic(own * slope, fitted * slope, table.reference_known, _checked_rate(rate))
+    p[:, drivers] = 0.0
+    return table, p
+
+
+# --- not at random -------------------------------------------------------------------------------
+
+
+def mnar(
+    X: Any,
+    rate: float,
+    seed: int,
+    *,
+    kind: Literal["self", "quantile"] = "self",
+    strength: float = 2.0,
+    tail: Literal["upper", "lower", "both"] = "upper",
+    share: float | None = None,
+    blocks: Blocks | None = None,
+    reference: Any = None,
+    mechanism: int | None = None,
+) -> Any:
+    """Make entries missing depending on their own value.
+
+    ``kind="self"`` (self-masking): p = 1 / (1 + exp(-a - strength * z)) with z the entry itself,
+    standardised, and ``a`` found by bisection. ``kind="quantile"`` (cut-off): only the ``share`` of
+    a column's entries in the tail can go missing, with probability rate / share; by default the
+    share is the rate, so that everything beyond the quantile is gone. Categories are put in a
+    random order.
+
+    Parameters
+    ----------
+    X : numpy array or pandas DataFrame
+        It is not changed.
+    rate : float
+        Share of entries that go missing.
+    seed : int
+        The same seed gives the same holes.
+    kind : {"self", "quantile"}
+        The variant.
+    strength : float
+        Of self-masking: how much the value matters; negative, small values go missing.
+    tail : {"upper", "lower", "both"}
+        Of the cut-off: which values can go missing.
+    share : float, optional
+        Of the cut-off: how many can, at least ``rate``.
+    blocks : "auto" or mapping, optional
+        One-hot blocks whose dummies go missing together.
+    reference : table, optional
+        Table that fixes means, quantiles and intercepts; ``X`` itself by default.
+    mechanism : int, optional
+        Seed of the order of categories; by default ``seed``.
+
+    Examples
+    --------
+    >>> X = np.arange(8.0).reshape(-1, 1)
+    >>> mnar(X, 0.25, seed=0, kind="quantile").ravel()
+    array([ 0.,  1.,  2.,  3.,  4.,  5., nan, nan])
+    """
+    mask = mnar_mask(X, rate, seed, kind=kind, strength=strength, tail=tail, share=share,
+                     blocks=blocks, reference=reference, mechanism=mechanism)  # fmt: skip
+    return apply_mask(X, mask)
+
+
+def mnar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
+    """Where :func:`mnar` makes holes; it takes the same options."""
+    table, p = _mnar(X, rate, seed, **options)
+    return table.draw(p, seed)
+
+
+def mnar_probability(X: Any, rate: float, seed: int, **options: Any) -> Floats:
+    """How likely :func:`mnar` is to make each entry a hole; it takes the same options."""
+    table, p = _mnar(X, rate, seed, **options)
+    return table.spread(p)
+
+
+def _mnar(
+    X: Any,
+    rate: float,
+    seed: int,
+    *,
+    kind: Literal["self", "quantile"] = "self",
+    strength: float = 2.0,
+    tail: Literal["upper", "lower", "both"] = "upper",
+    share: float | None = None,
+    blocks: Blocks | None = None,
+    reference: Any = None,
+    mechanism: int | None = None,
+) -> tuple[VariableTable, Floats]:
+    rate = _checked_rate(rate)
+    table = VariableTable(X, blocks, reference)
+    scores, fitted = table.scores(generator(seed if mechanism is None else mechanism, 0))
+    if kind == "self":
+        return table, _logistic(scores * strength, fitted * strength, table.reference_known, rate)
+    if kind != "quantile":
+        raise InvalidInput(f"kind must be 'self' or 'quantile'; got {kind!r}.")
+    if tail not in _EXTREME:
+        raise InvalidInput(f"tail must be 'upper', 'lower' or 'both'; got {tail!r}.")
+    share = rate if share is None else share
+    if not rate <= share <= 1:
+        raise InvalidInput(f"share must be from the rate ({rate}) to 1; got {share}.")
+    p = np.zeros(scores.shape)
+    for j, known in enumerate(table.reference_known.T):
+        if known.any() and share > 0:
+            centre = np.median(fitted[known, j])
+            own, others = (_EXTREME[tail](s[:, j], centre) for s in (scores, fitted[known]))
+            p[:, j] = rate / share * _beyond(own, others, share)
+    return table, p
+
+
+#: How far out in the tail a value is.
+_EXTREME: dict[str, Callable[[Floats, float], Floats]] = {
+    "upper": lambda scores, centre: scores,
+    "lower": lambda scores, centre: -scores,
+    "both": lambda scores, centre: np.abs(scores - centre),
+}
+
+
+def _beyond(values: Floats, reference: Floats, share: float) -> Floats:
+    """Whether values are among the largest ``share`` of the reference; of ties, the fraction."""
+    ordered = np.sort(reference)
+    above = len(ordered) - np.searchsorted(ordered, values, side="right")
+    equal = len(ordered) - np.searchsorted(ordered, values, side="left") - above
+    room = share * len(ordered) - above
+    return np.where(equal > 0, np.clip(room / np.maximum(equal, 1), 0.0, 1.0), room > 0)
+
+
+# --- outage --------------------------------------------------------------------------------------
+
+
+def outage(X: Any, columns: Sequence[str | int], *, blocks: Blocks | None = None) -> Any:
+    """Make whole columns missing; with ``blocks``, names of blocks may be given too.
+
+    Examples
+    --------
+    >>> outage(np.array([[1, 2], [3, 4]]), [1])
+    array([[ 1., nan],
+           [ 3., nan]])
+    """
+    return apply_mask(X, outage_mask(X, columns, blocks=blocks))
+
+
+def outage_mask(X: Any, columns: Sequence[str | int], *, blocks: Blocks | None = None) -> Mask:
+    """Where :func:`outage` makes holes."""
+    if isinstance(columns, (str, int)):
+        raise InvalidInput(f"columns must be a list of names or positions; got {columns!r}.")
+    table = VariableTable(X, blocks)
+    gone = np.zeros(table.points.shape, dtype=np.bool_)
+    gone[:, [table.variable_of(column, "columns") for column in columns]] = True
+    return table.spread(gone)
+
+
+# --- shared -------------------------------------------------------------------------------------
+
+
+def _logistic(own: Floats, fitted: Floats, known: Mask, rate: float) -> Floats:
+    """Of each entry, expit(a + own): ``a`` makes it average to rate over the known reference."""
+    if rate in (0.0, 1.0):
+        return np.full(own.shape, rate)
+    centre = float(logit(rate))
+    low, high = centre - fitted.max(axis=0), centre - fitted.min(axis=0)
+    count = np.maximum(known.sum(axis=0), 1)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        mean = np.where(known, expit(fitted + middle), 0.0).sum(axis=0) / count
+        low, high = np.where(mean < rate, middle, low), np.where(mean < rate, high, middle)
+    return np.asarray(expit(own + (low + high) / 2))
+
+
+def _checked_rate(rate: float) -> float:
+    if not 0 <= rate <= 1:
+        raise InvalidInput(f"rate must be from 0 to 1; got {rate!r}.")
+    return float(rate)

@@ -1,0 +1,138 @@
+"""A table as the variables that go missing together, and masks back onto its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import InvalidInput
+from knothole.tables import encoding
+from knothole.tables.columns import Blocks, Columns, Kind
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+def apply_mask(X: Any, mask: Mask) -> Any:
+    """Copy a table with holes where the mask is True: NaN, or what the column has for missing.
+
+    Columns of whole numbers or booleans become float.
+
+    Examples
+    --------
+    >>> apply_mask(np.array([[1, 2]]), np.array([[True, False]]))
+    array([[nan,  2.]])
+    """
+    mask = np.asarray(mask)
+    if mask.dtype != np.bool_ or mask.shape != np.shape(X):
+        raise InvalidInput(
+            f"mask must hold booleans and have the table's shape {np.shape(X)}; got {mask.dtype} "
+            f"of shape {mask.shape}."
+        )
+    if isinstance(X, np.ndarray):
+        out = X.astype(np.float64) if X.dtype.kind in "biu" else X.copy()
+        out[mask] = None if out.dtype == object else np.nan
+        return out
+    import pandas as pd  # numpy arrays do without it
+
+    if not isinstance(X, pd.DataFrame):
+        raise InvalidInput(
+            f"X must be a numpy array or a pandas DataFrame; got {type(X).__name__}. Convert "
+            f"it, or take the mask alone."
+        )
+    parts = [_with_holes(X.iloc[:, i], mask[:, i]) for i in range(X.shape[1])]
+    return pd.concat(parts, axis=1) if parts else X.copy()
+
+
+def _with_holes(column: Any, mask: Mask) -> Any:
+    if not mask.any():
+        return column.copy()
+    plain = isinstance(column.dtype, np.dtype) and column.dtype.kind in "biu"
+    return (column.astype(np.float64) if plain else column).mask(mask)
+
+
+class VariableTable:
+    """A table as points of its variables, and the reference the mechanism is fixed by."""
+
+    def __init__(self, X: Any, blocks: Blocks | None, reference: Any = None) -> None:
+        source = X if reference is None else reference
+        self.columns = Columns.infer(source, blocks=blocks)
+        self.reference = self._points(source)
+        self.reference_known = ~np.isnan(self.reference)
+        self.matrix = self.columns.matrix(X, unseen="hole")
+        self.points = self.reference if reference is None else self._points(X)
+
+    def _points(self, X: Any) -> Floats:
+        return self.columns.evidence(self.columns.matrix(X, unseen="hole")).points
+
+    def variable_of(self, column: str | int, parameter: str) -> int:
+        """Variable of a column given by name or position, or of a block given by name."""
+        names = [variable.name for variable in self.columns.variables]
+        if isinstance(column, str) and column in names:
+            return names.index(column)
+        position = encoding.position_of(column, self.columns.names, parameter)
+        owners = (i for i, v in enumerate(self.columns.variables) if position in v.columns)
+        return next(owners)
+
+    def drivers(
+        self, observed: float | Sequence[str | int], rng: np.random.Generator
+    ) -> NDArray[np.intp]:
+        """Variables that stay observed."""
+        n = len(self.columns.variables)
+        if isinstance(observed, (int, float)):
+            if not 0 < observed < 1:
+                raise InvalidInput(f"observed must be a share between 0 and 1; got {observed}.")
+            count = min(max(1, round(observed * n)), n - 1)
+            drivers = np.sort(rng.permutation(n)[:count])
+        else:
+            found = {self.variable_of(column, "observed") for column in observed}
+            drivers = np.array(sorted(found), dtype=np.intp)
+        if not 0 < len(drivers) < n:
+            raise InvalidInput(
+                f"observed must leave at least one column that stays observed and one that can go "
+                f"missing; of {n} columns {len(drivers)} would stay."
+            )
+        return drivers
+
+    def scores(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Points and reference, standardised: a category has a random number, a hole is 0."""
+        own, fitted = self.points.copy(), self.reference.copy()
+        for j, variable in enumerate(self.columns.variables):
+            if variable.kind is Kind.CATEGORICAL:
+                number = np.append(rng.normal(size=len(variable.levels)), np.nan)
+                own[:, j], fitted[:, j] = (
+                    number[np.where(np.isnan(codes), -1, codes).astype(np.intp)]
+                    for codes in (self.points[:, j], self.reference[:, j])
+                )
+        known = self.reference_known
+        count = np.maximum(known.sum(axis=0), 1)
+        mean = np.where(known, fitted, 0.0).sum(axis=0) / count
+        spread = np.sqrt((np.where(known, fitted - mean, 0.0) ** 2).sum(axis=0) / count)
+        spread[spread == 0] = 1.0
+        return np.nan_to_num((own - mean) / spread), np.nan_to_num((fitted - mean) / spread)
+
+    def draw(self, p: Floats, seed: int) -> Mask:
+        """A mask of the columns from probabilities of the variables."""
+        uniform = generator(seed, 1).random(p.shape)
+        return self.spread(uniform < p) & ~np.isnan(self.matrix)
+
+    def spread(self, of_variables: NDArray[Any]) -> NDArray[Any]:
+        """From variables to columns: the dummies of a block share what the block has."""
+        out = np.empty((len(of_variables), len(self.columns)), dtype=of_variables.dtype)
+        for j, variable in enumerate(self.columns.variables):
+            out[:, list(variable.columns)] = of_variables[:, [j]]
+        return out
+
+
+def generator(seed: int, stream: int) -> np.random.Generator:
+    """A generator for one of the streams of a seed.
+
+    Draws of a mask have their own, so that they do not depend on how much randomness the mechanism
+    used.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InvalidInput(f"seed must be a whole number, 0 or more; got {seed!r}.")
+    return np.random.default_rng([int(seed), stream])

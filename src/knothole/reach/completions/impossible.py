@@ -1,0 +1,51 @@
+"""Draws for rows that a density holds impossible: what makes them so is forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.densities.base import LeafDensity
+from knothole.errors import InvalidInput
+from knothole.reach.engine import warn_impossible
+from knothole.tables.evidence import Evidence
+
+Floats = NDArray[np.float64]
+
+
+class Forgiving:
+    """A density whose ``complete_points`` answers every row.
+
+    Values that no state can have are taken for unknown; where the others still contradict each
+    other, all of the row's are. A warning says so.
+    """
+
+    def __init__(self, density: LeafDensity) -> None:
+        self.density = density
+
+    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+        try:
+            return np.asarray(self.density.complete_points(evidence, draws, rng))
+        except InvalidInput:
+            log_p = self.density.log_evidence(evidence)
+            if not np.isneginf(log_p).any():
+                raise
+        warn_impossible(log_p)
+        some = self._without_impossible_values(evidence)
+        lost = np.isneginf(self.density.log_evidence(some))
+        n_variables = evidence.points.shape[1]
+        points = np.empty((len(lost), draws, n_variables))
+        nothing = Evidence(np.full((int(lost.sum()), n_variables), np.nan))
+        for rows, known in ((~lost, some[np.flatnonzero(~lost)]), (lost, nothing)):
+            if rows.any():
+                points[rows] = self.density.complete_points(known, draws, rng)
+        return points
+
+    def _without_impossible_values(self, evidence: Evidence) -> Evidence:
+        points = evidence.points.copy()
+        for v, terms in enumerate(self.density.terms(evidence)):
+            points[np.isneginf(terms).all(axis=1), v] = np.nan
+        return replace(evidence, points=points)

@@ -1,0 +1,337 @@
+"""Kernels of :mod:`knothole.reach.completions.engine`: 64 completions as the bits of a word.
+
+A row walks all trees at once, a level at a time, with the list of nodes that its draws have come
+to and the words of those that are there (:func:`walk_levels`); which draws go left is read from
+its masks (:mod:`knothole.reach.completions.masks`). Where splits are not all numeric, or trees are
+deep, it walks tree by tree and leaf by leaf (:func:`walk_trees`). Both find the same leaves in the
+same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from knothole.compiled.policy import inlined, njit
+from knothole.reach.completions.masks import ALL as ALL
+from knothole.reach.completions.masks import LANES as LANES
+from knothole.reach.completions.masks import Lookup, fill_masks
+from knothole.reach.engine import NodeArrays
+from knothole.reach.walks.product_kernels import observed_right
+
+# A node, side by side in memory: a row goes through all trees, which do not fit the first cache.
+# The draws below the cut are ``masks[mask_row]``. A leaf is its own left child, where all go.
+STEP = np.dtype([("mask_row", "u4"), ("left", "u4")])
+# Trees whose nodes a row is at together: few enough for lists that fit the first cache.
+TREES = 128
+
+
+class Forest(NamedTuple):
+    """The trees as rows walk them; whatever is ``Any`` is an array.
+
+    Attributes
+    ----------
+    nodes : NodeArrays
+    steps : STEP (nodes,)
+    leaf_tree : int32 (leaves,)
+    look : Lookup
+    levels : int
+        Depth of the deepest tree; -1 if they are too deep for walks by level.
+    """
+
+    nodes: NodeArrays
+    steps: Any
+    leaf_tree: Any
+    look: Lookup
+    levels: int
+
+
+class Scratch(NamedTuple):
+    """Working memory of a walk; not to be shared between threads.
+
+    ``leaves`` and ``leaf_masks`` are where it puts the leaves that some draw reaches, tree by
+    tree, and the words of those that do; the entries of tree ``t`` end before ``tree_stop[t]``.
+    """
+
+    masks: Any
+    absent: Any
+    found: Any
+    node: Any
+    mask: Any
+    leaves: Any
+    leaf_masks: Any
+    tree_stop: Any
+
+
+@intrinsic
+def popcount(typing_context: Any, word: Any) -> Any:
+    """Number of bits set in a uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def lowest_bit(typing_context: Any, word: Any) -> Any:
+    """Position of the lowest bit set in a uint64 that is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
+@njit
+def left_mask(node, v, offset, masks, absent, missing_left, set_start, sets, n_levels):  # type: ignore[no-untyped-def]
+    """Draws that go left at a categorical split on a hole, or are not recorded."""
+    goes = np.uint64(0)
+    if missing_left[node]:
+        goes |= absent[v]
+    for code in range(n_levels[v]):
+        inside = (sets[set_start[node] + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1)
+        if inside != 0:
+            goes |= masks[offset[v] + code]
+    return goes
+
+
+@njit
+def walk_trees(points, plain, forest, masks, absent, node, mask, leaves, leaf_masks, tree_stop):  # type: ignore[no-untyped-def]
+    """Leaves that a row's completions reach, tree by tree; returns how many.
+
+    ``node`` and ``mask`` are a stack of the sides that are still to be visited.
+    """
+    roots, feature, cut, left, missing_left, set_start, sets, _ = forest.nodes
+    offset, n_levels = forest.look.offset, forest.look.n_levels
+    steps = forest.steps
+    count = 0
+    for tree in range(len(roots)):
+        node[0] = roots[tree]
+        mask[0] = ALL
+        top = 0
+        while top >= 0:
+            here, draws = node[top], mask[top]
+            while feature[here] >= 0:
+                x = points[feature[here]]
+                if not np.isnan(x):
+                    if plain:
+                        here = left[here] + (x >= cut[here])
+                    else:
+                        here = left[here] + observed_right(
+                            x, here, cut, missing_left, set_start, sets
+                        )
+                    continue
+                goes = masks[steps[here].mask_row]
+                if not plain:
+                    goes |= left_mask(
+                        here, feature[here], offset, masks, absent, missing_left, set_start, sets,
+                        n_levels,
+                    )  # fmt: skip
+                goes &= draws
+                if goes != 0 and goes != draws:
+                    node[top] = left[here] + 1
+                    mask[top] = draws ^ goes
+                    top += 1
+                    here = left[here]
+                    draws = goes
+                else:
+                    here = left[here] + (goes == 0)
+            leaves[count] = left[here]
+            leaf_masks[count] = draws
+            count += 1
+            top -= 1
+        tree_stop[tree] = count
+    return count
+
+
+@njit
+def walk_levels(  # type: ignore[no-untyped-def]
+    roots, left, steps, leaf_tree, levels, masks, node, mask, leaves, leaf_masks, tree_stop,
+):  # fmt: skip
+    """Leaves that a row's completions reach, a level of many trees at a time; returns how many.
+
+    Without branches: where draws go cannot be guessed. Every node on the list is replaced by its
+    left child and then, if some draws go there, the right one; a child that none goes to is
+    overwritten by what comes next. ``node`` (2, leaves + 1) and ``mask`` are the list before and
+    after a level.
+    """
+    count = 0
+    for first in range(0, len(roots), TREES):
+        n = np.uint64(min(TREES, len(roots) - first))
+        for t in range(n):
+            node[0, t] = roots[first + t]
+            mask[0, t] = ALL
+        side = 0
+        for _ in range(levels):
+            here, draws = node[side], mask[side]
+            side = 1 - side
+            next_node, next_mask = node[side], mask[side]
+            length, n = n, np.uint64(0)
+            for e in range(length):
+                step = steps[here[e]]
+                goes = masks[step.mask_row] & draws[e]
+                stays = goes ^ draws[e]
+                next_node[n] = step.left
+                next_mask[n] = goes
+                n += np.uint64(goes != 0)
+                next_node[n] = np.uint32(step.left + np.uint32(1))
+                next_mask[n] = stays
+                n += np.uint64(stays != 0)
+        for e in range(n):
+            leaf = left[node[side, e]]
+            leaves[count] = leaf
+            leaf_masks[count] = mask[side, e]
+            count += 1
+            tree_stop[leaf_tree[leaf]] = count
+    return count
+
+
+@njit
+def complete_row(points, draws, row, forest, plain, again, scratch):  # type: ignore[no-untyped-def]
+    """Masks of a row, then its leaves and their words, into ``scratch``; returns how many.
+
+    ``again`` says that the row is the same as in the last call, only its draws are others.
+    """
+    masks, absent, found, node, mask, leaves, leaf_masks, tree_stop = scratch
+    by_level = plain and forest.levels >= 0
+    fill_masks(points, draws, row, forest.look, by_level and not again, found, masks, absent)
+    if by_level:
+        nodes = forest.nodes
+        return walk_levels(nodes.roots, nodes.left, forest.steps, forest.leaf_tree, forest.levels,
+                           masks, node, mask, leaves, leaf_masks, tree_stop)  # fmt: skip
+    return walk_trees(points[row], plain, forest, masks, absent, node[0], mask[0], leaves,
+                      leaf_masks, tree_stop)  # fmt: skip
+
+
+@inlined
+def draws_of(mask, group):  # type: ignore[no-untyped-def]
+    """How many lanes of a group, of 16 each, are set."""
+    return float(np.int64(popcount((mask >> np.uint64(16 * group)) & np.uint64(0xFFFF))))
+
+
+@njit
+def group_sums(leaves, masks, tree_stop, value, tree_output, out):  # type: ignore[no-untyped-def]
+    """Add, for each of the four groups of lanes, the leaf values summed over the group's draws.
+
+    ``out`` is (4, outputs). All entries of trees of one output are summed in one go.
+    """
+    entry, tree, n_trees = 0, 0, len(tree_output)
+    while tree < n_trees:
+        first = tree_output[tree]
+        while tree < n_trees and tree_output[tree] == first:
+            tree += 1
+        stop = tree_stop[tree - 1]
+        for j in range(value.shape[1]):
+            a, b, c, d = 0.0, 0.0, 0.0, 0.0
+            for e in range(entry, stop):
+                x = value[leaves[e], j]
+                a += draws_of(masks[e], 0) * x
+                b += draws_of(masks[e], 1) * x
+                c += draws_of(masks[e], 2) * x
+                d += draws_of(masks[e], 3) * x
+            out[0, first + j] += a
+            out[1, first + j] += b
+            out[2, first + j] += c
+            out[3, first + j] += d
+        entry = stop
+
+
+@njit
+def lane_margins(leaves, masks, tree_stop, value, tree_output, out):  # type: ignore[no-untyped-def]
+    """Add the leaf values to the margins of the draws that reach them, ``out`` (lanes, outputs)."""
+    width = value.shape[1]
+    entry = 0
+    for tree in range(len(tree_output)):
+        first = tree_output[tree]
+        while entry < tree_stop[tree]:
+            mask = masks[entry]
+            for j in range(width):
+                x = value[leaves[entry], j]
+                rest = mask
+                while rest != 0:
+                    out[lowest_bit(rest), first + j] += x
+                    rest &= rest - np.uint64(1)
+            entry += 1
+
+
+@njit
+def block_groups(points, draws, forest, plain, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
+    """Group sums of a block of rows; ``draws`` (parts, ...), ``out`` (rows, groups, outputs)."""
+    leaves, leaf_masks, tree_stop = scratch[5:]
+    for row in range(len(points)):
+        for part in range(len(draws)):
+            complete_row(points, draws[part], row, forest, plain, part > 0, scratch)
+            group_sums(leaves, leaf_masks, tree_stop, value, tree_output, out[row])
+
+
+@njit
+def block_lanes(  # type: ignore[no-untyped-def]
+    points, draws, forest, plain, value, tree_output, scratch, out,
+):  # fmt: skip
+    """Margins of a block's 64 completions each; ``out`` (rows, lanes, outputs)."""
+    leaves, leaf_masks, tree_stop = scratch[5:]
+    for row in range(len(points)):
+        complete_row(points, draws, row, forest, plain, False, scratch)
+        lane_margins(leaves, leaf_masks, tree_stop, value, tree_output, out[row])
+
+
+@njit
+def block_entries(  # type: ignore[no-untyped-def]
+    points, draws, forest, plain, row, scratch, out_row, out_leaf, out_reach,
+):  # fmt: skip
+    """Write (row, leaf, share of the draws) from ``row`` on until ``out`` is full."""
+    leaves, leaf_masks, _ = scratch[5:]
+    count = 0
+    while row < len(points) and count + len(leaves) <= len(out_leaf):
+        n = complete_row(points, draws, row, forest, plain, False, scratch)
+        for entry in range(n):
+            out_row[count] = row
+            out_leaf[count] = leaves[entry]
+            out_reach[count] = float(popcount(leaf_masks[entry])) / LANES
+            count += 1
+        row += 1
+    return count, row
+
+
+@njit
+def block_masks(  # type: ignore[no-untyped-def]
+    points, draws, forest, plain, row, scratch, out_leaf, out_mask, out_stop,
+):  # fmt: skip
+    """Write the leaves that each row's draws reach, with the words of those that do.
+
+    From ``row`` on until there may be no room for another; entries of tree ``t`` of a row end
+    before ``out_stop[row, t]``. Returns the number of entries and the next row.
+    """
+    leaves, leaf_masks, tree_stop = scratch[5:]
+    count = 0
+    while row < len(points) and count + len(leaves) <= len(out_leaf):
+        n = complete_row(points, draws, row, forest, plain, False, scratch)
+        for entry in range(n):
+            out_leaf[count + entry] = leaves[entry]
+            out_mask[count + entry] = leaf_masks[entry]
+        for tree in range(len(tree_stop)):
+            out_stop[row, tree] = count + tree_stop[tree]
+        count += n
+        row += 1
+    return count, row
+
+
+@njit
+def block_pairs(points, draws, row_weight, forest, plain, scratch, out):  # type: ignore[no-untyped-def]
+    """Add the rows' weighted pair reach to the upper part of ``out`` (leaves, leaves)."""
+    leaves, leaf_masks, tree_stop = scratch[5:]
+    for row in range(len(points)):
+        n = complete_row(points, draws, row, forest, plain, False, scratch)
+        unit = row_weight[row] / LANES
+        tree = 0
+        for i in range(n):
+            while i >= tree_stop[tree]:
+                tree += 1
+            out[leaves[i], leaves[i]] += unit * float(popcount(leaf_masks[i]))
+            for j in range(tree_stop[tree], n):
+                out[leaves[i], leaves[j]] += unit * float(popcount(leaf_masks[i] & leaf_masks[j]))

@@ -1,0 +1,130 @@
+"""Reach under a latent tree, exactly.
+
+Given x_o, latents without a hole below them are summed out once per row; the decision trees then
+walk with the small tree that remains (:mod:`knothole.reach.walks.latent_position`). The circuit is
+never evaluated leaf by leaf.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.compiled.simd import padded
+from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.packed import pack
+from knothole.reach.engine import warn_impossible
+from knothole.reach.walks.base import WalkEngine
+from knothole.reach.walks.latent_messages import Messages
+from knothole.reach.walks.latent_position import LatentStack, LatentWalk, fill_likelihood
+from knothole.reach.walks.latent_reduce import Latents, Reduced, Scratch
+from knothole.tables.evidence import Evidence
+from knothole.trees.ensemble import Ensemble
+
+Floats = NDArray[np.float64]
+
+
+class Latent(Protocol):
+    """A density with a latent for every variable, the latents tied together by a tree."""
+
+    leaves_: tuple[Leaf, ...]
+    parent_: NDArray[np.int64]
+    order_: NDArray[np.int64]
+    prior_: Floats
+    transition_: Floats
+
+
+class LatentEngine(WalkEngine):
+    """Exact expectations under a latent tree."""
+
+    def __init__(self, ensemble: Ensemble, density: Latent) -> None:
+        super().__init__(ensemble, density.leaves_)
+        self.density = density
+        self.states = self.walk_tables.states
+        parent = np.asarray(density.parent_, dtype=np.int64)
+        n_children = np.bincount(parent[parent >= 0], minlength=len(parent))
+        transition = padded(density.transition_, axes=2)
+        self.latents = Latents(
+            parent=parent,
+            order=np.asarray(density.order_, dtype=np.int64),
+            child_start=np.concatenate([[0], np.cumsum(n_children)]).astype(np.int64),
+            children=np.argsort(np.where(parent < 0, len(parent), parent), kind="stable"),
+            transition=transition,
+            transposed=np.ascontiguousarray(transition.transpose(0, 2, 1)),
+            prior=padded(density.prior_),
+            n=len(parent),
+            states=self.states,
+        )
+        self.used = np.zeros(len(ensemble.columns), dtype=np.bool_)
+        self.used[ensemble.feature[ensemble.feature >= 0]] = True
+
+    def _walk(self, evidence: Evidence) -> LatentWalk:
+        n, states = self.latents.n, self.states
+        reduced = Reduced(
+            n=np.zeros(1, dtype=np.int64),
+            parent=np.empty(n, dtype=np.int64),
+            child=np.empty(n, dtype=np.int64),
+            sibling=np.empty(n, dtype=np.int64),
+            slot=np.empty(n, dtype=np.int64),
+            g=np.empty((n, states)),
+            downwards=np.empty((n, states, states)),
+            upwards=np.empty((n, states, states)),
+        )
+        scratch = Scratch(
+            active=np.empty(n, dtype=np.bool_),
+            with_hole=np.empty(n, dtype=np.bool_),
+            message=np.empty((n, states)),
+            local=np.empty((n, states)),
+            buffer=np.empty((states, states)),
+        )
+        # A cursor moves the focus once for each of its frames; there may be two of them.
+        moves = 2 * (self.depth + 1) * n
+        messages = Messages(
+            e=np.empty((n, states)),
+            belief=np.empty((n, states)),
+            arena=np.empty((2 * n + moves, states)),
+            place=np.empty(2 * n, dtype=np.int64),
+            edge=np.empty(moves, dtype=np.int64),
+            old=np.empty(moves, dtype=np.int64),
+            path=np.empty(n, dtype=np.int64),
+            vector=np.empty(states),
+            at=np.zeros(3, dtype=np.int64),
+            n=n,
+            states=states,
+        )
+        like = self._likelihood(evidence)
+        return LatentWalk(like, self.used, self.latents, reduced, scratch, messages)
+
+    def _likelihood(self, evidence: Evidence) -> Floats:
+        """Likelihood of what is known of each variable, scaled, (rows, variables, states).
+
+        It is 1 at holes that trees split on: they bring their regions themselves, blocks observed
+        in part included. So it is at values that are impossible in every state.
+        """
+        hole = np.isnan(evidence.points)
+        hole[:, : len(self.used)] &= self.used
+        hole[:, len(self.used) :] = False
+        packed = pack(self.density.leaves_, evidence)
+        like = np.zeros((len(packed), self.latents.n, self.states))
+        impossible = np.zeros(len(packed), dtype=np.bool_)
+        # Base measures are the same in all states: they say nothing here.
+        fill_likelihood(
+            packed.code, packed.z, packed.slot, *packed.parameters(self.density.leaves_), hole,
+            like, impossible,
+        )  # fmt: skip
+        warn_impossible(np.where(impossible, -np.inf, 0.0))
+        return like
+
+    def _stack(self) -> LatentStack:
+        return LatentStack(
+            frames=self._frames(),
+            e=np.empty((self.depth, self.states)),
+            right=np.empty((self.depth, self.states)),
+            mark=np.empty(self.depth, dtype=np.int64),
+            focus=np.empty(self.depth, dtype=np.int64),
+            belief=np.empty(self.states),
+            left_mass=np.empty(self.states),
+            right_mass=np.empty(self.states),
+        )

@@ -1,0 +1,155 @@
+"""Messages in the tree over a row's holes (:mod:`knothole.reach.walks.latent_reduce`).
+
+Each node has the likelihood ``e[i]`` of the region that its hole is confined to, ones at first.
+Messages are kept in both directions along every edge. One node is in *focus*: all messages directed
+towards it are valid. Then the probability of any region of its own hole is one dot product with its
+*belief*, and changing ``e`` there spoils nothing. Moving the focus to a neighbour costs one product
+of a matrix and a vector.
+
+A new message does not overwrite the old one: it goes to the next place of an arena, and the log
+notes where the old one is. So a walk returns to where it branched by looking the old places up.
+At the root of a decision tree nothing is confined: all messages are valid, and any node may be in
+focus.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from knothole.compiled.pointers import shift
+from knothole.compiled.policy import inlined, njit
+from knothole.compiled.simd import copy, multiply, product, rescale, scale
+
+# Messages smaller than this are scaled up; beliefs are only known up to a factor anyway.
+SMALL = 1e-100
+# Factors after which a product is scaled: so many vectors of mean 1 neither vanish nor overflow.
+FACTORS = 8
+# For `combine`: no neighbour is left out (-1 stands for the parent of the root).
+NOBODY = -2
+
+
+class Messages(NamedTuple):
+    """Messages of a reduced tree, and the walk's place in it.
+
+    Edges have numbers: i for the message from node i to its parent, ``n + i`` for the one to node i
+    from its parent, with n the number of latents.
+    """
+
+    e: Any  # (latents, states)
+    belief: Any  # (latents, states) of each node, where nothing is confined
+    arena: Any  # (2 latents + moves, states)
+    place: Any  # (2 latents,) where the valid message of an edge is
+    edge: Any  # (moves,) the log: edges that got a new message,
+    old: Any  # and the place of the message before
+    path: Any  # (latents,) scratch
+    vector: Any  # (states,) scratch
+    at: Any  # length of the log; the node in focus; how many holes are confined
+    n: int
+    states: int
+
+
+# Entries of Messages.at.
+LENGTH, FOCUS, CONFINED = 0, 1, 2
+
+
+@njit
+def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
+    """Messages along every edge in both directions, and beliefs; ``e`` is set."""
+    states, n, edges = messages.states, messages.n, reduced.n[0] - 1
+    messages.at[LENGTH] = 0
+    messages.at[FOCUS] = 0
+    messages.at[CONFINED] = 0
+    for step in range(2 * edges):
+        # First upwards, children before parents; then downwards, parents before children.
+        upwards = step < edges
+        node = edges - step if upwards else step - edges + 1
+        edge = node if upwards else n + node
+        messages.place[edge] = edge
+        send(node, upwards, edge, reduced, messages)
+        scale(shift(messages.arena, edge * states), states)
+    for node in range(reduced.n[0]):
+        combine(node, NOBODY, reduced, messages, shift(messages.belief, node * states))
+
+
+@inlined
+def combine(node, without, reduced, messages, out):  # type: ignore[no-untyped-def]
+    """Product of what reaches a node, but for one neighbour; without the node's own region."""
+    states, n = messages.states, messages.n
+    arena, place = messages.arena, messages.place
+    if reduced.parent[node] == without or reduced.parent[node] < 0:
+        copy(out, shift(reduced.g, node * states), states)
+    else:
+        message = shift(arena, place[n + node] * states)
+        product(out, shift(reduced.g, node * states), message, states)
+    factors = 1
+    child = reduced.child[node]
+    while child >= 0:
+        if child != without:
+            product(out, out, shift(arena, place[child] * states), states)
+            factors += 1
+            if factors % FACTORS == 0:
+                scale(out, states)
+        child = reduced.sibling[child]
+
+
+@inlined
+def send(node, upwards, place, reduced, messages):  # type: ignore[no-untyped-def]
+    """Write the message from a node to its parent, or the other way, to a place in the arena."""
+    states = messages.states
+    source = node if upwards else reduced.parent[node]
+    target = reduced.parent[node] if upwards else node
+    matrices = reduced.upwards if upwards else reduced.downwards
+    vector, out = messages.vector, shift(messages.arena, place * states)
+    combine(source, target, reduced, messages, vector)
+    product(vector, vector, shift(messages.e, source * states), states)
+    total = multiply(shift(matrices, node * states * states), vector, out, states)
+    if total < SMALL:
+        rescale(out, total, states)
+
+
+@inlined
+def renew(edge, messages):  # type: ignore[no-untyped-def]
+    """Note an edge in the log; return the place of its next message."""
+    length = messages.at[LENGTH]
+    messages.at[LENGTH] = length + 1
+    messages.edge[length] = edge
+    messages.old[length] = messages.place[edge]
+    messages.place[edge] = 2 * messages.n + length
+    return 2 * messages.n + length
+
+
+@njit
+def move_focus(target, reduced, messages):  # type: ignore[no-untyped-def]
+    """Bring a node into focus, one edge at a time."""
+    parent, path = reduced.parent, messages.path
+    # Children have larger numbers than their parents: the larger of the two climbs.
+    above_source, above_target = messages.at[FOCUS], target
+    downwards = 0
+    while above_source != above_target:
+        if above_source > above_target:
+            above_source = parent[above_source]
+        else:
+            path[downwards] = above_target
+            downwards += 1
+            above_target = parent[above_target]
+    climbing = messages.at[FOCUS]
+    while climbing != above_source or downwards > 0:
+        upwards = climbing != above_source
+        if upwards:
+            node = climbing
+            climbing = parent[climbing]
+        else:
+            downwards -= 1
+            node = path[downwards]
+        place = renew(node if upwards else messages.n + node, messages)
+        send(node, upwards, place, reduced, messages)
+    messages.at[FOCUS] = target
+
+
+@inlined
+def undo(mark, focus, messages):  # type: ignore[no-untyped-def]
+    """Return to the messages there were when the log had length ``mark``, and to their focus."""
+    for i in range(messages.at[LENGTH] - 1, mark - 1, -1):
+        messages.place[messages.edge[i]] = messages.old[i]
+    messages.at[LENGTH] = mark
+    messages.at[FOCUS] = focus

@@ -1,0 +1,335 @@
+"""Cursors under a latent tree.
+
+A row's holes form a small tree (:mod:`knothole.reach.walks.latent_reduce`) in which messages are
+passed (:mod:`knothole.reach.walks.latent_messages`). At a split on a hole the cursor brings the
+hole into focus, reads off the probability of the left side, confines the hole to one side after the
+other, and returns to the messages it had on arrival.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from knothole.compiled.pointers import prefetch, shift
+from knothole.compiled.policy import OPTIONS, inlined, njit
+from knothole.compiled.simd import add, copy, difference, dot, fill
+from knothole.reach.walks import with_regions
+from knothole.reach.walks.latent_messages import (
+    CONFINED,
+    FOCUS,
+    LENGTH,
+    NOBODY,
+    combine,
+    move_focus,
+    start_messages,
+    undo,
+)
+from knothole.reach.walks.latent_reduce import reduce_row
+from knothole.reach.walks.product_kernels import follow
+from knothole.reach.walks.with_regions import (
+    ENTER,
+    LEAVE,
+    RIGHT,
+    confine,
+    restore_region,
+    save_region,
+)
+
+# Numbers that are loaded together.
+CACHE_LINE = 8
+
+
+class LatentWalk(NamedTuple):
+    """What a latent tree says of a block's rows; the records are those of their modules."""
+
+    like: Any  # (rows, latents, states)
+    used: Any  # (variables,) that trees split on
+    latents: Any
+    reduced: Any
+    scratch: Any
+    messages: Any
+
+
+class LatentStack(NamedTuple):
+    """Frames (:class:`~.with_regions.Frames`), and what else a cursor returns to."""
+
+    frames: Any
+    e: Any  # (frames, states) of the hole on arrival
+    right: Any  # (frames, states) masses of the right side
+    mark: Any  # (frames,) length of the log on arrival
+    focus: Any  # (frames,)
+    belief: Any  # (states,) scratch
+    left_mass: Any
+    right_mass: Any
+
+
+def is_latent(walk: Any) -> bool:
+    """Whether a walk (its numba type) is that of a latent tree."""
+    return walk.instance_class is LatentWalk
+
+
+@overload(with_regions.begin_row, jit_options=OPTIONS)
+def _begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
+    return begin_row if is_latent(walk) else None
+
+
+@overload(with_regions.place, jit_options=OPTIONS)
+def _place(stack, root, walk, row):  # type: ignore[no-untyped-def]
+    return place if is_latent(walk) else None
+
+
+@overload(with_regions.place_inside, jit_options=OPTIONS)
+def _place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
+    return place_inside if is_latent(walk) else None
+
+
+@overload(with_regions.leave_inside, jit_options=OPTIONS)
+def _leave_inside(outer, walk):  # type: ignore[no-untyped-def]
+    return leave_inside if is_latent(walk) else None
+
+
+@overload(with_regions.advance, jit_options=OPTIONS)
+def _advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
+    return advance if is_latent(walk) else None
+
+
+def place(stack, root, walk, row):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.with_regions.place`."""
+    start(stack, root, 1.0)
+
+
+def place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.with_regions.place_inside`."""
+    # The frame above the outer cursor's is free: note there what to return to.
+    top = outer.frames.top[0]
+    outer.mark[top + 1] = walk.messages.at[LENGTH]
+    outer.focus[top + 1] = walk.messages.at[FOCUS]
+    start(stack, root, outer.frames.reach[top])
+
+
+def leave_inside(outer, walk):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.with_regions.leave_inside`."""
+    top = outer.frames.top[0]
+    undo(outer.mark[top + 1], outer.focus[top + 1], walk.messages)
+
+
+@inlined
+def start(stack, root, reach):  # type: ignore[no-untyped-def]
+    """One frame at ``root``, with this reach."""
+    frames = stack.frames
+    frames.top[0] = 0
+    frames.reach[0] = reach
+    frames.node[0] = root
+    frames.phase[0] = ENTER
+
+
+def begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
+    """Reduce the latent tree to the row's holes, each confined to what ``region`` leaves of it."""
+    latents, reduced, messages = walk.latents, walk.reduced, walk.messages
+    states, active = latents.states, walk.scratch.active
+    for v in range(latents.n):
+        active[v] = 1 if v < tables.n_variables and walk.used[v] and np.isnan(x[v]) else 0
+    like = shift(walk.like, row * latents.n * states)
+    reduce_row(like, latents, reduced, walk.scratch)
+    fill(messages.e, 1.0, reduced.n[0] * states)
+    for v in range(tables.n_variables):
+        if active[v] and tables.n_levels[v] > 0:
+            # A block observed in part: ones where nothing is excluded, to rounding.
+            e = shift(messages.e, reduced.slot[v] * states)
+            fill(e, 0.0, states)
+            for code in range(tables.n_levels[v]):
+                if has(shift(region.sets, tables.set_offset[v]), code):
+                    add(e, shift(tables.mass, (tables.offset[v] + code) * states), states)
+    start_messages(reduced, messages)
+
+
+@inlined
+def has(words, code):  # type: ignore[no-untyped-def]
+    """Whether a set of codes has this one."""
+    return (words[code >> 6] >> np.uint64(code & 63)) & np.uint64(1) != 0
+
+
+def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.with_regions.advance`."""
+    feature, left = nodes.feature, nodes.left
+    reduced, messages, frames = walk.reduced, walk.messages, stack.frames
+    states = messages.states
+    # Whoever takes leaves one by one wants the leaf's region in hand, and others only its reach.
+    one_by_one = room == 1
+    found = 0
+    top = frames.top[0]
+    while top >= 0 and found < room:
+        n = frames.node[top]
+        phase = frames.phase[top]
+        if phase == ENTER:
+            n = follow(x, n, nodes, False)
+            frames.node[top] = n
+            if feature[n] < 0:
+                frames.phase[top] = LEAVE
+                leaves[found] = left[n]
+                reaches[found] = frames.reach[top]
+                found += 1
+                continue
+        v = feature[n]
+        if v < 0:
+            top -= 1
+            continue
+        i = reduced.slot[v]
+        e = shift(messages.e, i * states)
+        if phase == ENTER:
+            belief = focus_on(i, reduced, messages, stack.belief)
+            share = divide(v, n, nodes, tables, region, belief, stack.left_mass, stack.right_mass)
+            left_reach = frames.reach[top] * share
+            right_reach = frames.reach[top] - left_reach
+            left_node = follow(x, left[n], nodes, False)
+            right_node = follow(x, left[n] + 1, nodes, False)
+            left_ends = not one_by_one and (feature[left_node] < 0 or left_reach <= 0.0)
+            right_ends = not one_by_one and (feature[right_node] < 0 or right_reach <= 0.0)
+            if left_ends and left_reach > 0.0:
+                leaves[found] = left[left_node]
+                reaches[found] = left_reach
+                found += 1
+            if right_ends and right_reach > 0.0:
+                leaves[found] = left[right_node]
+                reaches[found] = right_reach
+                found += 1
+            if left_ends and right_ends:
+                top -= 1
+                continue
+            expect(left_node, nodes, tables)
+            expect(right_node, nodes, tables)
+            stack.mark[top] = messages.at[LENGTH]
+            messages.at[CONFINED] += 1
+            save_region(top, v, tables, region, frames)
+            copy(shift(stack.e, top * states), e, states)
+            confine(top, n, v, left_ends, nodes, tables, region, frames)
+            frames.reach[top] = right_reach
+            if left_ends:
+                frames.phase[top] = LEAVE
+                copy(e, stack.right_mass, states)
+                child, child_reach = right_node, right_reach
+            else:
+                frames.phase[top] = LEAVE if right_ends else RIGHT
+                copy(e, stack.left_mass, states)
+                copy(shift(stack.right, top * states), stack.right_mass, states)
+                child, child_reach = left_node, left_reach
+        elif phase == RIGHT:
+            frames.phase[top] = LEAVE
+            undo(stack.mark[top], i, messages)
+            copy(e, shift(stack.right, top * states), states)
+            confine(top, n, v, True, nodes, tables, region, frames)
+            child, child_reach = left[n] + 1, frames.reach[top]
+        else:
+            undo(stack.mark[top], i, messages)
+            messages.at[CONFINED] -= 1
+            copy(e, shift(stack.e, top * states), states)
+            restore_region(top, v, tables, region, frames)
+            top -= 1
+            continue
+        if child_reach > 0.0:
+            top += 1
+            frames.node[top] = child
+            frames.reach[top] = child_reach
+            frames.phase[top] = ENTER
+    frames.top[0] = top
+    return found
+
+
+@inlined
+def expect(node, nodes, tables):  # type: ignore[no-untyped-def]
+    """Start to load the masses below a node's cut: their table is too large for the near caches."""
+    v = nodes.feature[node]
+    if v >= 0:
+        below = shift(tables.mass, (tables.offset[v] + tables.position[node]) * tables.states)
+        for z in range(0, tables.states, CACHE_LINE):
+            prefetch(shift(below, z))
+
+
+@inlined
+def focus_on(i, reduced, messages, vector):  # type: ignore[no-untyped-def]
+    """Bring a node into focus; return its belief, for which ``vector`` has room."""
+    if messages.at[CONFINED] == 0:
+        messages.at[FOCUS] = i
+        return shift(messages.belief, i * messages.states)
+    if messages.at[FOCUS] != i:
+        move_focus(i, reduced, messages)
+    combine(i, NOBODY, reduced, messages, vector)
+    return vector
+
+
+@inlined
+def divide(v, node, nodes, tables, region, belief, left_mass, right_mass):  # type: ignore[no-untyped-def]
+    """Masses of the two sides of a hole at a split; return the probability of the left one."""
+    states = tables.states
+    if tables.n_levels[v] > 0:
+        divide_set(v, node, nodes, tables, region, left_mass, right_mass)
+    else:
+        divide_interval(v, node, nodes, tables, region, left_mass, right_mass)
+    goes_left = dot(belief, left_mass, states)
+    goes_right = dot(belief, right_mass, states)
+    if goes_left + goes_right <= 0.0:
+        # The row is impossible under the density: let the hole's own masses decide.
+        for z in range(states):
+            goes_left += left_mass[z]
+            goes_right += right_mass[z]
+    total = goes_left + goes_right
+    return goes_left / total if total > 0.0 else 0.0
+
+
+@inlined
+def divide_interval(v, node, nodes, tables, region, left_mass, right_mass):  # type: ignore[no-untyped-def]
+    """Masses of the two sides of what remains of a numeric hole."""
+    states, first = tables.states, tables.offset[v]
+    low, high = region.low[v], region.high[v]
+    middle = min(max(tables.position[node], low), high)
+    below_low = shift(tables.mass, (first + low) * states)
+    below_middle = shift(tables.mass, (first + middle) * states)
+    below_high = shift(tables.mass, (first + high) * states)
+    difference(left_mass, below_middle, below_low, states)
+    difference(right_mass, below_high, below_middle, states)
+    if not region.recorded[v]:
+        absent = shift(tables.absent, v * states)
+        add(left_mass if nodes.missing_left[node] else right_mass, absent, states)
+
+
+@njit
+def divide_set(v, node, nodes, tables, region, left_mass, right_mass):  # type: ignore[no-untyped-def]
+    """Masses of the two sides of what remains of a categorical hole."""
+    states = tables.states
+    remaining = shift(region.sets, tables.set_offset[v])
+    goes = shift(nodes.sets, nodes.set_start[node])
+    fill(left_mass, 0.0, states)
+    fill(right_mass, 0.0, states)
+    for code in range(tables.n_levels[v]):
+        if has(remaining, code):
+            mass = shift(tables.mass, (tables.offset[v] + code) * states)
+            add(left_mass if has(goes, code) else right_mass, mass, states)
+
+
+@njit
+def fill_likelihood(code, z, slot, table, linear, square, hole, like, impossible):  # type: ignore[no-untyped-def]
+    """Likelihood of packed values (:mod:`knothole.densities.emissions.packed`) in each state.
+
+    ``like`` (rows, latents, states) comes in as zeros; each vector's largest entry becomes 1. Rows
+    with values that no state can have are flagged.
+    """
+    n_states = table.shape[1]
+    for row in range(len(like)):
+        for v in range(like.shape[1]):
+            c, out = code[row, v], like[row, v]
+            largest = -np.inf
+            if c >= 0 and not hole[row, v]:
+                for k in range(n_states):
+                    term = table[c, k]
+                    if slot[v] >= 0:
+                        x = z[row, slot[v]]
+                        term += x * (linear[slot[v], k] + x * square[slot[v], k])
+                    out[k] = term
+                    largest = max(largest, term)
+                if largest == -np.inf:
+                    impossible[row] = True
+            for k in range(n_states):
+                out[k] = np.exp(out[k] - largest) if largest > -np.inf else 1.0

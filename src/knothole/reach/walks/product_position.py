@@ -1,0 +1,203 @@
+"""Cursors under a mixture of products: the walk is the responsibilities of a block's rows.
+
+A frame's weights are what each component has left of the row's probability; at a split on a hole
+they divide by the masses of the two sides of what remains of the hole, read off the tables.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from knothole.compiled.pointers import shift
+from knothole.compiled.policy import OPTIONS, inlined, njit
+from knothole.reach.walks import with_regions
+from knothole.reach.walks.product_kernels import follow
+from knothole.reach.walks.with_regions import (
+    ENTER,
+    LEAVE,
+    RIGHT,
+    confine,
+    restore_region,
+    save_region,
+)
+
+
+class ProductWalk(NamedTuple):
+    """What a mixture of products says of a block's rows."""
+
+    weights: Any  # (rows, components)
+    components: int
+
+
+class ProductStack(NamedTuple):
+    """Frames (:class:`~knothole.reach.walks.with_regions.Frames`), and the weights of each."""
+
+    frames: Any
+    weight: Any  # (frames, components)
+
+
+def is_product(walk: Any) -> bool:
+    """Whether a walk (its numba type) is that of a mixture of products."""
+    return walk.instance_class is ProductWalk
+
+
+@overload(with_regions.begin_row, jit_options=OPTIONS)
+def _begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
+    return begin_row if is_product(walk) else None
+
+
+@overload(with_regions.place, jit_options=OPTIONS)
+def _place(stack, root, walk, row):  # type: ignore[no-untyped-def]
+    return place if is_product(walk) else None
+
+
+@overload(with_regions.place_inside, jit_options=OPTIONS)
+def _place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
+    return place_inside if is_product(walk) else None
+
+
+@overload(with_regions.leave_inside, jit_options=OPTIONS)
+def _leave_inside(outer, walk):  # type: ignore[no-untyped-def]
+    return leave_inside if is_product(walk) else None
+
+
+@overload(with_regions.advance, jit_options=OPTIONS)
+def _advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
+    return advance if is_product(walk) else None
+
+
+def begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.with_regions.begin_row`; the weights are all there is."""
+
+
+def place(stack, root, walk, row):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.with_regions.place`."""
+    start(stack, root, shift(walk.weights, row * walk.components), walk.components)
+
+
+def place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.with_regions.place_inside`."""
+    weights = shift(outer.weight, outer.frames.top[0] * walk.components)
+    start(stack, root, weights, walk.components)
+
+
+def leave_inside(outer, walk):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.with_regions.leave_inside`: there is nothing to forget."""
+
+
+@inlined
+def start(stack, root, weights, components):  # type: ignore[no-untyped-def]
+    """One frame at ``root``, with these weights."""
+    frames = stack.frames
+    frames.top[0] = 0
+    frames.node[0] = root
+    frames.phase[0] = ENTER
+    reach = 0.0
+    for k in range(components):
+        stack.weight[k] = weights[k]
+        reach += weights[k]
+    frames.reach[0] = reach
+
+
+def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
+    """See :func:`knothole.reach.walks.with_regions.advance`."""
+    frames, components = stack.frames, walk.components
+    found = 0
+    top = frames.top[0]
+    while top >= 0 and found < room:
+        n = frames.node[top]
+        if frames.phase[top] == ENTER:
+            n = follow(x, n, nodes, False)
+            frames.node[top] = n
+            if nodes.feature[n] < 0:
+                frames.phase[top] = LEAVE
+                leaves[found] = nodes.left[n]
+                reaches[found] = frames.reach[top]
+                found += 1
+                continue
+        v = nodes.feature[n]
+        if v < 0:
+            top -= 1
+            continue
+        weight = shift(stack.weight, top * components)
+        child_weight = shift(weight, components)
+        child_reach = 0.0
+        if frames.phase[top] == ENTER:
+            frames.phase[top] = RIGHT
+            child_reach = divide(n, v, nodes, tables, region, weight, child_weight)
+            save_region(top, v, tables, region, frames)
+            confine(top, n, v, False, nodes, tables, region, frames)
+            child = nodes.left[n]
+        elif frames.phase[top] == RIGHT:
+            frames.phase[top] = LEAVE
+            confine(top, n, v, True, nodes, tables, region, frames)
+            for k in range(components):
+                share = weight[k]
+                child_weight[k] = share
+                child_reach += share
+            child = nodes.left[n] + 1
+        else:
+            restore_region(top, v, tables, region, frames)
+            top -= 1
+            continue
+        # Most pairs of regions do not meet: a side without weight is not visited.
+        if child_reach > 0.0:
+            top += 1
+            frames.reach[top] = child_reach
+            frames.node[top] = child
+            frames.phase[top] = ENTER
+    frames.top[0] = top
+    return found
+
+
+@inlined
+def divide(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
+    """Move the part of ``weight`` that goes left at a split on hole ``v``; return its sum."""
+    components = tables.states
+    if tables.n_levels[v] > 0:
+        return divide_set(node, v, nodes, tables, region, weight, goes_left)
+    first = tables.offset[v]
+    low, high = region.low[v], region.high[v]
+    middle = min(max(tables.position[node], low), high)
+    below_low = shift(tables.mass, (first + low) * components)
+    below_middle = shift(tables.mass, (first + middle) * components)
+    below_high = shift(tables.mass, (first + high) * components)
+    absent = shift(tables.absent, v * components)
+    may_be_absent = 1.0 - region.recorded[v]
+    absent_left = may_be_absent * nodes.missing_left[node]
+    reach = 0.0
+    for k in range(components):
+        part = below_middle[k] - below_low[k] + absent_left * absent[k]
+        total = below_high[k] - below_low[k] + may_be_absent * absent[k]
+        moved = weight[k] * (part / total) if total > 0.0 else 0.0
+        goes_left[k] = moved
+        weight[k] -= moved
+        reach += moved
+    return reach
+
+
+@njit
+def divide_set(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
+    """:func:`divide` where the hole is categorical."""
+    components = tables.states
+    remaining = shift(region.sets, tables.set_offset[v])
+    goes = shift(nodes.sets, nodes.set_start[node])
+    reach = 0.0
+    for k in range(components):
+        part = 0.0
+        total = 0.0
+        for code in range(tables.n_levels[v]):
+            bit = np.uint64(1) << np.uint64(code & 63)
+            if remaining[code >> 6] & bit:
+                mass = tables.mass[(tables.offset[v] + code) * components + k]
+                total += mass
+                if goes[code >> 6] & bit:
+                    part += mass
+        moved = weight[k] * (part / total) if total > 0.0 else 0.0
+        goes_left[k] = moved
+        weight[k] -= moved
+        reach += moved
+    return reach

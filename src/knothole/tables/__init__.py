@@ -1,0 +1,1 @@
+"""Tables in; typed columns, variables and evidence out."""

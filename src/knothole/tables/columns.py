@@ -1,0 +1,455 @@
+"""Tables in, one float64 matrix and a typed description of every column out.
+
+A **column** is what the tree model splits on, in the model's own order. A **variable** is what a
+density is over: a column, or a one-hot block of columns taken as one categorical. In a matrix,
+NaN is a hole; a categorical entry is the position of its level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import InvalidInput
+from knothole.tables import encoding, onehot, read
+from knothole.tables.evidence import NOT_RECORDED, Evidence, Plan, word_offsets
+from knothole.tables.read import RawColumn, RawTable
+
+__all__ = ["NOT_RECORDED", "Block", "Column", "Columns", "Evidence", "Kind", "Variable"]
+
+Floats = NDArray[np.float64]
+#: How blocks are given: looked for, or by name with the names (or positions) of their columns.
+Blocks = Literal["auto"] | Mapping[str, Sequence[str | int]]
+
+
+class Kind(StrEnum):
+    """What the values of a column are."""
+
+    CONTINUOUS = "continuous"
+    INTEGER = "integer"
+    CATEGORICAL = "categorical"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name, its kind, and for a categorical its levels in the order of codes.
+
+    ``nullable`` says that NaN can be the model's own value here: "not recorded" is a state of the
+    variable, which a density gives a probability of its own.
+    """
+
+    name: str
+    kind: Kind = Kind.CONTINUOUS
+    levels: tuple[Hashable, ...] = ()
+    nullable: bool = False
+
+
+#: Level of a block in which no dummy is 1.
+BASELINE = "(none of them)"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a density is over: a column, or a block of columns, given by position.
+
+    The levels of a block are the names of its dummies, then :data:`BASELINE` if a row of zeros is
+    a category. A nullable categorical variable has None as its last level, "not recorded"; the
+    same state of a numeric one is the point :data:`NOT_RECORDED`.
+    """
+
+    name: str
+    kind: Kind = Kind.CONTINUOUS
+    levels: tuple[Hashable, ...] = ()
+    columns: tuple[int, ...] = ()
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """Dummy columns (by position) that together encode one categorical variable.
+
+    ``baseline`` says that a row of zeros is a category of its own, as after
+    ``pd.get_dummies(drop_first=True)``; its code comes after those of the dummies.
+    """
+
+    name: str
+    columns: tuple[int, ...]
+    baseline: bool = False
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table, in order, and the one-hot blocks among them.
+
+    ``named`` is False where the names were made up (a numpy array, a model without feature
+    names): then only the number of columns is checked, not their names.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"age": [31, None, 50], "city": ["Graz", "Linz", None]})
+    >>> columns = Columns.infer(table)
+    >>> [(column.name, column.kind.value, column.levels) for column in columns]
+    [('age', 'integer', ()), ('city', 'categorical', ('Graz', 'Linz'))]
+    >>> columns.matrix(table).tolist()
+    [[31.0, 0.0], [nan, 1.0], [50.0, nan]]
+    """
+
+    columns: tuple[Column, ...]
+    blocks: tuple[Block, ...] = ()
+    named: bool = True
+
+    def __post_init__(self) -> None:
+        taken: dict[int, str] = {}
+        for block in self.blocks:
+            for position in block.columns:
+                if not 0 <= position < len(self.columns):
+                    raise InvalidInput(f"block {block.name!r} has no column at {position}.")
+                if position in taken:
+                    raise InvalidInput(
+                        f"column {self.columns[position].name!r} must be in one block; it is in "
+                        f"{taken[position]!r} and {block.name!r}."
+                    )
+                taken[position] = block.name
+            if not block.columns:
+                raise InvalidInput(f"block {block.name!r} must have at least one column.")
+        others = [c.name for i, c in enumerate(self.columns) if i not in taken]
+        names = others + [block.name for block in self.blocks]
+        for block in self.blocks:
+            if names.count(block.name) > 1:
+                raise InvalidInput(
+                    f"block {block.name!r} must have a name of its own; another column or block "
+                    f"has it too."
+                )
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.columns)
+
+    def __getitem__(self, index: int) -> Column:
+        return self.columns[index]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names in order."""
+        return tuple(column.name for column in self.columns)
+
+    # --- from tables -----------------------------------------------------------------------------
+
+    @classmethod
+    def infer(
+        cls,
+        table: Any,
+        categorical: Sequence[str | int] | None = None,
+        blocks: Blocks | None = None,
+    ) -> Columns:
+        """Describe a table's columns by what they hold.
+
+        Text and pandas' ``category`` are categorical, with the declared levels or else those that
+        occur, sorted. Numbers are integer where every observed one is whole, else continuous.
+
+        Parameters
+        ----------
+        table : numpy array, pandas or polars DataFrame, Arrow table
+        categorical : sequence of names or positions, optional
+            Columns of numbers that are codes of categories.
+        blocks : "auto" or mapping from a name to column names or positions, optional
+            One-hot blocks: looked for by the naming ``prefix_level`` of ``pd.get_dummies`` and
+            ``OneHotEncoder``, or declared. Either way the data must bear them out.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = pd.get_dummies(pd.DataFrame({"size": [1.5, 2], "city": ["Graz", "Linz"]}))
+        >>> Columns.infer(table, blocks="auto").blocks
+        (Block(name='city', columns=(1, 2), baseline=False),)
+        """
+        raw = read.read_table(table)
+        columns = tuple(Column(name) for name in raw.names)
+        described = cls(columns, named=raw.named)
+        coded = {
+            encoding.position_of(column, raw.names, "categorical") for column in categorical or ()
+        }
+        marked = tuple(
+            replace(column, kind=Kind.CATEGORICAL)
+            if i in coded or raw.columns[i].levels is not None
+            else column
+            for i, column in enumerate(columns)
+        )
+        return replace(described, columns=marked)._refined(raw, blocks)
+
+    def describe(self, table: Any, blocks: Blocks | None = None) -> Columns:
+        """These columns (a model's), completed by what the training table shows.
+
+        Numbers become integer where all observed ones are whole. Levels keep their order; those
+        that only the table has come after them. Columns without names take the table's.
+
+        Parameters
+        ----------
+        table : numpy array, pandas or polars DataFrame, Arrow table
+            With the columns described here, in this order.
+        blocks : "auto" or mapping, optional
+            As in :meth:`infer`; None keeps the blocks there are.
+
+        Examples
+        --------
+        >>> model = Columns((Column("age"), Column("city", Kind.CATEGORICAL, ("Linz",))))
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"age": [31, 50], "city": ["Graz", "Linz"]})
+        >>> [(column.kind.value, column.levels) for column in model.describe(table)]
+        [('integer', ()), ('categorical', ('Linz', 'Graz'))]
+        """
+        raw = read.read_table(table)
+        self._check_names(raw.names, raw.named)
+        return self._refined(raw, blocks)
+
+    def matrix(self, table: Any, unseen: Literal["error", "hole"] = "error") -> Floats:
+        """Encode a table: numbers, codes of levels, NaN for holes.
+
+        Parameters
+        ----------
+        table : numpy array, pandas or polars DataFrame, Arrow table
+            With these columns, in this order. A float64 array that needs no encoding and is
+            contiguous is returned as it is, not copied.
+        unseen : {"error", "hole"}
+            What a category that is none of the column's levels is.
+
+        Returns
+        -------
+        float64 (rows, columns), C-contiguous
+
+        Raises
+        ------
+        ColumnMismatch
+            Where a column is missing, added, or in another place.
+        UnseenCategory
+            Where a category is none of its column's levels, and ``unseen`` is "error".
+
+        Examples
+        --------
+        >>> columns = Columns((Column("size"), Column("city", Kind.CATEGORICAL, ("Graz", "Linz"))))
+        >>> columns.matrix([[1.5, "Linz"], [None, "Wien"]], unseen="hole").tolist()
+        [[1.5, 1.0], [nan, nan]]
+        """
+        if unseen not in ("error", "hole"):
+            raise InvalidInput(f"unseen must be 'error' or 'hole'; got {unseen!r}.")
+        plain = read.plain_floats(table)
+        if plain is not None and not any(column.kind is Kind.CATEGORICAL for column in self):
+            self._check_names(read.made_up_names(plain.shape[1]), named=False)
+            if np.isinf(plain).any():
+                for position, column in enumerate(self):
+                    read.check_finite(plain[:, position], column.name)
+            return np.ascontiguousarray(plain)
+        raw = read.read_table(table)
+        self._check_names(raw.names, raw.named)
+        return self._encoded(raw, unseen)
+
+    def _encoded(self, raw: RawTable, unseen: str) -> Floats:
+        X = np.empty((len(raw.columns[0].values), len(self)))
+        for i, (column, source) in enumerate(zip(self, raw.columns, strict=True)):
+            if column.kind is Kind.CATEGORICAL:
+                X[:, i] = encoding.codes_of(source, column.levels, unseen)
+            else:
+                X[:, i] = encoding.numbers_of(source)
+        return X
+
+    def _refined(self, raw: RawTable, blocks: Blocks | None) -> Columns:
+        """These columns with the kinds, levels and blocks of a table that has been read."""
+        names = self.names if self.named else raw.names
+        columns = tuple(
+            replace(_refine(column, source), name=name)
+            for column, source, name in zip(self, raw.columns, names, strict=True)
+        )
+        described = Columns(columns, self.blocks, self.named or raw.named)
+        if blocks is None:
+            return described
+        return replace(described, blocks=described._blocks(described._encoded(raw, "hole"), blocks))
+
+    def _blocks(self, X: Floats, blocks: Blocks) -> tuple[Block, ...]:
+        if isinstance(blocks, str):
+            if blocks != "auto":
+                raise InvalidInput(f"blocks must be None, 'auto' or a mapping; got {blocks!r}.")
+            found = onehot.find_blocks(self.names, X)
+        else:
+            found = {
+                name: tuple(
+                    encoding.position_of(column, self.names, f"blocks[{name!r}]")
+                    for column in members
+                )
+                for name, members in blocks.items()
+            }
+            for name, columns in found.items():
+                onehot.check_block(name, columns, X)
+        return tuple(
+            Block(name, columns, onehot.has_baseline(columns, X)) for name, columns in found.items()
+        )
+
+    def _check_names(self, names: tuple[str, ...], named: bool) -> None:
+        encoding.check_names(self.names, names, by_name=named and self.named)
+
+    # --- to variables ----------------------------------------------------------------------------
+
+    def with_nullable(self, nullable: NDArray[np.bool_] | Sequence[bool]) -> Columns:
+        """The same columns, nullable where the mask says so; a block is as its dummies are.
+
+        Examples
+        --------
+        >>> columns = Columns((Column("a"), Column("b"))).with_nullable([False, True])
+        >>> [column.nullable for column in columns]
+        [False, True]
+        """
+        mask = np.asarray(nullable)
+        if mask.shape != (len(self),) or mask.dtype != np.bool_:
+            raise InvalidInput(
+                f"nullable must be {len(self)} booleans, one for each column; got {mask.dtype} of "
+                f"shape {mask.shape}."
+            )
+        for block in self.blocks:
+            members = mask[list(block.columns)]
+            if members.any() != members.all():
+                raise InvalidInput(
+                    f"the dummies of block {block.name!r} must all be nullable, or none; got "
+                    f"{members.tolist()}."
+                )
+        columns = [
+            replace(column, nullable=bool(flag)) for column, flag in zip(self, mask, strict=True)
+        ]
+        return replace(self, columns=tuple(columns))
+
+    @cached_property
+    def variables(self) -> tuple[Variable, ...]:
+        """What a density is over: a block stands in the place of its first dummy.
+
+        Examples
+        --------
+        >>> columns = Columns(
+        ...     (Column("a"), Column("c_x"), Column("b"), Column("c_y")), (Block("c", (1, 3)),)
+        ... )
+        >>> [(v.name, v.kind.value, v.levels, v.columns) for v in columns.variables][:2]
+        [('a', 'continuous', (), (0,)), ('c', 'categorical', ('c_x', 'c_y'), (1, 3))]
+        """
+        first = {min(block.columns): block for block in self.blocks}
+        dummies = {position for block in self.blocks for position in block.columns}
+        return tuple(
+            self._block_variable(first[i]) if i in first else _variable(column, i)
+            for i, column in enumerate(self)
+            if i in first or i not in dummies
+        )
+
+    def _block_variable(self, block: Block) -> Variable:
+        members = [self.columns[i] for i in block.columns]
+        levels: tuple[Hashable, ...] = tuple(member.name for member in members)
+        if block.baseline:
+            levels += (BASELINE,)
+        nullable = any(member.nullable for member in members)
+        if nullable:
+            levels += (None,)
+        return Variable(block.name, Kind.CATEGORICAL, levels, block.columns, nullable)
+
+    def as_variables(self) -> Columns:
+        """A description in which every variable is a column, and blocks are no more."""
+        return Columns(
+            tuple(Column(v.name, v.kind, v.levels, v.nullable) for v in self.variables),
+            named=self.named,
+        )
+
+    @cached_property
+    def set_offsets(self) -> NDArray[np.int64]:
+        """First word of each variable's set in a row of ``Evidence.allowed``, and the end.
+
+        A categorical variable with ``n`` levels has ``n // 64 + 1`` words, as in the sets of an
+        ensemble over the variables; a numeric one has none.
+        """
+        return word_offsets(self._plan.n_levels)
+
+    def evidence(self, X: Floats, holes: NDArray[np.bool_] | None = None) -> Evidence:
+        """What rows of columns say about each variable.
+
+        Parameters
+        ----------
+        X : float64 (rows, columns)
+            As :meth:`matrix` gives it.
+        holes : bool (rows, columns), optional
+            True where an entry is a hole. A NaN that is none is the model's own value, "not
+            recorded", which the variable must have as a state. By default every NaN is a hole
+            but those of nullable variables (of a nullable block: where all its dummies are NaN).
+
+        Returns
+        -------
+        Evidence
+            Where all variables are numeric and every NaN is a hole, its points are ``X`` itself.
+
+        Raises
+        ------
+        InvalidInput
+            Where a block contradicts itself: two ones, or a value that is neither 0 nor 1.
+
+        Examples
+        --------
+        >>> columns = Columns(
+        ...     (Column("red"), Column("green"), Column("blue")), (Block("hue", (0, 1, 2)),)
+        ... )
+        >>> hole = np.nan
+        >>> X = np.array([[0, 1, 0], [hole, hole, hole], [0, 0, hole], [0, hole, hole]])
+        >>> known = columns.evidence(X)
+        >>> known.points.ravel().tolist()
+        [1.0, nan, 2.0, nan]
+        >>> [f"{word:03b}" for word in known.allowed.ravel()]  # blue is the highest bit
+        ['010', '111', '100', '110']
+        """
+        return self._plan.read(X, holes)
+
+    def decode(self, points: Floats) -> Floats:
+        """From points of the variables back to a matrix of the columns.
+
+        A hole and the state "not recorded" are both NaN there.
+
+        Examples
+        --------
+        >>> columns = Columns((Column("red"), Column("green")), (Block("hue", (0, 1)),))
+        >>> columns.decode(np.array([[1.0], [np.nan]])).tolist()
+        [[0.0, 1.0], [nan, nan]]
+        """
+        return self._plan.decode(np.asarray(points, dtype=np.float64))
+
+    @cached_property
+    def _plan(self) -> Plan:
+        variables = self.variables
+        blocks = {block.columns for block in self.blocks}
+        return Plan(
+            names=tuple(v.name for v in variables),
+            start=np.cumsum([0, *(len(v.columns) for v in variables)], dtype=np.int64),
+            members=np.array([i for v in variables for i in v.columns], dtype=np.int64),
+            n_levels=np.array([len(v.levels) for v in variables], dtype=np.int64),
+            block=np.array([v.columns in blocks for v in variables], dtype=np.bool_),
+            nullable=np.array([v.nullable for v in variables], dtype=np.bool_),
+        )
+
+
+def _variable(column: Column, position: int) -> Variable:
+    levels = column.levels
+    if column.nullable and column.kind is Kind.CATEGORICAL and None not in levels:
+        levels += (None,)
+    return Variable(column.name, column.kind, levels, (position,), column.nullable)
+
+
+def _refine(column: Column, source: RawColumn) -> Column:
+    """A column's kind and levels by what a table holds in it."""
+    if column.kind is not Kind.CATEGORICAL:
+        whole = encoding.is_whole(encoding.numbers_of(source))
+        return replace(column, kind=Kind.INTEGER if whole else Kind.CONTINUOUS)
+    if not column.levels and source.levels is not None:
+        return replace(column, levels=source.levels)  # declared ones that do not occur included
+    known = set(column.levels)
+    observed = encoding.observed_levels(source)
+    further = [level for level in observed if level not in known]
+    encoding.check_same_encoding(column.name, column.levels, observed)
+    return replace(column, levels=(*column.levels, *further))

@@ -1,0 +1,152 @@
+"""A table's columns against a description: are they the right ones, and what do entries become?"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Hashable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
+from knothole.tables.read import RawColumn, check_finite
+
+Floats = NDArray[np.float64]
+
+# Beyond it all float64 numbers are whole, and that says nothing about a column.
+_WHOLE_LIMIT = 2.0**53
+
+
+def check_names(expected: Sequence[str], got: Sequence[str], by_name: bool) -> None:
+    """Refuse columns that are not the expected ones in their order, or (unnamed) not as many."""
+    if by_name:
+        missing = [name for name in expected if name not in set(got)]
+        extra = [name for name in got if name not in set(expected)]
+        if missing or extra:
+            parts = [f"{listed(missing)} missing"] if missing else []
+            parts += [f"{listed(extra)} not expected"] if extra else []
+            raise ColumnMismatch(
+                f"the table's columns are not the ones expected: {'; '.join(parts)}. Pass the "
+                f"columns of training in their order; one that is not known now is a column of NaN."
+            )
+        for place, (one, other) in enumerate(zip(expected, got, strict=True)):
+            if one != other:
+                raise ColumnMismatch(
+                    f"column {other!r} is in place {place}, where {one!r} is expected. Put the "
+                    f"columns in the order of training: {listed(expected)}."
+                )
+    elif len(got) != len(expected):
+        raise ColumnMismatch(
+            f"the table must have {len(expected)} columns ({listed(expected)}); got {len(got)}."
+        )
+
+
+def position_of(column: str | int, names: Sequence[str], parameter: str) -> int:
+    """Position of a column that a parameter gives by name or position."""
+    if isinstance(column, str):
+        if column in names:
+            return names.index(column)
+    elif -len(names) <= column < len(names):
+        return int(column) % len(names)
+    raise ColumnMismatch(
+        f"{parameter} names column {column!r}, which the table does not have. It has "
+        f"{listed(names)}."
+    )
+
+
+def numbers_of(column: RawColumn) -> Floats:
+    """Values of a column that must be of numbers; categories that are numbers will do."""
+    if column.levels is None:
+        return column.values
+    text = [level for level in column.levels if not _is_number(level)]
+    if text:
+        raise InvalidInput(
+            f"column {column.name!r} must hold numbers, as in training; got the category "
+            f"{text[0]!r}. Convert it to numbers the way it was for the model."
+        )
+    # A hole, with code -1, picks the last entry.
+    values = np.array([*column.levels, np.nan], dtype=np.float64)[_as_positions(column.values)]
+    check_finite(values, column.name)
+    return values
+
+
+def codes_of(column: RawColumn, levels: Sequence[Hashable], unseen: str) -> Floats:
+    """Positions of a column's entries among ``levels``, compared by value: 1 is 1.0, not "1"."""
+    codes = {level: code for code, level in enumerate(levels) if level is not None}
+    distinct, inverse = np.unique(column.values, return_inverse=True)
+    out = np.full(len(distinct), np.nan)
+    for i, value in enumerate(distinct.tolist()):
+        if np.isnan(value):
+            continue
+        level = _level(column, value)
+        if level in codes:
+            out[i] = codes[level]
+        elif unseen == "error":
+            raise UnseenCategory(
+                f"column {column.name!r} holds the category {level!r}, which was not there in "
+                f"training; its categories are {listed(codes)}. Correct it, or pass "
+                f"unseen='hole' to treat it as missing."
+            )
+    return out[inverse]
+
+
+def observed_levels(column: RawColumn) -> list[Hashable]:
+    """The distinct entries of a column: levels in their order, numbers ascending."""
+    distinct = np.unique(column.values[~np.isnan(column.values)])
+    return [_level(column, value) for value in distinct.tolist()]
+
+
+def check_same_encoding(name: str, known: Sequence[Hashable], observed: Sequence[Hashable]) -> None:
+    """Refuse text where a model knows codes, codes where it knows text, or none of its text.
+
+    Taken for further levels, they would silently be categories that the model has never seen.
+    """
+    numbered, worded = all(map(_is_number, known)), all(map(_is_text, known))
+    strange = [
+        level
+        for level in observed
+        if (numbered and _is_text(level)) or (worded and _is_number(level))
+    ]
+    if not strange and worded and not set(known) & set(observed):
+        strange = list(observed)
+    if known and strange:
+        raise InvalidInput(
+            f"column {name!r} holds the category {strange[0]!r}, but the categories the model "
+            f"knows are {listed(known)}. Encode the column the way it was for the model."
+        )
+
+
+def is_whole(values: Floats) -> bool:
+    """Whether there are observed values, and all of them are whole numbers."""
+    values = values[~np.isnan(values)]
+    return bool(
+        len(values)
+        and (np.abs(values) <= _WHOLE_LIMIT).all()
+        and (np.floor(values) == values).all()
+    )
+
+
+def listed(names: Iterable[Hashable]) -> str:
+    """Names for a message: the first few of many."""
+    shown = [repr(name) for name in names]
+    if len(shown) > 8:
+        shown = [*shown[:8], f"and {len(shown) - 8} more"]
+    return ", ".join(shown) if shown else "none"
+
+
+def _is_number(level: object) -> bool:
+    return isinstance(level, numbers.Real)
+
+
+def _is_text(level: object) -> bool:
+    return isinstance(level, str)
+
+
+def _level(column: RawColumn, value: float) -> Hashable:
+    if column.levels is not None:
+        return column.levels[int(value)]
+    return int(value) if value.is_integer() else value
+
+
+def _as_positions(codes: Floats) -> NDArray[np.intp]:
+    return np.where(np.isnan(codes), -1, codes).astype(np.intp)

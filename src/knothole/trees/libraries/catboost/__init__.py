@@ -1,0 +1,1 @@
+"""CatBoost: models, cbm and JSON files."""

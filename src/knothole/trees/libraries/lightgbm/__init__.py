@@ -1,0 +1,1 @@
+"""LightGBM: models and model text."""

@@ -1,0 +1,361 @@
+"""LightGBM: Booster, LGBMRegressor, LGBMClassifier, LGBMRanker, and model text files.
+
+Live models and files go through one parser of the model text (:mod:`.lightgbm_text`). LightGBM
+goes left iff x <= threshold in float64, where a value within ``ZERO`` of zero counts as 0.0. What
+a NaN does depends on the split: *none* turns it into 0.0, *zero* sends it and zero to the split's
+default side, *nan* sends only NaN there. At a categorical split, NaN and every category outside
+the set go right. Shrinkage, DART's weights and the initial score are already in the leaf values;
+a random forest divides the sum by the number of iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import DamagedFile, MissingExtra, NotFitted, UnsupportedModel
+from knothole.trees.ensemble import Ensemble, Nodes, set_words
+from knothole.trees.libraries import Reading, Replay
+from knothole.trees.libraries.cuts import cut_less_equal
+from knothole.trees.libraries.lightgbm.columns import Categories, describe, find_categories
+from knothole.trees.libraries.lightgbm.text import ModelText, Trees, parse
+from knothole.trees.links import Link
+
+LIBRARY = "LightGBM"
+
+# Pairs (split, category code) as two arrays.
+Members = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+# LightGBM's kZeroThreshold, a float32: values this close to zero are zero.
+ZERO = float(np.float32(1e-35))
+
+# Bits of decision_type: categorical, default_left, and the missing type from the third bit on.
+CATEGORICAL, DEFAULT_LEFT, MISSING_SHIFT = 1, 2, 2
+MISSING_ZERO, MISSING_NAN = 1, 2
+
+LINKS = {
+    **dict.fromkeys(["regression", "regression_l1", "huber", "fair", "quantile"], "identity"),
+    **dict.fromkeys(["mape", "lambdarank", "rank_xendcg"], "identity"),
+    **dict.fromkeys(["poisson", "gamma", "tweedie"], "exp"),
+    **dict.fromkeys(["binary", "multiclassova", "cross_entropy"], "sigmoid"),
+    "multiclass": "softmax",
+}
+# What the objective line says after the objective's name.
+SETTINGS = {
+    "binary": {"sigmoid"},
+    "multiclass": {"num_class"},
+    "multiclassova": {"num_class", "sigmoid"},
+}
+
+
+def read(model: Any) -> Reading:
+    """Read a fitted Booster or scikit-learn wrapper, up to its best iteration."""
+    booster = booster_of(model)
+    text = parse(booster.model_to_string().encode())
+    ensemble, categories = _understand(text, _classes(model))
+    n_iterations = len(text.trees.n_leaves) // text.n_outputs
+
+    def replay(X: NDArray[np.float64]) -> Replay:
+        native = _native_codes(X, categories)
+        margin = booster.predict(native, raw_score=True, num_threads=1)
+        if text.averages:
+            margin = margin / n_iterations
+        leaves = booster.predict(native, pred_leaf=True, num_threads=1)
+        return Replay(
+            margin.reshape(len(X), text.n_outputs), leaves.reshape(len(X), -1).astype(np.int64)
+        )
+
+    return Reading(ensemble, replay)
+
+
+def read_file(path: Path) -> Ensemble:
+    """Read a model text file with our own parser."""
+    ensemble, _ = _understand(parse(path.read_bytes()), classes=None)
+    return ensemble
+
+
+def load(path: Path) -> Any:
+    """Load a model text file with LightGBM."""
+    try:
+        import lightgbm
+    except ImportError as error:
+        raise MissingExtra(
+            "checking a LightGBM file needs LightGBM: pip install 'knothole[lightgbm]'."
+        ) from error
+    return lightgbm.Booster(model_file=str(path))
+
+
+def booster_of(model: Any) -> Any:
+    """The Booster inside a wrapper, or the Booster itself."""
+    if not hasattr(model, "fit"):
+        return model
+    if not model.__sklearn_is_fitted__():
+        raise NotFitted(
+            f"this {type(model).__name__} has not been fitted, so it has no trees to read. Call "
+            f"its fit first."
+        )
+    if model.get_params().get("pred_early_stop", False):
+        raise UnsupportedModel(
+            "LightGBM: with pred_early_stop=True the model's own predictions leave out trees. Set "
+            "it to False: set_params(pred_early_stop=False)."
+        )
+    return model.booster_
+
+
+def _classes(model: Any) -> tuple[Hashable, ...] | None:
+    """Labels of a classifier; None where it returns margins because of its own objective."""
+    if not hasattr(model, "classes_") or callable(model.objective_):
+        return None
+    return tuple(model.classes_.tolist())
+
+
+def _native_codes(X: NDArray[np.float64], categories: dict[int, Categories]) -> NDArray[np.float64]:
+    """Rows of our codes as rows of LightGBM's."""
+    native = X.copy()
+    for column, found in categories.items():
+        observed = ~np.isnan(X[:, column])
+        codes = np.append(found.codes.astype(np.float64), found.unseen)
+        native[observed, column] = codes[X[observed, column].astype(np.int64)]
+    return native
+
+
+def _link(text: ModelText) -> Link:
+    """The link by the objective line; None (the user's own objective) leaves margins alone."""
+    if text.objective is None:
+        return Link("identity")
+    name, *words = text.objective.split(" ")
+    settings = dict(word.partition(":")[::2] for word in words)
+    if name not in LINKS or "sqrt" in settings:
+        what = "reg_sqrt=True" if "sqrt" in settings else f"objective {name!r}"
+        raise UnsupportedModel(
+            f"LightGBM: {what} transforms the margin in a way that knothole does not know. It "
+            f"reads {', '.join(LINKS)}, without reg_sqrt; train on a transformed target instead."
+        )
+    try:
+        n_classes = int(settings.get("num_class", 1))
+        scale = float(settings.get("sigmoid", 1.0))
+    except ValueError:
+        n_classes, scale = 0, 0.0
+    if (
+        settings.keys() != SETTINGS.get(name, set())
+        or n_classes != text.n_outputs
+        or not 0 < scale < np.inf
+    ):
+        raise DamagedFile(
+            f"LightGBM: the objective {text.objective!r} makes no sense for {text.n_outputs} "
+            f"trees an iteration."
+        )
+    return Link(LINKS[name], scale)
+
+
+def _understand(
+    text: ModelText, classes: tuple[Hashable, ...] | None
+) -> tuple[Ensemble, dict[int, Categories]]:
+    """The ensemble, and what the codes of its categorical columns are to LightGBM."""
+    trees = text.trees
+    n_trees = len(trees.n_leaves)
+    used = trees.split_feature
+    if len(used) and not 0 <= used.min() <= used.max() < len(text.feature_names):
+        raise DamagedFile("LightGBM: a split on a column that the model does not have.")
+    members = _set_members(trees)
+    categories = find_categories(text, _codes_in_sets(trees, members))
+    _require_expressible(trees, categories)
+    columns = describe(text, categories)
+    ensemble = Ensemble.build(
+        _nodes(trees, *_sets(trees, members, categories)),
+        columns=columns,
+        base=np.zeros(text.n_outputs),
+        library=LIBRARY,
+        precision="float64",
+        tree_output=np.arange(n_trees) % text.n_outputs,
+        tree_weight=np.full(n_trees, text.n_outputs / n_trees if text.averages else 1.0),
+        link=_link(text),
+        classes=classes,
+        sentinel=_sentinel(trees, categories, len(columns)),
+    )
+    if ensemble.n_leaves != trees.n_leaves.sum():
+        raise DamagedFile("LightGBM: a tree has leaves that no split leads to.")
+    return ensemble, categories
+
+
+def _nodes(trees: Trees, set_start: NDArray[np.int64], sets: NDArray[np.uint64]) -> Nodes:
+    """All splits first, then all leaves, both one tree after the other."""
+    n_splits = trees.n_leaves - 1
+    first_split = np.cumsum(n_splits) - n_splits
+    total = int(n_splits.sum())
+    first_leaf = total + np.cumsum(trees.n_leaves) - trees.n_leaves
+    tree = np.repeat(np.arange(len(n_splits)), n_splits)
+    n_leaves = int(trees.n_leaves.sum())
+
+    def position(child: NDArray[np.int64]) -> NDArray[np.int64]:
+        if ((child < -trees.n_leaves[tree]) | (child >= n_splits[tree])).any():
+            raise DamagedFile("LightGBM: a split's child is not a node of its tree.")
+        return np.where(child >= 0, first_split[tree] + child, first_leaf[tree] + ~child)
+
+    def with_leaves(of_splits: Any, of_leaves: Any) -> NDArray[Any]:
+        return np.concatenate([of_splits, np.broadcast_to(of_leaves, n_leaves)])
+
+    numbers = np.arange(n_leaves) + total
+    return Nodes(
+        roots=np.where(n_splits > 0, first_split, first_leaf).astype(np.int32),
+        feature=with_leaves(trees.split_feature, -1).astype(np.int32),
+        cut=with_leaves(cut_less_equal(_snapped(trees.threshold)), np.nan),
+        left=with_leaves(position(trees.left_child), -1).astype(np.int32),
+        right=with_leaves(position(trees.right_child), -1).astype(np.int32),
+        missing_left=with_leaves(_missing_left(trees), False),
+        value=with_leaves(np.zeros(total), trees.leaf_value),
+        native_leaf=with_leaves(
+            np.zeros(total), numbers - np.repeat(first_leaf, trees.n_leaves)
+        ).astype(np.int32),
+        set_start=with_leaves(set_start, -1).astype(np.int32),
+        sets=sets,
+    )
+
+
+def _snapped(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Thresholds such that values within ``ZERO`` of zero are on the side of zero."""
+    below = np.nextafter(-ZERO, -np.inf)
+    near = np.abs(threshold) <= ZERO
+    return np.where(near, np.where(threshold >= 0, ZERO, below), threshold)
+
+
+def _is_set(trees: Trees) -> NDArray[np.bool_]:
+    return (trees.decision_type & CATEGORICAL) > 0
+
+
+def _default_left(trees: Trees) -> NDArray[np.bool_]:
+    return (trees.decision_type & DEFAULT_LEFT) > 0
+
+
+def _missing_type(trees: Trees) -> NDArray[np.int64]:
+    return trees.decision_type >> MISSING_SHIFT
+
+
+def _missing_left(trees: Trees) -> NDArray[np.bool_]:
+    own_side = _missing_type(trees) > 0
+    numeric = np.where(own_side, _default_left(trees), trees.threshold >= 0)
+    return ~_is_set(trees) & numeric
+
+
+def _on(columns: Any, trees: Trees) -> NDArray[np.bool_]:
+    """Splits on any of these columns."""
+    return np.isin(trees.split_feature, list(columns))
+
+
+def _require_expressible(trees: Trees, categories: dict[int, Categories]) -> None:
+    """Refuse what continued training can put together but no column can express."""
+    if ((trees.decision_type < 0) | (_missing_type(trees) > MISSING_NAN)).any():
+        raise DamagedFile("LightGBM: a split has a decision_type that does not exist.")
+    numeric = ~_is_set(trees)
+    integers = [i for i, found in categories.items() if not np.isnan(found.unseen)]
+    if (numeric & _on(integers, trees)).any():
+        raise UnsupportedModel(
+            "LightGBM: some trees take a column for a number and others for a category. Train all "
+            "of them with the same categorical_feature."
+        )
+    zero_is_missing = np.unique(
+        trees.split_feature[numeric & (_missing_type(trees) == MISSING_ZERO)]
+    )
+    own_nan = numeric & (_missing_type(trees) == MISSING_NAN)
+    differ = _default_left(trees) != (trees.threshold >= 0)
+    if (own_nan & differ & _on(zero_is_missing, trees)).any():
+        raise UnsupportedModel(
+            "LightGBM: some trees take zero for missing in a column and others do not. Train all "
+            "of them with the same zero_as_missing."
+        )
+
+
+def _sentinel(
+    trees: Trees, categories: dict[int, Categories], n_columns: int
+) -> NDArray[np.float64]:
+    """Around zero where zero is missing. (Categories put it into their sets.)
+
+    That suits splits of the *none* type on the column too: there a NaN is a zero.
+    """
+    sentinel = np.full((n_columns, 2), np.nan)
+    zero = (_missing_type(trees) == MISSING_ZERO) & ~_is_set(trees) & ~_on(categories, trees)
+    sentinel[trees.split_feature[zero]] = (-ZERO, ZERO)
+    return sentinel
+
+
+def _set_members(trees: Trees) -> Members:
+    """Pairs (split, category code) of all categorical sets."""
+    splits = np.flatnonzero(_is_set(trees))
+    tree = np.repeat(np.arange(len(trees.n_leaves)), trees.n_leaves - 1)[splits]
+    first_set = np.cumsum(trees.n_sets) - trees.n_sets
+    number = trees.threshold[splits]
+    n_sets = int(trees.n_sets.sum())
+    within = (number >= 0) & (number < trees.n_sets[tree])
+    owner = first_set[tree] + np.where(within, number, -1).astype(np.int64)
+    # Each set belongs to one split; this also keeps a small text from asking for much memory.
+    if not (within.all() and np.array_equal(np.sort(owner), np.arange(n_sets))):
+        raise DamagedFile("LightGBM: categorical splits and sets do not match one to one.")
+    split_of_set = splits[np.argsort(owner)]
+    bits = np.unpackbits(trees.set_words.view(np.uint8), bitorder="little")
+    word, bit = np.divmod(np.flatnonzero(bits), 32)
+    which = np.searchsorted(trees.set_start, word, side="right") - 1
+    return split_of_set[which], (word - trees.set_start[which]) * 32 + bit
+
+
+def _codes_in_sets(trees: Trees, members: Members) -> dict[int, set[int]]:
+    """For every column with categorical splits, the codes in its sets."""
+    split, code = members
+    column = trees.split_feature[split]
+    codes: dict[int, set[int]] = {
+        int(c): set() for c in np.unique(trees.split_feature[_is_set(trees)])
+    }
+    for c in np.unique(column).tolist():
+        codes[c] = set(np.unique(code[column == c]).tolist())
+    return codes
+
+
+def _sets(
+    trees: Trees, members: Members, categories: dict[int, Categories]
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """First word of each split's set (-1: none), and all words."""
+    has_set = _on(categories, trees)
+    words = np.zeros(len(has_set), dtype=np.int64)
+    for column, found in categories.items():
+        words[trees.split_feature == column] = set_words(len(found.codes))
+    set_start = np.where(has_set, np.cumsum(words) - words, -1)
+    sets = np.zeros(int(words.sum()), dtype=np.uint64)
+    split, code = members
+    for column, found in categories.items():
+        here = trees.split_feature[split] == column
+        place = np.searchsorted(found.codes, code[here])
+        if (place == len(found.codes)).any():
+            raise DamagedFile(f"LightGBM: a set has a category that column {column} has not.")
+        _add_members(sets, set_start[split[here]], place)
+        _add_numeric(sets, set_start, trees, column, len(found.codes))
+    return set_start, sets
+
+
+def _add_numeric(
+    sets: NDArray[np.uint64],
+    set_start: NDArray[np.int64],
+    trees: Trees,
+    column: int,
+    n_levels: int,
+) -> None:
+    """Splits on an ordered column of categories: the codes up to the threshold go left.
+
+    A category that the model does not know becomes a NaN in pandas, and goes where that goes.
+    """
+    splits = np.flatnonzero((trees.split_feature == column) & ~_is_set(trees))
+    goes_left = np.arange(n_levels + 1) <= trees.threshold[splits, None]
+    zero_is_missing = _missing_type(trees)[splits] == MISSING_ZERO
+    missing_left = _missing_left(trees)[splits]
+    goes_left[:, 0] = np.where(zero_is_missing, missing_left, goes_left[:, 0])
+    goes_left[:, n_levels] = missing_left
+    split, code = np.nonzero(goes_left)
+    _add_members(sets, set_start[splits[split]], code)
+
+
+def _add_members(
+    sets: NDArray[np.uint64], start: NDArray[np.int64], code: NDArray[np.int64]
+) -> None:
+    np.bitwise_or.at(sets, start + code // 64, np.uint64(1) << (code % 64).astype(np.uint64))

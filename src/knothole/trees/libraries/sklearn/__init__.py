@@ -1,0 +1,1 @@
+"""scikit-learn: trees, forests, bags and gradient boosting, from live objects."""

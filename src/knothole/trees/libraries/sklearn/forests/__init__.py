@@ -1,0 +1,1 @@
+"""scikit-learn's trees, forests, bags and GradientBoosting."""

@@ -1,0 +1,76 @@
+"""What both readers of scikit-learn models need: columns, labels, links, and tables to replay."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from knothole.errors import NotFitted, UnsupportedModel
+from knothole.tables.columns import Column, Columns, Kind
+from knothole.tables.read import made_up_names
+from knothole.trees.links import Link
+
+# A loss of scikit-learn names the way from raw predictions to the response by one of these.
+LINKS = {
+    "IdentityLink": Link("identity"),
+    "LogLink": Link("exp"),
+    "LogitLink": Link("sigmoid"),
+    "HalfLogitLink": Link("sigmoid", scale=2.0),
+    "MultinomialLogit": Link("softmax"),
+}
+
+
+def require_fitted(model: Any) -> None:
+    """Refuse a model that has not been fitted."""
+    try:
+        check_is_fitted(model)
+    except NotFittedError as error:
+        raise NotFitted(
+            f"this {type(model).__name__} has not been fitted, so it has no trees to read. Call "
+            f"its fit first."
+        ) from error
+
+
+def link_of(model: Any) -> Link:
+    """The link of a boosted model, by the name its loss gives it."""
+    name = type(model._loss.link).__name__
+    if name not in LINKS:
+        raise UnsupportedModel(
+            f"{type(model).__name__} with loss {model.loss!r}: its link {name} is not one "
+            f"knothole knows ({', '.join(LINKS)}). Use one of the losses that scikit-learn names."
+        )
+    return LINKS[name]
+
+
+def columns_of(model: Any, levels: Mapping[int, tuple[Hashable, ...]] | None = None) -> Columns:
+    """The columns a model was fitted on, with the ``levels`` of categorical ones by position."""
+    names = getattr(model, "feature_names_in_", None)
+    levels = levels or {}
+    made_up = made_up_names(model.n_features_in_)
+    columns = [
+        Column(str(name), Kind.CATEGORICAL, levels[i]) if i in levels else Column(str(name))
+        for i, name in enumerate(made_up if names is None else names)
+    ]
+    return Columns(tuple(columns), named=names is not None)
+
+
+def labels_of(classes: NDArray[Any]) -> tuple[Hashable, ...]:
+    """Class labels as plain Python values."""
+    return tuple(np.asarray(classes).tolist())
+
+
+def as_fitted(model: Any, table: NDArray[Any]) -> Any:
+    """A table in the form the model was fitted on: with names where it knows names.
+
+    scikit-learn warns when a model that was fitted with names predicts without them.
+    """
+    if not hasattr(model, "feature_names_in_"):
+        return table
+    import pandas as pd
+
+    return pd.DataFrame(table, columns=model.feature_names_in_)

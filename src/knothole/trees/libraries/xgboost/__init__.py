@@ -1,0 +1,1 @@
+"""XGBoost: models, JSON and UBJ files."""

@@ -1,0 +1,51 @@
+"""XGBoost: new leaf values, in float32, into a copy.
+
+The copy is made from the model's own snapshot (what it pickles), in which the leaf values are
+overwritten where they stand. Everything else is the same to the bit: trees after
+``best_iteration``, attributes, parameters, the state of training.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.errors import InvalidInput
+from knothole.trees.libraries.xgboost import read as reader
+from knothole.trees.libraries.xgboost import ubjson
+from knothole.trees.libraries.xgboost.forest import vector_leaves
+
+
+def write(model: Any, value: NDArray[np.float64]) -> Any:
+    """Copy ``model`` with leaf values ``value`` (leaves, width), in the ensemble's order."""
+    with np.errstate(over="ignore"):
+        single = value.astype(np.float32)
+    if not np.isfinite(single).all():
+        raise InvalidInput(
+            f"XGBoost keeps leaf values in float32, where the largest is "
+            f"{np.finfo(np.float32).max}; got {np.abs(value).max()}."
+        )
+    ensemble = reader.read(model).ensemble
+    booster = reader.unwrapped(model)
+    state = booster.__getstate__()
+    trees = reader.stored_trees(ubjson.parse(state["handle"])["Model"])
+    for tree in range(ensemble.n_trees):
+        leaves = slice(*ensemble.leaf_start[tree : tree + 2])
+        _overwrite(trees[tree], ensemble.native_leaf[leaves].astype(np.int64), single[leaves])
+    written = object.__new__(type(booster))
+    written.__setstate__(state)
+    # The memo makes the deep copy of a wrapper take the written booster for the one it has.
+    return copy.deepcopy(model, {id(booster): written})
+
+
+def _overwrite(tree: Any, leaves: NDArray[np.int64], value: NDArray[np.float32]) -> None:
+    """Set values at the nodes ``leaves`` of a tree, in the buffer that it is a view of."""
+    width = value.shape[1]
+    if width == 1:
+        tree["split_conditions"][leaves] = value[:, 0]
+    else:
+        name, row = vector_leaves(tree, leaves)
+        tree[name].reshape(-1, width)[row] = value
