@@ -139,8 +139,8 @@ FAMILIES = {"size": "gaussian", "rain": "atoms"}
 
 def test_one_state_is_independence():
     table = mixed_table()
-    alone = fitted(table, states=1, strength=1.0, leaves=FAMILIES)
-    apart = Factorized(leaves=FAMILIES).fit(table)
+    alone = fitted(table, states=1, strength=1.0, families=FAMILIES)
+    apart = Factorized(families=FAMILIES).fit(table)
     np.testing.assert_allclose(alone.score_samples(table), apart.score_samples(table), rtol=1e-9)
 
 
@@ -150,7 +150,7 @@ def test_one_state_is_independence_of_blocks_observed_in_part():
     np.testing.assert_allclose(alone.score_samples(X), apart.score_samples(X), atol=1e-4)
 
 
-def test_nothing_to_learn_leaves_factorized():
+def test_nothing_to_learn_emissions_factorized():
     """Not just independence, but the families that fit each column alone."""
     X = np.random.default_rng(0).exponential(size=(400, 3))
     density, apart = LatentTree(random_state=0).fit(X), Factorized().fit(X)
@@ -160,9 +160,9 @@ def test_nothing_to_learn_leaves_factorized():
 
 def test_a_prior_without_bounds_is_independence():
     table = mixed_table()
-    density = fitted(table, states=4, strength=1e9, leaves=FAMILIES)
-    apart = Factorized(leaves=FAMILIES).fit(table)
-    # The centre of a leaf's prior is smoothed by a row, so it is not quite the marginal.
+    density = fitted(table, states=4, strength=1e9, families=FAMILIES)
+    apart = Factorized(families=FAMILIES).fit(table)
+    # The centre of an emission's prior is smoothed by a row, so it is not quite the marginal.
     np.testing.assert_allclose(density.score_samples(table), apart.score_samples(table), atol=0.05)
 
 
@@ -181,15 +181,15 @@ def hub(children):
 
 
 def test_states_lost_to_underflow_are_noticed():
-    """The parent's leaf prefers one state by exp(845), its 40 children the other by 1e12 each.
+    """The parent's emission prefers one state by exp(845), its 40 children the other by 1e12 each.
 
-    So the children prevail, in the state that underflows beside the leaf's: log space takes over.
+    So the children prevail, in the state that underflows beside it: log space takes over.
     """
     density = hub(40)
     evidence = Evidence(np.vstack([np.append(-50.0, np.full(40, 10.0)), np.full(41, 10.0)]))
     terms = density.terms(evidence)
     assert LOST - 500 < -abs(terms[0][0, 0] - terms[0][0, 1]) < -745 < LOST
-    by_scaling = log_likelihood(density._parameters, pack(density.leaves_, evidence))
+    by_scaling = log_likelihood(density._parameters, pack(density.emissions_, evidence))
     assert np.isnan(by_scaling).tolist() == [True, False]
     expected = density._log_combine(terms)
     np.testing.assert_allclose(density.log_evidence(evidence), expected, rtol=1e-12)
@@ -215,7 +215,7 @@ def test_expected_statistics_match_enumeration(mixed):
     table = mixed_table()[:50]
     evidence = mixed.evidence(table)
     weight = np.random.default_rng(0).uniform(0.5, 2, 50)
-    packed = pack(mixed.leaves_, evidence)
+    packed = pack(mixed.emissions_, evidence)
     found = expect(mixed._parameters, packed, np.arange(50), weight)
     log_p, posterior, paths = log_p_by_enumeration(mixed, mixed.terms(evidence))
     mass = posterior * weight[:, None]
@@ -230,18 +230,18 @@ def test_expected_statistics_match_enumeration(mixed):
                 np.testing.assert_allclose(found.roots[j], mass[:, chosen].sum(), atol=1e-10)
         for j in range(3):
             share = mass[:, paths[:, v] == j].sum(axis=1)
-            encoded = mixed.leaves_[v].encode(evidence.points[:, v])
+            encoded = mixed.emissions_[v].encode(evidence.points[:, v])
             seen = encoded.code >= 0
-            for code in range(mixed.leaves_[v].n_codes):
+            for code in range(mixed.emissions_[v].n_codes):
                 here = share[encoded.code == code].sum()
-                np.testing.assert_allclose(found.leaves[v].count[code, j], here, atol=1e-10)
+                np.testing.assert_allclose(found.emissions[v].count[code, j], here, atol=1e-10)
             if packed.slot[v] >= 0:
                 first = share[seen] @ encoded.z[seen]
-                np.testing.assert_allclose(found.leaves[v].first[j], first, atol=1e-9)
+                np.testing.assert_allclose(found.emissions[v].first[j], first, atol=1e-9)
 
 
 def test_statistics_scale_to_a_total_weight(mixed):
-    packed = pack(mixed.leaves_, mixed.evidence(mixed_table()))
+    packed = pack(mixed.emissions_, mixed.evidence(mixed_table()))
     rows = np.arange(40, 90)
     plain = expect(mixed._parameters, packed, rows, np.ones(240))
     scaled = expect(mixed._parameters, packed, rows, np.ones(240), total=200.0)
@@ -253,7 +253,7 @@ def test_statistics_scale_to_a_total_weight(mixed):
 def test_weights_are_repetitions(mixed):
     evidence = mixed.evidence(mixed_table()[:30])
     weight = np.random.default_rng(0).integers(1, 4, 30)
-    packed = pack(mixed.leaves_, evidence)
+    packed = pack(mixed.emissions_, evidence)
     weighted = expect(mixed._parameters, packed, np.arange(30), weight.astype(float))
     repeated = expect(mixed._parameters, packed, np.repeat(np.arange(30), weight), np.ones(30))
     np.testing.assert_allclose(weighted.pairs, repeated.pairs, rtol=1e-9, atol=1e-12)
@@ -271,9 +271,9 @@ def test_a_full_pass_never_lowers_the_objective(kind, strength):
     evidence = density.evidence(X)
     rng = np.random.default_rng(1)
     rows, weight = np.arange(len(X)), rng.uniform(0.2, 2, len(X))
-    packed = pack(density.leaves_, evidence)
-    leaves = tuple(leaf.take(np.array([0])) for leaf in density.leaves_)
-    task = Task(packed, weight, rows, rows, density._parameters.tree, leaves, strength,
+    packed = pack(density.emissions_, evidence)
+    emissions = tuple(emission.take(np.array([0])) for emission in density.emissions_)
+    task = Task(packed, weight, rows, rows, density._parameters.tree, emissions, strength,
                 max_iter=1, tol=0.0, n_init=1, report=print, anew=None)  # fmt: skip
     parameters = sticky_start(task, 4, rng)
     trace = []
@@ -329,8 +329,8 @@ def test_progress_is_reported(capsys):
         ({"n_init": "many"}, "n_init must be"),
         ({"tol": np.nan}, "tol must be"),
         ({"validation_fraction": 1}, "validation_fraction must be a number from 0 on, below 1"),
-        ({"leaves": {"colour": "gaussian"}}, "leaves: no variable 'colour'"),
-        ({"leaves": {"size": "categorical"}}, "'size' is continuous"),
+        ({"families": {"colour": "gaussian"}}, "families: no variable 'colour'"),
+        ({"families": {"size": "categorical"}}, "'size' is continuous"),
     ],
 )
 def test_parameters_are_checked(options, message):
@@ -339,8 +339,8 @@ def test_parameters_are_checked(options, message):
 
 
 def test_families_can_be_named():
-    density = fitted(mixed_table(), leaves={"size": "histogram"})
-    assert density.leaves_[0].family == "histogram"
+    density = fitted(mixed_table(), families={"size": "histogram"})
+    assert density.emissions_[0].family == "histogram"
 
 
 def test_several_starts_and_no_held_out_rows():

@@ -11,8 +11,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
-from knothole.densities.base import LeafDensity
-from knothole.densities.emissions import start_leaf
+from knothole.densities.base import EmissionDensity
+from knothole.densities.emissions import start_emission
 from knothole.densities.emissions.packed import pack
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.mixture.em import Components, expected, shares, train
@@ -40,14 +40,14 @@ def clusters(rows=400, holes=0.2, seed=0):
     return X, columns
 
 
-def packed_and_leaves(X, columns, n_states, families=()):
+def packed_and_emissions(X, columns, n_states, families=()):
     evidence = columns.evidence(columns.matrix(X))
     one = np.ones(len(X))
-    leaves = tuple(
-        start_leaf(variable, evidence.points[:, v], one, n_states, dict(families).get(v))
+    emissions = tuple(
+        start_emission(variable, evidence.points[:, v], one, n_states, dict(families).get(v))
         for v, variable in enumerate(columns.variables)
     )
-    return evidence, leaves, pack(leaves, evidence)
+    return evidence, emissions, pack(emissions, evidence)
 
 
 def spread(components, packed, strength, seed=0):
@@ -66,8 +66,8 @@ def spread(components, packed, strength, seed=0):
 def test_em_never_lowers_its_objective(strength, family):
     X, columns = clusters(holes=0.4)
     families = {} if family is None else {0: family, 1: family}
-    _, leaves, packed = packed_and_leaves(X, columns, 5, families)
-    start = spread(Components(np.full(5, 0.2), leaves), packed, strength)
+    _, emissions, packed = packed_and_emissions(X, columns, 5, families)
+    start = spread(Components(np.full(5, 0.2), emissions), packed, strength)
     run = train(packed, np.linspace(0.5, 2, len(X)), start, strength, max_iter=40, tol=0)
     assert len(run.objective) > 5
     gains = np.diff(run.objective)
@@ -88,7 +88,7 @@ def test_compiled_sums_match_the_slow_twin():
     density = Mixture(4, random_state=0).fit(X, columns=columns)
     evidence = density.evidence(X)
     assert evidence.allowed is not None  # blocks observed in part are among them
-    slow = LeafDensity.log_evidence(density, evidence)
+    slow = EmissionDensity.log_evidence(density, evidence)
     log_p, share = density.responsibilities(evidence)
     np.testing.assert_allclose(log_p, slow, rtol=1e-12, atol=1e-12)
     terms = np.add.reduce(density.terms(evidence)) + np.log(density.weights_)
@@ -98,22 +98,24 @@ def test_compiled_sums_match_the_slow_twin():
 
 def test_statistics_match_the_slow_twin():
     X, columns = clusters()
-    evidence, leaves, packed = packed_and_leaves(X, columns, 3)
-    components = spread(Components(np.array([0.2, 0.5, 0.3]), leaves), packed, 1.0)
+    evidence, emissions, packed = packed_and_emissions(X, columns, 3)
+    components = spread(Components(np.array([0.2, 0.5, 0.3]), emissions), packed, 1.0)
     weight = np.random.default_rng(0).uniform(0, 2, len(X))
     found = expected(packed, weight, components)
     log_p, share = shares(packed, components)
     np.testing.assert_allclose(found.log_likelihood, weight @ log_p, rtol=1e-12)
     share = share * weight[:, None]
     np.testing.assert_allclose(found.total, share.sum(axis=0), rtol=1e-12)
-    for v, (leaf, statistics) in enumerate(zip(components.leaves, found.statistics, strict=True)):
-        encoded = leaf.encode(evidence.points[:, v])
-        count = np.zeros((leaf.n_codes, 3))
+    for v, (emission, statistics) in enumerate(
+        zip(components.emissions, found.statistics, strict=True)
+    ):
+        encoded = emission.encode(evidence.points[:, v])
+        count = np.zeros((emission.n_codes, 3))
         seen = encoded.code >= 0
         np.add.at(count, encoded.code[seen], share[seen])
         for variable, rows, allowed in evidence.restricted():
             if variable == v:  # a set's share goes to its levels by their probabilities
-                level = allowed[:, :, None] * np.exp(leaf.table)
+                level = allowed[:, :, None] * np.exp(emission.table)
                 count += (share[rows][:, None] * level / level.sum(1, keepdims=True)).sum(0)
         np.testing.assert_allclose(statistics.count, count, rtol=1e-10, atol=1e-12)
         z = np.where(seen, encoded.z, 0.0)
@@ -135,7 +137,10 @@ def test_finds_components():
     X[rng.random(X.shape) < 0.3] = HOLE
     density = Mixture(3, random_state=0).fit(X)
     np.testing.assert_allclose(np.sort(density.weights_), np.full(3, 1 / 3), atol=0.05)
-    means = np.stack([leaf.location + leaf.scale * leaf.mean for leaf in density.leaves_], axis=1)
+    means = np.stack(
+        [emission.location + emission.scale * emission.mean for emission in density.emissions_],
+        axis=1,
+    )
     ordered = means[np.lexsort((means[:, 1], means[:, 0]))]
     np.testing.assert_allclose(ordered, [[0, 0, 0], [0, 6, 6], [6, 0, -6]], atol=0.35)
 
@@ -187,14 +192,14 @@ def test_responsibilities_of_far_rows_are_shares():
 
 def test_families_can_be_named():
     X = np.random.default_rng(0).normal(size=(100, 2))
-    density = Mixture(2, leaves={"x1": "histogram"}, random_state=0).fit(X)
-    assert [leaf.family for leaf in density.leaves_] == ["gaussian", "histogram"]
+    density = Mixture(2, families={"x1": "histogram"}, random_state=0).fit(X)
+    assert [emission.family for emission in density.emissions_] == ["gaussian", "histogram"]
 
 
 def test_weights_count_as_rows():
     X, columns = clusters(rows=60)
     weight = np.random.default_rng(1).integers(1, 4, 60)
-    density = Factorized(leaves={"x0": "gaussian", "x1": "gaussian", "x2": "integer"})
+    density = Factorized(families={"x0": "gaussian", "x1": "gaussian", "x2": "integer"})
     weighted = clone(density).fit(X, columns=columns, sample_weight=weight)
     repeated = clone(density).fit(np.repeat(X, weight, axis=0), columns=columns)
     np.testing.assert_allclose(weighted.score_samples(X), repeated.score_samples(X), atol=1e-9)
@@ -205,10 +210,10 @@ def test_families_are_chosen_by_what_they_do_held_out():
     rng = np.random.default_rng(0)
     uniform = rng.random((2000, 3))
     uniform[:, 1] += uniform[:, 0] > 0.5
-    families = {leaf.family for leaf in Mixture(8, random_state=0).fit(uniform).leaves_}
+    families = {emission.family for emission in Mixture(8, random_state=0).fit(uniform).emissions_}
     assert families == {"histogram"}
     line = rng.normal(size=(2000, 1)) + 0.1 * rng.normal(size=(2000, 3))
-    families = {leaf.family for leaf in Mixture(8, random_state=0).fit(line).leaves_}
+    families = {emission.family for emission in Mixture(8, random_state=0).fit(line).emissions_}
     assert families == {"gaussian"}
 
 
@@ -266,8 +271,8 @@ def test_progress(capsys):
     "parameters",
     [{"components": 0}, {"components": 1.5}, {"components": "many"}, {"strength": -1},
      {"strength": np.nan}, {"max_iter": 0}, {"n_init": 0}, {"tol": -1e-3},
-     {"validation_fraction": 1.0}, {"leaves": {"nobody": "gaussian"}},
-     {"leaves": {"x0": "gamma"}}],
+     {"validation_fraction": 1.0}, {"families": {"nobody": "gaussian"}},
+     {"families": {"x0": "gamma"}}],
 )  # fmt: skip
 def test_parameters_are_checked(parameters):
     with pytest.raises(InvalidInput, match=next(iter(parameters))):

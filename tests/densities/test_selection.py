@@ -131,7 +131,7 @@ def test_the_choice_does_not_depend_on_units(unit):
     X = np.where(rng.random((600, 2)) < 0.5, 0.0, rng.normal(3, 1, size=(600, 2)))
     candidates = {
         "atoms": Factorized(),
-        "gaussian": Factorized(leaves={"x0": "gaussian", "x1": "gaussian"}),
+        "gaussian": Factorized(families={"x0": "gaussian", "x1": "gaussian"}),
     }
     first = select(candidates, X).selection_
     second = select(candidates, X * unit).selection_

@@ -2,12 +2,14 @@
 
 import json
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from knothole.densities import storage
+from knothole.densities.base import Density
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import DamagedFile, InvalidInput, NotFitted
 from knothole.tables.columns import Column, Columns, Kind
@@ -23,7 +25,7 @@ def density():
         Column("n", Kind.INTEGER),
         Column("c", Kind.CATEGORICAL, (0.0, 1.0)),
     ))  # fmt: skip
-    return Mixture(2, leaves={"n": "poisson"}, random_state=3).fit(X, columns=columns)
+    return Mixture(2, families={"n": "poisson"}, random_state=3).fit(X, columns=columns)
 
 
 @pytest.fixture
@@ -145,7 +147,7 @@ def test_missing_arrays(path):
             storage.load(path)
 
 
-def test_a_failed_write_leaves_the_old_file(density, path, monkeypatch):
+def test_a_failed_write_emissions_the_old_file(density, path, monkeypatch):
     before = path.read_bytes()
 
     def fail(*_args, **_arrays):
@@ -174,3 +176,10 @@ def test_generators_are_not_kept(tmp_path):
     density = Factorized(random_state=np.random.RandomState(0)).fit(np.eye(4))
     density.save(tmp_path / "x")
     assert storage.load(tmp_path / "x").random_state is None
+
+
+def test_a_file_with_the_old_name_of_a_parameter_loads():
+    """Families were called emissions when the file was written."""
+    density = Density.load(Path(__file__).parent.parent / "golden" / "density_v1.npz")
+    assert density.families == {"x1": "histogram"}
+    assert density.emissions_[1].family == "histogram"

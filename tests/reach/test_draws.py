@@ -16,9 +16,9 @@ from knothole.reach.expectation import compile
 
 DRAWS = 1_000_000
 DENSITIES = {
-    "Mixture": lambda leaves: Mixture(4, leaves=leaves, n_init=1, tol=0.01, random_state=0),
-    "LatentTree": lambda leaves: LatentTree(3, leaves=leaves, tol=0.01, random_state=0),
-    "GaussianMixture": lambda leaves: GaussianMixture(2, random_state=0),
+    "Mixture": lambda families: Mixture(4, families=families, n_init=1, tol=0.01, random_state=0),
+    "LatentTree": lambda families: LatentTree(3, families=families, tol=0.01, random_state=0),
+    "GaussianMixture": lambda families: GaussianMixture(2, random_state=0),
 }
 
 

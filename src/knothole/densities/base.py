@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from knothole.densities import storage
-from knothole.densities.emissions import FAMILIES, Leaf
+from knothole.densities.emissions import FAMILIES, Emission
 from knothole.errors import InvalidInput, NotFitted
 from knothole.tables.columns import Columns, Evidence, Kind, Variable
 
@@ -293,27 +293,27 @@ class Density(BaseEstimator):
         return tags
 
 
-class LeafDensity(Density):
-    """A density built from leaves: one :class:`Leaf` a variable, tied together by latents.
+class EmissionDensity(Density):
+    """A density built from emissions: one :class:`Emission` a variable, tied together by latents.
 
     Attributes
     ----------
-    leaves_ : tuple of Leaf
+    emissions_ : tuple of Emission
         One for each variable, in the order of ``variables_``.
     """
 
-    leaves_: tuple[Leaf, ...]
+    emissions_: tuple[Emission, ...]
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """With the families and arrays of the leaves."""
+        """With the families and arrays of the emissions."""
         header, arrays = super().state()
-        header["families"] = [leaf.family for leaf in self.leaves_]
-        for v, leaf in enumerate(self.leaves_):
-            arrays |= {f"leaf{v}.{name}": array for name, array in leaf.arrays().items()}
+        header["families"] = [emission.family for emission in self.emissions_]
+        for v, emission in enumerate(self.emissions_):
+            arrays |= {f"leaf{v}.{name}": array for name, array in emission.arrays().items()}
         return header, arrays
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With the leaves."""
+        """With the emissions."""
         super().restore(header, arrays)
         parts: list[dict[str, NDArray[Any]]] = [{} for _ in header["families"]]
         for name, array in arrays.items():
@@ -321,7 +321,7 @@ class LeafDensity(Density):
             if dot and owner.startswith("leaf"):
                 parts[int(owner.removeprefix("leaf"))][field] = array
         families = zip(header["families"], parts, strict=True)
-        self.leaves_ = tuple(FAMILIES[family].from_arrays(part) for family, part in families)
+        self.emissions_ = tuple(FAMILIES[family].from_arrays(part) for family, part in families)
 
     @abstractmethod
     def combine(self, terms: list[Floats]) -> Floats:
@@ -341,24 +341,24 @@ class LeafDensity(Density):
     def terms(self, evidence: Evidence, within: Iterable[Within] = ()) -> list[Floats]:
         """What is known of each variable as a log likelihood of its latent's states."""
         points = evidence.points
-        terms = [leaf.log_density(points[:, v]) for v, leaf in enumerate(self.leaves_)]
+        terms = [emission.log_density(points[:, v]) for v, emission in enumerate(self.emissions_)]
         for v, rows, allowed in evidence.restricted():
             with np.errstate(divide="ignore"):
-                terms[v][rows] = np.log(self.leaves_[v].set_mass(allowed))
+                terms[v][rows] = np.log(self.emissions_[v].set_mass(allowed))
         for region in within:
             terms[region.variable] = terms[region.variable] + self.log_region(region)
         return terms
 
     def log_region(self, region: Within) -> Floats:
         """Log mass of a region in every state, (states,)."""
-        leaf = self.leaves_[region.variable]
+        emission = self.emissions_[region.variable]
         if region.codes is None:
             flag = np.array([region.not_recorded])
-            mass = leaf.mass(np.array([region.low]), np.array([region.high]), flag)
+            mass = emission.mass(np.array([region.low]), np.array([region.high]), flag)
         else:
             allowed = np.zeros((1, len(self.variables_[region.variable].levels)), dtype=np.bool_)
             allowed[0, list(region.codes)] = True
-            mass = leaf.set_mass(allowed)
+            mass = emission.set_mass(allowed)
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(mass[0]))
 

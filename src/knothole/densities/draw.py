@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.table import draw_allowed
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Evidence
@@ -16,24 +16,24 @@ Floats = NDArray[np.float64]
 
 
 def fill_holes(
-    leaves: Sequence[Leaf],
+    emissions: Sequence[Emission],
     evidence: Evidence,
     states: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> Floats:
     """Points with holes drawn given their latents: (rows, draws, variables).
 
-    ``states`` has the state of every variable's leaf, (rows, draws, variables). A variable that
+    ``states`` has the state of every variable's emission, (rows, draws, variables). A variable that
     is known to lie in a set of categories is drawn within it.
     """
     draws = states.shape[1]
     points = np.repeat(evidence.points[:, None, :], draws, axis=1)
-    for v, leaf in enumerate(leaves):
+    for v, emission in enumerate(emissions):
         rows = np.flatnonzero(np.isnan(evidence.points[:, v]))
-        drawn = leaf.sample(states[rows, :, v].reshape(-1), rng)
+        drawn = emission.sample(states[rows, :, v].reshape(-1), rng)
         points[rows, :, v] = drawn.reshape(len(rows), draws)
     for v, rows, allowed in evidence.restricted():
-        table = leaves[v].natural().table
+        table = emissions[v].natural().table
         sets = np.repeat(allowed, draws, axis=0)
         codes = draw_allowed(table, states[rows, :, v].reshape(-1), sets, rng)
         points[rows, :, v] = codes.reshape(len(rows), draws)

@@ -41,6 +41,9 @@ CLASSES = {
     "Circuit": "knothole.densities.circuit.density",
 }
 
+# Parameters that had another name in files of earlier commits.
+RENAMED = {"leaves": "families"}
+
 #: Levels that are more than a value, likewise: dataclasses of plain values.
 LEVELS = {"HashedLevel": "knothole.trees.libraries.catboost.categories"}
 
@@ -87,7 +90,8 @@ def restored(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: Path
         raise DamagedFile(f"{path}: holds a {name!r}, which is no density.")
     cls = getattr(importlib.import_module(CLASSES[name]), name)
     with fitting_together(path):
-        density: Density = cls(**header["parameters"])
+        parameters = {RENAMED.get(key, key): value for key, value in header["parameters"].items()}
+        density: Density = cls(**parameters)
         density.restore(header["state"], arrays)
         return density
 

@@ -21,7 +21,7 @@ from scipy import sparse
 
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import njit
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import (
     Engine,
     Entries,
@@ -48,10 +48,10 @@ EVALUATIONS = 4096
 class Combining(Protocol):
     """A density that is evaluated from what is known of each variable."""
 
-    leaves_: tuple[Leaf, ...]
+    emissions_: tuple[Emission, ...]
 
     def terms(self, evidence: Evidence, within: Iterable[Any] = ()) -> list[Floats]:
-        """Log likelihood of each variable's leaves, (rows, leaves of the variable) each."""
+        """Log likelihood of each variable's emissions, (rows, emissions of the variable) each."""
         ...
 
     def combine(self, terms: list[Floats]) -> Floats:
@@ -152,7 +152,7 @@ class CircuitEngine(Engine):
         self, v: int, entries: list[NDArray[Any]], allowed: NDArray[np.bool_] | None
     ) -> Floats:
         """Mass of what several regions leave of a variable; an entry of -1 leaves it free."""
-        box, leaf = self.regions, self.density.leaves_[v]
+        box, emission = self.regions, self.density.emissions_[v]
         n_levels = int(self.ensemble.n_levels[v])
         if n_levels:
             codes = np.ones((len(entries[0]), n_levels), dtype=np.bool_)
@@ -161,13 +161,13 @@ class CircuitEngine(Engine):
             for entry in entries:
                 some = entry >= 0
                 codes[some] &= bits_of(box.sets, box.set_start[entry[some]], n_levels)
-            return leaf.set_mass(codes)
+            return emission.set_mass(codes)
         low = np.max([np.where(entry < 0, -np.inf, box.low[entry]) for entry in entries], axis=0)
         high = np.min([np.where(entry < 0, np.inf, box.high[entry]) for entry in entries], axis=0)
         missing = np.all([(entry < 0) | box.missing[entry] for entry in entries], axis=0)
         nothing = low >= high
         low, high = np.where(nothing, 0.0, low), np.where(nothing, 0.0, high)
-        return leaf.mass(low, high, missing)
+        return emission.mass(low, high, missing)
 
     def _candidates(self, evidence: Evidence) -> tuple[Integers, Integers]:
         """(row, leaf) of all leaves that agree with what is observed, tree by tree."""
@@ -186,8 +186,8 @@ class Known:
 
     Attributes
     ----------
-    terms : list of float64 (rows, leaves of the variable)
-        Log likelihoods; of observed values 0 at the likeliest leaf: the scale is common to all
+    terms : list of float64 (rows, emissions of the variable)
+        Log likelihoods; of observed values 0 at the likeliest emission: the scale is common to all
         regions, and of values far out so large that differences would drown in it. Where a row
         is impossible under the density, its values count as unknown.
     log_p : float64 (rows,)

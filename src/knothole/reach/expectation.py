@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from knothole.compiled.policy import over_blocks
-from knothole.densities.base import Density, LeafDensity
+from knothole.densities.base import Density, EmissionDensity
 from knothole.errors import InvalidInput
 from knothole.reach.circuit import CircuitEngine
 from knothole.reach.completions.engine import CompletionsEngine, IndependentDraws
@@ -328,7 +328,7 @@ EXACT_TREES = 16
 
 def exact_engine(ensemble: Ensemble, density: Any) -> Engine | None:
     """The exact engine for a density, if there is one."""
-    if hasattr(density, "responsibilities") and hasattr(density, "leaves_"):
+    if hasattr(density, "responsibilities") and hasattr(density, "emissions_"):
         return ProductEngine(ensemble, density)
     if hasattr(density, "transition_"):
         return LatentEngine(ensemble, density)
@@ -341,5 +341,5 @@ def sampler_of(density: Any, seed: int) -> Any:
     """The density's own sampler, or plain independent draws."""
     if hasattr(density, "sampler"):
         return density.sampler(seed)
-    completer = Forgiving(density) if isinstance(density, LeafDensity) else density
+    completer = Forgiving(density) if isinstance(density, EmissionDensity) else density
     return IndependentDraws(completer, seed)

@@ -1,4 +1,4 @@
-"""What trees and leaves say together before any row is seen.
+"""What trees and emissions say together before any row is seen.
 
 A region of a numeric variable is an interval between two cuts of the ensemble, so its mass in
 state k is the difference of two rows of a table of cumulative masses; a region of a categorical
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.base import Emission
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.regions import arrivals
 
@@ -58,34 +58,34 @@ class Grid:
         offset = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
         return cls(tuple(cuts), offset, position)
 
-    def masses(self, leaves: Sequence[Leaf], n_levels: NDArray[np.int32]) -> Floats:
-        """Cumulative masses and probabilities of the leaves' states, (rows, states)."""
-        out = np.zeros((int(self.offset[-1]), leaves[0].n_states))
+    def masses(self, emissions: Sequence[Emission], n_levels: NDArray[np.int32]) -> Floats:
+        """Cumulative masses and probabilities of the emissions' states, (rows, states)."""
+        out = np.zeros((int(self.offset[-1]), emissions[0].n_states))
         for v, cuts in enumerate(self.cuts):
             rows = slice(int(self.offset[v]), int(self.offset[v + 1]))
             if n_levels[v]:
-                out[rows] = leaves[v].set_mass(np.eye(int(n_levels[v]), dtype=np.bool_))
+                out[rows] = emissions[v].set_mass(np.eye(int(n_levels[v]), dtype=np.bool_))
                 continue
             high = np.append(cuts, np.inf)
             low = np.full(len(high), -np.inf)
-            below = leaves[v].mass(low, high, np.zeros(len(high), dtype=np.bool_))
+            below = emissions[v].mass(low, high, np.zeros(len(high), dtype=np.bool_))
             out[rows][1:] = np.maximum.accumulate(below, axis=0)
         return out
 
 
-def not_recorded_mass(leaves: Sequence[Leaf], n_levels: NDArray[np.int32]) -> Floats:
+def not_recorded_mass(emissions: Sequence[Emission], n_levels: NDArray[np.int32]) -> Floats:
     """Mass of the state "not recorded" of each numeric variable, (variables, states)."""
-    out = np.zeros((len(n_levels), leaves[0].n_states))
+    out = np.zeros((len(n_levels), emissions[0].n_states))
     nowhere, flag = np.array([0.0]), np.array([True])
-    for v, leaf in enumerate(leaves[: len(n_levels)]):
+    for v, emission in enumerate(emissions[: len(n_levels)]):
         if not n_levels[v]:
-            out[v] = leaf.mass(nowhere, nowhere, flag)[0]
+            out[v] = emission.mass(nowhere, nowhere, flag)[0]
     return out
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The arrays that exact kernels read, for one ensemble over variables and its leaves.
+    """The arrays that exact kernels read, for an ensemble over variables and their emissions.
 
     Attributes
     ----------
@@ -102,11 +102,11 @@ class Tables:
     absent: Floats
 
     @classmethod
-    def of(cls, ensemble: Ensemble, leaves: Sequence[Leaf]) -> Tables:
-        """Tabulate an ensemble over variables against one leaf for each variable."""
+    def of(cls, ensemble: Ensemble, emissions: Sequence[Emission]) -> Tables:
+        """Tabulate an ensemble over variables against one emission for each variable."""
         grid = Grid.of(ensemble)
-        mass = grid.masses(leaves, ensemble.n_levels)
-        absent = not_recorded_mass(leaves, ensemble.n_levels)
+        mass = grid.masses(emissions, ensemble.n_levels)
+        absent = not_recorded_mass(emissions, ensemble.n_levels)
         return cls(grid, mass, absent)
 
 

@@ -8,33 +8,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.base import LeafDensity
+from knothole.densities.base import EmissionDensity
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.latent_tree.chow_liu import Tree
 
 Floats = NDArray[np.float64]
 
 
-def mixture_to_circuit(density: LeafDensity, weights: Floats) -> Circuit:
-    """A mixture of products: a sum of products of leaves.
+def mixture_to_circuit(density: EmissionDensity, weights: Floats) -> Circuit:
+    """A mixture of products: a sum of products of emissions.
 
-    ``density`` has a leaf with as many states as there are ``weights`` for each variable.
+    ``density`` has an emission with as many states as there are ``weights`` for each variable.
     """
     names = [variable.name for variable in density.variables_]
     nodes: list[dict[str, Any]] = []
     components = []
     for _ in weights:
-        leaves = [_add(nodes, {"leaf": name}) for name in names]
-        components.append(_product(nodes, leaves))
+        emissions = [_add(nodes, {"leaf": name}) for name in names]
+        components.append(_product(nodes, emissions))
     _add(nodes, {"sum": components, "weights": weights.tolist()})
-    return Circuit.of(density, nodes, density.leaves_)
+    return Circuit.of(density, nodes, density.emissions_)
 
 
-def tree_to_circuit(density: LeafDensity, tree: Tree, prior: Floats, transition: Floats) -> Circuit:
+def tree_to_circuit(
+    density: EmissionDensity, tree: Tree, prior: Floats, transition: Floats
+) -> Circuit:
     """A latent tree.
 
-    For each state of a variable's latent, a product of the variable's leaf and of a sum for each
-    child, over the states of the child's latent.
+    For each state of a variable's latent, a product of the variable's emission and of a sum for
+    each child, over the states of the child's latent.
     """
     names = [variable.name for variable in density.variables_]
     nodes: list[dict[str, Any]] = []
@@ -48,7 +50,7 @@ def tree_to_circuit(density: LeafDensity, tree: Tree, prior: Floats, transition:
             continue
         for i, weights in enumerate(transition[v].tolist()):
             below[tree.parent[v]][i].append(_add(nodes, {"sum": states, "weights": weights}))
-    return Circuit.of(density, nodes, density.leaves_)
+    return Circuit.of(density, nodes, density.emissions_)
 
 
 def _add(nodes: list[dict[str, Any]], node: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Any smooth and decomposable circuit of sums, products and leaves."""
+"""Any smooth and decomposable circuit of sums, products and emissions."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from knothole.compiled.policy import over_blocks
-from knothole.densities.base import Floats, LeafDensity
+from knothole.densities.base import EmissionDensity, Floats
 from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.em import (
     Expected,
+    emission_statistics,
     expect,
-    leaf_statistics,
     log_prior_of_weights,
     maximise_weights,
 )
 from knothole.densities.circuit.json_form import read_circuit, write_circuit
-from knothole.densities.circuit.nodes import Structure, draw_leaves, evaluate, read_nodes
+from knothole.densities.circuit.nodes import Structure, draw_emissions, evaluate, read_nodes
 from knothole.densities.draw import check_possible, fill_holes
-from knothole.densities.emissions import start_leaf
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions import start_emission
+from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.table import log_of
 from knothole.tables.columns import Columns, Evidence
 
 # Numbers that a pass may hold for its edges at once: rows are taken in blocks accordingly.
 NUMBERS = 2**21
-# Rows that each leaf takes after at the start.
+# Rows that each emission takes after at the start.
 CENTRES = 3
 
 
-class Circuit(LeafDensity):
-    """A circuit: a directed acyclic graph of weighted sums, products and leaves.
+class Circuit(EmissionDensity):
+    """A circuit: a directed acyclic graph of weighted sums, products and emissions.
 
     It must be smooth (all children of a sum are over the same variables) and decomposable (no two
     children of a product share a variable), which is checked on construction; an error names the
-    node. Leaves of one variable are kept together: ``leaves_`` has one
-    :class:`~knothole.densities.emissions.base.Leaf` for each variable, whose state k is the k-th
-    leaf node of that variable, in the order of the nodes.
+    node. Emissions of one variable are kept together: ``emissions_`` has one
+    :class:`~knothole.densities.emissions.base.Emission` for each variable, whose state k is the
+    k-th emission node of that variable, in the order of the nodes.
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ class Circuit(LeafDensity):
         - ``{"leaf": name}``: a distribution of the variable with that name;
         - ``{"product": [child, ...]}``;
         - ``{"sum": [child, ...], "weights": [w, ...]}``; weights are even if not given.
-    leaves : mapping from a variable's name to a family, optional
+    families : mapping from a variable's name to a family, optional
         Families for some variables; the others' are chosen from the data.
     strength : float
-        Weight of the prior in rows, per leaf and per sum: centred on the columns' own
-        distributions for the leaves, even for the weights.
+        Weight of the prior in rows, per emission and per sum: centred on the columns' own
+        distributions for the emissions, even for the weights.
     max_iter : int
         Most passes of EM.
     tol : float
@@ -77,7 +77,7 @@ class Circuit(LeafDensity):
         The nodes, checked and in layers.
     weights_ : float64 (edges,)
         Weights of all sums, one after the other.
-    leaves_ : tuple of Leaf
+    emissions_ : tuple of Emission
     objective_ : float64 (n_iter_,)
         Log likelihood plus log prior, before each step.
     n_iter_ : int
@@ -105,11 +105,12 @@ class Circuit(LeafDensity):
           ]
         }
 
-    Leaves of a categorical variable have ``probabilities``, one for each level; those of a
+    Emissions of a categorical variable have ``probabilities``, one for each level; those of a
     continuous one ``mean`` and ``sd``. Instead, a variable can have ``"family"`` (one of
-    ``knothole.densities.emissions.FAMILIES``), ``"arrays"`` (of all its leaves) and ``"nullable"``:
-    that is what :meth:`to_json` writes, and nothing is lost. In JSON every variable is a column
-    of its own; one-hot blocks, indicators and targets keep their roles with :meth:`save`.
+    ``knothole.densities.emissions.FAMILIES``), ``"arrays"`` (of all its emissions) and
+    ``"nullable"``: that is what :meth:`to_json` writes, and nothing is lost. In JSON every variable
+    is a column of its own; one-hot blocks, indicators and targets keep their roles with
+    :meth:`save`.
 
     Examples
     --------
@@ -133,7 +134,7 @@ class Circuit(LeafDensity):
         self,
         nodes: Sequence[Mapping[str, Any]],
         *,
-        leaves: Mapping[str, str] | None = None,
+        families: Mapping[str, str] | None = None,
         strength: float = 1.0,
         max_iter: int = 100,
         tol: float = 1e-3,
@@ -143,7 +144,7 @@ class Circuit(LeafDensity):
         verbose: bool = False,
     ) -> None:
         self.nodes = nodes
-        self.leaves = leaves
+        self.families = families
         self.strength = strength
         self.max_iter = max_iter
         self.tol = tol
@@ -163,33 +164,33 @@ class Circuit(LeafDensity):
         circuit.columns_ = Columns(document.columns)
         circuit.variables_ = circuit.columns_.variables
         circuit.indicated_, circuit.target_ = np.arange(0), False
-        return circuit._assembled(document.leaves)
+        return circuit._assembled(document.emissions)
 
     @classmethod
     def of(
         cls,
-        density: LeafDensity,
+        density: EmissionDensity,
         nodes: Sequence[Mapping[str, Any]],
-        leaves: tuple[Leaf, ...],
+        emissions: tuple[Emission, ...],
     ) -> Self:
         """A circuit over the variables of another density, with the weights of ``nodes``."""
         circuit = cls(nodes, informative=density.informative, random_state=density.random_state)
         circuit.columns_, circuit.variables_ = density.columns_, density.variables_
         circuit.indicated_, circuit.target_ = density.indicated_, density.target_
-        return circuit._assembled(leaves)
+        return circuit._assembled(emissions)
 
     def to_json(self) -> str:
         """The circuit as text, for :meth:`from_json`."""
         self._check_fitted()
-        return write_circuit(self.structure_, self.weights_, self.variables_, self.leaves_)
+        return write_circuit(self.structure_, self.weights_, self.variables_, self.emissions_)
 
-    def _assembled(self, leaves: tuple[Leaf, ...]) -> Self:
-        """With the weights of the nodes, these leaves, and the variables that are set."""
+    def _assembled(self, emissions: tuple[Emission, ...]) -> Self:
+        """With the weights of the nodes, these emissions, and the variables that are set."""
         self._bind()
         self.n_features_in_ = len(self.columns_)
         if self.columns_.named:
             self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
-        self.weights_, self.leaves_ = self.structure_.weights, leaves
+        self.weights_, self.emissions_ = self.structure_.weights, emissions
         self.objective_, self.n_iter_, self.converged_ = np.empty(0), 0, True
         return self
 
@@ -201,7 +202,7 @@ class Circuit(LeafDensity):
     # ---- learning ----------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, columns: Columns | None = None, **options: Any) -> Self:
-        """Learn the weights and the leaves; parameters as of :meth:`Density.fit`."""
+        """Learn the weights and the emissions; parameters as of :meth:`Density.fit`."""
         if columns is None and self.warm_start and hasattr(self, "columns_"):
             columns = self.columns_
         return super().fit(X, y, columns=columns, **options)
@@ -209,9 +210,9 @@ class Circuit(LeafDensity):
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         self._check_parameters()
         self._bind()
-        if not (self.warm_start and hasattr(self, "leaves_")):
+        if not (self.warm_start and hasattr(self, "emissions_")):
             self.weights_ = self.structure_.weights
-            self.leaves_ = self._start(evidence, weight, self._rng())
+            self.emissions_ = self._start(evidence, weight, self._rng())
         trace: list[float] = []
         self.converged_ = False
         while len(trace) < self.max_iter and not self.converged_:
@@ -236,31 +237,35 @@ class Circuit(LeafDensity):
         check_number("strength", self.strength)
         check_whole("max_iter", self.max_iter)
         check_number("tol", self.tol)
-        check_names("leaves", self.leaves or {}, self.variables_)
+        check_names("families", self.families or {}, self.variables_)
 
     def _start(
         self, evidence: Evidence, weight: Floats, rng: np.random.Generator
-    ) -> tuple[Leaf, ...]:
-        """Leaves that take after a few random rows, a row going down one way from the root."""
-        overrides = self.leaves or {}
-        sizes = [len(nodes) for nodes in self.structure_.leaf_nodes]
+    ) -> tuple[Emission, ...]:
+        """Emissions that take after a few random rows, a row going down one way from the root."""
+        overrides = self.families or {}
+        sizes = [len(nodes) for nodes in self.structure_.emission_nodes]
         rows = rng.choice(np.flatnonzero(weight > 0), CENTRES * max(sizes))
         terms = [np.zeros((1, size)) for size in sizes]
         states = self._draw(terms, np.zeros(len(rows), dtype=np.int64), rng)
-        leaves = []
+        emissions = []
         for v, variable in enumerate(self.variables_):
             x = evidence.points[:, v]
-            leaf = start_leaf(variable, x, weight, sizes[v], overrides.get(variable.name))
+            emission = start_emission(variable, x, weight, sizes[v], overrides.get(variable.name))
             one_hot = np.eye(sizes[v])[states[:, v]]
-            leaves.append(leaf.maximise(leaf_statistics(leaf, x[rows], one_hot), float(CENTRES)))
-        return tuple(leaves)
+            emissions.append(
+                emission.maximise(emission_statistics(emission, x[rows], one_hot), float(CENTRES))
+            )
+        return tuple(emissions)
 
     def expect(self, evidence: Evidence, weight: Floats) -> Expected:
         """Expected statistics of rows under the present parameters."""
 
         def work(start: int, stop: int) -> Expected:
             part, own = evidence[start:stop], weight[start:stop]
-            return expect(self.structure_, self.weights_, self.leaves_, part, self.terms(part), own)
+            return expect(
+                self.structure_, self.weights_, self.emissions_, part, self.terms(part), own
+            )
 
         parts: list[Expected] = over_blocks(work, len(weight), self._block)
         return reduce(Expected.__add__, parts)
@@ -269,12 +274,12 @@ class Circuit(LeafDensity):
         self.weights_ = maximise_weights(
             self.structure_, self.weights_, expected.through, self.strength
         )
-        pairs = zip(self.leaves_, expected.leaves, strict=True)
-        self.leaves_ = tuple(leaf.maximise(own, self.strength) for leaf, own in pairs)
+        pairs = zip(self.emissions_, expected.emissions, strict=True)
+        self.emissions_ = tuple(emission.maximise(own, self.strength) for emission, own in pairs)
 
     def _log_prior(self) -> float:
         of_weights = log_prior_of_weights(self.structure_, self.weights_, self.strength)
-        return of_weights + sum(leaf.log_prior(self.strength) for leaf in self.leaves_)
+        return of_weights + sum(emission.log_prior(self.strength) for emission in self.emissions_)
 
     # ---- storage -----------------------------------------------------------------------------
 
@@ -288,12 +293,12 @@ class Circuit(LeafDensity):
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """With the weights, and how training went."""
         super().restore(header, arrays)
-        self._assembled(self.leaves_)
-        sizes = [len(nodes) for nodes in self.structure_.leaf_nodes]
+        self._assembled(self.emissions_)
+        sizes = [len(nodes) for nodes in self.structure_.emission_nodes]
         if arrays["weights"].shape != self.weights_.shape:
             raise ValueError("weights do not fit the nodes.")
-        if [leaf.n_states for leaf in self.leaves_] != sizes:
-            raise ValueError("leaves do not fit the nodes.")
+        if [emission.n_states for emission in self.emissions_] != sizes:
+            raise ValueError("emissions do not fit the nodes.")
         self.weights_ = arrays["weights"]
         self.objective_, self.converged_ = arrays["objective"], header["converged"]
         self.n_iter_ = len(self.objective_)
@@ -317,7 +322,7 @@ class Circuit(LeafDensity):
 
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
         """Draws of all variables, (n, variables)."""
-        nothing = Evidence(np.full((1, len(self.leaves_)), np.nan))
+        nothing = Evidence(np.full((1, len(self.emissions_)), np.nan))
         return np.asarray(self.complete_points(nothing, n, rng)[0])
 
     def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
@@ -330,7 +335,7 @@ class Circuit(LeafDensity):
             states = self._draw(self.terms(part), rows, rng, first_row=start)
             shape = len(part.points), draws, n_variables
             points[start : start + self._block] = fill_holes(
-                self.leaves_, part, states.reshape(shape), rng
+                self.emissions_, part, states.reshape(shape), rng
             )
         return points
 
@@ -341,7 +346,7 @@ class Circuit(LeafDensity):
         rng: np.random.Generator,
         first_row: int = 0,
     ) -> NDArray[np.int64]:
-        """States of leaves given the terms of each of ``rows``, (draws, variables)."""
+        """States of emissions given the terms of each of ``rows``, (draws, variables)."""
         values = evaluate(self.structure_, log_of(self.weights_), terms)
         check_possible(np.isneginf(values[-1]), first_row)
-        return draw_leaves(self.structure_, self.weights_, values, rows, rng)
+        return draw_emissions(self.structure_, self.weights_, values, rows, rng)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.densities.circuit.nodes import Structure, evaluate, flows
-from knothole.densities.emissions.base import Leaf, Statistics
+from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.packed import expected_levels
 from knothole.densities.emissions.table import log_of
 from knothole.tables.columns import Evidence
@@ -19,30 +19,30 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """Expected statistics of some rows, additive: log likelihood, weights' flows, leaves'."""
+    """Expected statistics of some rows, additive: log likelihood, weights' flows, emissions'."""
 
     log_likelihood: float
     through: Floats
-    leaves: tuple[Statistics, ...]
+    emissions: tuple[Statistics, ...]
 
     def __add__(self, other: Expected) -> Expected:
-        leaves = (
+        emissions = (
             Statistics(a.count + b.count, a.first + b.first, a.second + b.second)
-            for a, b in zip(self.leaves, other.leaves, strict=True)
+            for a, b in zip(self.emissions, other.emissions, strict=True)
         )
         return Expected(
             self.log_likelihood + other.log_likelihood,
             self.through + other.through,
-            tuple(leaves),
+            tuple(emissions),
         )
 
 
-def leaf_statistics(leaf: Leaf, x: Floats, share: Floats) -> Statistics:
-    """A leaf's statistics from values and their shares of its states, (rows, states)."""
-    encoded = leaf.encode(x)
+def emission_statistics(emission: Emission, x: Floats, share: Floats) -> Statistics:
+    """An emission's statistics from values and their shares of its states, (rows, states)."""
+    encoded = emission.encode(x)
     seen = encoded.code >= 0
     z, share = encoded.z[seen], share[seen]
-    count = np.zeros((leaf.n_codes, leaf.n_states))
+    count = np.zeros((emission.n_codes, emission.n_states))
     np.add.at(count, encoded.code[seen], share)
     return Statistics(count, z @ share, z**2 @ share)
 
@@ -50,7 +50,7 @@ def leaf_statistics(leaf: Leaf, x: Floats, share: Floats) -> Statistics:
 def expect(
     structure: Structure,
     weights: Floats,
-    leaves: Sequence[Leaf],
+    emissions: Sequence[Emission],
     evidence: Evidence,
     terms: Sequence[Floats],
     weight: Floats,
@@ -59,13 +59,14 @@ def expect(
     log_weights = log_of(weights)
     values = evaluate(structure, log_weights, terms)
     flow, through = flows(structure, log_weights, values, weight)
-    shares = [flow[nodes].T for nodes in structure.leaf_nodes]
+    shares = [flow[nodes].T for nodes in structure.emission_nodes]
     statistics = [
-        leaf_statistics(leaf, evidence.points[:, v], shares[v]) for v, leaf in enumerate(leaves)
+        emission_statistics(emission, evidence.points[:, v], shares[v])
+        for v, emission in enumerate(emissions)
     ]
     for v, rows, allowed in evidence.restricted():
         own = statistics[v]
-        count = own.count + expected_levels(leaves[v], allowed, shares[v][rows])
+        count = own.count + expected_levels(emissions[v], allowed, shares[v][rows])
         statistics[v] = Statistics(count, own.first, own.second)
     return Expected(float(weight @ values[-1]), through, tuple(statistics))
 

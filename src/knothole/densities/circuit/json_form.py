@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.densities.circuit.nodes import ROUNDING, Structure, read_nodes
-from knothole.densities.emissions import FAMILIES, Categorical, Gaussian, Leaf
+from knothole.densities.emissions import FAMILIES, Categorical, Emission, Gaussian
 from knothole.densities.emissions.table import log_of
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Column, Kind, Variable
@@ -20,32 +20,35 @@ Floats = NDArray[np.float64]
 
 FORMAT = "knothole circuit"
 VERSION = 1
-# What building a leaf from arrays that do not fit together can raise.
+# What building an emission from arrays that do not fit together can raise.
 _BROKEN = (KeyError, ValueError, TypeError, IndexError, AttributeError)
 
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """What a JSON text says: nodes with weights alone, columns, and a leaf for each of them."""
+    """What a JSON text says: nodes with weights alone, columns, an emission for each of them."""
 
     nodes: list[dict[str, Any]]
     columns: tuple[Column, ...]
-    leaves: tuple[Leaf, ...]
+    emissions: tuple[Emission, ...]
 
 
 # ---- writing ------------------------------------------------------------------------------------
 
 
 def write_circuit(
-    structure: Structure, weights: Floats, variables: Sequence[Variable], leaves: Sequence[Leaf]
+    structure: Structure,
+    weights: Floats,
+    variables: Sequence[Variable],
+    emissions: Sequence[Emission],
 ) -> str:
     """A circuit as text."""
     document = {
         "format": FORMAT,
         "version": VERSION,
         "variables": [
-            {**_describe(variable), "family": leaf.family, "arrays": _listed(leaf.arrays())}
-            for variable, leaf in zip(variables, leaves, strict=True)
+            {**_describe(variable), "family": emission.family, "arrays": _listed(emission.arrays())}
+            for variable, emission in zip(variables, emissions, strict=True)
         ],
         "nodes": weighted_nodes(structure, weights),
     }
@@ -56,8 +59,8 @@ def weighted_nodes(structure: Structure, weights: Floats) -> list[dict[str, Any]
     """Nodes as plain mappings, with these weights."""
     nodes: list[dict[str, Any]] = []
     for node, children in enumerate(structure.children):
-        if node in structure.leaf:
-            nodes.append({"leaf": structure.names[structure.leaf[node][0]]})
+        if node in structure.emission:
+            nodes.append({"leaf": structure.names[structure.emission[node][0]]})
         elif node in structure.first_edge:
             first = structure.first_edge[node]
             own = weights[first : first + len(children)].tolist()
@@ -115,15 +118,15 @@ def read_circuit(text: str) -> Document:
     nodes = document.get("nodes")
     structure = read_nodes(nodes)  # type: ignore[arg-type]  # it checks what it is given
     entries = _entries(document.get("variables"), structure.names)
-    columns, leaves = [], []
+    columns, emissions = [], []
     for name, entry in entries.items():
         column = _column(name, entry)
-        own = structure.leaf_nodes[structure.names.index(name)].tolist()
+        own = structure.emission_nodes[structure.names.index(name)].tolist()
         parameters = {node: nodes[node] for node in own}  # type: ignore[index]
         columns.append(column)
-        leaves.append(_leaf(column, entry, parameters))
+        emissions.append(_emission(column, entry, parameters))
     plain = weighted_nodes(structure, structure.weights)
-    return Document(plain, tuple(columns), tuple(leaves))
+    return Document(plain, tuple(columns), tuple(emissions))
 
 
 def _entries(entries: Any, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
@@ -133,7 +136,7 @@ def _entries(entries: Any, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     described = [entry.get("name") for entry in entries]
     if len(set(described)) != len(described) or set(described) != set(names):
         raise InvalidInput(
-            f'"variables" must name each variable of the leaves once, {sorted(names)}; got '
+            f'"variables" must name each variable of the emissions once, {sorted(names)}; got '
             f"{described}."
         )
     return dict(zip(described, entries, strict=True))
@@ -158,10 +161,12 @@ def _column(name: str, entry: dict[str, Any]) -> Column:
     return Column(name, kind, tuple(levels), entry.get("nullable", False) is True)
 
 
-def _leaf(column: Column, entry: dict[str, Any], nodes: dict[int, Mapping[str, Any]]) -> Leaf:
-    """The leaf of a variable, from its arrays or from its nodes' own parameters."""
+def _emission(
+    column: Column, entry: dict[str, Any], nodes: dict[int, Mapping[str, Any]]
+) -> Emission:
+    """The emission of a variable, from its arrays or from its nodes' own parameters."""
     if "family" in entry:
-        return _leaf_from_arrays(column, entry, len(nodes))
+        return _emission_from_arrays(column, entry, len(nodes))
     if column.nullable or column.kind is Kind.INTEGER:
         raise InvalidInput(
             f'variable {column.name!r}: an integer or nullable variable must have "family" and '
@@ -175,7 +180,7 @@ def _leaf(column: Column, entry: dict[str, Any], nodes: dict[int, Mapping[str, A
     return Gaussian(0.0, 1.0, moments[:, 0].copy(), moments[:, 1] ** 2)
 
 
-def _leaf_from_arrays(column: Column, entry: dict[str, Any], n_states: int) -> Leaf:
+def _emission_from_arrays(column: Column, entry: dict[str, Any], n_states: int) -> Emission:
     family, arrays = entry["family"], entry.get("arrays")
     discrete = column.kind is Kind.CATEGORICAL
     if family not in FAMILIES or discrete != (family == Categorical.family):
@@ -183,24 +188,24 @@ def _leaf_from_arrays(column: Column, entry: dict[str, Any], n_states: int) -> L
             f"variable {column.name!r} is {column.kind.value}; {family!r} is no family for it."
         )
     try:
-        leaf = FAMILIES[family].from_arrays({name: _array(own) for name, own in arrays.items()})  # type: ignore[union-attr]
-        natural = leaf.natural()
+        emission = FAMILIES[family].from_arrays({name: _array(own) for name, own in arrays.items()})  # type: ignore[union-attr]
+        natural = emission.natural()
         shape = natural.table.shape
     except _BROKEN as error:
         raise InvalidInput(
-            f'variable {column.name!r}: "arrays" do not make a {family} leaf ({error!r}).'
+            f'variable {column.name!r}: "arrays" do not make a {family} emission ({error!r}).'
         ) from error
-    if shape != (leaf.n_codes, n_states) or np.isnan(natural.table).any():
+    if shape != (emission.n_codes, n_states) or np.isnan(natural.table).any():
         raise InvalidInput(
             f'variable {column.name!r}: "arrays" must have {n_states} states, one for each of its '
-            f"leaves, and numbers in all; got a table of shape {shape}."
+            f"emissions, and numbers in all; got a table of shape {shape}."
         )
-    if discrete and leaf.n_codes != len(column.levels):
+    if discrete and emission.n_codes != len(column.levels):
         raise InvalidInput(
             f'variable {column.name!r}: "arrays" must have {len(column.levels)} codes, one for '
-            f"each level; got {leaf.n_codes}."
+            f"each level; got {emission.n_codes}."
         )
-    return leaf
+    return emission
 
 
 def _array(value: Any) -> NDArray[Any]:
@@ -220,7 +225,7 @@ def _probabilities(node: int, own: Mapping[str, Any], column: Column) -> Floats:
     possible = probability.shape == (len(column.levels),) and bool(np.all(probability >= 0))
     if not possible or not abs(probability.sum() - 1) <= ROUNDING:
         raise InvalidInput(
-            f'nodes[{node}] (leaf of {column.name!r}) must have "probabilities": '
+            f'nodes[{node}] (emission of {column.name!r}) must have "probabilities": '
             f"{len(column.levels)} numbers, one for each level, none negative, that add up to 1; "
             f"got {given!r}."
         )
@@ -235,7 +240,7 @@ def _moments(node: int, own: Mapping[str, Any]) -> tuple[float, float]:
     )
     if mean is None or sd is None or not numbers or not sd > 0:
         raise InvalidInput(
-            f'nodes[{node}] (leaf of {own["leaf"]!r}) must have a finite "mean" and an "sd" above '
-            f"0; got {mean!r} and {sd!r}."
+            f'nodes[{node}] (emission of {own["leaf"]!r}) must have a finite "mean" and an '
+            f'"sd" above 0; got {mean!r} and {sd!r}.'
         )
     return float(mean), float(sd)

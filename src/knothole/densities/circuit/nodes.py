@@ -2,7 +2,7 @@
 
 A circuit is *smooth* if all children of a sum are over the same variables, and *decomposable* if
 no two children of a product share one. Then every marginal takes one pass. Values are log
-densities, (nodes, rows); nodes of one kind that are equally far from the leaves form a layer and
+densities, (nodes, rows); nodes of one kind that are equally far from the emissions form a layer and
 are computed together.
 """
 
@@ -58,15 +58,16 @@ class Structure:
     Attributes
     ----------
     names : tuple of str
-        Variables, in the order of their first leaves.
+        Variables, in the order of their first emissions.
     children : tuple of tuples of int
-        Of each node; a leaf has none. The last node is the root.
-    leaf : dict from node to (variable, state)
-        Leaves of one variable are the states of one :class:`Leaf`, in the order of the nodes.
-    leaf_nodes : tuple of int64 arrays
+        Of each node; an emission has none. The last node is the root.
+    emission : dict from node to (variable, state)
+        Emissions of one variable are the states of one :class:`Emission`, in the order of the
+        nodes.
+    emission_nodes : tuple of int64 arrays
         The inverse: by variable, the node of each state.
     layers : tuple of Layer
-        From the leaves (which are in none) to the root.
+        From the emissions (which are in none) to the root.
     first_edge : dict from node to int
         Position of a sum's first weight.
     weights : float64 (edges of sums,)
@@ -75,8 +76,8 @@ class Structure:
 
     names: tuple[str, ...]
     children: tuple[tuple[int, ...], ...]
-    leaf: dict[int, tuple[int, int]]
-    leaf_nodes: tuple[Ints, ...]
+    emission: dict[int, tuple[int, int]]
+    emission_nodes: tuple[Ints, ...]
     layers: tuple[Layer, ...]
     first_edge: dict[int, int]
     weights: Floats
@@ -85,13 +86,13 @@ class Structure:
         """The same circuit with its variables in the order of ``names``."""
         if sorted(names) != sorted(self.names):
             raise InvalidInput(
-                f"nodes: the leaves must be of the table's variables, {list(names)}, each named "
+                f"nodes: the emissions must be of the table's variables, {list(names)}, each named "
                 f"once; they are of {list(self.names)}."
             )
         place = [self.names.index(name) for name in names]
-        leaf = {node: (place.index(v), state) for node, (v, state) in self.leaf.items()}
-        leaf_nodes = tuple(self.leaf_nodes[v] for v in place)
-        return replace(self, names=tuple(names), leaf=leaf, leaf_nodes=leaf_nodes)
+        emission = {node: (place.index(v), state) for node, (v, state) in self.emission.items()}
+        emission_nodes = tuple(self.emission_nodes[v] for v in place)
+        return replace(self, names=tuple(names), emission=emission, emission_nodes=emission_nodes)
 
     @property
     def n_edges(self) -> int:
@@ -116,12 +117,12 @@ def read_nodes(nodes: Sequence[Mapping[str, Any]]) -> Structure:
         () if kind == "leaf" else _children(node[kind], kind, position)
         for position, (node, kind) in enumerate(zip(nodes, kinds, strict=True))
     ]
-    names, leaf, leaf_nodes = _leaves(nodes, kinds)
-    _check_scopes(kinds, children, leaf, names)
+    names, emission, emission_nodes = _emissions(nodes, kinds)
+    _check_scopes(kinds, children, emission, names)
     _check_reached(children)
     first_edge, weights = _weights(nodes, kinds, children)
     layers = _layers(kinds, children, first_edge)
-    return Structure(names, tuple(children), leaf, leaf_nodes, layers, first_edge, weights)
+    return Structure(names, tuple(children), emission, emission_nodes, layers, first_edge, weights)
 
 
 # ---- checks -------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ def _children(children: Any, kind: str, position: int) -> tuple[int, ...]:
     return tuple(children)
 
 
-def _leaves(
+def _emissions(
     nodes: Sequence[Mapping[str, Any]], kinds: list[str]
 ) -> tuple[tuple[str, ...], dict[int, tuple[int, int]], tuple[Ints, ...]]:
     by_name: dict[str, list[int]] = {}
@@ -160,20 +161,20 @@ def _leaves(
         if kind == "leaf":
             if not isinstance(node["leaf"], str):
                 raise InvalidInput(
-                    f"nodes[{position}] (leaf) must name a variable; got {node['leaf']!r}."
+                    f"nodes[{position}] (emission) must name a variable; got {node['leaf']!r}."
                 )
             by_name.setdefault(node["leaf"], []).append(position)
-    leaf = {
+    emission = {
         node: (v, state) for v, own in enumerate(by_name.values()) for state, node in enumerate(own)
     }
-    leaf_nodes = tuple(np.array(own, dtype=np.int64) for own in by_name.values())
-    return tuple(by_name), leaf, leaf_nodes
+    emission_nodes = tuple(np.array(own, dtype=np.int64) for own in by_name.values())
+    return tuple(by_name), emission, emission_nodes
 
 
 def _check_scopes(
     kinds: list[str],
     children: list[tuple[int, ...]],
-    leaf: dict[int, tuple[int, int]],
+    emission: dict[int, tuple[int, int]],
     names: tuple[str, ...],
 ) -> None:
     """Smooth and decomposable; a node's scope is a bit for each of its variables."""
@@ -184,7 +185,7 @@ def _check_scopes(
     scopes: list[int] = []
     for position, kind in enumerate(kinds):
         if kind == "leaf":
-            scopes.append(1 << leaf[position][0])
+            scopes.append(1 << emission[position][0])
             continue
         scope = scopes[children[position][0]]
         for child in children[position][1:]:
@@ -281,7 +282,7 @@ def _layers(
 def evaluate(structure: Structure, log_weights: Floats, terms: Sequence[Floats]) -> Floats:
     """Log density of every node, (nodes, rows), from terms (rows, states) of each variable."""
     values = np.empty((len(structure.children), len(terms[0])))
-    for nodes, term in zip(structure.leaf_nodes, terms, strict=True):
+    for nodes, term in zip(structure.emission_nodes, terms, strict=True):
         values[nodes] = term.T
     for layer in structure.layers:
         below = values[layer.children]
@@ -320,14 +321,14 @@ def flows(
     return flow, through
 
 
-def draw_leaves(
+def draw_emissions(
     structure: Structure,
     weights: Floats,
     values: Floats,
     rows: Ints,
     rng: np.random.Generator,
 ) -> Ints:
-    """The state of every variable's leaf, drawn from the top down: (draws, variables).
+    """The state of every variable's emission, drawn from the top down: (draws, variables).
 
     ``rows[i]`` is the column of ``values`` that draw i is given.
     """
@@ -340,7 +341,7 @@ def draw_leaves(
         here = np.concatenate(active[node])
         own = structure.children[node]
         if not own:
-            variable, state = structure.leaf[node]
+            variable, state = structure.emission[node]
             states[here, variable] = state
         elif node not in structure.first_edge:
             for child in own:

@@ -1,7 +1,7 @@
-"""Leaf families: distributions of one variable, for every state of a latent at once.
+"""Emission families: distributions of one variable, for every state of a latent at once.
 
-A family is a class, a subclass of :class:`~.base.Leaf`, listed in ``FAMILIES``; the contract
-tests in ``tests/densities/test_leaves.py`` pick it up from there.
+A family is a class, a subclass of :class:`~.base.Emission`, listed in ``FAMILIES``; the contract
+tests in ``tests/densities/test_emissions.py`` pick it up from there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from knothole.densities.emissions.atoms import Atoms
-from knothole.densities.emissions.base import Floats, Leaf
+from knothole.densities.emissions.base import Emission, Floats
 from knothole.densities.emissions.categorical import Categorical
 from knothole.densities.emissions.choice import PLAIN, choose_plain, repeated_values
 from knothole.densities.emissions.gaussian import Gaussian
@@ -20,18 +20,18 @@ __all__ = [
     "FAMILIES",
     "Atoms",
     "Categorical",
+    "Emission",
     "Gaussian",
-    "Leaf",
     "choose",
-    "start_leaf",
+    "start_emission",
     "with_continuous",
 ]
 
-FAMILIES: dict[str, type[Leaf]] = {**PLAIN, Atoms.family: Atoms}
+FAMILIES: dict[str, type[Emission]] = {**PLAIN, Atoms.family: Atoms}
 NUMERIC = [family for family in PLAIN if family != Categorical.family]
 
 
-def choose(variable: Variable, x: Floats) -> type[Leaf]:
+def choose(variable: Variable, x: Floats) -> type[Emission]:
     """The family for a variable, from its values (which may hold NaN)."""
     if variable.kind is Kind.CATEGORICAL:
         return Categorical
@@ -40,10 +40,10 @@ def choose(variable: Variable, x: Floats) -> type[Leaf]:
     return choose_plain(variable, x)
 
 
-def start_leaf(
+def start_emission(
     variable: Variable, x: Floats, weight: Floats, n_states: int, family: str | None = None
-) -> Leaf:
-    """A leaf for a variable: of the family chosen from the data, unless one is named.
+) -> Emission:
+    """An emission for a variable: of the family chosen from the data, unless one is named.
 
     ``"atoms+histogram"`` names the family beside the points. A nullable numeric variable keeps its
     state "not recorded" beside whatever family.
@@ -64,12 +64,12 @@ def _check_family(variable: Variable, family: str) -> None:
     known = [*FAMILIES, *(f"atoms+{rest}" for rest in NUMERIC)]
     if family not in known:
         raise InvalidInput(
-            f"leaves: {family!r} for {variable.name!r} is no family; there are {known}."
+            f"families: {family!r} for {variable.name!r} is no family; there are {known}."
         )
     discrete = variable.kind is Kind.CATEGORICAL
     if discrete != (family == Categorical.family):
         raise InvalidInput(
-            f"leaves: {variable.name!r} is {variable.kind}, so its family "
+            f"families: {variable.name!r} is {variable.kind}, so its family "
             f"{'must' if discrete else 'cannot'} be 'categorical'; got {family!r}."
         )
 

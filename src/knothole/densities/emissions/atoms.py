@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions.base import Encoded, Floats, Leaf, Natural, Statistics
+from knothole.densities.emissions.base import Emission, Encoded, Floats, Natural, Statistics
 from knothole.densities.emissions.choice import PLAIN, choose_plain, repeated_values
 from knothole.densities.emissions.table import draw_codes, maximise_table, start_table, table_prior
 from knothole.tables.columns import NOT_RECORDED, Variable
 
 
 @dataclass(frozen=True, eq=False)
-class Atoms(Leaf):
+class Atoms(Emission):
     """Some values have a probability of their own; the rest follow another family.
 
     Densities are with respect to counting measure at the points and the rest's own elsewhere.
@@ -31,7 +31,7 @@ class Atoms(Leaf):
         Log probabilities of the rest and of each point.
     marginal : float64 (1 + points,)
         The same in the whole column, smoothed.
-    rest : Leaf
+    rest : Emission
         The distribution of other values.
     """
 
@@ -39,7 +39,7 @@ class Atoms(Leaf):
     points: Floats
     table: Floats
     marginal: Floats
-    rest: Leaf
+    rest: Emission
 
     @property
     def n_states(self) -> int:
@@ -64,7 +64,7 @@ class Atoms(Leaf):
     @classmethod
     def beside(
         cls,
-        rest: type[Leaf],
+        rest: type[Emission],
         points: Floats,
         variable: Variable,
         x: Floats,
@@ -77,8 +77,8 @@ class Atoms(Leaf):
         counts = np.array([weight[elsewhere].sum(), *(weight[here].sum() for here in at)])
         # Where nothing but the points was seen, what else there may be is on their scale.
         other = np.where(elsewhere, x, np.nan) if counts[0] > 0 else x
-        leaf = rest.start(variable, other, weight, n_states)
-        return cls(points, *start_table(counts, None, n_states), leaf)
+        emission = rest.start(variable, other, weight, n_states)
+        return cls(points, *start_table(counts, None, n_states), emission)
 
     def encode(self, x: Floats) -> Encoded:
         """The point's code, or the rest's encoding."""

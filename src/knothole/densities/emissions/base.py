@@ -1,6 +1,6 @@
-"""The contract of a leaf family.
+"""The contract of an emission family.
 
-A leaf is the distribution of one variable given the state of a latent (the component of a
+An emission is the distribution of one variable given the state of a latent (the component of a
 mixture, a node of a latent tree), for all ``n_states`` states at once. Every family is written in
 one form, so that EM, reach and sampling need no code per family: a value ``x`` is *encoded* once
 as a code ``c``, a number ``z`` and a base measure ``h``, and then
@@ -76,7 +76,7 @@ class Statistics:
     second: Floats
 
 
-class Leaf(ABC):
+class Emission(ABC):
     """One variable's distribution in each of ``n_states`` states. Immutable: steps return new ones.
 
     What depends on the column alone (levels, bin edges, location and scale, the value of a point
@@ -98,7 +98,7 @@ class Leaf(ABC):
     @classmethod
     @abstractmethod
     def start(cls, variable: Variable, x: Floats, weight: Floats, n_states: int) -> Self:
-        """A leaf for this variable, the same in every state: the marginal of ``x`` (may hold NaN).
+        """An emission for this variable, the same in every state: the marginal of ``x``.
 
         The learner breaks the symmetry by a first :meth:`maximise` on its initial
         responsibilities.
@@ -114,12 +114,12 @@ class Leaf(ABC):
 
     @cached_property
     def form(self) -> Natural:
-        """:meth:`natural`, worked out once: a leaf never changes."""
+        """:meth:`natural`, worked out once: an emission never changes."""
         return self.natural()
 
     @abstractmethod
     def maximise(self, statistics: Statistics, strength: float) -> Self:
-        """The maximum a posteriori leaf given expected statistics.
+        """The maximum a posteriori emission given expected statistics.
 
         ``strength`` is the weight of the prior, in rows, per state: a conjugate prior centred on
         the marginal that :meth:`start` saw (Dirichlet, normal-inverse-gamma). 0 is plain maximum
@@ -147,7 +147,7 @@ class Leaf(ABC):
 
     @abstractmethod
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
-        """The leaf with only these states, in this order (repeats allowed)."""
+        """The emission with only these states, in this order (repeats allowed)."""
 
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:

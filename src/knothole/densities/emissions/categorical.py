@@ -1,4 +1,4 @@
-"""The categorical leaf."""
+"""The categorical emission."""
 
 from __future__ import annotations
 

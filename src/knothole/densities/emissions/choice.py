@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions.base import Floats, Leaf
+from knothole.densities.emissions.base import Emission, Floats
 from knothole.densities.emissions.categorical import Categorical
 from knothole.densities.emissions.counts import NegativeBinomial, Poisson
 from knothole.densities.emissions.gaussian import Gaussian, location_and_scale
@@ -14,7 +14,7 @@ from knothole.densities.emissions.integers import Integer
 from knothole.tables.columns import Kind, Variable
 
 #: The families that stand on their own.
-PLAIN: dict[str, type[Leaf]] = {
+PLAIN: dict[str, type[Emission]] = {
     family.family: family
     for family in (Categorical, Gaussian, Histogram, Integer, Poisson, NegativeBinomial)
 }
@@ -50,7 +50,7 @@ def _next_to(counts: NDArray[np.int64], i: int) -> float:
     return max((float(side.mean()) for side in sides if len(side)), default=0.0)
 
 
-def choose_plain(variable: Variable, x: Floats) -> type[Leaf]:
+def choose_plain(variable: Variable, x: Floats) -> type[Emission]:
     """The family of a variable's values but for point masses."""
     if variable.kind is Kind.CATEGORICAL:
         return Categorical

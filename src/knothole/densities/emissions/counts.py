@@ -1,4 +1,4 @@
-"""Count leaves: Poisson, and negative binomial with a dispersion of the column's own."""
+"""Count emissions: Poisson, and negative binomial with a dispersion of the column's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln
 
-from knothole.densities.emissions.base import Encoded, Floats, Leaf, Natural, Statistics, observed
+from knothole.densities.emissions.base import (
+    Emission,
+    Encoded,
+    Floats,
+    Natural,
+    Statistics,
+    observed,
+)
 from knothole.densities.emissions.table import (
     SMOOTHING,
     draw_codes,
@@ -29,7 +36,7 @@ BELOW = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Count(Leaf):
+class Count(Emission):
     """Counts 0, 1, 2, ... with a mean in each state, and a little mass on negative numbers.
 
     Code 0 is a count, with ``z`` the count itself; code 1 is a negative number, as rare as one in

@@ -1,4 +1,4 @@
-"""The Gaussian leaf."""
+"""The Gaussian emission."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from knothole.densities.emissions.base import Encoded, Floats, Leaf, Natural, Statistics, observed
+from knothole.densities.emissions.base import (
+    Emission,
+    Encoded,
+    Floats,
+    Natural,
+    Statistics,
+    observed,
+)
 from knothole.tables.columns import Variable
 
 # The least variance of a state, as a part of the column's: keeps EM away from singular solutions.
@@ -21,7 +28,7 @@ ROUNDING = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian(Leaf):
+class Gaussian(Emission):
     """A normal distribution in each state, of the column standardised by its own mean and sd.
 
     The prior is normal-inverse-gamma in the form of rows that have the column's mean and variance

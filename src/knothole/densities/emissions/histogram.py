@@ -1,4 +1,4 @@
-"""The histogram leaf: piecewise constant, with exponential tails beyond the values seen."""
+"""The histogram emission: piecewise constant, with exponential tails beyond the values seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The integer leaf: a categorical on the range of the values seen, with geometric tails."""
+"""The integer emission: a categorical on the range of the values seen, with geometric tails."""
 
 from __future__ import annotations
 

@@ -9,14 +9,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions.base import Floats, Leaf, Natural, Statistics
+from knothole.densities.emissions.base import Emission, Floats, Natural, Statistics
 
 # Rows' worth of uniform counts added to a column's frequencies, so that nothing is impossible.
 SMOOTHING = 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class TableLeaf(Leaf):
+class TableLeaf(Emission):
     """A probability for each code in each state; where a code has several values, they share it.
 
     The prior is Dirichlet: ``strength`` rows with the column's own frequencies, nearly; see

@@ -16,7 +16,7 @@ from knothole.compiled.sobol import WORD
 from knothole.densities.base import Density, Floats, Within
 from knothole.densities.checks import check_number, check_whole
 from knothole.densities.emissions import FAMILIES
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.table import log_of
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.draws import Sampler, tabulate
@@ -79,7 +79,7 @@ class GaussianMixture(Density):
     means_ : float64 (components, numeric variables)
         In units of the scores, as the covariances are.
     covariances_ : float64 (components, numeric variables, numeric variables)
-    leaves_ : tuple of Leaf
+    emissions_ : tuple of Emission
         One for each categorical variable, then for each nullable numeric one whether it is
         recorded.
     scores_ : NormalScores
@@ -107,7 +107,7 @@ class GaussianMixture(Density):
     weights_: Floats
     means_: Floats
     covariances_: Floats
-    leaves_: tuple[Leaf, ...]
+    emissions_: tuple[Emission, ...]
     scores_: NormalScores
 
     def __init__(
@@ -151,7 +151,7 @@ class GaussianMixture(Density):
         if self.covariance == "low-rank" and rank is None:
             rank = max(1, round(len(layout.numeric) ** 0.5))
         plan = Plan(
-            leaves=layout.start_leaves(evidence.points, weight),
+            emissions=layout.start_emissions(evidence.points, weight),
             keys=layout.keys(),
             tied=self.covariance == "tied",
             rank=rank if self.covariance == "low-rank" else None,
@@ -169,7 +169,7 @@ class GaussianMixture(Density):
         self.scores_, self.strength_ = learned.scores, learned.strength
         self.weights_, self.means_ = learned.components.weight, learned.components.mean
         self.covariances_ = np.ascontiguousarray(learned.components.covariance)
-        self.leaves_ = learned.components.leaves
+        self.emissions_ = learned.components.emissions
         self.objective_, self.n_iter_ = learned.run.objective, len(learned.run.objective)
         self.converged_ = learned.run.converged
         if not self.converged_:
@@ -208,7 +208,7 @@ class GaussianMixture(Density):
 
     @property
     def _components(self) -> Components:
-        return Components(self.weights_, self.means_, self.covariances_, self.leaves_)
+        return Components(self.weights_, self.means_, self.covariances_, self.emissions_)
 
     @property
     def _layout(self) -> Layout:
@@ -216,7 +216,7 @@ class GaussianMixture(Density):
 
     def _log_joint(self, evidence: Evidence) -> Floats:
         weight = np.ones(len(evidence.points))
-        rows = self._layout.rows(evidence, weight, self.scores_, self.leaves_)
+        rows = self._layout.rows(evidence, weight, self.scores_, self.emissions_)
         return self._components.log_joint(rows)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
@@ -242,7 +242,7 @@ class GaussianMixture(Density):
         place = self._layout.categorical.tolist().index(region.variable)
         allowed = np.zeros((1, len(self.variables_[region.variable].levels)), dtype=np.bool_)
         allowed[0, list(region.codes or ())] = True
-        return log_of(self.leaves_[place].set_mass(allowed)[0])
+        return log_of(self.emissions_[place].set_mass(allowed)[0])
 
     def _interval_masses(self, evidence: Evidence, regions: list[Within]) -> Floats:
         """Mass of all regions at once given the evidence, in each component, (rows, k).
@@ -256,7 +256,7 @@ class GaussianMixture(Density):
                 ways.append([(True, np.ones(len(self.weights_)))])
                 continue
             place = len(layout.categorical) + layout.flagged.tolist().index(region.variable)
-            chance = np.exp(self.leaves_[place].natural().table)
+            chance = np.exp(self.emissions_[place].natural().table)
             ways.append([(True, chance[RECORDED])])
             if region.not_recorded:
                 ways[-1].append((False, chance[NOT_RECORDED_CODE]))
@@ -326,7 +326,7 @@ class GaussianMixture(Density):
         z = self.means_[component] + np.einsum("nij,nj->ni", root[component], noise)
         out = np.empty((n, len(self.variables_)))
         out[:, layout.numeric] = self.scores_.decode(z)
-        codes = [leaf.sample(component, rng) for leaf in self.leaves_]
+        codes = [emission.sample(component, rng) for emission in self.emissions_]
         for v, code in zip(layout.categorical, codes, strict=False):
             out[:, v] = code
         for v, code in zip(layout.flagged, codes[len(layout.categorical) :], strict=True):
@@ -349,7 +349,7 @@ class GaussianMixture(Density):
         components, layout = self._components, self._layout
         packed = components.packed()
         own = len(self.columns_.variables)
-        discrete = layout.discrete_tables(self.leaves_, own, len(self.weights_))
+        discrete = layout.discrete_tables(self.emissions_, own, len(self.weights_))
         sharpness = components.sharpness(self.scores_.repeats)
         tables = tabulate(packed, sharpness, self.scores_, layout.numeric, discrete, groups)
         return Sampler(tables, seed)
@@ -372,7 +372,7 @@ class GaussianMixture(Density):
     # ---- storage -----------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """With the mixture, the maps and the discrete leaves."""
+        """With the mixture, the maps and the discrete emissions."""
         header, arrays = super().state()
         header |= {"strength": self.strength_, "converged": self.converged_}
         arrays |= {
@@ -382,12 +382,12 @@ class GaussianMixture(Density):
             "objective": self.objective_,
         }
         arrays |= {f"scores.{name}": array for name, array in self.scores_.arrays().items()}
-        for e, leaf in enumerate(self.leaves_):
-            arrays |= {f"leaf{e}.{name}": array for name, array in leaf.arrays().items()}
+        for e, emission in enumerate(self.emissions_):
+            arrays |= {f"leaf{e}.{name}": array for name, array in emission.arrays().items()}
         return header, arrays
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With the mixture, the maps and the discrete leaves."""
+        """With the mixture, the maps and the discrete emissions."""
         super().restore(header, arrays)
         self.strength_, self.converged_ = float(header["strength"]), bool(header["converged"])
         self.weights_, self.means_ = arrays["weights"], arrays["means"]
@@ -395,7 +395,7 @@ class GaussianMixture(Density):
         self.n_iter_ = len(self.objective_)
         self.scores_ = NormalScores.from_arrays(_part(arrays, "scores"))
         categorical = FAMILIES[Kind.CATEGORICAL.value]
-        self.leaves_ = tuple(
+        self.emissions_ = tuple(
             categorical.from_arrays(_part(arrays, f"leaf{e}"))
             for e in range(self._layout.n_discrete)
         )

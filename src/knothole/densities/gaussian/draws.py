@@ -43,19 +43,19 @@ class Maps(NamedTuple):
 
 
 class Discrete(NamedTuple):
-    """Discrete leaves as plain arrays.
+    """Discrete emissions as plain arrays.
 
     Attributes
     ----------
-    variable : int64 (leaves,)
+    variable : int64 (emissions,)
         What each is about.
-    flag : bool (leaves,)
+    flag : bool (emissions,)
         Whether it says if a numeric variable is recorded (code 0) or not (code 1).
-    first_code : int64 (leaves + 1,)
+    first_code : int64 (emissions + 1,)
         First row of each in ``probability``.
     probability : float64 (codes, k)
         Of every code in each component.
-    first_word : int64 (leaves,)
+    first_word : int64 (emissions,)
         First word of the variable in ``Evidence.allowed``; -1 where it has none.
     """
 

@@ -1,4 +1,4 @@
-"""EM for mixtures of Gaussians and discrete leaves, straight on rows with holes.
+"""EM for mixtures of Gaussians and discrete emissions, straight on rows with holes.
 
 The objective is the log likelihood of what was observed (where values repeat, its lower bound:
 see :mod:`~knothole.densities.gaussian.normal_scores`) plus a log prior: normal-inverse-Wishart
@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 
 from knothole.compiled.policy import over_blocks
 from knothole.densities.emissions import packed
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.base import Emission
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.e_step import expectations
 from knothole.densities.gaussian.kernels import Packed
@@ -96,7 +96,7 @@ class Components:
     weight : float64 (k,)
     mean : float64 (k, d)
     covariance : float64 (k, d, d)
-    leaves : tuple of Leaf
+    emissions : tuple of Emission
         One for each discrete variable, k states each.
     loading : float64 (k, d, rank) or None
         Of a low-rank covariance: ``loading @ loading.T`` plus a diagonal.
@@ -105,7 +105,7 @@ class Components:
     weight: Floats
     mean: Floats
     covariance: Floats
-    leaves: tuple[Leaf, ...]
+    emissions: tuple[Emission, ...]
     loading: Floats | None = None
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ class Components:
         out = np.zeros((len(rows), len(self)))
         if rows.discrete is not None:
             packed = rows.discrete
-            table, linear, square = packed.parameters(self.leaves)
+            table, linear, square = packed.parameters(self.emissions)
             none = np.zeros(len(self))
             join(packed.code, packed.z, packed.slot, table, linear, square, none, out)
         return out
@@ -195,7 +195,7 @@ class Prior:
     def log_density(self, components: Components) -> float:
         """Log prior of the parameters, up to a constant."""
         total = ANCHOR * float(np.log(components.weight).sum())
-        total += sum(leaf.log_prior(self.strength) for leaf in components.leaves)
+        total += sum(emission.log_prior(self.strength) for emission in components.emissions)
         precision, log_det = components.inverse
         size = log_det + np.einsum("kii,i->k", precision, self.variance)
         # Components that share a covariance share the prior's rows for it, too.
@@ -221,7 +221,8 @@ def step(
     # Not a product by BLAS, whose threads would get in the way of ours.
     objective = float((rows.weight * log_density).sum()) + prior.log_density(components)
     return objective, replace(
-        maximised(components, sums, prior), leaves=_maximised_leaves(rows, components, share, prior)
+        maximised(components, sums, prior),
+        emissions=_maximised_emissions(rows, components, share, prior),
     )
 
 
@@ -251,17 +252,17 @@ def expected(
     return log_density + rows.base.sum(axis=1), joint, sums
 
 
-def _maximised_leaves(
+def _maximised_emissions(
     rows: Rows, components: Components, share: Floats, prior: Prior
-) -> tuple[Leaf, ...]:
-    """The discrete variables' leaves given the rows' shares."""
-    packed, leaves = rows.discrete, components.leaves
+) -> tuple[Emission, ...]:
+    """The discrete variables' emissions given the rows' shares."""
+    packed, emissions = rows.discrete, components.emissions
     if packed is None:
         return ()
-    sums = tuple(np.zeros_like(array) for array in packed.parameters(leaves))
+    sums = tuple(np.zeros_like(array) for array in packed.parameters(emissions))
     gather(packed.code, packed.z, packed.slot, share, *sums)
-    pairs = zip(leaves, packed.statistics(leaves, *sums), strict=True)
-    return tuple(leaf.maximise(statistics, prior.strength) for leaf, statistics in pairs)
+    pairs = zip(emissions, packed.statistics(emissions, *sums), strict=True)
+    return tuple(emission.maximise(statistics, prior.strength) for emission, statistics in pairs)
 
 
 def maximised(components: Components, sums: Sums, prior: Prior) -> Components:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.base import Emission
 from knothole.densities.gaussian.em import Components, Floats, Prior, Rows, Run, train
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.gaussian.variables import Layout
@@ -45,7 +45,7 @@ class Plan:
 
     Attributes
     ----------
-    leaves : tuple of Leaf
+    emissions : tuple of Emission
         The discrete variables' marginals: one state each.
     keys : tuple of int
         A number of each numeric and each discrete variable, the same whatever their order.
@@ -59,7 +59,7 @@ class Plan:
         Told of progress.
     """
 
-    leaves: tuple[Leaf, ...]
+    emissions: tuple[Emission, ...]
     keys: tuple[int, ...]
     tied: bool
     rank: int | None
@@ -107,11 +107,13 @@ class Plan:
         mean = (share.T @ np.where(known, rows.z, 0.0)) / (share.T @ known + 1)
         covariance = np.tile(np.diag(prior.variance) / (1 if size == 1 else 2), (size, 1, 1))
         weight = share.sum(axis=0) + 1
-        leaves = tuple(leaf.take(np.zeros(size, dtype=np.int64)) for leaf in self.leaves)
+        emissions = tuple(
+            emission.take(np.zeros(size, dtype=np.int64)) for emission in self.emissions
+        )
         loading = None
         if self.rank is not None and d:
             loading = np.zeros((size, d, min(self.rank, d)))
-        return Components(weight / weight.sum(), mean, covariance, leaves, loading)
+        return Components(weight / weight.sum(), mean, covariance, emissions, loading)
 
     def with_holes(self, rows: Rows) -> Rows:
         """Rows to score: with the holes they have, or some at random where they have hardly any.
@@ -249,13 +251,13 @@ def learn(
     """
     strengths = STRENGTHS if strength is None else (strength,)
     if fraction == 0 or len(weight) < TOO_FEW_TO_HOLD_OUT:
-        rows = layout.rows(evidence, weight, maps[0], plan.leaves)
+        rows = layout.rows(evidence, weight, maps[0], plan.emissions)
         run = plan.fit(rows, size or 1, strengths[0])
         return Learned(run.components, maps[0], run, strengths[0])
     sizes = sizes_for(len(weight)) if size is None else [size]
     best: Tried | None = None
     for scores in maps:
-        rows = layout.rows(evidence, weight, scores, plan.leaves)
+        rows = layout.rows(evidence, weight, scores, plan.emissions)
         tried = Search(plan, rows, fraction).best(sizes, strengths)
         if best is None or tried.score > best.score:
             best, best_rows, best_scores = tried, rows, scores

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.densities.emissions import Categorical, packed
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.choice import repeated_values
 from knothole.densities.gaussian.draws import Discrete
 from knothole.densities.gaussian.em import Rows
@@ -35,7 +35,7 @@ class Layout:
     ----------
     variables : tuple of Variable
     numeric, categorical, flagged : int64
-        Variables of each kind; flagged ones are numeric, too. Discrete leaves come in the order
+        Variables of each kind; flagged ones are numeric, too. Discrete emissions come in the order
         categorical, flagged.
     """
 
@@ -58,7 +58,7 @@ class Layout:
 
     @property
     def n_discrete(self) -> int:
-        """Number of discrete leaves."""
+        """Number of discrete emissions."""
         return len(self.categorical) + len(self.flagged)
 
     def keys(self) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ class Layout:
             choices = [every] if repeat.all() else [every, repeat]
         return [NormalScores.fit(x, weight, whole, often, choice) for choice in choices]
 
-    def start_leaves(self, points: Floats, weight: Floats) -> tuple[Leaf, ...]:
+    def start_emissions(self, points: Floats, weight: Floats) -> tuple[Emission, ...]:
         """Marginals of the discrete variables: one state each."""
         columns = self._discrete_points(points)
         flag = Variable("recorded", Kind.CATEGORICAL, (True, False))
@@ -101,16 +101,16 @@ class Layout:
         evidence: Evidence,
         weight: Floats,
         scores: NormalScores,
-        leaves: Sequence[Leaf],
+        emissions: Sequence[Emission],
     ) -> Rows:
         """Evidence as EM takes it."""
         z, variance, base = scores.encode(evidence.points[:, self.numeric])
         discrete = None
-        if leaves:
+        if emissions:
             own = Evidence(
                 self._discrete_points(evidence.points), evidence.allowed, self._levels(evidence)
             )
-            discrete = packed.pack(leaves, own)
+            discrete = packed.pack(emissions, own)
         return Rows(z, variance, base, scores.repeats, discrete, weight)
 
     def _discrete_points(self, points: Floats) -> Floats:
@@ -125,9 +125,9 @@ class Layout:
         levels[own] = evidence.n_levels[self.categorical[own]]
         return levels
 
-    def discrete_tables(self, leaves: Sequence[Leaf], own: int, k: int) -> Discrete:
-        """The discrete leaves as plain arrays; the first ``own`` variables are the columns'."""
-        tables = [leaf.natural().table for leaf in leaves]
+    def discrete_tables(self, emissions: Sequence[Emission], own: int, k: int) -> Discrete:
+        """The discrete emissions as plain arrays; the first ``own`` variables are the columns'."""
+        tables = [emission.natural().table for emission in emissions]
         n_levels = [len(variable.levels) for variable in self.variables[:own]]
         offsets = word_offsets(np.array(n_levels, dtype=np.int64))
         words = [offsets[v] if v < own else -1 for v in self.categorical]

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.densities.base import BLOCK, Floats, LeafDensity, Within
+from knothole.densities.base import BLOCK, EmissionDensity, Floats, Within
 from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.build import tree_to_circuit
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.draw import check_possible, fill_holes
-from knothole.densities.emissions import start_leaf
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions import start_emission
+from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.packed import pack
 from knothole.densities.latent_tree import kernels as kernels
 from knothole.densities.latent_tree.chow_liu import Tree, chow_liu
@@ -51,19 +51,19 @@ MOST_HELD_OUT = 20_000
 ROWS_FOR_STRUCTURE = 20_000
 
 
-class LatentTree(LeafDensity):
+class LatentTree(EmissionDensity):
     """A latent tree: each variable depends on a latent of its own, the latents form a tree.
 
     Parameters
     ----------
     states : int or "auto"
         States of each latent; "auto" doubles their number as long as held-out log p gains.
-    leaves : mapping from a variable's name to a family, optional
+    families : mapping from a variable's name to a family, optional
         Families for some variables ("gaussian", "histogram", "integer", ...); the others' are
         chosen from the data.
     strength : float or "auto"
         Weight of the prior in rows, per state: centred on the columns' own distributions for the
-        leaves, even for the latents. "auto" follows the held-out log p.
+        emissions, even for the latents. "auto" follows the held-out log p.
     max_iter : int
         Most rounds of mini-batches (half of them) and full passes of EM.
     tol : float
@@ -92,7 +92,7 @@ class LatentTree(LeafDensity):
         p(z_root).
     transition_ : float64 (variables, states, states)
         ``transition_[v, i, j]`` is p(z_v = j | z_parent = i); the root's rows all hold ``prior_``.
-    leaves_ : tuple of Leaf
+    emissions_ : tuple of Emission
         p(x_v | z_v), for each variable.
     strength_ : float
         Weight of the prior at the end.
@@ -128,7 +128,7 @@ class LatentTree(LeafDensity):
         self,
         states: int | Literal["auto"] = "auto",
         *,
-        leaves: Mapping[str, str] | None = None,
+        families: Mapping[str, str] | None = None,
         strength: float | Literal["auto"] = "auto",
         max_iter: int = 60,
         tol: float = 1e-3,
@@ -139,7 +139,7 @@ class LatentTree(LeafDensity):
         verbose: bool = False,
     ) -> None:
         self.states = states
-        self.leaves = leaves
+        self.families = families
         self.strength = strength
         self.max_iter = max_iter
         self.tol = tol
@@ -183,14 +183,14 @@ class LatentTree(LeafDensity):
             held, train = rows[:n_held], rows[n_held:]
 
         def task_on(train: Ints, held: Ints, seen: Ints) -> Task:
-            leaves = self._leaves(table, families, seen)
+            emissions = self._emissions(table, families, seen)
             return Task(
-                packed=pack(leaves, table.evidence),
+                packed=pack(emissions, table.evidence),
                 weight=table.weight,
                 train=train,
                 held=held,
                 tree=self._tree(table, seen[:ROWS_FOR_STRUCTURE]),
-                leaves=leaves,
+                emissions=emissions,
                 strength=strength,
                 max_iter=self.max_iter,
                 tol=self.tol,
@@ -204,19 +204,21 @@ class LatentTree(LeafDensity):
     def _independent(self, task: Task, table: Table, n_states: int) -> Fit:
         """Independent variables, each with the family that fits it alone, from all rows."""
         rows = table.order
-        leaves = self._leaves(table, families_alone(table) | dict(self.leaves or {}), rows)
+        emissions = self._emissions(table, families_alone(table) | dict(self.families or {}), rows)
         alone = replace(
-            task, leaves=leaves, packed=pack(leaves, table.evidence), train=rows, held=rows
+            task, emissions=emissions, packed=pack(emissions, table.evidence), train=rows, held=rows
         )
         fit = independence(alone)
         return replace(fit, parameters=repeated(fit.parameters, n_states))
 
-    def _leaves(self, table: Table, families: Mapping[str, str], rows: Ints) -> tuple[Leaf, ...]:
+    def _emissions(
+        self, table: Table, families: Mapping[str, str], rows: Ints
+    ) -> tuple[Emission, ...]:
         """Marginals of some rows, with one state."""
         weight = np.zeros(len(table.weight))
         weight[rows] = table.weight[rows]
         return tuple(
-            start_leaf(
+            start_emission(
                 variable, table.evidence.points[:, v], weight, 1, families.get(variable.name)
             )
             for v, variable in enumerate(self.variables_)
@@ -228,7 +230,7 @@ class LatentTree(LeafDensity):
 
     def _families(self, table: Table, seed: int) -> dict[str, str]:
         """Families that are named, and those of continuous variables that serve a mixture best."""
-        named = dict(self.leaves or {})
+        named = dict(self.families or {})
         settings = Settings(
             families=named,
             max_iter=self.max_iter,
@@ -245,7 +247,7 @@ class LatentTree(LeafDensity):
         self.states_ = parameters.n_states
         self.parent_, self.order_ = parameters.tree.parent, parameters.tree.order
         self.prior_, self.transition_ = parameters.prior, parameters.transition
-        self.leaves_ = parameters.leaves
+        self.emissions_ = parameters.emissions
         self.strength_ = fit.strength
         self.held_out_score_ = fit.score
         self.n_iter_, self.converged_ = fit.n_iter, fit.converged
@@ -259,7 +261,7 @@ class LatentTree(LeafDensity):
         check_whole("n_init", self.n_init)
         check_number("tol", self.tol)
         check_number("validation_fraction", self.validation_fraction, below=1)
-        check_names("leaves", self.leaves or {}, self.variables_)
+        check_names("families", self.families or {}, self.variables_)
 
     def _report(self, line: str) -> None:
         if self.verbose:
@@ -288,7 +290,7 @@ class LatentTree(LeafDensity):
         """With the tree, its latents, and how training went."""
         super().restore(header, arrays)
         tree = Tree(arrays["parent"], arrays["order"])
-        parameters = Parameters(tree, arrays["prior"], arrays["transition"], self.leaves_)
+        parameters = Parameters(tree, arrays["prior"], arrays["transition"], self.emissions_)
         parameters.check()
         self._keep(
             Fit(
@@ -305,14 +307,14 @@ class LatentTree(LeafDensity):
     @property
     def _parameters(self) -> Parameters:
         tree = Tree(self.parent_, self.order_)
-        return Parameters(tree, self.prior_, self.transition_, self.leaves_)
+        return Parameters(tree, self.prior_, self.transition_, self.emissions_)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
         within = tuple(within)
         if within:
             return super().log_evidence(evidence, within)
-        out = log_likelihood(self._parameters, pack(self.leaves_, evidence))
+        out = log_likelihood(self._parameters, pack(self.emissions_, evidence))
         for row in np.flatnonzero(np.isnan(out)).tolist():
             terms = self.terms(evidence[row : row + 1])
             out[row] = self._log_combine(terms)[0]
@@ -350,7 +352,7 @@ class LatentTree(LeafDensity):
 
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
         """Draws of all variables, (n, variables)."""
-        nothing = Evidence(np.full((1, len(self.leaves_)), np.nan))
+        nothing = Evidence(np.full((1, len(self.emissions_)), np.nan))
         return np.asarray(self.complete_points(nothing, n, rng)[0])
 
     def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
@@ -360,14 +362,14 @@ class LatentTree(LeafDensity):
         for start in range(0, n_rows, BLOCK):
             part = evidence[start : start + BLOCK]
             uniform = rng.random((len(part.points), draws, n_variables))
-            packed = pack(self.leaves_, part)
+            packed = pack(self.emissions_, part)
             states = posterior_states(self._parameters, packed, uniform)
             check_possible((states < 0).any(axis=(1, 2)) | np.isneginf(packed.base), start)
-            points[start : start + BLOCK] = fill_holes(self.leaves_, part, states, rng)
+            points[start : start + BLOCK] = fill_holes(self.emissions_, part, states, rng)
         return points
 
     def to_circuit(self) -> Circuit:
-        """The same density as a circuit of sums, products and leaves."""
+        """The same density as a circuit of sums, products and emissions."""
         self._check_fitted()
         parameters = self._parameters
         return tree_to_circuit(self, parameters.tree, self.prior_, self.transition_)

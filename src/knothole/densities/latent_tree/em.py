@@ -1,7 +1,7 @@
 """Expectation and maximisation for a latent tree, on packed rows.
 
 The objective that a full pass never lowers is the log likelihood of the rows plus the log prior:
-``strength`` rows in each state, with the column's own marginal (leaves) and spread evenly over
+``strength`` rows in each state, with the column's own marginal (emissions) and spread evenly over
 the states (latents).
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.compiled.policy import over_blocks
-from knothole.densities.emissions.base import Leaf, Statistics
+from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.packed import Packed
 from knothole.densities.latent_tree import kernels as kernels
 from knothole.densities.latent_tree.chow_liu import Tree
@@ -42,13 +42,13 @@ class Parameters:
         p(z_root).
     transition : float64 (variables, states, states)
         ``transition[v, i, j]`` is p(z_v = j | z_parent = i); the root's rows all hold its prior.
-    leaves : tuple of Leaf
+    emissions : tuple of Emission
     """
 
     tree: Tree
     prior: Floats
     transition: Floats
-    leaves: tuple[Leaf, ...]
+    emissions: tuple[Emission, ...]
 
     @property
     def n_states(self) -> int:
@@ -63,7 +63,7 @@ class Parameters:
         ValueError
             Where they do not describe a tree.
         """
-        n_variables, n_states = len(self.leaves), self.n_states
+        n_variables, n_states = len(self.emissions), self.n_states
         parent, order = self.tree.parent, self.tree.order
         if sorted(order.tolist()) != list(range(n_variables)) or parent.shape != order.shape:
             raise ValueError("order is no permutation of the variables.")
@@ -82,8 +82,8 @@ class Parameters:
             raise ValueError("transition does not add up to 1.")
         if not np.array_equal(self.transition[order[0], 0], self.prior):
             raise ValueError("the root's transition is not its prior.")
-        if any(leaf.n_states != n_states for leaf in self.leaves):
-            raise ValueError("leaves have another number of states.")
+        if any(emission.n_states != n_states for emission in self.emissions):
+            raise ValueError("emissions have another number of states.")
 
     def model(self) -> kernels.Model:
         """What the kernels take."""
@@ -94,7 +94,7 @@ class Parameters:
 
     def scratch(self) -> kernels.Scratch:
         """Room for a tile."""
-        return kernels.scratch_for(len(self.leaves), self.n_states)
+        return kernels.scratch_for(len(self.emissions), self.n_states)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,15 +109,15 @@ class Expected:
         Responsibilities at the root.
     pairs : float64 (variables, states, states)
         Responsibilities of a parent's state and a child's together.
-    leaves : tuple of Statistics
-        For each leaf.
+    emissions : tuple of Statistics
+        For each emission.
     """
 
     weight: float
     log_likelihood: float
     roots: Floats
     pairs: Floats
-    leaves: tuple[Statistics, ...]
+    emissions: tuple[Statistics, ...]
 
     def moved(self, other: Expected, step: float) -> Expected:
         """``(1 - step)`` of this and ``step`` of another."""
@@ -125,20 +125,20 @@ class Expected:
         def blend(own: Floats, new: Floats) -> Floats:
             return own + step * (new - own)
 
-        leaves = (
+        emissions = (
             Statistics(
                 blend(own.count, new.count),
                 blend(own.first, new.first),
                 blend(own.second, new.second),
             )
-            for own, new in zip(self.leaves, other.leaves, strict=True)
+            for own, new in zip(self.emissions, other.emissions, strict=True)
         )
         return Expected(
             self.weight + step * (other.weight - self.weight),
             self.log_likelihood + step * (other.log_likelihood - self.log_likelihood),
             blend(self.roots, other.roots),
             blend(self.pairs, other.pairs),
-            tuple(leaves),
+            tuple(emissions),
         )
 
 
@@ -150,7 +150,7 @@ def expect(
     ``weight`` is that of all packed rows. Rows are cut into the same parts, and the parts' sums
     added in the same order, for any number of threads.
     """
-    values, tables = values_of(packed), tables_of(packed, parameters.leaves)
+    values, tables = values_of(packed), tables_of(packed, parameters.emissions)
     model = parameters.model()
     n_codes, n_slots = len(tables.table), len(tables.linear)
     own = weight[rows]
@@ -159,20 +159,20 @@ def expect(
     def work(start: int, stop: int) -> tuple[float, kernels.Sums]:
         here, by = rows[start:stop], scaled[start:stop]
         out = np.empty(len(here))
-        sums = kernels.sums_for(len(parameters.leaves), parameters.n_states, n_codes, n_slots)
+        sums = kernels.sums_for(len(parameters.emissions), parameters.n_states, n_codes, n_slots)
         kernels.expectation(values, tables, model, here, by, parameters.scratch(), out, sums)
         return float(by @ (out + packed.base[here])), sums
 
     block = max(LEAST_ROWS, -(-len(rows) // PARTS))
     log_likelihood, sums = reduce(_add, over_blocks(work, len(rows), block))
-    statistics = packed.statistics(parameters.leaves, sums.codes, sums.first, sums.second)
+    statistics = packed.statistics(parameters.emissions, sums.codes, sums.first, sums.second)
     pairs = sums.pairs * parameters.transition
     return Expected(float(scaled.sum()), log_likelihood, sums.roots, pairs, tuple(statistics))
 
 
 def log_likelihood(parameters: Parameters, packed: Packed, rows: Ints | None = None) -> Floats:
     """Log p of all or some rows; NaN where a log-space evaluation is needed to be sure."""
-    values, tables = values_of(packed), tables_of(packed, parameters.leaves)
+    values, tables = values_of(packed), tables_of(packed, parameters.emissions)
     model = parameters.model()
     rows = np.arange(len(packed)) if rows is None else rows
 
@@ -191,7 +191,7 @@ def posterior_states(parameters: Parameters, packed: Packed, uniform: Floats) ->
 
     Rows of probability 0 get -1.
     """
-    values, tables = values_of(packed), tables_of(packed, parameters.leaves)
+    values, tables = values_of(packed), tables_of(packed, parameters.emissions)
     model = parameters.model()
     states = np.empty(uniform.shape, dtype=np.int64)
 
@@ -212,29 +212,29 @@ def maximise(parameters: Parameters, expected: Expected, strength: float) -> Par
     prior = _normalised(expected.roots + each)
     transition = _normalised(expected.pairs + each)
     transition[tree.order[0]] = prior
-    leaves = maximise_leaves(parameters.leaves, expected.leaves, strength)
-    return Parameters(tree, prior, transition, leaves)
+    emissions = maximise_emissions(parameters.emissions, expected.emissions, strength)
+    return Parameters(tree, prior, transition, emissions)
 
 
-def maximise_leaves(
-    leaves: Sequence[Leaf], statistics: Sequence[Statistics], strength: float
-) -> tuple[Leaf, ...]:
-    """The leaves' part of :func:`maximise`."""
-    pairs = zip(leaves, statistics, strict=True)
-    return tuple(leaf.maximise(own, strength) for leaf, own in pairs)
+def maximise_emissions(
+    emissions: Sequence[Emission], statistics: Sequence[Statistics], strength: float
+) -> tuple[Emission, ...]:
+    """The emissions' part of :func:`maximise`."""
+    pairs = zip(emissions, statistics, strict=True)
+    return tuple(emission.maximise(own, strength) for emission, own in pairs)
 
 
 def log_prior(parameters: Parameters, strength: float) -> float:
     """What the objective adds to the log likelihood, up to a constant."""
     edges = np.delete(parameters.transition, parameters.tree.order[0], axis=0)
     latents = np.log(parameters.prior).sum() + np.log(edges).sum()
-    leaves = sum(leaf.log_prior(strength) for leaf in parameters.leaves)
-    return float(strength / parameters.n_states * latents + leaves)
+    emissions = sum(emission.log_prior(strength) for emission in parameters.emissions)
+    return float(strength / parameters.n_states * latents + emissions)
 
 
-def tables_of(packed: Packed, leaves: Sequence[Leaf]) -> kernels.Tables:
-    """The leaves' parameters in the layout of packed rows."""
-    table, linear, square = packed.parameters(leaves)
+def tables_of(packed: Packed, emissions: Sequence[Emission]) -> kernels.Tables:
+    """The emissions' parameters in the layout of packed rows."""
+    table, linear, square = packed.parameters(emissions)
     peak = table.max(axis=1)
     # A code that is impossible in every state has factor 0 (and peak -inf).
     factor = np.exp(table - np.where(np.isfinite(peak), peak, 0.0)[:, None])

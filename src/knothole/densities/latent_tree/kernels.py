@@ -38,7 +38,7 @@ class Values(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Parameters of all leaves; see :meth:`~knothole.densities.emissions.packed.Packed.parameters`.
+    """Parameters of all emissions (:meth:`~knothole.densities.emissions.packed.Packed.parameters`).
 
     ``peak`` is the largest entry of a code; ``factor = exp(table - peak)`` serves variables
     without ``z``.
@@ -161,9 +161,10 @@ def upward(model, scratch, width, limit, out):  # type: ignore[no-untyped-def]
     Afterwards ``beta[v]`` is proportional to p(evidence at and below v | z_v) and ``message[v]``
     to p(evidence at and below v | z_parent).
 
-    A state whose leaf term vanished beside the row's largest one is lost. That is harmless unless
-    the children say the opposite just as strongly: where their product falls below ``exp(limit)``
-    at one variable, ``out[n]`` is NaN, and the caller must evaluate the row in log space.
+    A state whose emission term vanished beside the row's largest one is lost. That is harmless
+    unless the children say the opposite just as strongly: where their product falls below
+    ``exp(limit)`` at one variable, ``out[n]`` is NaN, and the caller must evaluate the row in log
+    space.
     """
     order, parent = model.order, model.parent
     beta, message, scale, fall = scratch.beta, scratch.message, scratch.scale, scratch.fall

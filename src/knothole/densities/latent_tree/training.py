@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.packed import Packed
 from knothole.densities.latent_tree import kernels as kernels
 from knothole.densities.latent_tree.chow_liu import Tree
@@ -30,7 +30,7 @@ from knothole.densities.latent_tree.em import (
     log_likelihood,
     log_prior,
     maximise,
-    maximise_leaves,
+    maximise_emissions,
     values_of,
 )
 from knothole.densities.mixture.search import MAX_ITER_OF_ONE, TOL_OF_ONE
@@ -80,7 +80,7 @@ class Task:
     train, held : int64
         Positions of rows to learn from, and to judge by.
     tree : Tree
-    leaves : tuple of Leaf
+    emissions : tuple of Emission
         With one state: the marginals.
     strength : float or None
         Weight of the prior; None: chosen by held-out score.
@@ -102,7 +102,7 @@ class Task:
     train: Ints
     held: Ints
     tree: Tree
-    leaves: tuple[Leaf, ...]
+    emissions: tuple[Emission, ...]
     strength: float | None
     max_iter: int
     tol: float
@@ -253,7 +253,9 @@ def independence(task: Task) -> Fit:
     single maximum, which nothing held out is needed to find.
     """
     strength = 1.0 if task.strength is None else task.strength
-    parameters = Parameters(task.tree, np.ones(1), np.ones((len(task.leaves), 1, 1)), task.leaves)
+    parameters = Parameters(
+        task.tree, np.ones(1), np.ones((len(task.emissions), 1, 1)), task.emissions
+    )
     objective, n_iter, gain = -np.inf, 0, np.inf
     while gain >= TOL_OF_ONE * task.total and n_iter < MAX_ITER_OF_ONE:
         expected = task.expect(parameters, task.train)
@@ -268,30 +270,30 @@ def independence(task: Task) -> Fit:
 def repeated(parameters: Parameters, n_states: int) -> Parameters:
     """Parameters of one state, in so many states."""
     everywhere = np.zeros(n_states, dtype=np.int64)
-    n_variables = len(parameters.leaves)
+    n_variables = len(parameters.emissions)
     return Parameters(
         parameters.tree,
         np.full(n_states, 1 / n_states),
         np.full((n_variables, n_states, n_states), 1 / n_states),
-        tuple(leaf.take(everywhere) for leaf in parameters.leaves),
+        tuple(emission.take(everywhere) for emission in parameters.emissions),
     )
 
 
 def sticky_start(task: Task, n_states: int, rng: np.random.Generator) -> Parameters:
     """States that take after random rows, each a few, and prefer their parent's state."""
-    packed, n_variables = task.packed, len(task.leaves)
+    packed, n_variables = task.packed, len(task.emissions)
     n_centres = n_states * CENTRES
     rows = rng.choice(task.train, n_centres, replace=n_centres > len(task.train))
     gamma = np.tile(np.eye(n_states), (n_variables, 1, CENTRES))
     sums = kernels.sums_for(n_variables, n_states, int(packed.offset[-1]), packed.z.shape[1])
     kernels.add_statistics(values_of(packed), rows, gamma, sums)
-    leaves = [leaf.take(np.zeros(n_states, dtype=np.int64)) for leaf in task.leaves]
-    statistics = packed.statistics(leaves, sums.codes, sums.first, sums.second)
+    emissions = [emission.take(np.zeros(n_states, dtype=np.int64)) for emission in task.emissions]
+    statistics = packed.statistics(emissions, sums.codes, sums.first, sums.second)
     prior = np.full(n_states, 1 / n_states)
     transition = np.tile(STICKY * np.eye(n_states) + (1 - STICKY) / n_states, (n_variables, 1, 1))
     transition[task.tree.order[0]] = prior
     return Parameters(
-        task.tree, prior, transition, maximise_leaves(leaves, statistics, float(CENTRES))
+        task.tree, prior, transition, maximise_emissions(emissions, statistics, float(CENTRES))
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.densities.base import Floats, LeafDensity, Within
+from knothole.densities.base import EmissionDensity, Floats, Within
 from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.build import mixture_to_circuit
 from knothole.densities.circuit.density import Circuit
@@ -25,14 +25,14 @@ from knothole.densities.mixture.training import Settings, Table
 from knothole.tables.columns import Evidence
 
 
-class Mixture(LeafDensity):
+class Mixture(EmissionDensity):
     """A mixture of products: given its component, a row's variables are independent.
 
     Parameters
     ----------
     components : int or "auto"
         Number of components; "auto" takes the best of 1, 2, 4, ... by held-out log p.
-    leaves : mapping from a variable's name to a family, optional
+    families : mapping from a variable's name to a family, optional
         Families for some variables ("gaussian", "histogram", "integer", ...); the others' are
         chosen from the data.
     strength : float or "auto"
@@ -58,7 +58,7 @@ class Mixture(LeafDensity):
     Attributes
     ----------
     weights_ : float64 (components,)
-    leaves_ : tuple of Leaf
+    emissions_ : tuple of Emission
         One for each variable.
     n_iter_ : int
         Steps of EM on the whole training part.
@@ -89,7 +89,7 @@ class Mixture(LeafDensity):
         self,
         components: int | Literal["auto"] = "auto",
         *,
-        leaves: Mapping[str, str] | None = None,
+        families: Mapping[str, str] | None = None,
         strength: float | Literal["auto"] = "auto",
         max_iter: int = 200,
         tol: float = 1e-3,
@@ -100,7 +100,7 @@ class Mixture(LeafDensity):
         verbose: bool = False,
     ) -> None:
         self.components = components
-        self.leaves = leaves
+        self.families = families
         self.strength = strength
         self.max_iter = max_iter
         self.tol = tol
@@ -117,7 +117,7 @@ class Mixture(LeafDensity):
         rng = self._rng()
         order = rng.permutation(np.flatnonzero(weight > 0))
         settings = Settings(
-            families=self.leaves or {},
+            families=self.families or {},
             max_iter=self.max_iter,
             tol=self.tol,
             n_init=self.n_init,
@@ -129,7 +129,7 @@ class Mixture(LeafDensity):
         size = self.components if self.components == "auto" else int(self.components)
         strength = self.strength if self.strength == "auto" else float(self.strength)
         run, self.strength_ = learn(table, settings, size, strength, self.validation_fraction)
-        self.weights_, self.leaves_ = run.components.weight, run.components.leaves
+        self.weights_, self.emissions_ = run.components.weight, run.components.emissions
         self.objective_, self.n_iter_ = run.objective, len(run.objective)
         self.converged_ = bool(run.converged)
         if not run.converged:
@@ -149,7 +149,7 @@ class Mixture(LeafDensity):
         check_whole("n_init", self.n_init)
         check_number("tol", self.tol)
         check_number("validation_fraction", self.validation_fraction, below=1)
-        check_names("leaves", self.leaves or {}, self.variables_)
+        check_names("families", self.families or {}, self.variables_)
 
     def _report(self, line: str) -> None:
         if self.verbose:
@@ -175,19 +175,19 @@ class Mixture(LeafDensity):
 
     @property
     def _components(self) -> Components:
-        return Components(self.weights_, self.leaves_)
+        return Components(self.weights_, self.emissions_)
 
     def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Log p(evidence), (rows,), and p(component | evidence), (rows, components).
 
         A row that no component can have has log p = -inf and the weights for responsibilities.
         """
-        return shares(pack(self.leaves_, evidence), self._components)
+        return shares(pack(self.emissions_, evidence), self._components)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
         regions = sum((self.log_region(region) for region in within), np.zeros(len(self.weights_)))
-        return log_densities(pack(self.leaves_, evidence), self._components, regions)
+        return log_densities(pack(self.emissions_, evidence), self._components, regions)
 
     def combine(self, terms: list[Floats]) -> Floats:
         """Log p of rows from their terms: the slow twin of the compiled sums."""
@@ -196,7 +196,7 @@ class Mixture(LeafDensity):
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
         """Draws of all variables, (n, variables)."""
         component = rng.choice(len(self.weights_), size=n, p=self.weights_)
-        return np.stack([leaf.sample(component, rng) for leaf in self.leaves_], axis=1)
+        return np.stack([emission.sample(component, rng) for emission in self.emissions_], axis=1)
 
     def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
         """Points with every hole drawn from its conditional, (rows, draws, variables)."""
@@ -204,11 +204,11 @@ class Mixture(LeafDensity):
         check_possible(np.isneginf(log_p))
         component = np.empty((len(share), draws), dtype=np.int64)
         pick(share, rng.random(component.shape), component)
-        states = np.broadcast_to(component[:, :, None], (*component.shape, len(self.leaves_)))
-        return fill_holes(self.leaves_, evidence, states, rng)
+        states = np.broadcast_to(component[:, :, None], (*component.shape, len(self.emissions_)))
+        return fill_holes(self.emissions_, evidence, states, rng)
 
     def to_circuit(self) -> Circuit:
-        """The same density as a circuit of sums, products and leaves."""
+        """The same density as a circuit of sums, products and emissions."""
         self._check_fitted()
         return mixture_to_circuit(self, self.weights_)
 
@@ -218,7 +218,7 @@ class Factorized(Mixture):
 
     Parameters
     ----------
-    leaves : mapping from a variable's name to a family, optional
+    families : mapping from a variable's name to a family, optional
         Families for some variables; the others' are chosen from the data.
     informative : bool
         Whether p is also over which variables are holes.
@@ -235,8 +235,8 @@ class Factorized(Mixture):
     def __init__(
         self,
         *,
-        leaves: Mapping[str, str] | None = None,
+        families: Mapping[str, str] | None = None,
         informative: bool = False,
         random_state: Any = None,
     ) -> None:
-        super().__init__(1, leaves=leaves, informative=informative, random_state=random_state)
+        super().__init__(1, families=families, informative=informative, random_state=random_state)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from knothole.compiled.policy import over_blocks
-from knothole.densities.emissions.base import Floats, Leaf, Statistics
+from knothole.densities.emissions.base import Emission, Floats, Statistics
 from knothole.densities.emissions.packed import Packed
 from knothole.densities.emissions.table import log_of
 from knothole.densities.mixture.kernels import expect, join, normalise
@@ -31,10 +31,10 @@ PATIENCE = 3
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """A mixture of products: weights (components,), and a leaf for each variable."""
+    """A mixture of products: weights (components,), and an emission for each variable."""
 
     weight: Floats
-    leaves: tuple[Leaf, ...]
+    emissions: tuple[Emission, ...]
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -45,10 +45,10 @@ class Components:
         Weights have a Dirichlet prior of ``strength`` rows, the same for each component.
         """
         counts = expected.total + strength / len(self)
-        leaves = zip(self.leaves, expected.statistics, strict=True)
+        emissions = zip(self.emissions, expected.statistics, strict=True)
         return Components(
             counts / counts.sum(),
-            tuple(leaf.maximise(statistics, strength) for leaf, statistics in leaves),
+            tuple(emission.maximise(statistics, strength) for emission, statistics in emissions),
         )
 
     def log_prior(self, strength: float) -> float:
@@ -56,7 +56,7 @@ class Components:
         if strength == 0:
             return 0.0
         of_weights = strength * float(np.log(self.weight).mean())
-        return of_weights + sum(leaf.log_prior(strength) for leaf in self.leaves)
+        return of_weights + sum(emission.log_prior(strength) for emission in self.emissions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class Expected:
 
 def expected(packed: Packed, weight: Floats, components: Components) -> Expected:
     """A pass over all rows."""
-    table, linear, square = packed.parameters(components.leaves)
+    table, linear, square = packed.parameters(components.emissions)
     prior, log_prior = components.weight, log_of(components.weight)
     n_states = len(components)
 
@@ -87,7 +87,7 @@ def expected(packed: Packed, weight: Floats, components: Components) -> Expected
     block = max(BLOCK, -(-len(packed) // MAX_BLOCKS))
     parts = over_blocks(work, len(packed), block)
     total, count, first, second = (sum(part[1][i] for part in parts) for i in range(4))
-    statistics = packed.statistics(components.leaves, count, first, second)
+    statistics = packed.statistics(components.emissions, count, first, second)
     return Expected(sum(part[0] for part in parts), total, statistics)
 
 
@@ -114,7 +114,7 @@ def _score(
     packed: Packed, components: Components, log_region: Floats | float, joint: Floats | None
 ) -> Floats:
     """Log p of each row; responsibilities go to ``joint`` where it is given."""
-    table, linear, square = packed.parameters(components.leaves)
+    table, linear, square = packed.parameters(components.emissions)
     log_prior = log_of(components.weight) + log_region
     log_p = np.empty(len(packed))
 

@@ -211,7 +211,7 @@ def held_out(trainer: Trainer, table: Table) -> Rows:
             rng = np.random.default_rng([trainer.settings.seed, name])
             points[rng.random(len(points)) < HELD_OUT_HOLES, v] = np.nan
         held = replace(held, points=points)
-    return Rows(pack(trainer.leaves, held), table.weight[table.order], np.empty(0))
+    return Rows(pack(trainer.emissions, held), table.weight[table.order], np.empty(0))
 
 
 # ---- families -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.compiled.policy import njit
-from knothole.densities.emissions.base import Floats, Leaf
+from knothole.densities.emissions.base import Emission, Floats
 from knothole.densities.emissions.packed import Packed
 from knothole.densities.mixture.em import Components, Expected
 from knothole.densities.mixture.kernels import gather
@@ -47,17 +47,18 @@ def start(
     weight: Floats,
     value: Floats,
     category: NDArray[np.bool_],
-    leaves: Sequence[Leaf],
+    emissions: Sequence[Emission],
     n_components: int,
     strength: float,
     rng: np.random.Generator,
 ) -> Components:
     """Components fitted to the rows nearest to each of ``n_components`` seeds.
 
-    ``leaves`` have one state, ``value`` is of :func:`comparable` for the same rows as ``packed``.
+    ``emissions`` have one state, ``value`` is of :func:`comparable` for the same rows as
+    ``packed``.
     """
     nearest = assign(value, category, weight, n_components, rng)
-    alike = tuple(leaf.take(np.zeros(n_components, dtype=np.int64)) for leaf in leaves)
+    alike = tuple(emission.take(np.zeros(n_components, dtype=np.int64)) for emission in emissions)
     even = Components(np.full(n_components, 1 / n_components), alike)
     share = np.zeros((len(packed), n_components))
     share[np.arange(len(packed)), nearest] = weight

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions import start_leaf
-from knothole.densities.emissions.base import Floats, Leaf
+from knothole.densities.emissions import start_emission
+from knothole.densities.emissions.base import Emission, Floats
 from knothole.densities.emissions.packed import Packed, pack
 from knothole.densities.mixture.em import Components, Run, log_densities, train
 from knothole.densities.mixture.start import comparable, start
@@ -83,12 +83,12 @@ class Trainer:
     ----------
     rows : Rows
         Of the table, in its order.
-    leaves : tuple of Leaf
+    emissions : tuple of Emission
         With one state: the marginals, on which priors are centred.
     """
 
     rows: Rows
-    leaves: tuple[Leaf, ...]
+    emissions: tuple[Emission, ...]
     table: Table
     settings: Settings
 
@@ -123,7 +123,7 @@ class Trainer:
             [v.kind is Kind.CATEGORICAL for v in self.table.variables], dtype=np.bool_
         )
         components = start(
-            few.packed, few.weight, few.value, category, self.leaves, n_components, strength, rng
+            few.packed, few.weight, few.value, category, self.emissions, n_components, strength, rng
         )
         return self._train(few, components, strength, SHORT)
 
@@ -144,10 +144,10 @@ def prepare(table: Table, settings: Settings) -> Trainer:
     weight = np.zeros(len(table.weight))
     weight[table.order] = table.weight[table.order]
     points = table.evidence.points
-    leaves = tuple(
-        start_leaf(variable, points[:, v], weight, 1, settings.families.get(variable.name))
+    emissions = tuple(
+        start_emission(variable, points[:, v], weight, 1, settings.families.get(variable.name))
         for v, variable in enumerate(table.variables)
     )
     value = comparable(points[table.order[:FIRST_ROWS]], table.variables)
-    packed = pack(leaves, table.evidence, table.order)
-    return Trainer(Rows(packed, table.weight[table.order], value), leaves, table, settings)
+    packed = pack(emissions, table.evidence, table.order)
+    return Trainer(Rows(packed, table.weight[table.order], value), emissions, table, settings)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.base import LeafDensity
+from knothole.densities.base import EmissionDensity
 from knothole.errors import InvalidInput
 from knothole.reach.engine import warn_impossible
 from knothole.tables.evidence import Evidence
@@ -22,7 +22,7 @@ class Forgiving:
     other, all of the row's are. A warning says so.
     """
 
-    def __init__(self, density: LeafDensity) -> None:
+    def __init__(self, density: EmissionDensity) -> None:
         self.density = density
 
     def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.compiled.simd import padded
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import (
     ENTRIES,
     Engine,
@@ -34,9 +34,9 @@ class WalkEngine(Engine):
     exact = True
     block = 512
 
-    def __init__(self, ensemble: Ensemble, leaves: Sequence[Leaf]) -> None:
+    def __init__(self, ensemble: Ensemble, emissions: Sequence[Emission]) -> None:
         self.ensemble = ensemble
-        self.tables = Tables.of(ensemble, leaves)
+        self.tables = Tables.of(ensemble, emissions)
         self.value = weighted_values(ensemble)
         self.nodes = node_arrays(ensemble)
         self.depth = stack_size(ensemble)

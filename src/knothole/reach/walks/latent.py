@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.compiled.simd import padded
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.packed import pack
 from knothole.reach.engine import warn_impossible
 from knothole.reach.walks.base import WalkEngine
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 class Latent(Protocol):
     """A density with a latent for every variable, the latents tied together by a tree."""
 
-    leaves_: tuple[Leaf, ...]
+    emissions_: tuple[Emission, ...]
     parent_: NDArray[np.int64]
     order_: NDArray[np.int64]
     prior_: Floats
@@ -40,7 +40,7 @@ class LatentEngine(WalkEngine):
     """Exact expectations under a latent tree."""
 
     def __init__(self, ensemble: Ensemble, density: Latent) -> None:
-        super().__init__(ensemble, density.leaves_)
+        super().__init__(ensemble, density.emissions_)
         self.density = density
         self.states = self.walk_tables.states
         parent = np.asarray(density.parent_, dtype=np.int64)
@@ -106,12 +106,12 @@ class LatentEngine(WalkEngine):
         hole = np.isnan(evidence.points)
         hole[:, : len(self.used)] &= self.used
         hole[:, len(self.used) :] = False
-        packed = pack(self.density.leaves_, evidence)
+        packed = pack(self.density.emissions_, evidence)
         like = np.zeros((len(packed), self.latents.n, self.states))
         impossible = np.zeros(len(packed), dtype=np.bool_)
         # Base measures are the same in all states: they say nothing here.
         fill_likelihood(
-            packed.code, packed.z, packed.slot, *packed.parameters(self.density.leaves_), hole,
+            packed.code, packed.z, packed.slot, *packed.parameters(self.density.emissions_), hole,
             like, impossible,
         )  # fmt: skip
         warn_impossible(np.where(impossible, -np.inf, 0.0))

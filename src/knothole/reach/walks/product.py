@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.compiled.simd import padded
-from knothole.densities.emissions.base import Leaf
+from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import Entries, plain, warn_impossible
 from knothole.reach.tables import left_probabilities
 from knothole.reach.walks import product_kernels
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 class Product(Protocol):
     """A density whose variables are independent given a component."""
 
-    leaves_: tuple[Leaf, ...]
+    emissions_: tuple[Emission, ...]
 
     def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Log p(x_o) (rows,) and p(component | x_o) (rows, components)."""
@@ -45,7 +45,7 @@ class ProductEngine(WalkEngine):
     """Exact expectations under a mixture of products."""
 
     def __init__(self, ensemble: Ensemble, density: Product) -> None:
-        super().__init__(ensemble, density.leaves_)
+        super().__init__(ensemble, density.emissions_)
         self.density = density
         self.n_components = self.walk_tables.states
         self.go_left = padded(left_probabilities(ensemble, self.tables))
