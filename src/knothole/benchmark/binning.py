@@ -16,10 +16,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import gammaln, xlogy
 
+from knothole.arrays import Floats
 from knothole.errors import InvalidInput, NotFitted
 from knothole.tables.columns import Columns, Kind
-
-Floats = NDArray[np.float64]
 
 # Possible bin ends that are searched; of more distinct values, as many quantiles.
 CANDIDATES = 512

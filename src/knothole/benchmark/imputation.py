@@ -19,7 +19,8 @@ from sklearn.impute import IterativeImputer, KNNImputer
 from sklearn.preprocessing import StandardScaler
 
 from knothole import missingness
-from knothole.benchmark.models import Floats, outputs
+from knothole.arrays import Floats
+from knothole.benchmark.models import outputs
 from knothole.benchmark.peers import Peer, Training
 
 # Rows that slow imputers learn from; more hardly change them, and their time grows with the square

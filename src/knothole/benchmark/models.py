@@ -11,10 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from knothole.arrays import Floats
 from knothole.benchmark.datasets import Task
 from knothole.errors import MissingExtra
 
-Floats = NDArray[np.float64]
 #: Makes a new, unfitted model.
 ModelFactory = Callable[[], Any]
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from knothole import missingness
+from knothole.arrays import Floats
 from knothole.benchmark import datasets
 from knothole.benchmark.binning import AuthorsSplit, authors_insurance
 from knothole.densities.base import Density
@@ -34,7 +34,6 @@ from knothole.errors import MissingExtra
 from knothole.estimators import Robust, wrap
 from knothole.tables.columns import Columns
 
-Floats = NDArray[np.float64]
 Record = dict[str, Any]
 
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

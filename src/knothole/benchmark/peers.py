@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.benchmark.datasets import Task
-from knothole.benchmark.models import Floats, ModelFactory, outputs
+from knothole.benchmark.models import ModelFactory, outputs
 from knothole.estimators import wrap
 
 #: Pokes holes into a table the way they come at deployment; the number is a seed.

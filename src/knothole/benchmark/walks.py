@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.benchmark.datasets import Task
-from knothole.benchmark.models import Floats
 from knothole.benchmark.peers import Peer, Training
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.read import read

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from knothole.arrays import Floats
 from knothole.densities import storage
 from knothole.densities.emissions import FAMILIES, Emission
 from knothole.errors import InvalidInput, NotFitted
 from knothole.tables.columns import Columns, Evidence, Kind, Variable
-
-Floats = NDArray[np.float64]
 
 # Rows whose (rows, variables, states) terms are held in memory at once.
 BLOCK = 1024

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.table import draw_allowed
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Evidence
-
-Floats = NDArray[np.float64]
 
 
 def fill_holes(

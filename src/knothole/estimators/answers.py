@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.trees.ensemble import Ensemble
-
-Floats = NDArray[np.float64]
 
 
 def is_classifier(ensemble: Ensemble) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import (
     BaseEstimator,
@@ -29,8 +28,6 @@ from knothole.errors import InvalidInput
 from knothole.estimators.robust import Robust
 from knothole.estimators.wrapping import wrap
 from knothole.tables.columns import Blocks, Columns
-
-Floats = NDArray[np.float64]
 
 
 class _Expected(MetaEstimatorMixin, BaseEstimator):

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats, Mask
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import Trial
 from knothole.estimators.scoring import PredictionLoss
@@ -24,8 +24,6 @@ from knothole.tables.columns import Columns
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 # Numbers of variables to integrate over that are tried, in the order of their NaN in training.
 STEPS = 8

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns, Evidence
-
-Floats = NDArray[np.float64]
 
 
 class OwnDensity:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
@@ -27,7 +27,6 @@ from knothole.trees.write import write
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = NDArray[np.float64]
 Unseen = Literal["error", "hole"]
 
 

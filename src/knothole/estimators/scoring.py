@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import Trial
 from knothole.errors import InvalidInput
@@ -16,8 +17,6 @@ from knothole.learning.problem import encode
 from knothole.reach.expectation import Expectation, compile
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
-
-Floats = NDArray[np.float64]
 
 # Probabilities are kept this far from 0 in a log loss.
 LEAST = 1e-12

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
+from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import Trial, trials
 from knothole.densities.selection.select import Selected, default_candidates, select_matrix
@@ -24,8 +24,6 @@ from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import with_nan
 from knothole.trees.libraries.catboost.categories import name_levels
 from knothole.trees.read import read
-
-Floats = NDArray[np.float64]
 
 # With fewer rows whose truth is known, densities are compared by log p alone.
 FEW_TRUTHS = 50

@@ -20,12 +20,12 @@ from scipy.stats import rankdata
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
 from knothole.tables.evidence import Evidence
 
-Floats = NDArray[np.float64]
 Form = Literal["auto", "values", "scores"]
 
 # Rows that the choice of a form is made on, and the part of them that is held out.

@@ -5,16 +5,13 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 from knothole.learning import deployed
 from knothole.learning.problem import Problem
 from knothole.learning.rates import own_rate
 from knothole.learning.sums import check_ridge
 
-Floats = NDArray[np.float64]
 Method = Literal["auto", "tree", "forest", "boosting"]
 METHODS = ("auto", "tree", "forest", "boosting")
 Objective = Literal["auto", "expected", "deployed"]

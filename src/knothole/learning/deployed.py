@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import njit, over_blocks
 from knothole.densities.base import Density
 from knothole.learning.problem import Problem
@@ -50,8 +51,6 @@ from knothole.progress import Progress
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
-
-Floats = NDArray[np.float64]
 
 # Trees with more leaves stay as they are: their matrices would take too long to take apart.
 MOST_LEAVES = 1024

@@ -16,14 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.learning.draw_matrix import Block, Lanes
 from knothole.learning.problem import Problem
 from knothole.learning.system import Symmetric, symmetric
 from knothole.reach.completions.engine import LANES
 
-Floats = NDArray[np.float64]
 Tick = Callable[[int], None]
 
 # Groups of more leaves than this are solved by conjugate gradients, without the matrix.

@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import over_blocks
 from knothole.learning import draw_matrix_kernels as kernels
 from knothole.learning import system
@@ -24,7 +25,6 @@ from knothole.learning.sums import LeafSums
 from knothole.reach.completions.engine import GROUPS, LANES, CompletionsEngine
 from knothole.tables.evidence import Evidence
 
-Floats = NDArray[np.float64]
 T = TypeVar("T")
 
 # Memory that the words of all rows may take; beyond it they are found again for every pass.

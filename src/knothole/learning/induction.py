@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

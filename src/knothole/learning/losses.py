@@ -16,13 +16,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 
+from knothole.arrays import Floats
 from knothole.errors import UnsupportedModel
 from knothole.trees.links import Link
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.learning.losses import Loss, loss_of
 from knothole.learning.sums import ROUNDING, LeafSums
 from knothole.trees.ensemble import Ensemble
-
-Floats = NDArray[np.float64]
 
 # Frequencies of classes are kept this far from 0 and 1 where a logarithm is taken.
 LEAST = 1e-6

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 from knothole.learning.problem import Problem
-
-Floats = NDArray[np.float64]
 
 # A slope is known well enough from so many rows.
 ROWS = 20_000

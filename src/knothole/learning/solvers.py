@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.learning import descent
@@ -27,8 +28,6 @@ from knothole.reach.expectation import Expectation, Holes, compile
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
-
-Floats = NDArray[np.float64]
 
 # Pair reach is exact by default up to so many rows times pairs of trees.
 EXACT_WORK = 2_000_000

@@ -17,13 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import over_blocks
 from knothole.errors import InvalidInput
 from knothole.reach.engine import Engine
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
-
-Floats = NDArray[np.float64]
 
 # Shares of classes below this part of a leaf's weight are rounding.
 ROUNDING = 1e-12

@@ -20,17 +20,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import over_blocks
 from knothole.errors import InvalidInput
 from knothole.learning.sums import LeafSums, check_ridge
 from knothole.reach.engine import Engine
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
-
-Floats = NDArray[np.float64]
 
 # Matrices of pair reach that are summed in the end.
 PARTS = 4

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.learning import deployed, solvers
@@ -28,8 +29,6 @@ from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import with_nan
 from knothole.trees.subset import some_trees
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.missingness.variables import VariableTable, apply_mask, generator
 from knothole.tables.columns import Blocks
@@ -18,8 +18,6 @@ __all__ = [
     "mnar", "mnar_mask", "mnar_probability", "outage", "outage_mask",
 ]  # fmt: skip
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 # Halvings of the bracket of an intercept: down to the last bit of a float64.
 _HALVINGS = 80

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.tables import encoding
 from knothole.tables.columns import Blocks, Columns, Kind
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 def apply_mask(X: Any, mask: Mask) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from knothole.arrays import Floats, Integers
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import njit
 from knothole.densities.emissions.base import Emission
@@ -37,9 +38,6 @@ from knothole.reach.walks.product_kernels import follow
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.regions import regions
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int32]
 
 # Evaluations of the circuit at once.
 EVALUATIONS = 4096

@@ -14,16 +14,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats, Integers
 from knothole.compiled.policy import njit
 from knothole.errors import ImpossibleRow
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.traverse import tree_depths
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int32]
 
 # Entries of the reach matrix that are held at once (more only if one row has more leaves).
 ENTRIES = 1 << 16

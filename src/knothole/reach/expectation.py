@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import over_blocks
 from knothole.densities.base import Density, EmissionDensity
 from knothole.errors import InvalidInput
@@ -22,7 +23,6 @@ from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_variables, with_nan
 
-Floats = NDArray[np.float64]
 Holes = Literal["auto", "all"] | NDArray[np.bool_]
 
 

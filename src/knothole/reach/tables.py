@@ -15,11 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.densities.emissions.base import Emission
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.regions import arrivals
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from knothole import missingness
+from knothole.arrays import Floats
 from knothole.report.methods import KNOTHOLE, NATIVE, Case
 from knothole.report.robustness import measure, metrics
 from knothole.tables.columns import Columns, Kind, Variable
-
-Floats = NDArray[np.float64]
 
 # Rows drawn from the density to be held against the data.
 SAMPLED = 4000

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 from knothole.report import palette, style
 from knothole.report.diagnostics import Coverage, Fit, Marginal, Outage, Pair
@@ -20,8 +20,6 @@ from knothole.report.robustness import Robustness
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
 
 
 class Display(ABC):

@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.benchmark.datasets import Task
 from knothole.benchmark.imputation import Filled, Iterative
-from knothole.benchmark.models import Floats, outputs
+from knothole.benchmark.models import outputs
 from knothole.benchmark.peers import Native, Peer, Training
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, answers

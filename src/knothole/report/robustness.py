@@ -13,12 +13,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from knothole import missingness
+from knothole.arrays import Floats
 from knothole.benchmark.datasets import Task
 from knothole.benchmark.models import row_losses
 from knothole.errors import InvalidInput
 from knothole.report.methods import KNOTHOLE, METHODS, Case
 
-Floats = NDArray[np.float64]
 #: Told what was just done.
 Notify = Callable[[str], None]
 

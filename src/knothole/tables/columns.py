@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 from knothole.tables import encoding, onehot, read
 from knothole.tables.evidence import NOT_RECORDED, Evidence, Plan, word_offsets
@@ -23,7 +24,6 @@ from knothole.tables.read import RawColumn, RawTable
 
 __all__ = ["NOT_RECORDED", "Block", "Column", "Columns", "Evidence", "Kind", "Variable"]
 
-Floats = NDArray[np.float64]
 #: How blocks are given: looked for, or by name with the names (or positions) of their columns.
 Blocks = Literal["auto"] | Mapping[str, Sequence[str | int]]
 

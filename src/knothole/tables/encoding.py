@@ -8,10 +8,9 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 from knothole.tables.read import RawColumn, check_finite
-
-Floats = NDArray[np.float64]
 
 # Beyond it all float64 numbers are whole, and that says nothing about a column.
 _WHOLE_LIMIT = 2.0**53

@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats, Words
 from knothole.compiled.policy import njit
 from knothole.errors import InvalidInput
-
-Floats = NDArray[np.float64]
-Words = NDArray[np.uint64]
 
 #: The point of a numeric variable whose state is "not recorded". Tables never hold infinite
 #: values, so the number is free. A categorical variable has one further level for it instead.

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 
-Floats = NDArray[np.float64]
 SEPARATOR = "_"
 
 

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.errors import InvalidInput
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

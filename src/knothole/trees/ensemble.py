@@ -16,13 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats, Integers
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.tables.columns import Columns
 from knothole.trees import layout, traverse
 from knothole.trees.links import Link
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int32]
 
 
 def set_words(n_levels: int) -> int:

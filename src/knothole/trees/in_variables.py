@@ -12,13 +12,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import njit
 from knothole.errors import ColumnMismatch
 from knothole.tables.columns import NOT_RECORDED, Columns, Kind
 from knothole.trees.ensemble import Ensemble
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int32]
 
 
 def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from knothole.arrays import Floats
 from knothole.errors import InvalidInput
-
-Floats = NDArray[np.float64]
 
 NAMES = ("identity", "sigmoid", "softmax", "exp")
 

@@ -19,15 +19,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats, Integers, Words
 from knothole.compiled.policy import njit
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Column, Columns
 from knothole.trees.ensemble import Ensemble
 
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Integers = NDArray[np.int32]
-Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, eq=False)

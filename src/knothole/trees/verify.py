@@ -11,11 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.errors import ReaderMismatch
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries import Reading
-
-Floats = NDArray[np.float64]
 
 
 def verify(reading: Reading, rows: int = 384, seed: int = 0) -> None:

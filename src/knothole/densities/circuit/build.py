@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from knothole.arrays import Floats
 from knothole.densities.base import EmissionDensity
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.latent_tree.chow_liu import Tree
-
-Floats = NDArray[np.float64]
 
 
 def mixture_to_circuit(density: EmissionDensity, weights: Floats) -> Circuit:

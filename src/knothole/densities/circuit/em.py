@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.densities.circuit.nodes import Structure, evaluate, flows
 from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.packed import expected_levels
 from knothole.densities.emissions.table import log_of
 from knothole.tables.columns import Evidence
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

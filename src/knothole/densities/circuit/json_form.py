@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.densities.circuit.nodes import ROUNDING, Structure, read_nodes
 from knothole.densities.emissions import FAMILIES, Categorical, Emission, Gaussian
 from knothole.densities.emissions.table import log_of
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Column, Kind, Variable
-
-Floats = NDArray[np.float64]
 
 FORMAT = "knothole circuit"
 VERSION = 1

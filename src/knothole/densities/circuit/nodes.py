@@ -13,12 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats, Ints
 from knothole.errors import InvalidInput
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 KINDS = ("leaf", "product", "sum")
 # How far the weights of a sum may be from adding up to 1: rounding in a JSON file.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from knothole.arrays import Floats
 from knothole.densities.emissions.atoms import Atoms
-from knothole.densities.emissions.base import Emission, Floats
+from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.categorical import Categorical
 from knothole.densities.emissions.choice import PLAIN, choose_plain, repeated_values
 from knothole.densities.emissions.gaussian import Gaussian

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions.base import Emission, Encoded, Floats, Natural, Statistics
+from knothole.arrays import Floats
+from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics
 from knothole.densities.emissions.choice import PLAIN, choose_plain, repeated_values
 from knothole.densities.emissions.table import draw_codes, maximise_table, start_table, table_prior
 from knothole.tables.columns import NOT_RECORDED, Variable

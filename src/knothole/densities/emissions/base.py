@@ -23,9 +23,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.tables.columns import Variable
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

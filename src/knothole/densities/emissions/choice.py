@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions.base import Emission, Floats
+from knothole.arrays import Floats
+from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.categorical import Categorical
 from knothole.densities.emissions.counts import NegativeBinomial, Poisson
 from knothole.densities.emissions.gaussian import Gaussian, location_and_scale

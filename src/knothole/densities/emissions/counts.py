@@ -11,14 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln
 
-from knothole.densities.emissions.base import (
-    Emission,
-    Encoded,
-    Floats,
-    Natural,
-    Statistics,
-    observed,
-)
+from knothole.arrays import Floats
+from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, observed
 from knothole.densities.emissions.table import (
     SMOOTHING,
     draw_codes,

@@ -9,14 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from knothole.densities.emissions.base import (
-    Emission,
-    Encoded,
-    Floats,
-    Natural,
-    Statistics,
-    observed,
-)
+from knothole.arrays import Floats
+from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, observed
 from knothole.tables.columns import Variable
 
 # The least variance of a state, as a part of the column's: keeps EM away from singular solutions.

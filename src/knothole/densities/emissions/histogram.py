@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions.base import Encoded, Floats, observed
+from knothole.arrays import Floats
+from knothole.densities.emissions.base import Encoded, observed
 from knothole.densities.emissions.gaussian import location_and_scale
 from knothole.densities.emissions.table import TableLeaf, start_table, weight_per_code
 from knothole.tables.columns import Variable

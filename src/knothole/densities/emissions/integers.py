@@ -8,7 +8,8 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions.base import Encoded, Floats, observed
+from knothole.arrays import Floats
+from knothole.densities.emissions.base import Encoded, observed
 from knothole.densities.emissions.histogram import (
     MAX_BINS,
     Histogram,

@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.densities.emissions.base import Emission, Floats, Natural, Statistics
+from knothole.arrays import Floats
+from knothole.densities.emissions.base import Emission, Natural, Statistics
 
 # Rows' worth of uniform counts added to a column's frequencies, so that nothing is impossible.
 SMOOTHING = 1.0

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
+from knothole.arrays import Floats
 from knothole.compiled.sobol import WORD
-from knothole.densities.base import Density, Floats, Within
+from knothole.densities.base import Density, Within
 from knothole.densities.checks import check_number, check_whole
 from knothole.densities.emissions import FAMILIES
 from knothole.densities.emissions.base import Emission

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.compiled import sobol
 from knothole.compiled.policy import Memory, over_blocks
 from knothole.compiled.sobol import WORD
@@ -22,8 +23,6 @@ from knothole.densities.gaussian.fill import fill, spread
 from knothole.densities.gaussian.kernels import Packed
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.tables.evidence import Evidence
-
-Floats = NDArray[np.float64]
 
 _BLOCK = 128
 # Parts of a word whose groups can go on.

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import over_blocks
 from knothole.densities.emissions import packed
 from knothole.densities.emissions.base import Emission
@@ -25,8 +26,6 @@ from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.e_step import expectations
 from knothole.densities.gaussian.kernels import Packed
 from knothole.densities.mixture.kernels import gather, join
-
-Floats = NDArray[np.float64]
 
 # The least variance of the prior's rows, for columns that do not vary.
 LEAST_VARIANCE = 1e-3

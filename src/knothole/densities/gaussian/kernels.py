@@ -31,9 +31,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import inlined, njit
-
-Floats = NDArray[np.float64]
 
 # Factors of a determinant that are multiplied before their logarithm is taken.
 _FACTORS = 8

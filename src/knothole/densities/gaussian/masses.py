@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, owens_t
 
+from knothole.arrays import Floats
 from knothole.densities.emissions.gaussian import normal_mass
-
-Floats = NDArray[np.float64]
-
 
 MOST_INTERVALS = 2
 

@@ -33,10 +33,9 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.special import ndtr, ndtri
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import inlined, njit
 from knothole.densities.emissions.gaussian import location_and_scale
-
-Floats = NDArray[np.float64]
 
 # The grid of z: 64 cells a unit. Cut points of draws are off by less than half a cell, a
 # probability of at most 0.003; the table of a column is 4 kB.

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from knothole.arrays import Floats
 from knothole.densities.emissions.base import Emission
-from knothole.densities.gaussian.em import Components, Floats, Prior, Rows, Run, train
+from knothole.densities.gaussian.em import Components, Prior, Rows, Run, train
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.gaussian.variables import Layout
 from knothole.densities.mixture.start import CLIP, assign

@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 
+from knothole.arrays import Floats, Ints
 from knothole.compiled.policy import njit, over_blocks
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Most bins of a variable.
 BINS = 8

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.densities.base import BLOCK, EmissionDensity, Floats, Within
+from knothole.arrays import Floats, Ints
+from knothole.densities.base import BLOCK, EmissionDensity, Within
 from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.build import tree_to_circuit
 from knothole.densities.circuit.density import Circuit
@@ -30,7 +31,6 @@ from knothole.densities.latent_tree.chow_liu import Tree, chow_liu
 from knothole.densities.latent_tree.em import Parameters, log_likelihood, posterior_states
 from knothole.densities.latent_tree.training import (
     Fit,
-    Ints,
     Task,
     choose,
     independence,

@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats, Ints
 from knothole.compiled.policy import over_blocks
 from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.packed import Packed
 from knothole.densities.latent_tree import kernels as kernels
 from knothole.densities.latent_tree.chow_liu import Tree
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Parts that a pass is cut into, for threads; a part has at least as many rows as this.
 PARTS = 16

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats, Ints
 from knothole.compiled.exp import exponentials
 from knothole.compiled.policy import njit
 
@@ -23,10 +24,6 @@ from knothole.compiled.policy import njit
 TILE = 128
 # Log of what a row's messages may fall by at one variable before lost states could matter.
 LOST = -600.0
-
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Values(NamedTuple):

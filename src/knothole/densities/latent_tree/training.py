@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats, Ints
 from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.packed import Packed
 from knothole.densities.latent_tree import kernels as kernels
@@ -35,9 +35,6 @@ from knothole.densities.latent_tree.em import (
 )
 from knothole.densities.mixture.search import MAX_ITER_OF_ONE, TOL_OF_ONE
 from knothole.densities.selection.held_out import SURE, mean_and_error
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Probability that a latent has its parent's state at the start; rows a state takes after.
 STICKY = 0.9

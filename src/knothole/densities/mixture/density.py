@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.densities.base import EmissionDensity, Floats, Within
+from knothole.arrays import Floats
+from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.build import mixture_to_circuit
 from knothole.densities.circuit.density import Circuit

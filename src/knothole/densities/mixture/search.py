@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from knothole.arrays import Floats
 from knothole.densities.emissions import with_continuous
-from knothole.densities.emissions.base import Floats
 from knothole.densities.emissions.choice import prefers_histogram
 from knothole.densities.emissions.packed import pack
 from knothole.densities.mixture.em import Run, log_densities

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import njit
-from knothole.densities.emissions.base import Emission, Floats
+from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.packed import Packed
 from knothole.densities.mixture.em import Components, Expected
 from knothole.densities.mixture.kernels import gather

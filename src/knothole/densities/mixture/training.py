@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.densities.emissions import start_emission
-from knothole.densities.emissions.base import Emission, Floats
+from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.packed import Packed, pack
 from knothole.densities.mixture.em import Components, Run, log_densities, train
 from knothole.densities.mixture.start import comparable, start

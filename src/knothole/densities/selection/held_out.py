@@ -13,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from knothole.arrays import Floats, Mask
 from knothole.tables.columns import Columns, Kind
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 # Rows that choosing uses at most, and the part of them that is held out.
 ROWS = 4000

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from knothole.arrays import Floats, Mask
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import ROWS, Trial, mean_and_error, resolution, trials
 from knothole.errors import InvalidInput
@@ -32,8 +32,6 @@ from knothole.tables.columns import Columns, Kind
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 # In larger tables the size found while choosing is kept: searching again would take too long.
 SEARCH_AGAIN = 4 * ROWS

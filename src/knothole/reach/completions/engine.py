@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import Memory
 from knothole.reach.completions import kernels as kernels
 from knothole.reach.completions.masks import ALL, lookup
@@ -35,8 +36,6 @@ from knothole.reach.tables import Grid
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.traverse import LEVELS, tree_depths
-
-Floats = NDArray[np.float64]
 
 GROUPS = 4
 FEW_HOLES = 3

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.densities.base import EmissionDensity
 from knothole.errors import InvalidInput
 from knothole.reach.engine import warn_impossible
 from knothole.tables.evidence import Evidence
-
-Floats = NDArray[np.float64]
 
 
 class Forgiving:

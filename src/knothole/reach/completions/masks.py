@@ -15,11 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.compiled.policy import inlined, njit
 from knothole.reach.tables import Grid
 from knothole.trees.ensemble import Ensemble
-
-Floats = NDArray[np.float64]
 
 LANES = 64
 CELLS = 256

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.compiled.simd import padded
 from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import (
@@ -24,8 +25,6 @@ from knothole.reach.tables import Tables
 from knothole.reach.walks import with_regions
 from knothole.tables.evidence import Evidence, word_offsets
 from knothole.trees.ensemble import Ensemble
-
-Floats = NDArray[np.float64]
 
 
 class WalkEngine(Engine):

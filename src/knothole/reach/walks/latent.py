@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.compiled.simd import padded
 from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.packed import pack
@@ -22,8 +23,6 @@ from knothole.reach.walks.latent_position import LatentStack, LatentWalk, fill_l
 from knothole.reach.walks.latent_reduce import Latents, Reduced, Scratch
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
-
-Floats = NDArray[np.float64]
 
 
 class Latent(Protocol):

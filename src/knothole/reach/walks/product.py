@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.compiled.simd import padded
 from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import Entries, plain, warn_impossible
@@ -27,8 +28,6 @@ from knothole.reach.walks.base import WalkEngine
 from knothole.reach.walks.product_position import ProductStack, ProductWalk
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
-
-Floats = NDArray[np.float64]
 
 
 class Product(Protocol):

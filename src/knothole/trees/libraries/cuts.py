@@ -8,9 +8,9 @@ between two neighbouring float32 numbers, where rounding goes to the even one of
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from knothole.arrays import Floats
 
 # From here on, a float64 rounds to infinity in float32.
 OVERFLOW = 2.0**128 - 2.0**103

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.errors import DamagedFile, NotFitted, ReaderMismatch, UnsupportedModel
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries import Reading, Replay
@@ -25,8 +26,6 @@ from knothole.trees.libraries.xgboost import ubjson
 from knothole.trees.libraries.xgboost.columns import columns_of
 from knothole.trees.libraries.xgboost.forest import field, floats, forest, integers
 from knothole.trees.links import Link
-
-Floats = NDArray[np.float64]
 
 LIBRARY = "XGBoost"
 # A count in a file that nothing else there bears out must not be able to exhaust the memory.

@@ -33,6 +33,7 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import BaseDecisionTree
 
+from knothole.arrays import Floats
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries import Reading, Replay
@@ -45,7 +46,6 @@ from knothole.trees.libraries.sklearn.shared import (
     require_fitted,
 )
 
-Floats = NDArray[np.float64]
 Positions = NDArray[np.intp]
 
 LIBRARY = "scikit-learn"

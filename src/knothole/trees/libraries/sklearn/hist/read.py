@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
+from knothole.arrays import Floats
 from knothole.errors import UnsupportedModel
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble, Nodes
@@ -28,8 +29,6 @@ from knothole.trees.libraries.sklearn.shared import (
     link_of,
     require_fitted,
 )
-
-Floats = NDArray[np.float64]
 
 LIBRARY = "scikit-learn"
 # The library keeps a set of categories as 256 bits.
