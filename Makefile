@@ -18,7 +18,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 bench: $(STAMP)  ## ratios against the libraries themselves, measured in one run
-	$(BIN)/python -m bench
+	$(BIN)/python -m benchmarks.speed
 
 # No more than the demo runs on, and Python compiles only the modules that it imports: half the wait.
 $(DEMO): pyproject.toml

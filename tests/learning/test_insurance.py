@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from knothole.benchmark import paper
-from knothole.benchmark.paper import EXPECTED, FAIR, OURS, PAPER, TARGETS, TUNED, XGBOOST, YARDSTICK
+from benchmarks.paper import panels as paper
+from benchmarks.paper.panels import EXPECTED, FAIR, OURS, PAPER, TARGETS, TUNED, XGBOOST, YARDSTICK
 
 FULL = bool(os.environ.get("KNOTHOLE_FULL"))
 RATES, TRIALS = (tuple(TARGETS), 10) if FULL else ((0.3, 0.7), 2)

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.suite.datasets import Task
+from benchmarks.suite.models import outputs
+from benchmarks.suite.peers.base import Native, Peer, Training
+from benchmarks.suite.peers.imputation import Filled, Iterative
 from knothole.arrays import Floats
-from knothole.benchmark.datasets import Task
-from knothole.benchmark.imputation import Filled, Iterative
-from knothole.benchmark.models import outputs
-from knothole.benchmark.peers import Native, Peer, Training
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, answers
 from knothole.tables.columns import Columns, Kind

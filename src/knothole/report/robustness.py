@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.suite.datasets import Task
+from benchmarks.suite.models import row_losses
 from knothole import missingness
 from knothole.arrays import Floats
-from knothole.benchmark.datasets import Task
-from knothole.benchmark.models import row_losses
 from knothole.errors import InvalidInput
 from knothole.report.methods import KNOTHOLE, METHODS, Case
 

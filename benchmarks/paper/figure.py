@@ -1,0 +1,66 @@
+"""The paper's Figure 1 as a picture: two panels, the paper's settings above the fair ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from benchmarks import pictures
+from benchmarks.paper.panels import (
+    EXPECTED,
+    FAIR,
+    LEFT,
+    MEDIAN,
+    OURS,
+    PAPER,
+    RIGHT,
+    TUNED,
+    XGBOOST,
+    YARDSTICK,
+    summary,
+)
+from knothole.report import palette
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LOOKS: dict[str, dict[str, Any]] = {
+    XGBOOST: {"color": palette.VERMILLION, "marker": "s"},
+    MEDIAN: {"color": palette.ORANGE, "marker": "^"},
+    EXPECTED: {"color": palette.SKY, "marker": "D"},
+    TUNED: {"color": palette.BLUE, "marker": "o"},
+    OURS: {"color": palette.GREEN, "marker": "v"},
+    YARDSTICK: {"color": palette.FAINT, "linestyle": "dotted"},
+}
+_PANELS = {LEFT: "five trees, holes at deployment", RIGHT: "one tree, holes at both"}
+_SETTINGS = {
+    PAPER: "learning rate 0.3, base score 0.5",
+    FAIR: "learning rate 1, estimated base score",
+}
+
+
+def draw(results: pd.DataFrame) -> bytes:
+    """A PNG with mean and standard deviation of the RMSE at every rate of holes."""
+    with pictures.look():
+        figure = pictures.new(10, 7.5)
+        axes = figure.subplots(len(_SETTINGS), len(_PANELS), sharex=True)
+        for row, settings in zip(axes, _SETTINGS, strict=True):
+            for place, panel in zip(row, _PANELS, strict=True):
+                part = results[(results["panel"] == panel) & (results["settings"] == settings)]
+                _panel(place, part)
+                place.set_title(f"{_PANELS[panel]}\n{_SETTINGS[settings]}")
+        handles = [line for line in axes[0][1].get_lines() if line.get_label() in _LOOKS]
+        names = [str(line.get_label()) for line in handles]
+        figure.legend(handles, names, loc="outside lower center", ncols=3)
+    return pictures.png(figure)
+
+
+def _panel(axes: Axes, part: pd.DataFrame) -> None:
+    for method, line in summary(part).groupby("method", sort=False):
+        look = _LOOKS[str(method)]
+        axes.plot(line["rate"], line["mean"], label=str(method), markersize=4.5, **look)
+        low, high = line["mean"] - line["std"], line["mean"] + line["std"]
+        axes.fill_between(line["rate"], low, high, color=look["color"], alpha=0.15, linewidth=0)
+    axes.set_xlabel("probability that an entry is missing")
+    axes.set_ylabel("RMSE")

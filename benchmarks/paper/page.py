@@ -1,0 +1,185 @@
+"""The page of ``knothole reproduce``, written from the results files and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.paper import figure, published
+from benchmarks.paper import panels as paper
+from benchmarks.paper.panels import FAIR, LEFT, PAPER, RIGHT
+from knothole.errors import InvalidInput
+
+_PANELS = {
+    LEFT: "Left panel: five trees, holes at deployment only",
+    RIGHT: "Right panel: one tree, holes at learning and deployment",
+}
+_SETTINGS = {
+    PAPER: "the paper's settings (learning rate 0.3, base score 0.5)",
+    FAIR: "the fair version (learning rate 1, estimated base score)",
+}
+
+_YARDSTICK = """\
+*Conditioned on the target* is `robust.tune(X, y)`: training holes are filled knowing y, and leaves
+move on towards the least error of deployed predictions. *Leaves of complete rows* is no method but
+a yardstick: the same tree, its leaves learned from the training rows before they had holes. What a
+method has above it is due to holes in training; the rest to the tree and to holes in test rows.
+"""
+
+
+def write(folder: Path) -> Path:
+    """Write ``reproduce.md`` and its figure beside the results of a run."""
+    results = folder / "results"
+    if not (results / "reproduce.json").exists():
+        raise InvalidInput(
+            f"{os.fspath(folder)!r} has no results/reproduce.json, which a run writes when it ends."
+        )
+    about = json.loads((results / "reproduce.json").read_text())
+    figure1 = pd.read_csv(results / "figure1.csv")
+    (results / "figure1.png").write_bytes(figure.draw(figure1))
+    parts = [_head(about), _figure(figure1)]
+    if (results / "published.csv").exists():
+        parts.append(_published(results, about["published"]))
+    else:
+        parts.append(f"## The published masks\n\nLeft out: {about['published']['skipped']}\n")
+    if (results / "forests.csv").exists():
+        parts.append(_forests(pd.read_csv(results / "forests.csv")))
+        parts.append(_mechanisms(pd.read_csv(results / "mechanisms.csv")))
+    page = folder / "reproduce.md"
+    page.write_text("\n".join([*parts, _foot(about)]))
+    return page
+
+
+def _head(about: dict[str, Any]) -> str:
+    return f"""# The paper's figure
+
+Written by `knothole reproduce`; every number is from a file in [results](results). Insurance in the
+authors' encoding (36 dummies, their split; test rows are validation and test rows merged). RMSE,
+mean and standard deviation over {about["trials"]} trials. XGBoost with depth 5, lambda 1, squared
+error. Every dummy goes missing by itself. Densities take the dummies of a block as one variable:
+a hole in a block whose other dummies are known may be no secret at all.
+"""
+
+
+def _figure(results: pd.DataFrame) -> str:
+    text = ["## Figure 1\n", "![Figure 1](results/figure1.png)\n"]
+    for panel, title in _PANELS.items():
+        text.append(f"### {title}\n")
+        for settings, name in _SETTINGS.items():
+            part = results[(results["panel"] == panel) & (results["settings"] == settings)]
+            text += [f"With {name}:\n", _spread(part, "rate"), ""]
+    text.append(_YARDSTICK)
+    text.append("### Does the ordering of the paper's figure hold?\n")
+    text.append(
+        "Expected prediction should be the best of the paper's methods on the left, expected loss\n"
+        "+ expected prediction on the right, at every rate.\n"
+    )
+    for settings, name in _SETTINGS.items():
+        found = paper.departures(results, settings)
+        text.append(_verdict(f"With {name}", found))
+    text.append(_against_xgboost(results))
+    limits = ", ".join(f"{limit:.0f} at {rate:.1f}" for rate, limit in paper.TARGETS.items())
+    text.append(_verdict(f"It is at most {limits}", paper.above_target(results)))
+    return "\n".join(text)
+
+
+def _against_xgboost(results: pd.DataFrame) -> str:
+    """Whether ours is below XGBoost on the right, with the fair settings."""
+    part = results[(results["panel"] == RIGHT) & (results["settings"] == FAIR)]
+    table = part.pivot_table(index="rate", columns="method", values="rmse")
+    worse = table.index[table[paper.OURS] >= table[paper.XGBOOST]]
+    found = [f"rate {rate:.1f}." for rate in worse]
+    return _verdict("Conditioned on the target, below XGBoost's own with the fair settings", found)
+
+
+def _published(results: Path, choices: dict[str, Any]) -> str:
+    errors = pd.read_csv(results / "published_errors.csv").set_index("holes")
+    model, density = choices["model"][0], choices["density"]
+    numbers = errors.map(lambda value: "" if pd.isna(value) else f"{value:.0f}")
+    scores = ", ".join(f"{one['density']} {one['valid_log_p']:.2f}" for one in density)
+    below = published.not_below(errors)
+    above = published.above_target(errors)
+    return f"""## The published masks
+
+The authors' own masks of their test rows (ten for each number of holes). The model was chosen on
+training and validation rows only: XGBoost with depth {model["max_depth"]}, learning rate
+{model["learning_rate"]}, {model["n_estimators"]} trees (validation RMSE {model["valid_rmse"]:.0f}).
+So was the density, by log p of the validation rows: {scores}. Mean RMSE:
+
+{_markdown(numbers)}
+
+Other columns are the published errors, of another model: at 0 holes the difference is the model's.
+At 36 holes nothing is observed, and every method answers a constant.
+
+{_verdict("Below every published method at every number of holes", below)}
+{_verdict("At most 4700 / 5200 / 5900 / 6700 / 7650 at 3 / 7 / 10 / 14 / 18 holes", above)}"""
+
+
+def _forests(results: pd.DataFrame) -> str:
+    text = [
+        "## Left open by the paper: bagging and random forests\n",
+        "Ten trees of depth 5, holes at learning and deployment; each tree is tuned by itself on\n"
+        "its bootstrap sample, against a density (mixture of 4) learned on it. "
+        f"{results['trial'].nunique()} trials.\n",
+    ]
+    for name, part in results.groupby("model", sort=False):
+        text += [f"{str(name).capitalize()}:\n", _spread(part, "rate"), ""]
+    return "\n".join(text)
+
+
+def _mechanisms(results: pd.DataFrame) -> str:
+    pairs = results.assign(pair=results["learning"] + " / " + results["deployment"])
+    return "\n".join(
+        [
+            "## Left open by the paper: mechanisms that differ\n",
+            "One tree with the fair settings; holes by one mechanism at learning, by another at\n"
+            f"deployment. {results['trial'].nunique()} trials.\n",
+            _spread(pairs, "pair", "learning / deployment"),
+            "",
+        ]
+    )
+
+
+def _foot(about: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    seconds = ", ".join(f"{name} {number:.0f}" for name, number in about["seconds"].items())
+    densities = ", ".join(f"{rate} {name}" for rate, name in about["densities"].items())
+    return f"""## How it was run
+
+- Versions: Python {about["python"]}, {versions}.
+- Seeds: {about["seeds"]}.
+- Densities, by held-out log p of training rows of the first trial (by rate): {densities}.
+- Seconds, {about["workers"]} processes on {about["cores"]} cores: {seconds};
+  {sum(about["seconds"].values()):.0f} in all.
+"""
+
+
+def _verdict(claim: str, exceptions: list[str]) -> str:
+    if not exceptions:
+        return f"- {claim}: **yes**.\n"
+    return "\n".join(
+        [f"- {claim}: **not everywhere**:\n", *(f"  - {one}" for one in exceptions), ""]
+    )
+
+
+def _spread(part: pd.DataFrame, index: str, title: str | None = None) -> str:
+    """Mean ± standard deviation; the smallest mean of a row, but for the yardstick, is bold."""
+    order = list(dict.fromkeys(part["method"]))
+    groups = part.groupby([index, "method"], sort=False)["rmse"]
+    mean = groups.mean().unstack()[order]
+    spread = groups.std().unstack()[order]
+    text = mean.map(lambda value: f"{value:.0f}") + " ± " + spread.map(lambda value: f"{value:.0f}")
+    best = mean.eq(mean.drop(columns=paper.YARDSTICK, errors="ignore").min(axis=1), axis=0)
+    return _markdown(text.where(~best, "**" + text + "**").rename_axis(index=title or index))
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    """A table of texts with its index as the first column."""
+    header = [str(table.index.name), *map(str, table.columns)]
+    lines = [header, ["---:"] * len(header)]
+    lines += [[str(name), *row] for name, row in zip(table.index, table.to_numpy(), strict=True)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,86 @@
+"""Learning densities, and drawing completions."""
+
+import os
+import tracemalloc
+from contextlib import contextmanager
+
+import numpy as np
+
+from benchmarks.speed.setting import Ratio, cpu, table, wall, with_holes, xgboost_model
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
+from knothole.estimators import wrap
+
+# Why a row of a table of 10,000 costs more than one of 100,000.
+WHY = {
+    "Mixture(32)": "below 32,000 rows three strengths of the prior are tried, above one",
+    "LatentTree(16)": "rounds of mini-batches are as many, and see all of 10,000 rows but a third "
+    "of 100,000; strengths of the prior are tried after each",
+}
+
+
+def run():
+    X, y = table(100_000)
+    holes = with_holes(X, 0.2)
+    training = wall(lambda: xgboost_model(holes, y, threads=2), 2)
+    against = "XGBoost training 100 trees of depth 6"
+    densities = {
+        "Mixture(32)": (lambda: Mixture(32, random_state=0), 3.0),
+        "LatentTree(16)": (lambda: LatentTree(16, random_state=0), 8.0),
+    }
+    for name, (make, target) in densities.items():
+        make().fit(holes[:1000])  # compiled
+        seconds = wall(lambda make=make: make().fit(holes), 1, warm=False)
+        yield Ratio(
+            "densities", f"{name} on 100,000 x 20, 20 % holes, two threads", seconds, training,
+            against, target,
+        )  # fmt: skip
+        for rows, limit, note in ((10_000, None, WHY[name]), (1_000_000, 1.3, "")):
+            part = holes[:rows] if rows <= len(holes) else np.tile(holes, (rows // len(holes), 1))
+            one = wall(lambda make=make, part=part: make().fit(part), 1, warm=False)
+            yield Ratio(
+                "densities", f"{name}: time per row at {rows:,} rows", one / rows,
+                seconds / len(holes), "time per row at 100,000 rows", limit, note,
+            )  # fmt: skip
+        tracemalloc.start()
+        make().fit(holes)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        yield Ratio(
+            "densities", f"{name}: peak memory beside the input", peak, holes.nbytes,
+            "bytes of the input", 3.0,
+        )  # fmt: skip
+
+    X, y = table(10_000)
+    training = wall(lambda: xgboost_model(X, y, threads=2), 3)
+    model = xgboost_model(X, y)
+    wrap(model, X[:1000], y[:1000])  # compiled
+    yield Ratio(
+        "densities", "density='auto' in wrap, 10,000 x 20, two threads",
+        wall(lambda: wrap(model, X, y), 1, warm=False), training, against, 40.0,
+    )  # fmt: skip
+
+    density = GaussianMixture(16, random_state=0).fit(X)
+    holes = with_holes(X, 0.3)
+    native = cpu(lambda: model.get_booster().inplace_predict(holes), 9)
+    with one_thread():
+        seconds = cpu(lambda: density.complete(holes, draws=64), 5)
+    yield Ratio(
+        "densities",
+        "GaussianMixture(16).complete: 64 draws of 10,000 rows, 30 % holes, one thread",
+        seconds, native, "XGBoost inplace_predict of these rows", 2.0,
+    )  # fmt: skip
+
+
+@contextmanager
+def one_thread():
+    """Completions on the calling thread, whose clock is read."""
+    before = os.environ.get("KNOTHOLE_THREADS")
+    os.environ["KNOTHOLE_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["KNOTHOLE_THREADS"]
+        if before is not None:
+            os.environ["KNOTHOLE_THREADS"] = before

@@ -1,0 +1,64 @@
+"""Tuning leaves on rows with holes, against predicting those rows."""
+
+from benchmarks.speed.setting import Ratio, cpu, table, with_holes, xgboost_model
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.mixture.density import Mixture
+from knothole.learning.sums import LeafSums
+from knothole.learning.tune import tune
+from knothole.reach.expectation import compile
+from knothole.trees.read import read
+
+
+def run():
+    X, y = table(100_000)
+    model = xgboost_model(X[:10_000], y[:10_000])
+    holes = with_holes(X, 0.2)
+    expectation = compile(read(model), Mixture(32, random_state=0).fit(X[:10_000]))
+    evidence = expectation.evidence(holes)
+    weight = y * 0 + 1
+
+    def sums():
+        empty = LeafSums.empty(expectation.ensemble)
+        return empty.accumulate(expectation.engine, evidence, y[:, None], weight, threads=1)
+
+    predicting = cpu(lambda: expectation.margin(holes, threads=1), 1)
+    yield Ratio(
+        "learning", "Prop. 2 for 100 trees, 100,000 x 20, 20 % holes, Mixture(32), one thread",
+        cpu(sums, 1), predicting, "predicting these rows", 2.0,
+    )  # fmt: skip
+
+    few = slice(0, 20_000)
+    options = {"condition_on_target": False, "learning_rate": 0.3, "threads": 1}
+    predicting = cpu(lambda: expectation.margin(holes[few], threads=1), 1)
+    for objective, what in (
+        ("expected", "Prop. 4"),
+        ("deployed", "Prop. 4 and the deployed error"),
+    ):
+        yield Ratio(
+            "learning", f"{what} for 100 trees, 20,000 x 20, 20 % holes, Mixture(32), one thread",
+            cpu(
+                lambda objective=objective: tune(
+                    read(model), expectation.density, holes[few], y[few], objective=objective,
+                    **options,
+                ),
+                1,
+            ),
+            predicting, "predicting these rows",
+        )  # fmt: skip
+
+    # 47 trees of depth 6 have about 3,000 leaves.
+    model = xgboost_model(X[:10_000], y[:10_000], trees=47)
+    ensemble = read(model)
+    X, y, holes = X[:20_000], y[:20_000], holes[:20_000]
+    density = GaussianMixture(8, random_state=0).fit(X[:10_000])
+    predicting = cpu(lambda: compile(ensemble, density).margin(holes, threads=1), 1)
+    yield Ratio(
+        "learning", f"Prop. 3 with {ensemble.n_leaves:,} leaves, 20,000 rows, GaussianMixture(8)",
+        cpu(
+            lambda: tune(
+                ensemble, density, holes, y, method="forest", condition_on_target=False, threads=1
+            ),
+            1,
+        ),
+        predicting, "predicting these rows", 20.0,
+    )  # fmt: skip

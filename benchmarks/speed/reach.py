@@ -1,0 +1,65 @@
+"""Expected predictions against XGBoost's own, and against what people do instead."""
+
+import numpy as np
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer
+
+from benchmarks.speed.setting import Ratio, cpu, table, with_holes, xgboost_model
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
+from knothole.reach.expectation import compile
+from knothole.trees.read import read
+
+DRAWS = 20
+
+
+def run():
+    X, y = table(10_000)
+    fresh, truth = table(10_000, seed=5)
+    model = xgboost_model(X, y)
+    booster = model.get_booster()
+    ensemble = read(model)
+    targets = {
+        "Mixture(32)": (Mixture(32, random_state=0), {0.05: 4.0, 0.3: 8.0}),
+        "GaussianMixture(16)": (GaussianMixture(16, random_state=0), {0.05: 4.0, 0.3: 8.0}),
+        "LatentTree(16)": (LatentTree(16, random_state=0), {0.3: 40.0}),
+    }
+    speeds = {}
+    for name, (density, limits) in targets.items():
+        expectation = compile(ensemble, density.fit(X))
+        for rate, limit in limits.items():
+            holes = with_holes(fresh, rate)
+            native = cpu(lambda holes=holes: booster.inplace_predict(holes), 9)
+            ours = cpu(lambda e=expectation, holes=holes: e.margin(holes, threads=1), 3)
+            mean, error = expectation.margin(holes)
+            rmse = np.sqrt(np.mean((mean[:, 0] - truth) ** 2))
+            spread = np.sqrt(np.mean(error**2)) / truth.std()
+            note = f"RMSE {rmse:.3f}"
+            if not expectation.exact:
+                note += f", standard error {100 * spread:.2f} % of the target's sd"
+            yield Ratio(
+                "reach", f"{name}, 10,000 rows, {rate:.0%} holes, one thread", ours, native,
+                "XGBoost inplace_predict of these rows", limit, note,
+            )  # fmt: skip
+            speeds[name, rate] = ours
+        row = with_holes(fresh[:1], 0.3)
+        seconds = cpu(lambda e=expectation, row=row: e.margin(row), 200)
+        yield Ratio("reach", f"{name}: one row", 1e3 * seconds, 1.0, "1 ms", 0.5)
+
+    holes = with_holes(fresh, 0.3)
+    imputer = IterativeImputer(sample_posterior=True, random_state=0).fit(X)
+    instead = cpu(lambda: _averaged(imputer, booster, holes), 1)
+    rmse = np.sqrt(np.mean((_averaged(imputer, booster, holes) - truth) ** 2))
+    for name in ("Mixture(32)", "GaussianMixture(16)"):
+        yield Ratio(
+            "reach", f"{name} against {DRAWS} averaged posterior imputations, 30 % holes",
+            speeds[name, 0.3], instead, "IterativeImputer(sample_posterior=True), XGBoost",
+            1 / 25, f"their RMSE {rmse:.3f}",
+        )  # fmt: skip
+
+
+def _averaged(imputer, booster, holes):
+    return np.mean(
+        [booster.inplace_predict(imputer.transform(holes)) for _ in range(DRAWS)], axis=0
+    )

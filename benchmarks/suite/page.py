@@ -1,0 +1,242 @@
+"""The page of ``knothole benchmark``, written from the files beside it and nothing else.
+
+What no command can tell, why a method loses where it does, is written by hand in
+``results/suite_SETTING_why.md`` and taken into the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from benchmarks import pictures
+from benchmarks.markdown import number, p_value, percent, table
+from benchmarks.suite import figures as suite_figures
+from benchmarks.suite.analysis import CELL, critical_difference
+from benchmarks.suite.peers.roster import OWN, all_peers
+from benchmarks.suite.results import Suite, load
+from benchmarks.suite.verdicts import AGAINST_EACH, verdicts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_TITLES = {
+    "deployment": "Holes at deployment only",
+    "same": "Holes in training and deployment, by the same mechanism",
+    "changed": "Holes in training and deployment, by different mechanisms",
+}
+
+
+def write(folder: Path) -> Path:
+    """Write ``suite.md`` and its pictures from the results in a folder."""
+    suites = load(folder)
+    parts = [_head(), _verdicts(suites)]
+    for suite in suites:
+        for name, figure in figures(suite).items():
+            file = folder / "results" / f"suite_{suite.setting}_{name}.png"
+            file.write_bytes(pictures.png(figure))
+        why = folder / "results" / f"suite_{suite.setting}_why.md"
+        parts += _section(suite, why.read_text() if why.exists() else "")
+    page = folder / "suite.md"
+    page.write_text("\n".join(parts))
+    return page
+
+
+def figures(suite: Suite) -> dict[str, Figure]:
+    """The pictures that results allow, by name: "ranks", "times" and "duels"."""
+    title = _TITLES[suite.setting]
+    found = {}
+    if suite.ranking is not None:
+        cells = f"{title}: mean ranks over {suite.ranking.cells} cells"
+        found["ranks"] = suite_figures.ranks(suite.ranking, cells)
+    if len(suite.errors):
+        found["times"] = suite_figures.times(suite.overview, f"{title}: error against time")
+    if suite.tallies:
+        goal = AGAINST_EACH.get(suite.setting)
+        duels = f"{title}: cells won, tied and lost"
+        found["duels"] = suite_figures.duels(suite.tallies, duels, goal)
+    return found
+
+
+def _head() -> str:
+    return """# The suite
+
+Written by `knothole benchmark --page`; every number is from a file in [results](results). A *cell*
+is a dataset in a scenario. Its error is the RMSE of a regression, the log loss of a classification,
+averaged over the repeats. All peers see the same splits, the same holes and the same XGBoost
+settings, chosen beforehand; nothing is tuned by hand. Where only deployment has holes, peers marked
+\\* are told how they will come, and train a model for it.
+
+*knothole* is what `wrap(model, X, y)` gives by default: the model's leaves stay as they are, and
+in a column that had holes in training, what NaN means is measured. *knothole tuned*, where training
+has holes, is `wrap(model, X, y, holes="all").tune(X, y)`: leaf values learned anew, conditioned on
+the target, and for regressions moved on to the deployed error. That last step was designed on
+samples of five of these tables, so that its share in the result is not a blind one.
+"""
+
+
+def _verdicts(suites: list[Suite]) -> str:
+    lines = ["## Verdicts\n"]
+    for suite in suites:
+        lines.append(f"{_TITLES[suite.setting]}:\n")
+        found = verdicts(suite.setting, suite.ranking, suite.tallies)
+        lines += [*(f"- {verdict}" for verdict in found), ""]
+    return "\n".join(lines)
+
+
+def _section(suite: Suite, why: str) -> Iterator[str]:
+    yield f"## {_TITLES[suite.setting]}\n"
+    yield _ranks(suite)
+    if suite.tallies:
+        yield _duels(suite)
+    yield _errors(suite)
+    yield from _losses(suite)
+    if why:
+        yield f"### Why\n\n{why}"
+    yield _foot(suite)
+
+
+def _ranks(suite: Suite) -> str:
+    lines = ["### Mean ranks, error and time\n"]
+    if suite.ranking is not None:
+        lines += [_picture(suite, "ranks", "Mean ranks"), _critical(suite)]
+    overview = suite.overview
+    shown = pd.DataFrame(
+        {
+            "peer": [_name(suite, peer) for peer in overview.index],
+            "mean rank": overview["mean_rank"].map("{:.2f}".format).to_numpy(),
+            "relative error": overview["relative_error"].map(number).to_numpy(),
+            "mean AUC": overview["auc"].map(number).to_numpy(),
+            "seconds to fit": overview["fit_seconds"].map(_seconds).to_numpy(),
+            "to predict": overview["predict_seconds"].map(_seconds).to_numpy(),
+            "failures": overview["failures"].map(str).to_numpy(),
+        }
+    )
+    lines += [
+        "Relative error: over that of the cell's best peer, geometric mean over cells. Seconds:\n"
+        "median over datasets and repeats, on one thread; to fit includes training the model.\n",
+        table(shown),
+        "",
+        _picture(suite, "times", "Error against time"),
+    ]
+    return "\n".join(lines)
+
+
+def _critical(suite: Suite) -> str:
+    ranking = suite.ranking
+    if ranking is None:
+        return ""
+    n_datasets = suite.errors.index.get_level_values("dataset").nunique()
+    by_dataset = critical_difference(len(ranking.mean_rank), n_datasets)
+    alike = ", ".join(ranking.like_the_best())
+    return (
+        f"Over the {ranking.cells} cells that all peers ran (of {len(suite.cells)}), mean ranks\n"
+        f"differ if they are {ranking.critical_difference:.2f} apart (Nemenyi, 5 %); Friedman's p "
+        f"is {p_value(ranking.p_value)}.\nNot told from the best: {alike}. Cells of a dataset "
+        f"resemble each other; if every dataset\ncounted as one, the difference would be "
+        f"{by_dataset:.2f} ({n_datasets} datasets).\n"
+    )
+
+
+def _duels(suite: Suite) -> str:
+    lines = [
+        "### Against each rival\n",
+        "Cells won / tied / lost by a paired t-test at 5 % over groups of test rows of all\n"
+        "repeats, and the share without a loss.\n",
+        _picture(suite, "duels", "Wins, ties and losses"),
+    ]
+    columns = {}
+    for own, tally in suite.tallies.items():
+        counts = tally[["win", "tie", "loss"]].astype(str).agg(" / ".join, axis=1)
+        columns[own] = counts + " (" + tally["win_or_tie"].map(percent) + ")"
+    shown = pd.DataFrame(columns).loc[next(iter(suite.tallies.values())).index]
+    shown.insert(0, "rival", [_name(suite, name) for name in shown.index])
+    return "\n".join([*lines, table(shown), ""])
+
+
+def _errors(suite: Suite) -> str:
+    order = [peer for peer in suite.overview.index if peer in suite.errors]
+    lines = ["### Errors\n", "RMSE or log loss, the smallest bold.\n"]
+    lines += [_by_cell(suite, suite.errors[order], suite.errors.min(axis=1)), ""]
+    auc = suite.results.pivot_table(index=CELL, columns="peer", values="auc")
+    auc = auc.reindex([cell for cell in suite.errors.index if cell in auc.index])
+    if len(auc):
+        auc = auc.reindex(columns=order)
+        lines += ["AUC of the classifications, the largest bold.\n"]
+        lines += [_by_cell(suite, auc, auc.max(axis=1)), ""]
+    return "\n".join(lines)
+
+
+def _by_cell(suite: Suite, values: pd.DataFrame, best: pd.Series[float]) -> str:
+    text = values.map(number)
+    shown = text.where(values.ne(best, axis=0), "**" + text + "**").reset_index()
+    return table(shown.rename(columns=lambda name: _name(suite, name)), text_columns=2)
+
+
+def _losses(suite: Suite) -> Iterator[str]:
+    for own, duels in suite.duels.items():
+        lost = duels[duels["outcome"] == "loss"]
+        yield f"### Where {own} loses\n"
+        if lost.empty:
+            yield "Nowhere.\n"
+            continue
+        gap = (lost["error"] / lost["rival_error"] - 1).sort_values(ascending=False)
+        lost = lost.loc[gap.index]
+        told = sum(_informed(suite, rival) for rival in lost["rival"])
+        also = f", {told} of them against rivals that are told how holes come (\\*)" if told else ""
+        yield f"{len(lost)} of {len(duels)} duels{also}. The farthest behind first.\n"
+        shown = pd.DataFrame(
+            {
+                "dataset": lost["dataset"],
+                "scenario": lost["scenario"],
+                "rival": [_name(suite, rival) for rival in lost["rival"]],
+                own: lost["error"].map(number),
+                "rival's": lost["rival_error"].map(number),
+                "behind": gap.map(lambda part: f"{100 * part:.1f} %" if np.isfinite(part) else ""),
+                "p": lost["p_value"].map(p_value),
+            }
+        )
+        yield table(shown, text_columns=3) + "\n"
+
+
+def _foot(suite: Suite) -> str:
+    about = suite.about
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    model = ", ".join(f"{name}={value}" for name, value in about["model"].items())
+    lines = [
+        "### How it was run\n",
+        f"- Versions: Python {about['python']}, {versions}.",
+        f"- {len(about['datasets'])} datasets, {about['repeats']} repeats, at most "
+        f"{about['max_rows']} rows of a dataset.",
+        f"- XGBoost: {model}.",
+        f"- Seeds: {about['seeds']}.",
+    ]
+    lines += [f"- Skipped: {name} ({why})." for name, why in about["skipped"].items()]
+    failed = suite.results[suite.results["failure"] != ""]
+    for (peer, failure), rows in failed.groupby(["peer", "failure"], sort=False):
+        where = ", ".join(dict.fromkeys(rows["dataset"]))
+        lines.append(f"- Failed: {peer}, {len(rows)} times ({where}): `{failure}`")
+    return "\n".join([*lines, ""])
+
+
+def _picture(suite: Suite, name: str, title: str) -> str:
+    return f"![{title}](results/suite_{suite.setting}_{name}.png)\n"
+
+
+def _name(suite: Suite, peer: str) -> str:
+    """A peer, marked where it is told how holes come; ours are bold."""
+    marked = f"{peer}\\*" if _informed(suite, peer) else peer
+    return f"**{marked}**" if peer in OWN else marked
+
+
+def _informed(suite: Suite, peer: str) -> bool:
+    known = all_peers().get(peer)
+    return suite.setting == "deployment" and known is not None and known.informed
+
+
+def _seconds(value: float) -> str:
+    return number(value, 2)

@@ -1,0 +1,1 @@
+"""Ways to predict rows with holes, behind one interface."""

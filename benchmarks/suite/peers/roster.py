@@ -1,0 +1,65 @@
+"""All peers, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.suite.peers.base import Knothole, KnotholeTuned, Native, Peer, Retrained, Ydf
+from benchmarks.suite.peers.imputation import (
+    Filled,
+    Iterative,
+    MeanAndMask,
+    Miceforest,
+    MissForest,
+    Neighbours,
+)
+from benchmarks.suite.peers.walks import FractionalWeights, SurrogateSplits
+
+#: Those that are ours.
+OWN = ("knothole", "knothole tuned")
+
+
+def all_peers() -> Mapping[str, Peer]:
+    """Every peer by name, ours first; those whose libraries are absent are among them.
+
+    Examples
+    --------
+    >>> list(all_peers())[:3]
+    ['knothole', 'knothole tuned', 'native']
+    """
+    peers: list[Peer] = [
+        Knothole(),
+        KnotholeTuned(),
+        Native(),
+        Filled("mean"),
+        Filled("median"),
+        Filled("mode"),
+        MeanAndMask(),
+        Iterative(),
+        Iterative(draws=20),
+        Neighbours(),
+        Miceforest(),
+        MissForest(),
+        FractionalWeights(),
+        SurrogateSplits(),
+        Retrained(1),
+        Retrained(8),
+        Ydf(),
+    ]
+    return {peer.name: peer for peer in peers}
+
+
+def idle(holes: str) -> dict[str, str]:
+    """Peers that have nothing of their own to do in a setting, and why.
+
+    Examples
+    --------
+    >>> list(idle("deployment")), list(idle("same"))
+    (['knothole tuned'], ['retrained x1', 'retrained x8'])
+    """
+    peers = all_peers()
+    if holes == "deployment":
+        why = "it learns from holes in training, and here there are none"
+        return {name: why for name, peer in peers.items() if peer.needs_training_holes}
+    why = "trained on the holes that there are, it is native itself"
+    return {name: why for name, peer in peers.items() if isinstance(peer, Retrained)}

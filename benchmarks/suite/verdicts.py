@@ -1,0 +1,91 @@
+"""What the benchmark must show, and whether it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from benchmarks.markdown import percent
+from benchmarks.suite.analysis import Ranking
+from benchmarks.suite.peers.roster import OWN
+
+#: Share of cells without a loss that is asked for: against each rival, and against the model alone.
+AGAINST_EACH = {"deployment": 0.85}
+AGAINST_NATIVE = {"same": 0.80, "changed": 0.95}
+NATIVE = "native"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, whether it holds (None where that was not measured), and the figures behind it."""
+
+    claim: str
+    holds: bool | None
+    figures: str
+
+    def __str__(self) -> str:
+        word = {True: "yes", False: "no", None: "not measured"}[self.holds]
+        return f"{self.claim}: **{word}** ({self.figures})."
+
+
+def verdicts(
+    setting: str, ranking: Ranking | None, tallies: Mapping[str, pd.DataFrame]
+) -> list[Verdict]:
+    """All claims about a setting.
+
+    Parameters
+    ----------
+    setting : {"deployment", "same", "changed"}
+    ranking : Ranking, optional
+        None where there is too little to rank.
+    tallies : mapping
+        From our peers to their wins, ties and losses against each rival.
+    """
+    found = [best_mean_rank(ranking)]
+    if setting in AGAINST_EACH:
+        found += [against_each(*one, AGAINST_EACH[setting]) for one in tallies.items()]
+    if setting in AGAINST_NATIVE:
+        found += [against_native(*one, AGAINST_NATIVE[setting]) for one in tallies.items()]
+    return found
+
+
+def best_mean_rank(ranking: Ranking | None) -> Verdict:
+    """Whether one of ours has the best mean rank of all."""
+    claim = "best mean rank of all methods"
+    if ranking is None:
+        return Verdict(claim, None, "fewer than two cells that all peers ran")
+    ranks = {str(name): float(rank) for name, rank in ranking.mean_rank.items()}
+    ours = min((name for name in ranks if name in OWN), key=ranks.__getitem__, default=None)
+    rival = min((name for name in ranks if name not in OWN), key=ranks.__getitem__, default=None)
+    if ours is None or rival is None:
+        return Verdict(claim, None, "it takes knothole and a rival")
+    apart = abs(ranks[ours] - ranks[rival]) > ranking.critical_difference
+    figures = f"{ours} {ranks[ours]:.2f}, {rival} {ranks[rival]:.2f}; they "
+    figures += "differ" if apart else "cannot be told apart"
+    return Verdict(claim, ranks[ours] <= ranks[rival], figures)
+
+
+def against_each(peer: str, tally: pd.DataFrame, goal: float) -> Verdict:
+    """Whether a peer of ours has no loss in enough cells, against every single rival."""
+    claim = f"{peer}: a win or tie in at least {percent(goal)} of cells against each rival"
+    if tally.empty:
+        return Verdict(claim, None, "no rival was run")
+    short = tally[tally["win_or_tie"] < goal]
+    if short.empty:
+        return Verdict(claim, True, f"the hardest is {_shares(tally.head(1))}")
+    return Verdict(claim, False, f"not against {_shares(short)}")
+
+
+def against_native(peer: str, tally: pd.DataFrame, goal: float) -> Verdict:
+    """Whether a peer of ours has no loss in enough cells against the model's own way with NaN."""
+    claim = f"{peer}: a win or tie in at least {percent(goal)} of cells against {NATIVE}"
+    if NATIVE not in tally.index:
+        return Verdict(claim, None, f"{NATIVE} was not run")
+    share = float(tally["win_or_tie"][NATIVE])
+    return Verdict(claim, share >= goal, percent(share))
+
+
+def _shares(tally: pd.DataFrame) -> str:
+    return ", ".join(f"{name} {percent(share)}" for name, share in tally["win_or_tie"].items())

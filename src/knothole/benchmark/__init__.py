@@ -1,1 +1,0 @@
-"""Datasets, peers, the runner that puts them side by side, and the paper's figure."""

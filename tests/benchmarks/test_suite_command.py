@@ -1,0 +1,108 @@
+"""``knothole benchmark`` from end to end on tiny tables: run, stop, continue, page."""
+
+from functools import partial
+
+import pandas as pd
+import pytest
+from tests.benchmarks.tables import use_small_datasets
+from tests.cli.running import call, in_subprocess, refused
+
+from benchmarks.suite.datasets import Task
+from benchmarks.suite.peers import base as peers
+from knothole.cli.app import FINE, INTERRUPTED, WRONG_USAGE
+from knothole.densities.mixture.density import Factorized
+
+PEERS = "knothole,native,median"
+
+
+@pytest.fixture(autouse=True)
+def tiny(tmp_path_factory, monkeypatch):
+    """Tiny tables under known names, a small model, and a density that is quick to learn."""
+    folder = tmp_path_factory.mktemp("data")
+    tasks = {"abalone": Task.REGRESSION, "titanic": Task.BINARY}
+    use_small_datasets(monkeypatch, folder, tasks, trees=4)
+    quick = partial(peers.wrap, density=Factorized())
+    monkeypatch.setattr(peers, "wrap", quick)
+
+
+def benchmark(output, *options):
+    common = ("--datasets", "abalone,titanic", "--repeats", 2, "--workers", 1)
+    return call("benchmark", "-o", output, *common, *options)
+
+
+def test_a_run_prints_draws_and_writes_its_page(tmp_path, capsys):
+    run, docs = tmp_path / "run", tmp_path / "docs"
+    assert benchmark(run, "--peers", PEERS, "--page", docs) == FINE
+    shown = capsys.readouterr()
+    assert "knothole against each, cells by paired tests" in shown.out
+    assert "best mean rank of all methods: " in shown.out and "**" not in shown.out
+    assert {"results.parquet", "ranks.png", "times.png", "duels.png"} <= {
+        file.name for file in run.iterdir()
+    }
+    page = (docs / "suite.md").read_text()
+    assert "## Holes at deployment only" in page
+    assert "- 2 datasets, 2 repeats" in page
+    assert "- Skipped: MICE (not asked for in this run)." in page
+    assert "- Skipped: knothole tuned (it learns from holes in training" in page
+    # Beside it, another setting, in which ours are two; the page then has both.
+    same = "knothole,knothole tuned,native"
+    assert benchmark(tmp_path / "same", "--peers", same, "--holes", "same", "--page", docs) == FINE
+    both = (docs / "suite.md").read_text()
+    assert "## Holes at deployment only" in both and "by the same mechanism\n" in both
+    assert "knothole tuned: a win or tie in at least 80 % of cells against native" in both
+    # Another process writes the same page from the folder of the run alone.
+    (docs / "suite.md").unlink()
+    done = in_subprocess("benchmark", "-o", run, "--page", docs, "--page-only")
+    assert done.returncode == FINE, done.stderr
+    assert (docs / "suite.md").read_text() == both
+
+
+def test_a_run_that_was_stopped_continues(tmp_path, capsys, monkeypatch):
+    fits = []
+    own = peers.Native.fit
+
+    def fit(self, training):
+        fits.append(training)
+        if len(fits) == 3:
+            raise KeyboardInterrupt
+        return own(self, training)
+
+    monkeypatch.setattr(peers.Native, "fit", fit)
+    assert benchmark(tmp_path, "--peers", "native,median") == INTERRUPTED
+    assert "the same command continues" in capsys.readouterr().err
+    assert not (tmp_path / "results.parquet").exists()
+    assert benchmark(tmp_path, "--peers", "native,median") == FINE
+    assert len(fits) == 2 + 1 + 2  # two were kept, one was stopped, two were left
+    results = pd.read_parquet(tmp_path / "results.parquet")
+    assert len(results) == 2 * 2 * 7 * 2 and (results["failure"] == "").all()
+    assert benchmark(tmp_path, "--peers", "native,median") == FINE
+    assert len(fits) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--peers", "odd"], "--peers must be among knothole, knothole tuned, native"),
+        (["--peers", "knothole tuned"], "'knothole tuned', which learns from holes in training"),
+        (["--datasets", "odd"], "datasets must be among abalone, titanic; got 'odd'"),
+        (["--page", "docs", "--page-only"], "has no settings.json"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(capsys, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, "benchmark", "-o", tmp_path / "run", *options)
+    assert not (tmp_path / "docs").exists()
+
+
+def test_a_page_must_be_named(capsys, tmp_path):
+    assert call("benchmark", "-o", tmp_path, "--page-only") == WRONG_USAGE
+    assert "--page-only needs --page" in capsys.readouterr().err
+
+
+def test_by_default_all_peers_run_that_have_something_to_do():
+    from knothole.cli.benchmark import _peers
+
+    at_deployment, in_training = ({peer.name for peer in _peers(None, holes)}
+                                  for holes in ("deployment", "changed"))  # fmt: skip
+    assert at_deployment - in_training == {"retrained x1", "retrained x8"}
+    assert in_training - at_deployment == {"knothole tuned"}
