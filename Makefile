@@ -3,7 +3,7 @@ BIN := .venv/bin
 DEMO := .venv/.demo
 STAMP := .venv/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench suite reproduce clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
 	$(BIN)/knothole demo
@@ -18,7 +18,15 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 bench: $(STAMP)  ## ratios against the libraries themselves, measured in one run
-	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.speed $(SECTIONS)
+
+suite: $(STAMP)  ## errors against all peers, a page in docs/; hours, and it goes on where it stopped
+	for holes in deployment same changed; do \
+	    $(BIN)/python -m benchmarks.suite -o out/suite/$$holes --holes $$holes --page docs || exit; \
+	done
+
+reproduce: $(STAMP)  ## the paper's figure and its authors' masks, a page in docs/
+	$(BIN)/python -m benchmarks.paper -o docs
 
 # No more than the demo runs on, and Python compiles only the modules that it imports: half the wait.
 $(DEMO): pyproject.toml

@@ -1,12 +1,16 @@
-"""``knothole reproduce``: the paper's figure, and what goes with it."""
+"""``python -m benchmarks.paper``: the paper's figure, and what goes with it."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
+from benchmarks.paper import page as pages
+from benchmarks.paper.reproduce import reproduce
 from knothole.cli import options
+from knothole.cli.app import prepare, run
 from knothole.cli.console import say
 
 
@@ -14,9 +18,9 @@ from knothole.cli.console import say
     epilog="""
 \b
 Examples:
-  knothole reproduce
-  knothole reproduce -o docs --data ~/knothole-data
-  knothole reproduce --trials 3 --open-trials 0
+  python -m benchmarks.paper
+  python -m benchmarks.paper -o docs --data ~/knothole-data
+  python -m benchmarks.paper --trials 3 --open-trials 0
 
 Writes reproduce.md, and the CSV files, the figure, versions and seeds in results/. Insurance is
 downloaded unless --data or KNOTHOLE_DATA names a folder with insurance.csv; the published masks
@@ -41,7 +45,7 @@ are left out where that folder does not have them.
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True,
               help="Processes.")  # fmt: skip
 @click.option("--page-only", is_flag=True, help="Only write page and figure anew, from results.")
-def reproduce(
+def paper(
     output: Path,
     data: Path | None,
     trials: int,
@@ -50,11 +54,13 @@ def reproduce(
     page_only: bool,
 ) -> None:
     """Run Figure 1 of Khosravi et al. (2020), both panels, and the published masks."""
-    from benchmarks.paper import page as reproduce_page
-    from benchmarks.paper.reproduce import reproduce as run
-
     if page_only:
-        page = reproduce_page.write(output)
+        page = pages.write(output)
     else:
-        page = run(output, data, trials=trials, open_trials=open_trials, workers=workers)
+        page = reproduce(output, data, trials=trials, open_trials=open_trials, workers=workers)
     say(f"wrote {page}")
+
+
+if __name__ == "__main__":
+    prepare()
+    sys.exit(run(sys.argv[1:], paper, "python -m benchmarks.paper"))

@@ -1,4 +1,4 @@
-"""The page of ``knothole reproduce``, written from the results files and nothing else."""
+"""The page of ``make reproduce``, written from the results files and nothing else."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.paper import figure, published
-from benchmarks.paper import panels as paper
+from benchmarks.paper import figure, panels, published
 from benchmarks.paper.panels import FAIR, LEFT, PAPER, RIGHT
 from knothole.errors import InvalidInput
 
@@ -57,7 +56,7 @@ def write(folder: Path) -> Path:
 def _head(about: dict[str, Any]) -> str:
     return f"""# The paper's figure
 
-Written by `knothole reproduce`; every number is from a file in [results](results). Insurance in the
+Written by `make reproduce`; every number is from a file in [results](results). Insurance in the
 authors' encoding (36 dummies, their split; test rows are validation and test rows merged). RMSE,
 mean and standard deviation over {about["trials"]} trials. XGBoost with depth 5, lambda 1, squared
 error. Every dummy goes missing by itself. Densities take the dummies of a block as one variable:
@@ -79,11 +78,11 @@ def _figure(results: pd.DataFrame) -> str:
         "+ expected prediction on the right, at every rate.\n"
     )
     for settings, name in _SETTINGS.items():
-        found = paper.departures(results, settings)
+        found = panels.departures(results, settings)
         text.append(_verdict(f"With {name}", found))
     text.append(_against_xgboost(results))
-    limits = ", ".join(f"{limit:.0f} at {rate:.1f}" for rate, limit in paper.TARGETS.items())
-    text.append(_verdict(f"It is at most {limits}", paper.above_target(results)))
+    limits = ", ".join(f"{limit:.0f} at {rate:.1f}" for rate, limit in panels.TARGETS.items())
+    text.append(_verdict(f"It is at most {limits}", panels.above_target(results)))
     return "\n".join(text)
 
 
@@ -91,7 +90,7 @@ def _against_xgboost(results: pd.DataFrame) -> str:
     """Whether ours is below XGBoost on the right, with the fair settings."""
     part = results[(results["panel"] == RIGHT) & (results["settings"] == FAIR)]
     table = part.pivot_table(index="rate", columns="method", values="rmse")
-    worse = table.index[table[paper.OURS] >= table[paper.XGBOOST]]
+    worse = table.index[table[panels.OURS] >= table[panels.XGBOOST]]
     found = [f"rate {rate:.1f}." for rate in worse]
     return _verdict("Conditioned on the target, below XGBoost's own with the fair settings", found)
 
@@ -173,7 +172,7 @@ def _spread(part: pd.DataFrame, index: str, title: str | None = None) -> str:
     mean = groups.mean().unstack()[order]
     spread = groups.std().unstack()[order]
     text = mean.map(lambda value: f"{value:.0f}") + " ± " + spread.map(lambda value: f"{value:.0f}")
-    best = mean.eq(mean.drop(columns=paper.YARDSTICK, errors="ignore").min(axis=1), axis=0)
+    best = mean.eq(mean.drop(columns=panels.YARDSTICK, errors="ignore").min(axis=1), axis=0)
     return _markdown(text.where(~best, "**" + text + "**").rename_axis(index=title or index))
 
 

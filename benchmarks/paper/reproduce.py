@@ -1,4 +1,4 @@
-"""``knothole reproduce``: the paper's figure, the published masks, and what the paper leaves open.
+"""Everything in one go: the paper's figure, the published masks, and what the paper leaves open.
 
 Everything goes to one folder; page and picture are written from the other files alone::
 
@@ -27,9 +27,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.paper import open_questions, published
-from benchmarks.paper import page as reproduce_page
-from benchmarks.paper import panels as paper
+from benchmarks.paper import open_questions, page, panels, published
 from benchmarks.paper.panels import RATES, Insurance, Record
 from benchmarks.progress import progress
 from benchmarks.suite.runner import versions
@@ -124,11 +122,11 @@ def reproduce(
     about["densities"] = {"complete": complete} | {f"{r:.1f}": name for r, name in chosen.items()}
 
     jobs = [
-        Job(f"left, trial {trial}", paper.left_panel, (complete, trial), source)
+        Job(f"left, trial {trial}", panels.left_panel, (complete, trial), source)
         for trial in range(trials)
     ]
     jobs += [
-        Job(f"right, rate {rate}, trial {trial}", paper.right_panel, (chosen[rate], rate, trial),
+        Job(f"right, rate {rate}, trial {trial}", panels.right_panel, (chosen[rate], rate, trial),
             source)
         for trial, rate in itertools.product(range(trials), RATES)
     ]  # fmt: skip
@@ -140,7 +138,7 @@ def reproduce(
         _open(place, chosen[0.3], source, open_trials, run)
     text = json.dumps(about, indent=1)
     (place / RESULTS / "reproduce.json").write_text(text + "\n")
-    return reproduce_page.write(place)
+    return page.write(place)
 
 
 def _published(
@@ -189,11 +187,11 @@ def _choice(rate: float, source: str | None) -> Job:
 
 def _choose(data: Insurance, rate: float) -> str:
     """The density for a rate of holes, by the training rows of the first trial."""
-    return paper.choose_density(data.poked(rate, 0)[0], data.columns())
+    return panels.choose_density(data.poked(rate, 0)[0], data.columns())
 
 
 def _choose_complete(data: Insurance) -> str:
-    return paper.choose_density(data.train, data.columns())
+    return panels.choose_density(data.train, data.columns())
 
 
 # --- running and writing -------------------------------------------------------------------------

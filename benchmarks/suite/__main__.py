@@ -1,45 +1,47 @@
-"""``knothole benchmark``: knothole and what users would pick instead, side by side."""
+"""``python -m benchmarks.suite``: knothole and what users would pick instead, side by side."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from benchmarks import pictures
+from benchmarks.suite import page as pages
+from benchmarks.suite import results, runner
+from benchmarks.suite.peers.base import Peer
+from benchmarks.suite.peers.roster import all_peers, idle
+from benchmarks.suite.results import Suite
+from benchmarks.suite.scenarios import SETTINGS
+from benchmarks.suite.verdicts import verdicts
 from knothole.cli import options
+from knothole.cli.app import INTERRUPTED, prepare, run
 from knothole.cli.console import say
 from knothole.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from benchmarks.suite.peers.base import Peer
-    from benchmarks.suite.results import Suite
-
-#: What --holes stands for, as named in :mod:`benchmarks.suite.scenarios`.
-HOLES = ("deployment", "same", "changed")
 
 
 @click.command(
     epilog="""
 \b
 Examples:
-  knothole benchmark -o runs/first --datasets abalone,titanic --peers knothole,native,median
-  knothole benchmark -o runs/same --holes same --repeats 5 --workers 8 --page docs
-  knothole benchmark -o runs/same --page docs --page-only
+  python -m benchmarks.suite -o runs/first --datasets abalone,titanic --peers knothole,native,median
+  python -m benchmarks.suite -o runs/same --holes same --repeats 5 --workers 8 --page docs
+  python -m benchmarks.suite -o runs/same --page docs --page-only
 
 The same command again continues a run that was stopped. Results are in OUTPUT/results.parquet,
 pictures beside them. A page (suite.md, and what it is written from in results/) has a section for
 each kind of --holes: run them one after the other, each in a directory of its own.
 """
 )
-@click.option("-o", "--output", type=options.FILE, default=Path("out/benchmark"), show_default=True,
+@click.option("-o", "--output", type=options.FILE, default=Path("out/suite"), show_default=True,
               help="Directory of the run.")  # fmt: skip
 @click.option("--data", type=options.FILE, help="Directory with the data; else KNOTHOLE_DATA.")
 @click.option("--datasets", metavar="NAMES", help="With commas between; by default all.")
 @click.option("--peers", metavar="NAMES", help="With commas between; by default all installed.")
 @click.option(
     "--holes",
-    type=click.Choice(HOLES),
+    type=click.Choice(list(SETTINGS)),
     default="deployment",
     show_default=True,
     help="At deployment only; in training too by the same mechanism; or by another.",
@@ -52,7 +54,7 @@ each kind of --holes: run them one after the other, each in a directory of its o
               help="Processes.")  # fmt: skip
 @click.option("--page", type=options.FILE, help="Directory whose suite.md is to show the results.")
 @click.option("--page-only", is_flag=True, help="Run nothing: only show what OUTPUT has.")
-def benchmark(
+def suite(
     output: Path,
     data: Path | None,
     datasets: str | None,
@@ -65,18 +67,13 @@ def benchmark(
     page_only: bool,
 ) -> None:
     """Compare errors and times of knothole and its peers on tables with holes."""
-    from benchmarks.suite import page as suite_page
-    from benchmarks.suite import results as suite
-    from benchmarks.suite import runner, scenarios
-    from knothole.cli.app import INTERRUPTED
-
     if page_only and page is None:
         raise click.UsageError("--page-only needs --page, the directory of the page.")
     if not page_only:
         plan = runner.Plan(
             _peers(peers, holes),
             datasets=_names(datasets or ""),
-            scenarios=scenarios.SETTINGS[holes],
+            scenarios=SETTINGS[holes],
             repeats=repeats,
             max_rows=max_rows,
             data=None if data is None else str(data),
@@ -86,20 +83,18 @@ def benchmark(
         except KeyboardInterrupt:
             say("interrupted; what is finished is kept, and the same command continues.")
             raise click.exceptions.Exit(INTERRUPTED) from None
-    found = suite.gather(output)
+    found = results.gather(output)
     if not page_only:
         _draw(found, output)
         _summarise(found)
         say(f"wrote {output / 'results.parquet'}")
     if page is not None:
-        suite.save(found, page)
-        say(f"wrote {suite_page.write(page)}")
+        results.save(found, page)
+        say(f"wrote {pages.write(page)}")
 
 
 def _peers(names: str | None, holes: str) -> list[Peer]:
     """The peers asked for, by default all that have something to do."""
-    from benchmarks.suite.peers.roster import all_peers, idle
-
     known = all_peers()
     if names is None:
         return [peer for name, peer in known.items() if name not in idle(holes)]
@@ -115,17 +110,12 @@ def _names(text: str) -> list[str]:
 
 
 def _draw(found: Suite, folder: Path) -> None:
-    from benchmarks import pictures
-    from benchmarks.suite import page as suite_page
-
-    for name, figure in suite_page.figures(found).items():
+    for name, figure in pages.figures(found).items():
         (folder / f"{name}.png").write_bytes(pictures.png(figure))
 
 
 def _summarise(found: Suite) -> None:
     """Print ranks, duels and times."""
-    from benchmarks.suite.verdicts import verdicts
-
     click.echo(found.overview.round(3).to_string())
     if found.ranking is not None:
         click.echo(
@@ -138,3 +128,8 @@ def _summarise(found: Suite) -> None:
     click.echo()
     for verdict in verdicts(found.setting, found.ranking, found.tallies):
         click.echo(str(verdict).replace("**", ""))
+
+
+if __name__ == "__main__":
+    prepare()
+    sys.exit(run(sys.argv[1:], suite, "python -m benchmarks.suite"))

@@ -1,4 +1,4 @@
-"""The page of ``knothole benchmark``, written from the files beside it and nothing else.
+"""The page of ``make suite``, written from the files beside it and nothing else.
 
 What no command can tell, why a method loses where it does, is written by hand in
 ``results/suite_SETTING_why.md`` and taken into the page.
@@ -15,8 +15,8 @@ import pandas as pd
 
 from benchmarks import pictures
 from benchmarks.markdown import number, p_value, percent, table
-from benchmarks.suite import figures as suite_figures
 from benchmarks.suite.analysis import CELL, critical_difference
+from benchmarks.suite.figures import duels, ranks, times
 from benchmarks.suite.peers.roster import OWN, all_peers
 from benchmarks.suite.results import Suite, load
 from benchmarks.suite.verdicts import AGAINST_EACH, verdicts
@@ -51,21 +51,20 @@ def figures(suite: Suite) -> dict[str, Figure]:
     title = _TITLES[suite.setting]
     found = {}
     if suite.ranking is not None:
-        cells = f"{title}: mean ranks over {suite.ranking.cells} cells"
-        found["ranks"] = suite_figures.ranks(suite.ranking, cells)
+        over = f"mean ranks over {suite.ranking.cells} cells"
+        found["ranks"] = ranks(suite.ranking, f"{title}: {over}")
     if len(suite.errors):
-        found["times"] = suite_figures.times(suite.overview, f"{title}: error against time")
+        found["times"] = times(suite.overview, f"{title}: error against time")
     if suite.tallies:
         goal = AGAINST_EACH.get(suite.setting)
-        duels = f"{title}: cells won, tied and lost"
-        found["duels"] = suite_figures.duels(suite.tallies, duels, goal)
+        found["duels"] = duels(suite.tallies, f"{title}: cells won, tied and lost", goal)
     return found
 
 
 def _head() -> str:
     return """# The suite
 
-Written by `knothole benchmark --page`; every number is from a file in [results](results). A *cell*
+Written by `make suite`; every number is from a file in [results](results). A *cell*
 is a dataset in a scenario. Its error is the RMSE of a regression, the log loss of a classification,
 averaged over the repeats. All peers see the same splits, the same holes and the same XGBoost
 settings, chosen beforehand; nothing is tuned by hand. Where only deployment has holes, peers marked
@@ -178,8 +177,8 @@ def _by_cell(suite: Suite, values: pd.DataFrame, best: pd.Series[float]) -> str:
 
 
 def _losses(suite: Suite) -> Iterator[str]:
-    for own, duels in suite.duels.items():
-        lost = duels[duels["outcome"] == "loss"]
+    for own, fought in suite.duels.items():
+        lost = fought[fought["outcome"] == "loss"]
         yield f"### Where {own} loses\n"
         if lost.empty:
             yield "Nowhere.\n"
@@ -188,7 +187,7 @@ def _losses(suite: Suite) -> Iterator[str]:
         lost = lost.loc[gap.index]
         told = sum(_informed(suite, rival) for rival in lost["rival"])
         also = f", {told} of them against rivals that are told how holes come (\\*)" if told else ""
-        yield f"{len(lost)} of {len(duels)} duels{also}. The farthest behind first.\n"
+        yield f"{len(lost)} of {len(fought)} duels{also}. The farthest behind first.\n"
         shown = pd.DataFrame(
             {
                 "dataset": lost["dataset"],

@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from knothole.cli.reproduce import reproduce as command
 
-from benchmarks.paper import open_questions, published
-from benchmarks.paper import page as reproduce_page
-from benchmarks.paper import panels as paper
+from benchmarks.paper import open_questions, panels, published
+from benchmarks.paper import page as pages
 from benchmarks.paper import reproduce as whole
+from benchmarks.paper.__main__ import paper as command
 from benchmarks.paper.panels import (
     EXPECTED,
     FAIR,
@@ -41,7 +40,7 @@ def figure(errors):
         [
             {"panel": panel, "settings": PAPER, "rate": rate, "trial": trial, "method": method,
              "rmse": errors[panel, method] + 10 * trial}
-            for panel, methods in paper.PAPER_METHODS.items()
+            for panel, methods in panels.PAPER_METHODS.items()
             for method in methods
             for rate in (0.1, 0.2)
             for trial in (0, 1)
@@ -59,13 +58,13 @@ AS_PUBLISHED = {
 
 
 def test_the_published_ordering_has_no_departures():
-    assert paper.departures(figure(AS_PUBLISHED)) == []
+    assert panels.departures(figure(AS_PUBLISHED)) == []
 
 
 @pytest.mark.parametrize(("panel", "better"), [(LEFT, MEDIAN), (RIGHT, XGBOOST)])
 def test_departures_name_panel_rate_and_method(panel, better):
     results = figure({**AS_PUBLISHED, (panel, better): 1})
-    found = paper.departures(results)
+    found = panels.departures(results)
     assert len(found) == 2
     assert f"{panel} panel, rate 0.1: {better} has 6" in found[0]
 
@@ -74,8 +73,8 @@ def test_departures_go_by_means_and_settings():
     results = figure(AS_PUBLISHED)
     lucky = (results["method"] == MEDIAN) & (results["trial"] == 0)
     results.loc[lucky, "rmse"] -= 2  # the best of a trial, yet not in the mean
-    assert paper.departures(results) == []
-    assert paper.departures(results.assign(settings=FAIR)) == []
+    assert panels.departures(results) == []
+    assert panels.departures(results.assign(settings=FAIR)) == []
 
 
 def test_targets_of_the_right_panel_are_compared():
@@ -84,11 +83,11 @@ def test_targets_of_the_right_panel_are_compared():
          "rmse": [5400.0, 5500.0, 9999.0, 6900.0, 7000.0]}
     )  # fmt: skip
     expected = "rate 0.3: 6950 (standard error 50), the target is 6900."
-    assert paper.above_target(results) == [expected]
+    assert panels.above_target(results) == [expected]
 
 
 def test_summary_is_mean_and_deviation():
-    found = paper.summary(figure(AS_PUBLISHED).query("panel == 'right'"))
+    found = panels.summary(figure(AS_PUBLISHED).query("panel == 'right'"))
     row = found[(found["rate"] == 0.1) & (found["method"] == TUNED)].iloc[0]
     assert (row["mean"], row["trials"]) == (10, 2)
     assert row["std"] == pytest.approx(np.sqrt(50))
@@ -116,7 +115,7 @@ def test_masks_repeat_and_differ(insurance):
 
 
 def test_settings_are_the_papers(insurance):
-    model = paper.grow(insurance.train, insurance.y, 5, PAPER)
+    model = panels.grow(insurance.train, insurance.y, 5, PAPER)
     config = json.loads(model.get_booster().save_config())["learner"]
     train = config["gradient_booster"]["tree_train_param"]
     assert float(train["learning_rate"]) == pytest.approx(0.3)
@@ -126,7 +125,7 @@ def test_settings_are_the_papers(insurance):
 
 
 def test_right_panel_in_one_trial(insurance):
-    results = pd.DataFrame(paper.right_panel(insurance, "Mixture", 0.3, 0))
+    results = pd.DataFrame(panels.right_panel(insurance, "Mixture", 0.3, 0))
     error = results.set_index(["settings", "method"])["rmse"]
     assert set(results["method"]) == {XGBOOST, MEDIAN, EXPECTED, TUNED, OURS, YARDSTICK}
     # Far below: the paper's settings leave the tree too small.
@@ -138,10 +137,10 @@ def test_right_panel_in_one_trial(insurance):
 
 
 def test_left_panel_in_one_trial(insurance, monkeypatch):
-    monkeypatch.setattr(paper, "RATES", (0.2, 0.6))
-    results = pd.DataFrame(paper.left_panel(insurance, "Mixture", 0))
-    assert paper.departures(results) == []
-    assert paper.departures(results, FAIR) == []
+    monkeypatch.setattr(panels, "RATES", (0.2, 0.6))
+    results = pd.DataFrame(panels.left_panel(insurance, "Mixture", 0))
+    assert panels.departures(results) == []
+    assert panels.departures(results, FAIR) == []
 
 
 def test_mechanisms_and_forests_have_every_method(insurance):
@@ -187,9 +186,9 @@ def test_targets_are_compared():
 
 
 def test_command_writes_results_and_a_page_from_them(data, tmp_path, monkeypatch):
-    for module in (whole, paper):
+    for module in (whole, panels):
         monkeypatch.setattr(module, "RATES", (0.3,))
-    monkeypatch.setattr(paper, "choose_density", lambda X, columns: "Mixture")
+    monkeypatch.setattr(panels, "choose_density", lambda X, columns: "Mixture")
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "forests.csv").write_text("of an earlier run")
     arguments = ["-o", str(tmp_path), "--data", str(data / "insurance.csv"),
@@ -212,7 +211,7 @@ def test_command_writes_results_and_a_page_from_them(data, tmp_path, monkeypatch
 
 def test_a_page_needs_results(tmp_path):
     with pytest.raises(InvalidInput, match=r"no results/reproduce\.json"):
-        reproduce_page.write(tmp_path)
+        pages.write(tmp_path)
 
 
 @pytest.mark.parametrize("options", [{"trials": 1}, {"open_trials": 1}])

@@ -10,8 +10,8 @@ import pytest
 from tests.benchmarks.made_up import DATASETS, made_up
 
 from benchmarks import markdown
-from benchmarks.suite import page as suite_page
-from benchmarks.suite import results as suite
+from benchmarks.suite import page as pages
+from benchmarks.suite import results
 from benchmarks.suite.peers import roster
 from benchmarks.suite.scenarios import SETTINGS, Mechanism, Scenario
 from benchmarks.suite.verdicts import verdicts
@@ -26,8 +26,8 @@ def said(made) -> list[str]:
 
 def written(folder, *suites) -> str:
     for made in suites:
-        suite.save(made, folder)
-    return suite_page.write(folder).read_text()
+        results.save(made, folder)
+    return pages.write(folder).read_text()
 
 
 # --- verdicts ------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_a_page_of_several_settings_is_written_from_its_files(tmp_path):
         assert all(f"(results/{name})" in page for name in drawn)
     assert page.index("## Holes at deployment only") < page.index("by different mechanisms\n\n###")
     assert "by the same mechanism" not in page
-    again = suite_page.write(tmp_path).read_text()
+    again = pages.write(tmp_path).read_text()
     assert again == page
 
 
@@ -126,8 +126,8 @@ def test_a_page_has_errors_auc_times_and_what_was_skipped(tmp_path):
 
 def test_results_keep_their_digits_and_stay_small(tmp_path):
     made = made_up(WINS)
-    suite.save(made, tmp_path)
-    (kept,) = suite.load(tmp_path)
+    results.save(made, tmp_path)
+    (kept,) = results.load(tmp_path)
     pd.testing.assert_series_equal(
         kept.results["rmse"], made.results["rmse"], check_dtype=False, rtol=1e-6
     )
@@ -140,20 +140,20 @@ def test_results_keep_their_digits_and_stay_small(tmp_path):
 
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match=r"no results/suite_\*\.parquet to write a page from"):
-        suite_page.write(tmp_path)
+        pages.write(tmp_path)
     with pytest.raises(InvalidInput, match=r"has no settings\.json"):
-        suite.gather(tmp_path)
+        results.gather(tmp_path)
     (tmp_path / "settings.json").write_text(json.dumps({"scenarios": []}))
     with pytest.raises(InvalidInput, match="no finished cell yet"):
-        suite.gather(tmp_path)
+        results.gather(tmp_path)
 
 
 def test_settings_are_told_by_their_scenarios():
-    assert {name: suite.setting_of(planned) for name, planned in SETTINGS.items()} == {
+    assert {name: results.setting_of(planned) for name, planned in SETTINGS.items()} == {
         name: name for name in SETTINGS
     }
     mcar, mar = Mechanism("mcar", 0.1), Mechanism("mar", 0.3)
-    assert suite.setting_of([Scenario(mcar, mcar), Scenario(mar, mcar)]) == "changed"
+    assert results.setting_of([Scenario(mcar, mcar), Scenario(mar, mcar)]) == "changed"
 
 
 def test_cells_keep_the_order_of_the_registry():

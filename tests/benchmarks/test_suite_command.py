@@ -1,18 +1,21 @@
-"""``knothole benchmark`` from end to end on tiny tables: run, stop, continue, page."""
+"""``make suite`` from end to end on tiny tables: run, stop, continue, page."""
 
 from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from tests.benchmarks.tables import use_small_datasets
 from tests.cli.running import call, in_subprocess, refused
 
+from benchmarks.suite.__main__ import _peers, suite
 from benchmarks.suite.datasets import Task
 from benchmarks.suite.peers import base as peers
 from knothole.cli.app import FINE, INTERRUPTED, WRONG_USAGE
 from knothole.densities.mixture.density import Factorized
 
 PEERS = "knothole,native,median"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +30,7 @@ def tiny(tmp_path_factory, monkeypatch):
 
 def benchmark(output, *options):
     common = ("--datasets", "abalone,titanic", "--repeats", 2, "--workers", 1)
-    return call("benchmark", "-o", output, *common, *options)
+    return call("-o", output, *common, *options, command=suite)
 
 
 def test_a_run_prints_draws_and_writes_its_page(tmp_path, capsys):
@@ -52,7 +55,9 @@ def test_a_run_prints_draws_and_writes_its_page(tmp_path, capsys):
     assert "knothole tuned: a win or tie in at least 80 % of cells against native" in both
     # Another process writes the same page from the folder of the run alone.
     (docs / "suite.md").unlink()
-    done = in_subprocess("benchmark", "-o", run, "--page", docs, "--page-only")
+    done = in_subprocess(
+        "-o", run, "--page", docs, "--page-only", module="benchmarks.suite", cwd=ROOT
+    )
     assert done.returncode == FINE, done.stderr
     assert (docs / "suite.md").read_text() == both
 
@@ -90,18 +95,16 @@ def test_a_run_that_was_stopped_continues(tmp_path, capsys, monkeypatch):
 )
 def test_what_cannot_be_run_is_refused(capsys, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
-    assert message in refused(capsys, "benchmark", "-o", tmp_path / "run", *options)
+    assert message in refused(capsys, "-o", tmp_path / "run", *options, command=suite)
     assert not (tmp_path / "docs").exists()
 
 
 def test_a_page_must_be_named(capsys, tmp_path):
-    assert call("benchmark", "-o", tmp_path, "--page-only") == WRONG_USAGE
+    assert call("-o", tmp_path, "--page-only", command=suite) == WRONG_USAGE
     assert "--page-only needs --page" in capsys.readouterr().err
 
 
 def test_by_default_all_peers_run_that_have_something_to_do():
-    from knothole.cli.benchmark import _peers
-
     at_deployment, in_training = ({peer.name for peer in _peers(None, holes)}
                                   for holes in ("deployment", "changed"))  # fmt: skip
     assert at_deployment - in_training == {"retrained x1", "retrained x8"}

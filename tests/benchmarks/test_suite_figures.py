@@ -10,8 +10,8 @@ import pytest
 from tests.benchmarks.made_up import made_up
 
 from benchmarks import pictures
-from benchmarks.suite import figures as suite_figures
-from benchmarks.suite import page as suite_page
+from benchmarks.suite import figures as drawing
+from benchmarks.suite import page as pages
 from benchmarks.suite.analysis import Ranking
 from benchmarks.suite.peers.roster import all_peers
 
@@ -34,7 +34,7 @@ def no_text_on_another(figure) -> bool:
 
 
 def test_every_picture_is_a_png():
-    figures = suite_page.figures(made_up(ERRORS))
+    figures = pages.figures(made_up(ERRORS))
     assert list(figures) == ["ranks", "times", "duels"]
     for figure in figures.values():
         data = pictures.png(figure)
@@ -44,7 +44,7 @@ def test_every_picture_is_a_png():
 
 def test_ranks_name_every_peer_with_its_rank():
     made = made_up(ERRORS)
-    figure = suite_figures.ranks(made.ranking, "Ranks")
+    figure = drawing.ranks(made.ranking, "Ranks")
     shown = texts(figure)
     assert {"knothole  1.00", "retrained x8  2.00", "3.00  median", "4.00  native"} <= set(shown)
     assert f"critical difference {made.ranking.critical_difference:.2f}" in shown
@@ -55,7 +55,7 @@ def test_bars_join_those_that_cannot_be_told_apart():
     ranks = pd.Series({"a": 1.0, "b": 1.5, "c": 2.4, "d": 5.0, "e": 5.1})
     ranking = Ranking(ranks, 0.01, 1.0, 10)
     assert ranking.alike() == [("a", "b"), ("b", "c"), ("d", "e")]
-    assert suite_figures._rows_of(ranking) == [[(1.0, 1.5), (5.0, 5.1)], [(1.5, 2.4)]]
+    assert drawing._rows_of(ranking) == [[(1.0, 1.5), (5.0, 5.1)], [(1.5, 2.4)]]
     alone = Ranking(pd.Series({"a": 1.0, "b": 4.0}), 0.01, 1.0, 10)
     assert alone.alike() == []
 
@@ -72,7 +72,7 @@ def test_names_of_points_cover_no_other_name_or_point(seed):
         },
         index=names,
     )
-    figure = suite_figures.times(overview, "Times")
+    figure = drawing.times(overview, "Times")
     assert set(texts(figure)) == set(names)
     assert no_text_on_another(figure)
 
@@ -80,12 +80,12 @@ def test_names_of_points_cover_no_other_name_or_point(seed):
 def test_peers_that_always_failed_have_no_point():
     made = made_up(ERRORS | {"MICE": np.inf})
     assert "MICE" in made.overview.index
-    assert set(texts(suite_figures.times(made.overview, "Times"))) == set(ERRORS)
+    assert set(texts(drawing.times(made.overview, "Times"))) == set(ERRORS)
 
 
 def test_bars_of_duels_add_up_and_show_the_goal():
     made = made_up(ERRORS, titanic={"knothole": 1.25})
-    figure = suite_figures.duels(made.tallies, "Duels", goal=0.85)
+    figure = drawing.duels(made.tallies, "Duels", goal=0.85)
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == list(
         made.tallies["knothole"].index
@@ -100,10 +100,10 @@ def test_bars_of_duels_add_up_and_show_the_goal():
 
 def test_each_of_ours_has_a_panel():
     made = made_up({"knothole": 1.5, "knothole tuned": 1.0, "native": 1.2}, "same")
-    figure = suite_figures.duels(made.tallies, "Duels")
+    figure = drawing.duels(made.tallies, "Duels")
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["knothole", "knothole tuned"]
     assert not any("goal" in text for text in texts(figure))
 
 
 def test_too_little_for_a_picture_gives_none():
-    assert list(suite_page.figures(made_up({"native": 1.0}))) == ["times"]
+    assert list(pages.figures(made_up({"native": 1.0}))) == ["times"]

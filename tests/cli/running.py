@@ -8,19 +8,21 @@ from knothole.cli.app import WRONG_INPUT, run
 FEATURES = ["mean size", "weight", "age", "city"]
 
 
-def call(*arguments: object) -> int:
-    """The command line in this process."""
-    return run([str(argument) for argument in arguments])
+def call(*arguments: object, **command: object) -> int:
+    """The command line (or another command) in this process."""
+    return run([str(argument) for argument in arguments], **command)
 
 
-def in_subprocess(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "knothole", *map(str, arguments)]
+def in_subprocess(
+    *arguments: object, module: str = "knothole", **options: object
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", module, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
-def refused(capsys, *arguments: object) -> str:
+def refused(capsys, *arguments: object, **command: object) -> str:
     """Exit code 1, one message, nothing on standard output, no traceback."""
-    assert call(*arguments) == WRONG_INPUT
+    assert call(*arguments, **command) == WRONG_INPUT
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith("error: ")

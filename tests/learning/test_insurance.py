@@ -1,4 +1,4 @@
-"""Insurance with holes in training and test: the right panel of ``knothole reproduce``.
+"""Insurance with holes in training and test: the right panel of ``make reproduce``.
 
 With ``KNOTHOLE_FULL`` set: the rates that have targets, and ten trials; otherwise in small.
 """
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.paper import panels as paper
+from benchmarks.paper import panels
 from benchmarks.paper.panels import EXPECTED, FAIR, OURS, PAPER, TARGETS, TUNED, XGBOOST, YARDSTICK
 
 FULL = bool(os.environ.get("KNOTHOLE_FULL"))
@@ -25,12 +25,12 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def results():
-    data = paper.Insurance.load()
+    data = panels.Insurance.load()
     records = []
     for rate in RATES:
-        density = paper.choose_density(data.poked(rate, 0)[0], data.columns())
+        density = panels.choose_density(data.poked(rate, 0)[0], data.columns())
         for trial in range(TRIALS):
-            records += paper.right_panel(data, density, rate, trial)
+            records += panels.right_panel(data, density, rate, trial)
     return pd.DataFrame(records)
 
 

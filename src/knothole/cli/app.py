@@ -28,8 +28,6 @@ COMMANDS = {
     "predict": "Expected predictions for a CSV or Parquet file of any size.",
     "tune": "New leaf values, learned from training rows with holes.",
     "report": "One HTML file: what holes do to your model, and what helps.",
-    "reproduce": "The paper's figure, both panels, and its authors' published masks.",
-    "benchmark": "Errors and times of knothole and its peers, side by side.",
 }
 
 
@@ -78,10 +76,10 @@ def prepare() -> None:
     warnings.showwarning = _show_warning
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return its exit code."""
+def run(arguments: Sequence[str], command: click.Command = knothole, name: str = "knothole") -> int:
+    """Run the command line (or another command, in the same manner) and return its exit code."""
     try:
-        code = knothole.main(list(arguments), prog_name="knothole", standalone_mode=False)
+        code = command.main(list(arguments), prog_name=name, standalone_mode=False)
     except click.UsageError as error:
         error.show()
         return WRONG_USAGE
