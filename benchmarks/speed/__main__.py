@@ -1,32 +1,32 @@
-"""``python -m benchmarks.speed [section ...]``: measure, print, and write docs/benchmarks.md.
-
-Sections: trees, densities, reach, learning. All of them by default; the page keeps the lines of
-sections that were not run.
-"""
+"""``python -m benchmarks.speed``: ratios of our times to those of the libraries themselves."""
 
 import json
 import platform
-import sys
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+import click
+
 from benchmarks.speed.setting import Ratio
 
 SECTIONS = ("trees", "densities", "reach", "learning")
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 RESULTS = PAGE.with_suffix(".json")
 LIBRARIES = ("numpy", "numba", "scikit-learn", "xgboost-cpu", "lightgbm", "catboost")
 
 
-def main(names):
-    unknown = set(names) - set(SECTIONS)
-    if unknown:
-        sys.exit(f"no such section: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+@click.command()
+@click.argument("sections", nargs=-1, type=click.Choice(SECTIONS))
+def speed(sections):
+    """Measure SECTIONS (by default all), print the ratios and write docs/benchmarks.md.
+
+    The page keeps the lines of sections that were not run.
+    """
     kept = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    rows = [Ratio(**row) for row in kept if row["section"] not in (names or SECTIONS)]
-    for name in names or SECTIONS:
+    rows = [Ratio(**row) for row in kept if row["section"] not in (sections or SECTIONS)]
+    for name in sections or SECTIONS:
         for row in import_module(f"benchmarks.speed.{name}").run():
             print(f"{row.ratio:9.3g}x  {row.verdict:10}  {row.what}  [{row.against}] {row.note}")
             rows.append(row)
@@ -70,4 +70,4 @@ def page(rows, versions):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    speed()
