@@ -20,7 +20,7 @@ from benchmarks.paper.panels import (
     YARDSTICK,
     summary,
 )
-from knothole.report import palette
+from knothole.report import palette, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ _SETTINGS = {
 
 def draw(results: pd.DataFrame) -> bytes:
     """A PNG with mean and standard deviation of the RMSE at every rate of holes."""
-    with pictures.look():
+    with style.look():
         figure = pictures.new(10, 7.5)
         axes = figure.subplots(len(_SETTINGS), len(_PANELS), sharex=True)
         for row, settings in zip(axes, _SETTINGS, strict=True):

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import xgboost
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -30,7 +31,6 @@ from knothole.densities.base import Density
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.densities.selection.select import select
-from knothole.errors import MissingExtra
 from knothole.estimators import Robust, wrap
 from knothole.tables.columns import Columns
 
@@ -131,12 +131,6 @@ def rmse(truth: Floats, prediction: Any) -> float:
 
 def grow(X: pd.DataFrame, y: Floats, trees: int, settings: str) -> Any:
     """An XGBoost model with these settings."""
-    try:
-        import xgboost
-    except ImportError as error:
-        raise MissingExtra(
-            "the paper's figure needs XGBoost: pip install 'knothole[xgboost]'."
-        ) from error
     model = xgboost.XGBRegressor(n_estimators=trees, n_jobs=1, **COMMON, **SETTINGS[settings])
     return model.fit(X, y)
 

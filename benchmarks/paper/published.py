@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import xgboost
 from numpy.typing import NDArray
 
 from benchmarks.paper.binning import AuthorsSplit
@@ -23,7 +24,7 @@ from benchmarks.suite import datasets
 from knothole.densities.base import Density
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
-from knothole.errors import InvalidInput, MissingExtra
+from knothole.errors import InvalidInput
 from knothole.estimators import wrap
 from knothole.tables.columns import Columns
 
@@ -84,12 +85,6 @@ class Choice:
 
 def choose_model(split: AuthorsSplit) -> Choice:
     """The XGBoost model with the smallest RMSE on the validation rows."""
-    try:
-        import xgboost
-    except ImportError as error:
-        raise MissingExtra(
-            "the published masks need XGBoost: pip install 'knothole[xgboost]'."
-        ) from error
     tried = []
     for depth, rate in itertools.product(DEPTHS, LEARNING_RATES):
         settings = {"max_depth": depth, "learning_rate": rate, "n_jobs": 1}

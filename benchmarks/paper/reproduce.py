@@ -30,7 +30,7 @@ import pandas as pd
 from benchmarks.paper import open_questions, page, panels, published
 from benchmarks.paper.panels import RATES, Insurance, Record
 from benchmarks.progress import progress
-from benchmarks.suite.runner import versions
+from benchmarks.versions import versions
 from knothole.errors import InvalidInput
 
 #: Trials of the figure, and of the smaller experiments beside it.

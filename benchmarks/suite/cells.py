@@ -18,6 +18,7 @@ from benchmarks.suite import datasets, models
 from benchmarks.suite.datasets import Dataset, Split
 from benchmarks.suite.peers.base import Peer, Poke, Training
 from benchmarks.suite.scenarios import Mechanism, Scenario, by_importance
+from knothole.report.measures import row_losses
 
 # Groups of test rows whose mean losses are kept, for paired tests between peers.
 GROUPS = 20
@@ -138,7 +139,7 @@ def _run_group(stage: Stage, peer: Peer, scenarios: list[Scenario]) -> Iterator[
             yield Result(**about, failure=failure)
             continue
         about.update(models.scores(test.task, test.target, done.found))
-        losses = models.row_losses(test.task, test.target, done.found)
+        losses = row_losses(test.task, test.target, done.found)
         groups = tuple(float(part.mean()) for part in np.array_split(losses, GROUPS) if len(part))
         yield Result(**about, fit_seconds=fit.seconds, predict_seconds=done.seconds, groups=groups)
 

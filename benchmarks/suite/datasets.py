@@ -11,7 +11,6 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,13 @@ from sklearn.model_selection import train_test_split
 
 from benchmarks.suite import sources
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.report.measures import Task
 from knothole.tables.columns import Columns
 
 #: Environment variable that names the folder with the data.
 FOLDER = "KNOTHOLE_DATA"
 # Of a class with fewer rows, a split would leave some part without any.
 FEWEST_ROWS = 10
-
-
-class Task(StrEnum):
-    """What is predicted."""
-
-    REGRESSION = "regression"
-    BINARY = "binary"
-    MULTICLASS = "multiclass"
 
 
 @dataclass(frozen=True)

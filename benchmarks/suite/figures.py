@@ -12,7 +12,7 @@ from benchmarks import pictures
 from benchmarks.markdown import percent
 from benchmarks.suite.analysis import Ranking
 from benchmarks.suite.peers.roster import OWN
-from knothole.report import palette
+from knothole.report import palette, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ def ranks(ranking: Ranking, title: str) -> Figure:
     height = 0.5 * len(bars)
     half = (len(names) + 1) // 2
     depth = height + half
-    with pictures.look():
+    with style.look():
         figure = pictures.new(9, 0.9 + 0.27 * (depth + 2))
         axes = figure.subplots()
         low, high = 1.0, float(max(2, len(names)))
@@ -111,7 +111,7 @@ def times(overview: pd.DataFrame, title: str) -> Figure:
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
     shown = overview[["predict_seconds", "relative_error"]].replace(np.inf, np.nan).dropna()
-    with pictures.look():
+    with style.look():
         figure = pictures.new(8.5, 5.5)
         axes = figure.subplots()
         for name, row in shown.iterrows():
@@ -183,7 +183,7 @@ def duels(tallies: Mapping[str, pd.DataFrame], title: str, goal: float | None = 
         Share of cells that should be no loss, drawn as a line.
     """
     rivals = list(next(iter(tallies.values())).index)
-    with pictures.look():
+    with style.look():
         figure = pictures.new(1.5 + 5.5 * len(tallies), 1.3 + 0.3 * len(rivals))
         panels = figure.subplots(1, len(tallies), sharey=True, squeeze=False)[0]
         for axes, (name, tally) in zip(panels, tallies.items(), strict=True):

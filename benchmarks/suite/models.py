@@ -1,4 +1,4 @@
-"""The model under test, its predictions, and how wrong they are."""
+"""The model under test, and how wrong its predictions are."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import xgboost
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.suite.datasets import Task
 from knothole.arrays import Floats
-from knothole.errors import MissingExtra
+from knothole.report.measures import Task, row_losses
 
 #: Makes a new, unfitted model.
 ModelFactory = Callable[[], Any]
@@ -37,34 +36,8 @@ def xgboost_factory(task: Task, seed: int) -> ModelFactory:
 
     Categorical columns are left to XGBoost itself (``enable_categorical``).
     """
-    try:
-        import xgboost
-    except ImportError as error:
-        raise MissingExtra("the benchmark needs xgboost: pip install 'knothole[all]'.") from error
     kind = xgboost.XGBRegressor if task is Task.REGRESSION else xgboost.XGBClassifier
     return partial(kind, **HYPERPARAMETERS, random_state=seed)
-
-
-def outputs(model: Any, table: pd.DataFrame, task: Task) -> Floats:
-    """Predictions (rows,) of a regression, probabilities (rows, classes) of a classification."""
-    found = model.predict(table) if task is Task.REGRESSION else model.predict_proba(table)
-    return np.asarray(found, dtype=np.float64)
-
-
-def row_losses(task: Task, target: NDArray[Any], predicted: Floats) -> Floats:
-    """Loss of each row: squared error, or minus the log of the true class's probability.
-
-    Examples
-    --------
-    >>> row_losses(Task.REGRESSION, np.array([1.0, 2.0]), np.array([1.0, 4.0])).tolist()
-    [0.0, 4.0]
-    """
-    if task is Task.REGRESSION:
-        return np.asarray((target - predicted) ** 2)
-    smallest = np.finfo(np.float32).eps  # no method is ruined by a single sure mistake
-    clipped = np.clip(predicted, smallest, 1.0)
-    clipped /= clipped.sum(axis=1, keepdims=True)
-    return np.asarray(-np.log(clipped[np.arange(len(target)), target]))
 
 
 def scores(task: Task, target: NDArray[Any], predicted: Floats) -> dict[str, float]:

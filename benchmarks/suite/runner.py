@@ -15,7 +15,6 @@ settings or versions.
 
 from __future__ import annotations
 
-import importlib.metadata
 import itertools
 import json
 import multiprocessing
@@ -31,6 +30,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet as parquet_files
 
 from benchmarks.progress import progress
 from benchmarks.suite import datasets
@@ -38,11 +39,9 @@ from benchmarks.suite.cells import Result, Stage, run_cell
 from benchmarks.suite.models import HYPERPARAMETERS
 from benchmarks.suite.peers.base import Peer
 from benchmarks.suite.scenarios import DEPLOYMENT, Scenario
-from knothole.errors import DamagedFile, InvalidInput, KnotholeError, MissingExtra
-
-# Libraries whose version may change a result.
-_LIBRARIES = ("knothole", "numpy", "scipy", "scikit-learn", "pandas", "numba")
-_MODELS = ("xgboost", "xgboost-cpu", "lightgbm", "miceforest", "MissForest", "ydf")
+from benchmarks.versions import versions
+from knothole.errors import DamagedFile, InvalidInput, KnotholeError
+from knothole.files import whole_file
 
 
 @dataclass(frozen=True)
@@ -236,14 +235,8 @@ def skipped(folder: Path) -> dict[str, str]:
 
 def collect(folder: str | os.PathLike[str]) -> pd.DataFrame:
     """All results in a folder, one row for each dataset, repeat, scenario and peer."""
-    rows: list[dict[str, Any]] = []
-    for file in sorted(Path(folder).glob("cells/*/*/*.json")):
-        try:
-            rows.extend(json.loads(file.read_text()))
-        except json.JSONDecodeError as error:
-            raise DamagedFile(
-                f"{os.fspath(file)!r} is damaged; delete it and run again."
-            ) from error
+    files = sorted(Path(folder).glob("cells/*/*/*.json"))
+    rows = [row for file in files for row in _results(file)]
     frame = pd.DataFrame(rows, columns=list(Result.__dataclass_fields__))
     numbers = ["rmse", "log_loss", "auc", "fit_seconds", "predict_seconds"]
     return frame.astype(dict.fromkeys(numbers, "float64"))
@@ -259,18 +252,11 @@ def _results(file: Path) -> list[dict[str, Any]]:
 
 def parquet(results: pd.DataFrame) -> bytes:
     """Results as a small file: names as dictionaries, bytes of numbers side by side."""
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet as files
-    except ImportError as error:
-        raise MissingExtra(
-            "results are Parquet, which needs pyarrow: pip install 'knothole[benchmark]'."
-        ) from error
     table = pa.Table.from_pandas(results, preserve_index=False)
     numbers = [field.name for field in table.schema if pa.types.is_floating(field.type)]
     names = [name for name in results if name not in (*numbers, "groups")]
     sink = pa.BufferOutputStream()
-    files.write_table(
+    parquet_files.write_table(
         table, sink, compression="zstd", compression_level=19, use_dictionary=names,
         use_byte_stream_split=[*numbers, "groups.list.element"],
     )  # fmt: skip
@@ -280,17 +266,5 @@ def parquet(results: pd.DataFrame) -> bytes:
 def _replace(file: Path, data: bytes) -> None:
     """Write a file so that it is there whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    beside.write_bytes(data)
-    beside.replace(file)
-
-
-def versions() -> dict[str, str]:
-    """Versions of the libraries that results depend on."""
-    found = {}
-    for name in (*_LIBRARIES, *_MODELS):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    with whole_file(file) as beside:
+        beside.write_bytes(data)

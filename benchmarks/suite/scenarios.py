@@ -9,9 +9,10 @@ from typing import Any, Literal
 import pandas as pd
 from sklearn.inspection import permutation_importance
 
-from benchmarks.suite.datasets import Dataset, Task
+from benchmarks.suite.datasets import Dataset
 from knothole import missingness
 from knothole.errors import InvalidInput
+from knothole.report.measures import Task
 
 Kind = Literal["mcar", "mar", "mnar", "outage"]
 

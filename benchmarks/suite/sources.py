@@ -47,7 +47,7 @@ def download(name: str) -> pd.DataFrame:
         import pooch
     except ImportError as error:
         raise MissingExtra(
-            "downloads need pooch: pip install 'knothole[benchmark]', or set KNOTHOLE_DATA to a "
+            "downloads need pooch: pip install pooch, or set KNOTHOLE_DATA to a "
             "folder with the files."
         ) from error
     source = SOURCES[name]

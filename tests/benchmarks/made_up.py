@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from benchmarks.suite.datasets import REGISTRY, Task
+from benchmarks.suite.datasets import REGISTRY
 from benchmarks.suite.results import SEEDS, Suite
 from benchmarks.suite.scenarios import SETTINGS
+from knothole.report.measures import Task
 
 DATASETS = ("abalone", "concrete", "titanic")
 

@@ -9,9 +9,10 @@ import pandas as pd
 from xgboost import XGBClassifier, XGBRegressor
 
 from benchmarks.suite import datasets, models, runner
-from benchmarks.suite.datasets import Dataset, Entry, Task
+from benchmarks.suite.datasets import Dataset, Entry
 from benchmarks.suite.peers.base import Training
 from knothole import missingness
+from knothole.report.measures import Task
 
 
 def small_dataset(task: Task, rows: int = 240, seed: int = 0) -> Dataset:

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from benchmarks.suite import datasets, sources
-from benchmarks.suite.datasets import Dataset, Entry, Task
+from benchmarks.suite.datasets import Dataset, Entry
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.report.measures import Task
 
 
 @pytest.fixture

@@ -8,15 +8,18 @@ import pytest
 from tests.benchmarks.tables import poke, small_dataset, small_training
 
 from benchmarks.suite import models
-from benchmarks.suite.datasets import Task
 from benchmarks.suite.peers import imputation
-from benchmarks.suite.peers.base import Knothole, KnotholeTuned, Native, Peer, Retrained
+from benchmarks.suite.peers.base import Native, Peer
+from benchmarks.suite.peers.own import Knothole, KnotholeTuned
 from benchmarks.suite.peers.roster import all_peers
+from benchmarks.suite.peers.trained import Retrained
 from knothole.densities.mixture.density import Mixture
+from knothole.report.filling import Dummies
+from knothole.report.measures import Task, outputs, row_losses
 
 QUICK = Mixture(components=3, random_state=0)
 PEERS = dict(all_peers()) | {
-    "MICE x20": imputation.Iterative(draws=3),
+    "MICE x20": imputation.mice(draws=3),
     "knothole": Knothole(density=QUICK),
     "knothole tuned": KnotholeTuned(density=QUICK),
 }
@@ -32,9 +35,9 @@ def present(name: str) -> Peer:
 def loss_of_knowing_nothing(task: Task, target: np.ndarray) -> float:
     seen = small_dataset(task).target
     if task is Task.REGRESSION:
-        return models.row_losses(task, target, np.full(len(target), seen.mean())).mean()
+        return row_losses(task, target, np.full(len(target), seen.mean())).mean()
     shares = np.bincount(seen) / len(seen)
-    return models.row_losses(task, target, np.tile(shares, (len(target), 1))).mean()
+    return row_losses(task, target, np.tile(shares, (len(target), 1))).mean()
 
 
 @pytest.mark.parametrize("task", Task)
@@ -52,7 +55,7 @@ def test_every_peer_answers_every_task(name, task):
         assert (found >= 0).all()
     # Classes in the wrong order would do worse than no answer; so may these two, with holes.
     if name not in ("native", "mode"):
-        loss = models.row_losses(task, dataset.target, found).mean()
+        loss = row_losses(task, dataset.target, found).mean()
         assert loss < loss_of_knowing_nothing(task, dataset.target)
 
 
@@ -62,7 +65,7 @@ def test_rows_without_holes_are_the_models_own(name):
         pytest.skip("it has a model of its own, or leaves")
     training = small_training(Task.REGRESSION)
     table = small_dataset(Task.REGRESSION, rows=50, seed=1).table
-    own = models.outputs(training.fitted(training.table), table, training.task)
+    own = outputs(training.fitted(training.table), table, training.task)
     np.testing.assert_allclose(present(name).fit(training).predict(table), own, rtol=1e-5)
 
 
@@ -87,7 +90,7 @@ def test_informed_peers_learn_from_holes_that_training_has(name):
     object.__setattr__(training, "table", holes)
     found = PEERS[name].fit(training).predict(holes)
     worse = Native().fit(complete).predict(holes)
-    losses = [models.row_losses(Task.REGRESSION, complete.target, y).mean() for y in (found, worse)]
+    losses = [row_losses(Task.REGRESSION, complete.target, y).mean() for y in (found, worse)]
     assert losses[0] < losses[1]
 
 
@@ -104,7 +107,7 @@ def test_leaves_are_tuned_on_training_holes_given_the_target(task):
     assert (peer.robust_.ensemble_.value != untuned.ensemble_.value).mean() > 0.5
     dataset = small_dataset(task, rows=500, seed=1)
     found = peer.predict(poke(dataset.table, 7))
-    loss = models.row_losses(task, dataset.target, found).mean()
+    loss = row_losses(task, dataset.target, found).mean()
     assert loss < loss_of_knowing_nothing(task, dataset.target)
 
 
@@ -130,7 +133,7 @@ def test_a_column_never_observed_in_training_is_survived(name):
 
 def test_dummies_lead_back_to_the_table():
     table = poke(small_dataset(Task.REGRESSION).table, 1)
-    dummies = imputation.Dummies(table)
+    dummies = Dummies(table)
     numbers = dummies.numbers(table)
     assert numbers.shape == (len(table), 3 + 3)
     filled = dummies.table(np.nan_to_num(numbers, nan=0.25), table)
@@ -144,7 +147,12 @@ def test_dummies_lead_back_to_the_table():
 
 
 @pytest.mark.parametrize(
-    "peer", [imputation.Iterative(), imputation.Neighbours(), imputation.Filled("median")]
+    "peer",
+    [
+        imputation.mice(),
+        imputation.Imputed("nearest neighbours", imputation.Neighbours()),
+        imputation.filled("median"),
+    ],
 )
 def test_imputers_keep_what_was_observed(peer):
     training = small_training(Task.REGRESSION)
@@ -160,21 +168,21 @@ def test_imputers_keep_what_was_observed(peer):
 def test_chained_regressions_run_all_rounds_on_complete_training_tables():
     """Two columns that tell each other and one more: a single round would not get there."""
     training = small_training(Task.REGRESSION)
-    peer = imputation.Iterative().fit(training)
-    assert peer.imputer_.n_iter_ == 10
+    peer = imputation.mice().fit(training)
+    assert peer.imputer.imputer_.n_iter_ == 10
     table = training.table.assign(b=np.nan)
     filled = peer._fill(table)
     assert np.corrcoef(filled["b"], training.table["b"])[0, 1] > 0.9
 
 
 def test_draws_differ_and_are_averaged():
-    peer = imputation.Iterative(draws=20).fit(small_training(Task.REGRESSION))
+    peer = imputation.mice(draws=20).fit(small_training(Task.REGRESSION))
     table = small_dataset(Task.REGRESSION).table.assign(count=np.nan)
     one, two = (peer._fill(table)["count"] for _ in range(2))
     assert np.std(one - two) > 0.5
     spread = np.std(peer.predict(table) - peer.predict(table))
-    single = models.outputs(peer.model_, peer._fill(table), Task.REGRESSION)
-    other = models.outputs(peer.model_, peer._fill(table), Task.REGRESSION)
+    single = outputs(peer.model_, peer._fill(table), Task.REGRESSION)
+    other = outputs(peer.model_, peer._fill(table), Task.REGRESSION)
     assert spread < np.std(single - other) / 2
 
 
@@ -186,7 +194,7 @@ def test_fills_are_those_of_the_training_column():
         "median": training.table["a"].median(),
     }.items():
         filled = (
-            imputation.Filled(statistic)
+            imputation.filled(statistic)
             .fit(training)
             ._fill(table.astype({"hue": training.table["hue"].dtype}))
         )
@@ -221,5 +229,5 @@ def test_scores_are_scikit_learns():
 
 
 def test_a_sure_mistake_costs_much_but_not_everything():
-    loss = models.row_losses(Task.BINARY, np.array([0, 1]), np.array([[0.0, 1.0], [0.0, 1.0]]))
+    loss = row_losses(Task.BINARY, np.array([0, 1]), np.array([[0.0, 1.0], [0.0, 1.0]]))
     assert 15 < loss[0] < 17 and loss[1] < 1e-6

@@ -11,10 +11,12 @@ from tests.benchmarks.tables import small_dataset, use_small_datasets
 
 from benchmarks.progress import progress
 from benchmarks.suite import cells, datasets, models, runner, scenarios
-from benchmarks.suite.datasets import Task
-from benchmarks.suite.peers.base import KnotholeTuned, Native, Retrained
+from benchmarks.suite.peers.base import Native
+from benchmarks.suite.peers.own import KnotholeTuned
+from benchmarks.suite.peers.trained import Retrained
 from benchmarks.suite.scenarios import Mechanism, Scenario
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.report.measures import Task
 
 SCENARIOS = (
     Scenario(Mechanism("mcar", 0.3)),

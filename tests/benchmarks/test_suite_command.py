@@ -9,10 +9,11 @@ from tests.benchmarks.tables import use_small_datasets
 from tests.cli.running import call, in_subprocess, refused
 
 from benchmarks.suite.__main__ import _peers, suite
-from benchmarks.suite.datasets import Task
-from benchmarks.suite.peers import base as peers
+from benchmarks.suite.peers import own
+from benchmarks.suite.peers.base import Native
 from knothole.cli.app import FINE, INTERRUPTED, WRONG_USAGE
 from knothole.densities.mixture.density import Factorized
+from knothole.report.measures import Task
 
 PEERS = "knothole,native,median"
 ROOT = Path(__file__).parents[2]
@@ -24,8 +25,8 @@ def tiny(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("data")
     tasks = {"abalone": Task.REGRESSION, "titanic": Task.BINARY}
     use_small_datasets(monkeypatch, folder, tasks, trees=4)
-    quick = partial(peers.wrap, density=Factorized())
-    monkeypatch.setattr(peers, "wrap", quick)
+    quick = partial(own.wrap, density=Factorized())
+    monkeypatch.setattr(own, "wrap", quick)
 
 
 def benchmark(output, *options):
@@ -64,15 +65,15 @@ def test_a_run_prints_draws_and_writes_its_page(tmp_path, capsys):
 
 def test_a_run_that_was_stopped_continues(tmp_path, capsys, monkeypatch):
     fits = []
-    own = peers.Native.fit
+    fit_it = Native.fit
 
     def fit(self, training):
         fits.append(training)
         if len(fits) == 3:
             raise KeyboardInterrupt
-        return own(self, training)
+        return fit_it(self, training)
 
-    monkeypatch.setattr(peers.Native, "fit", fit)
+    monkeypatch.setattr(Native, "fit", fit)
     assert benchmark(tmp_path, "--peers", "native,median") == INTERRUPTED
     assert "the same command continues" in capsys.readouterr().err
     assert not (tmp_path / "results.parquet").exists()

@@ -8,10 +8,9 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 from xgboost import XGBClassifier, XGBRegressor
 
-from benchmarks.suite.datasets import Task
-from benchmarks.suite.models import outputs
 from benchmarks.suite.peers import walks
 from benchmarks.suite.peers.base import Training
+from knothole.report.measures import Task, outputs
 
 ROWS = 300
 

@@ -1,5 +1,7 @@
 """What the report measures, against the libraries' own predictions and slow twins."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,7 +25,7 @@ from knothole.report.methods import (
     FrozenTrees,
     as_frame,
 )
-from knothole.report.robustness import compare
+from knothole.report.robustness import Comparison, compare
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def test_frozen_trees_answer_as_the_library_does(case, model, table):
 
 
 def test_errors_are_those_of_the_methods_done_by_hand(case, model, table, target):
-    found = compare(case, rates=(0.0, 0.4), repeats=2, methods=(KNOTHOLE, NATIVE, MEDIAN))
+    found = compare(case, Comparison((0.0, 0.4), 2, (KNOTHOLE, NATIVE, MEDIAN)))
     train, test, truth = table[:350], table[350:].reset_index(drop=True), target[350:]
     for repeat in range(2):
         poked = missingness.mcar(test, 0.4, 1000 * repeat + 1)
@@ -92,21 +94,26 @@ def test_errors_are_those_of_the_methods_done_by_hand(case, model, table, target
 
 def test_all_methods_share_rows_and_notify(case):
     told = []
-    found = evaluate(case, rates=(0, 0.3), repeats=1, notify=told.append)
+    comparison = Comparison(rates=(0, 0.3), repeats=1)
+    found = evaluate(case, comparison, notify=told.append)
     assert list(found.robustness.errors["RMSE"]) == list(METHODS)
-    assert len(told) == evaluation_steps(case, (0, 0.3), 1, METHODS)
+    assert len(told) == evaluation_steps(case, comparison)
     assert found.robustness.table().loc[KNOTHOLE, 0.3] < found.robustness.table().loc[NATIVE, 0.3]
     assert found.robustness.labels[NATIVE] == "XGBoost alone"
 
 
 def test_averaged_draws_average_what_single_passes_average(case):
     """One pass over repeated rows has the distribution of many passes."""
-    at_once = case.methods((DRAWS,))[DRAWS].fit(case.training())
-    one_by_one = case.methods((DRAWS,))[DRAWS].fit(case.training())
+    at_once = case.methods((DRAWS,))[DRAWS].learn(case.train)
+    one_by_one = replace(case.methods((DRAWS,))[DRAWS], copies=1).learn(case.train)
     poked = missingness.mcar(case.test, 0.4, 3)
-    parent = super(type(one_by_one), one_by_one)
-    twin, ours = parent.predict(poked), at_once.predict(poked)
-    passes = np.array([parent.predict(poked) for _ in range(4)])  # each the mean of 20 draws
+
+    def averaged():
+        return np.mean([one_by_one.predict(poked) for _ in range(at_once.copies)], axis=0)
+
+    assert at_once.copies == 20
+    twin, ours = averaged(), at_once.predict(poked)
+    passes = np.array([averaged() for _ in range(4)])  # each the mean of 20 draws
     spread = np.sqrt(passes.var(axis=0, ddof=1).mean() * 2)
     assert rmse(ours, twin) < 2 * spread
     assert rmse(ours, twin) > 0
@@ -169,7 +176,7 @@ def test_a_classifier_has_log_loss_and_error_rate_and_labels_however_spelled(tab
     model = DecisionTreeClassifier(max_depth=4, random_state=0).fit(numbers[:350], labels[:350])
     robust = kh.wrap(model, numbers[:350], density=kh.Mixture(components=3, random_state=0))
     case = Case.of(robust, numbers[:350], numbers[350:], labels[350:])
-    found = compare(case, rates=(0.0, 0.3), repeats=1, methods=(KNOTHOLE, ITERATIVE))
+    found = compare(case, Comparison((0.0, 0.3), 1, (KNOTHOLE, ITERATIVE)))
     assert list(found.errors) == ["log loss", "error rate"]
     own = 1 - model.score(numbers[350:], labels[350:])
     assert found.errors["error rate"][KNOTHOLE][0, 0] == pytest.approx(own)
@@ -208,6 +215,6 @@ def test_bad_input_is_named(case, change, message):
 
 def test_bad_arguments_are_named(case):
     with pytest.raises(InvalidInput, match="repeats must be at least 1"):
-        compare(case, repeats=0)
+        Comparison(repeats=0)
     with pytest.raises(InvalidInput, match="methods must be among"):
-        compare(case, methods=("magic",))
+        compare(case, Comparison(methods=("magic",)))

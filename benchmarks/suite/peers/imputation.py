@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.experimental import enable_iterative_imputer  # noqa: F401 (it registers the class)
-from sklearn.impute import IterativeImputer, KNNImputer
+from sklearn.impute import KNNImputer
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.suite.models import outputs
 from benchmarks.suite.peers.base import Peer, Training
 from knothole import missingness
 from knothole.arrays import Floats
+from knothole.report.filling import LEARNED_ROWS, Dummies, Filled, Imputer, Iterative, sampled
+from knothole.report.measures import outputs
 
-# Rows that slow imputers learn from; more hardly change them, and their time grows with the square
-# of the rows (neighbours) or of the dummies (regressions).
-LEARNED_ROWS = 5000
 # Values without which a column cannot be learned by imputers that fit a model to each.
 FEWEST_VALUES = 20
 # Holes given to the training table for imputers that refuse to learn from a complete one.
@@ -55,25 +50,44 @@ class Imputing(Peer):
         """Make a table without holes."""
 
 
-class Filled(Imputing):
-    """Mean, median or mode of the training column; a categorical column always by its mode."""
+class Imputed(Imputing):
+    """An imputer of the report's, or one like them.
 
-    def __init__(self, statistic: str) -> None:
-        self.name = self.statistic = statistic
+    Parameters
+    ----------
+    name : str
+        For tables and plots.
+    imputer : Imputer
+        What fills.
+    draws : int
+        Fillings over which the model's predictions are averaged; it is trained on the first.
+    """
+
+    def __init__(self, name: str, imputer: Imputer, draws: int = 1) -> None:
+        self.name, self.imputer, self.draws = name, imputer, draws
 
     def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
-        # A column never observed has nothing to fill with; its holes are left to the model.
-        observed = [name for name in table if table[name].notna().any()]
-        self.values_ = {name: _statistic(table[name], self.statistic) for name in observed}
+        self.imputer.fit(table, seed)
 
     def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
-        return table.fillna(self.values_)
+        return self.imputer.fill(table)
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Fill, and ask the model; once, or on average over the draws."""
+        predictions = [super(Imputed, self).predict(table) for _ in range(self.draws)]
+        return np.asarray(np.mean(predictions, axis=0))
 
 
-def _statistic(column: pd.Series[Any], statistic: str) -> Any:
-    if statistic == "mode" or isinstance(column.dtype, pd.CategoricalDtype):
-        return column.mode().iloc[0]
-    return column.mean() if statistic == "mean" else column.median()
+def filled(statistic: str) -> Imputed:
+    """Mean, median or mode of the training column."""
+    return Imputed(statistic, Filled(statistic))
+
+
+def mice(draws: int = 0) -> Imputed:
+    """Chained regressions: the best guess, or so many draws from the posterior."""
+    if draws:
+        return Imputed(f"MICE x{draws}", Iterative(posterior=True), draws)
+    return Imputed("MICE", Iterative())
 
 
 class MeanAndMask(Peer):
@@ -89,8 +103,7 @@ class MeanAndMask(Peer):
     def fit(self, training: Training) -> Self:
         """Fit means and, on the masked training table, the model."""
         self.task_ = training.task
-        self.filled_ = Filled("mean")
-        self.filled_._fit_imputer(training.table, training.seed)
+        self.filled_ = Filled("mean").fit(training.table)
         table = training.table
         if training.poke is not None:
             table = training.poke(table, training.seed)
@@ -103,104 +116,26 @@ class MeanAndMask(Peer):
 
     def _with_mask(self, table: pd.DataFrame) -> pd.DataFrame:
         mask = table.isna().astype(np.float64).add_suffix(" is missing")
-        return pd.concat([self.filled_._fill(table), mask], axis=1)
+        return pd.concat([self.filled_.fill(table), mask], axis=1)
 
 
-class Dummies:
-    """Numbers as they are, categories one-hot, and back: the largest dummy is the category."""
-
-    def __init__(self, table: pd.DataFrame) -> None:
-        self.dtypes = table.dtypes
-
-    def numbers(self, table: pd.DataFrame) -> Floats:
-        """One column for each number, one for each category; NaN at holes."""
-        return np.column_stack([self._numbers_of(table[name]) for name in table])
-
-    def _numbers_of(self, column: pd.Series[Any]) -> Floats:
-        if not isinstance(column.dtype, pd.CategoricalDtype):
-            return column.to_numpy(dtype=np.float64)[:, None]
-        codes = column.cat.codes.to_numpy()
-        dummies = codes[:, None] == np.arange(len(column.dtype.categories))
-        return np.where(codes[:, None] < 0, np.nan, dummies)
-
-    def table(self, numbers: Floats, like: pd.DataFrame) -> pd.DataFrame:
-        """Holes of a table filled from numbers without any; what was observed stays as it was."""
-        filled = like.copy()
-        start = 0
-        for name, dtype in self.dtypes.items():
-            hole = like[name].isna().to_numpy()
-            if isinstance(dtype, pd.CategoricalDtype):
-                stop = start + len(dtype.categories)
-                if hole.any():
-                    codes = like[name].cat.codes.to_numpy().copy()
-                    codes[hole] = numbers[hole, start:stop].argmax(axis=1)
-                    filled[name] = pd.Categorical.from_codes(codes, dtype=dtype)
-            else:
-                stop = start + 1
-                if hole.any():
-                    filled[name] = np.where(hole, numbers[:, start], like[name])
-            start = stop
-        return filled
-
-
-class Iterative(Imputing):
-    """Chained regressions (MICE): ``IterativeImputer`` with its Bayesian ridge.
-
-    Ten rounds always. (Left to itself it stops learning on a complete training table after the
-    first round, and then fills with that one round only.)
-
-    Parameters
-    ----------
-    draws : int
-        0 fills with the best guess. Otherwise so many draws from the posterior are filled in, and
-        the model's predictions averaged; the model is trained on the first.
-    """
-
-    def __init__(self, draws: int = 0) -> None:
-        self.draws = draws
-        self.name = f"MICE x{draws}" if draws else "MICE"
-
-    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
-        self.dummies_ = Dummies(table)
-        numbers = _sampled(self.dummies_.numbers(table), seed)
-        self.imputer_ = IterativeImputer(
-            sample_posterior=self.draws > 0,
-            tol=0.0,
-            random_state=seed,
-            keep_empty_features=True,
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # tol=0 never counts as converged
-            self.imputer_.fit(numbers)
-
-    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
-        numbers = self.dummies_.numbers(table)
-        if not np.isnan(numbers).any():
-            return table
-        return self.dummies_.table(self.imputer_.transform(numbers), table)
-
-    def predict(self, table: pd.DataFrame) -> Floats:
-        """Fill, and ask the model; once, or on average over the draws."""
-        predictions = [super(Iterative, self).predict(table) for _ in range(max(1, self.draws))]
-        return np.asarray(np.mean(predictions, axis=0))
-
-
-class Neighbours(Imputing):
+class Neighbours(Imputer):
     """The mean of the five nearest training rows, on standardised columns: ``KNNImputer``."""
 
-    name = "nearest neighbours"
-
-    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
+    def fit(self, table: pd.DataFrame, seed: int) -> Self:
+        """Keep the rows."""
         self.dummies_ = Dummies(table)
-        numbers = _sampled(self.dummies_.numbers(table), seed)
+        numbers = sampled(self.dummies_.numbers(table), seed)
         self.scaler_ = StandardScaler()
         self.imputer_ = KNNImputer(keep_empty_features=True)
         with warnings.catch_warnings():
             # Of a column never observed: it is filled with zeros.
             warnings.filterwarnings("ignore", message="(Degrees of freedom|invalid value)")
             self.imputer_.fit(self.scaler_.fit_transform(numbers))
+        return self
 
-    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
+    def fill(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Let the neighbours fill."""
         numbers = self.dummies_.numbers(table)
         if not np.isnan(numbers).any():
             return table
@@ -317,10 +252,3 @@ def _practice(table: pd.DataFrame, seed: int) -> pd.DataFrame:
         return table
     poked: pd.DataFrame = missingness.mcar(table, PRACTICE_RATE, seed)
     return poked.reset_index(drop=True)
-
-
-def _sampled(numbers: Floats, seed: int) -> NDArray[np.float64]:
-    if len(numbers) <= LEARNED_ROWS:
-        return numbers
-    rows = np.random.default_rng(seed).permutation(len(numbers))[:LEARNED_ROWS]
-    return numbers[rows]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.suite.peers.base import Knothole, KnotholeTuned, Native, Peer, Retrained, Ydf
+from benchmarks.suite.peers.base import Native, Peer
 from benchmarks.suite.peers.imputation import (
-    Filled,
-    Iterative,
+    Imputed,
     MeanAndMask,
     Miceforest,
     MissForest,
     Neighbours,
+    filled,
+    mice,
 )
+from benchmarks.suite.peers.own import Knothole, KnotholeTuned
+from benchmarks.suite.peers.trained import Retrained, Ydf
 from benchmarks.suite.peers.walks import FractionalWeights, SurrogateSplits
 
 #: Those that are ours.
@@ -31,13 +34,13 @@ def all_peers() -> Mapping[str, Peer]:
         Knothole(),
         KnotholeTuned(),
         Native(),
-        Filled("mean"),
-        Filled("median"),
-        Filled("mode"),
+        filled("mean"),
+        filled("median"),
+        filled("mode"),
         MeanAndMask(),
-        Iterative(),
-        Iterative(draws=20),
-        Neighbours(),
+        mice(),
+        mice(draws=20),
+        Imputed("nearest neighbours", Neighbours()),
         Miceforest(),
         MissForest(),
         FractionalWeights(),

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.suite.datasets import Task
 from benchmarks.suite.peers.base import Peer, Training
 from knothole.arrays import Floats
+from knothole.report.measures import Task
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.read import read
 

@@ -17,12 +17,12 @@ from threadpoolctl import threadpool_limits
 from knothole.cli import options
 from knothole.cli.console import bar, say, stdout, step
 from knothole.files import check_output, whole_file
-from knothole.report import palette, style
 from knothole.report.demo import LEAD, SEED, TITLE, classifier, diagnosis
 from knothole.report.displays import RobustnessDisplay
 from knothole.report.evaluation import Evaluation, evaluate, evaluation_steps
 from knothole.report.methods import KNOTHOLE, METHODS, NATIVE, Case
 from knothole.report.page import number, render
+from knothole.report.robustness import Comparison
 
 METRIC = "error rate"
 RATES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
@@ -72,16 +72,9 @@ def demo(output: Path, repeats: int) -> None:
     say(f"   {type(robust.density_).__name__} was best on held-out rows ({learning:.0f} s)")
     case = Case.of(robust, data.train, data.test, data.target, data.train_target)
     step(3, f"{len(data.test)} other tumours lose 0 to 90 % of their measurements, at random")
-    total = evaluation_steps(case, RATES, repeats, METHODS)
-    with bar("comparing", total) as progress:
-        evaluation = evaluate(
-            case,
-            rates=RATES,
-            repeats=repeats,
-            seed=SEED,
-            learning=learning,
-            notify=lambda _: progress.advance(),
-        )
+    comparison = Comparison(RATES, repeats, METHODS, SEED)
+    with bar("comparing", evaluation_steps(case, comparison)) as progress:
+        evaluation = evaluate(case, comparison, learning, lambda _: progress.advance())
     stdout.print()
     stdout.print(_table(evaluation))
     stdout.print(_conclusion(evaluation), highlight=False)
@@ -146,11 +139,9 @@ def _conclusion(evaluation: Evaluation) -> str:
 
 
 def _draw(evaluation: Evaluation, path: Path) -> None:
-    figure = style.figure(8.8, 4.4)
-    with style.matplotlib().rc_context(palette.RC):
-        ax = figure.subplots()
-    RobustnessDisplay.from_results(evaluation.robustness, METRIC).plot(ax)
-    ax.set_xlabel("measurements missing, %")
-    ax.set_ylabel("wrong diagnoses")
+    display = RobustnessDisplay(evaluation.robustness, METRIC)
+    figure = display.drawn(8.8, 4.4)
+    display.ax_.set_xlabel("measurements missing, %")
+    display.ax_.set_ylabel("wrong diagnoses")
     with whole_file(path) as temporary:
         figure.savefig(temporary, dpi=160)

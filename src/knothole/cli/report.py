@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from knothole.files import check_output, whole_file
 from knothole.report.evaluation import evaluate, evaluation_steps
 from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, LABELS, MEDIAN, NATIVE, Case
 from knothole.report.page import render
-from knothole.report.robustness import RATES
+from knothole.report.robustness import RATES, Comparison
 
 #: Methods by their names on the command line.
 NAMES = {
@@ -104,7 +105,7 @@ def report(
     }
     learned = options.read_rows(train, target=options.takes_target(train, target), **how)
     held_out = options.read_rows(test, target=target, **how)
-    robust, learning = opened, None
+    robust, learning = opened, math.nan
     if not wrapped:
         start = time.perf_counter()
         with bar("learning p(X)"):
@@ -120,22 +121,14 @@ def report(
     )
     compared = (KNOTHOLE, *(NAMES[name] for name in methods or NAMES))
     shares = tuple(sorted({0.0, *(rates or RATES)}))
-    total = evaluation_steps(case, shares, repeats, compared)
-    with bar("measuring", total) as progress:
+    comparison = Comparison(shares, repeats, compared, seed)
+    with bar("measuring", evaluation_steps(case, comparison)) as progress:
 
         def notify(done: str) -> None:
             progress.advance()
             progress.say(f"measuring: {LABELS.get(done, done)}")
 
-        evaluation = evaluate(
-            case,
-            rates=shares,
-            repeats=repeats,
-            methods=compared,
-            seed=seed,
-            learning=learning,
-            notify=notify,
-        )
+        evaluation = evaluate(case, comparison, learning, notify)
     with whole_file(output) as temporary:
         headline = title or f"What {model.name} says when values are missing"
         temporary.write_text(render(evaluation, headline), encoding="utf-8")

@@ -11,8 +11,9 @@ from knothole.report.displays import (
 from knothole.report.evaluation import Evaluation, evaluate
 from knothole.report.methods import Case
 from knothole.report.page import render
+from knothole.report.robustness import Comparison
 
 __all__ = [
-    "AssociationDisplay", "Case", "CoverageDisplay", "Evaluation", "MarginalDisplay",
+    "AssociationDisplay", "Case", "Comparison", "CoverageDisplay", "Evaluation", "MarginalDisplay",
     "OutageDisplay", "PairDisplay", "RobustnessDisplay", "evaluate", "render",
 ]  # fmt: skip

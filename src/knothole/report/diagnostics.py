@@ -10,8 +10,8 @@ from scipy.stats import rankdata
 
 from knothole import missingness
 from knothole.arrays import Floats
+from knothole.report.measures import measure
 from knothole.report.methods import KNOTHOLE, NATIVE, Case
-from knothole.report.robustness import measure, metrics
 from knothole.tables.columns import Columns, Kind, Variable
 
 # Rows drawn from the density to be held against the data.
@@ -47,21 +47,21 @@ class Outage:
 
 def outages(case: Case, methods: tuple[str, ...] = (NATIVE, KNOTHOLE)) -> Outage:
     """Take out one variable after the other, and let methods answer."""
-    metric = metrics(case.task)[0]
-    peers = {name: p.fit(case.training()) for name, p in case.methods(methods).items()}
+    answering = {name: method.learn(case.train) for name, method in case.methods(methods).items()}
     variables = case.robust.columns_.variables
-    errors = {name: np.empty(len(variables)) for name in peers}
+    complete = measure(case.task, case.target, answering[KNOTHOLE].predict(case.test))
+    metric = next(iter(complete))
+    errors = {name: np.empty(len(variables)) for name in answering}
     for v, variable in enumerate(variables):
         poked = missingness.outage(case.test, list(variable.columns))
-        for name, peer in peers.items():
-            errors[name][v] = measure(case.task, case.target, peer.predict(poked))[metric]
-    complete = measure(case.task, case.target, peers[KNOTHOLE].predict(case.test))[metric]
+        for name, method in answering.items():
+            errors[name][v] = measure(case.task, case.target, method.predict(poked))[metric]
     order = np.argsort(-errors[NATIVE if NATIVE in errors else KNOTHOLE], kind="stable")
     return Outage(
         metric=metric,
         names=tuple(variables[v].name for v in order),
         errors={name: error[order] for name, error in errors.items()},
-        complete=complete,
+        complete=complete[metric],
         labels=case.labels,
     )
 

@@ -7,11 +7,10 @@ with ``ax_`` and ``figure_`` set.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 from knothole.report import palette, style
 from knothole.report.diagnostics import Coverage, Fit, Marginal, Outage, Pair
@@ -22,8 +21,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Display(ABC):
+Results = TypeVar("Results")
+
+
+class Display(ABC, Generic[Results]):
     """Base of the displays.
+
+    Parameters
+    ----------
+    results
+        What to draw; each display says which.
 
     Attributes
     ----------
@@ -37,21 +44,36 @@ class Display(ABC):
     figure_: Figure
     _size = (6.4, 4.2)
 
+    def __init__(self, results: Results) -> None:
+        self.results = results
+
+    @classmethod
+    def from_results(cls, results: Results, *options: Any, **named: Any) -> Self:
+        """Make a display; options are those of the class."""
+        return cls(results, *options, **named)
+
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw on axes; on new ones of pyplot's if none are given."""
-        matplotlib = style.matplotlib()
-        with matplotlib.rc_context(palette.RC):
+        with style.look():
             self.ax_ = style.axes(ax, *self._size)
             self._draw(self.ax_)
         self.figure_ = self.ax_.figure  # type: ignore[assignment]
         return self
+
+    def drawn(self, width: float, height: float) -> Figure:
+        """Draw on a figure of its own, in inches, that belongs to no window."""
+        figure = style.figure(width, height)
+        with style.look():
+            axes = figure.subplots()
+        self.plot(axes)
+        return figure
 
     @abstractmethod
     def _draw(self, ax: Axes) -> None:
         """Draw on these axes."""
 
 
-class RobustnessDisplay(Display):
+class RobustnessDisplay(Display[Robustness]):
     """Error against hole rate, a line a method: the mean of the repeats, in a band of their range.
 
     Parameters
@@ -74,17 +96,12 @@ class RobustnessDisplay(Display):
     """
 
     def __init__(self, results: Robustness, metric: str | None = None) -> None:
-        self.results = results
+        super().__init__(results)
         self.metric = results.metric if metric is None else metric
         if self.metric not in results.errors:
             raise InvalidInput(
                 f"metric must be one of {list(results.errors)}; got {self.metric!r}."
             )
-
-    @classmethod
-    def from_results(cls, results: Robustness, metric: str | None = None) -> Self:
-        """Make a display."""
-        return cls(results, metric)
 
     def _draw(self, ax: Axes) -> None:
         rates = 100 * np.asarray(self.results.rates)
@@ -144,7 +161,7 @@ class RobustnessDisplay(Display):
             )  # fmt: skip
 
 
-class OutageDisplay(Display):
+class OutageDisplay(Display[Outage]):
     """Error with one column gone, for the columns that hurt most: two dots a column, tied.
 
     Parameters
@@ -158,13 +175,8 @@ class OutageDisplay(Display):
     _size = (6.4, 5.0)
 
     def __init__(self, results: Outage, shown: int = 12) -> None:
-        self.results = results
+        super().__init__(results)
         self.shown = shown
-
-    @classmethod
-    def from_results(cls, results: Outage, shown: int = 12) -> Self:
-        """Make a display."""
-        return cls(results, shown)
 
     def _draw(self, ax: Axes) -> None:
         names = self.results.names[: self.shown]
@@ -186,7 +198,7 @@ class OutageDisplay(Display):
         ax.legend(loc="lower right", fontsize=9, frameon=True, framealpha=0.9, edgecolor="none")
 
 
-class CoverageDisplay(Display):
+class CoverageDisplay(Display[Coverage]):
     """What intervals promise against what they keep; on the diagonal they are honest.
 
     Parameters
@@ -196,14 +208,6 @@ class CoverageDisplay(Display):
     """
 
     _size = (4.6, 4.6)
-
-    def __init__(self, results: Coverage) -> None:
-        self.results = results
-
-    @classmethod
-    def from_results(cls, results: Coverage) -> Self:
-        """Make a display."""
-        return cls(results)
 
     def _draw(self, ax: Axes) -> None:
         ax.plot([0, 100], [0, 100], color=palette.FAINT, linestyle=(0, (4, 3)), linewidth=1.0)
@@ -222,27 +226,19 @@ class CoverageDisplay(Display):
         ax.legend(loc="lower right")
 
 
-class MarginalDisplay(Display):
+class MarginalDisplay(Display[Marginal]):
     """One variable: bars as the data have it, a line (or dots) as the density has it.
 
     Parameters
     ----------
-    marginal : Marginal
+    results : Marginal
         One of :attr:`Fit.marginals <knothole.report.diagnostics.Fit>`.
     """
 
     _size = (4.0, 2.6)
 
-    def __init__(self, marginal: Marginal) -> None:
-        self.marginal = marginal
-
-    @classmethod
-    def from_results(cls, marginal: Marginal) -> Self:
-        """Make a display."""
-        return cls(marginal)
-
     def _draw(self, ax: Axes) -> None:
-        marginal = self.marginal
+        marginal = self.results
         ax.set_title(shortened(marginal.name, 34))
         ax.set_yticks([])
         if marginal.edges is None:
@@ -261,70 +257,55 @@ class MarginalDisplay(Display):
         ax.locator_params(axis="x", nbins=5)
 
 
-class PairDisplay(Display):
+class PairDisplay(Display[Pair]):
     """Two variables: points of the data under points drawn from the density.
 
     Parameters
     ----------
-    pair : Pair
+    results : Pair
         One of :attr:`Fit.pairs <knothole.report.diagnostics.Fit>`.
     """
 
     _size = (4.0, 3.4)
 
-    def __init__(self, pair: Pair) -> None:
-        self.pair = pair
-
-    @classmethod
-    def from_results(cls, pair: Pair) -> Self:
-        """Make a display."""
-        return cls(pair)
-
     def _draw(self, ax: Axes) -> None:
-        both: list[tuple[Floats, dict[str, Any]]] = [
-            (self.pair.observed, {"color": "#8b98a5", "marker": "o", "s": 9, "label": "data"}),
-            (
-                self.pair.modelled,
-                {"color": palette.BLUE, "marker": "x", "s": 11, "label": "density"},
-            ),
-        ]
-        for points, look in both:
-            ax.scatter(points[:, 0], points[:, 1], linewidths=0.8, alpha=0.55, **look)
-        low, high = np.quantile(self.pair.observed, [0.002, 0.998], axis=0)
+        observed, modelled = self.results.observed, self.results.modelled
+        for label, points, color, marker, size in (
+            ("data", observed, "#8b98a5", "o", 9),
+            ("density", modelled, palette.BLUE, "x", 11),
+        ):
+            ax.scatter(
+                points[:, 0], points[:, 1], s=size, color=color, marker=marker, linewidths=0.8,
+                alpha=0.55, label=label,
+            )  # fmt: skip
+        low, high = np.quantile(observed, [0.002, 0.998], axis=0)
         room = np.where(high > low, 0.08 * (high - low), 0.5)
         ax.set(
             xlim=(low[0] - room[0], high[0] + room[0]), ylim=(low[1] - room[1], high[1] + room[1])
         )
-        ax.set_xlabel(shortened(self.pair.names[0], 30))
-        ax.set_ylabel(shortened(self.pair.names[1], 26))
+        ax.set_xlabel(shortened(self.results.names[0], 30))
+        ax.set_ylabel(shortened(self.results.names[1], 26))
         ax.locator_params(nbins=5)
 
 
-class AssociationDisplay(Display):
+class AssociationDisplay(Display[Fit]):
     """Rank correlation of every pair of numeric variables: in the data, and in the density.
 
     Parameters
     ----------
-    fit : Fit
+    results : Fit
         From :func:`~knothole.report.diagnostics.density_fit`.
     """
 
     _size = (4.2, 4.2)
 
-    def __init__(self, fit: Fit) -> None:
-        self.fit = fit
-
-    @classmethod
-    def from_results(cls, fit: Fit) -> Self:
-        """Make a display."""
-        return cls(fit)
-
     def _draw(self, ax: Axes) -> None:
         ax.plot([-1, 1], [-1, 1], color=palette.FAINT, linestyle=(0, (4, 3)), linewidth=1.0)
         ax.scatter(
-            self.fit.observed, self.fit.modelled, s=14, color=palette.BLUE, alpha=0.5, linewidths=0
-        )
-        lowest = float(min(self.fit.observed.min(), self.fit.modelled.min(), 0.0))
+            self.results.observed, self.results.modelled, s=14, color=palette.BLUE, alpha=0.5,
+            linewidths=0,
+        )  # fmt: skip
+        lowest = float(min(self.results.observed.min(), self.results.modelled.min(), 0.0))
         low = max(-1.02, lowest - 0.05)
         ax.set(xlim=(low, 1.02), ylim=(low, 1.02), xlabel="in the data", ylabel="in the density")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 
 from knothole.report.diagnostics import Coverage, Fit, Outage, coverage, density_fit, outages
-from knothole.report.methods import METHODS, Case
-from knothole.report.robustness import RATES, Notify, Robustness, compare, steps
+from knothole.report.methods import Case
+from knothole.report.robustness import USUAL, Comparison, Notify, Robustness, compare
 
 # Steps after the comparison: outage, coverage, fit of the density.
 _CHECKS = 3
@@ -27,15 +27,11 @@ class Evaluation:
 
 def evaluate(
     case: Case,
-    *,
-    rates: Sequence[float] = RATES,
-    repeats: int = 5,
-    methods: tuple[str, ...] = METHODS,
-    seed: int = 0,
-    learning: float | None = None,
+    comparison: Comparison = USUAL,
+    learning: float = math.nan,
     notify: Notify = lambda _: None,
 ) -> Evaluation:
-    """Measure a wrapped model on held-out rows; for the arguments see :func:`compare`.
+    """Measure a wrapped model on held-out rows; the arguments are those of :func:`compare`.
 
     Examples
     --------
@@ -46,25 +42,20 @@ def evaluate(
     >>> model = DecisionTreeRegressor(max_depth=3).fit(X[:200], X[:200].sum(axis=1))
     >>> robust = kh.wrap(model, X[:200], density=kh.Factorized())
     >>> case = Case.of(robust, X[:200], X[200:], X[200:].sum(axis=1))
-    >>> found = evaluate(case, rates=(0, 0.5), repeats=1, methods=("knothole", "median"))
-    >>> found.robustness.table().shape
+    >>> quick = Comparison(rates=(0, 0.5), repeats=1, methods=("knothole", "median"))
+    >>> evaluate(case, quick).robustness.table().shape
     (2, 2)
     """
-    robustness = compare(
-        case, rates=rates, repeats=repeats, methods=methods, seed=seed, learning=learning,
-        notify=notify,
-    )  # fmt: skip
+    robustness = compare(case, comparison, learning, notify)
     outage = outages(case)
     notify("outages")
-    covered = coverage(case, seed=seed)
+    covered = coverage(case, seed=comparison.seed)
     notify("intervals")
-    fit = density_fit(case, outage.names, seed=seed)
+    fit = density_fit(case, outage.names, seed=comparison.seed)
     notify("density")
-    return Evaluation(case, robustness, outage, covered, fit, seed)
+    return Evaluation(case, robustness, outage, covered, fit, comparison.seed)
 
 
-def evaluation_steps(
-    case: Case, rates: Sequence[float], repeats: int, methods: tuple[str, ...]
-) -> int:
+def evaluation_steps(case: Case, comparison: Comparison) -> int:
     """How often :func:`evaluate` will notify."""
-    return steps(case, rates, repeats, methods) + _CHECKS
+    return comparison.steps(case) + _CHECKS

@@ -1,6 +1,6 @@
 """One trained model, several ways to answer rows with holes: the same trees behind each of them.
 
-Unlike in the benchmark nobody retrains: the model is the user's, and is what it is.
+Nobody retrains: the model is the user's, and is what it is.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.suite.datasets import Task
-from benchmarks.suite.models import outputs
-from benchmarks.suite.peers.base import Native, Peer, Training
-from benchmarks.suite.peers.imputation import Filled, Iterative
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, answers
+from knothole.report.filling import Filled, Imputer, Iterative
+from knothole.report.measures import Task, outputs
 from knothole.tables.columns import Columns, Kind
 from knothole.trees.in_variables import with_nan
 
@@ -97,17 +95,18 @@ class Case:
             takes_nan=takes_nan,
         )
 
-    def methods(self, names: tuple[str, ...] = METHODS) -> dict[str, Peer]:
-        """The named methods, not fitted yet; the model's own only where it takes NaN."""
+    def methods(self, names: tuple[str, ...] = METHODS) -> dict[str, Method]:
+        """The named methods, untaught; the model's own only where it takes NaN."""
         unknown = [name for name in names if name not in METHODS]
         if unknown:
             raise InvalidInput(f"methods must be among {METHODS}; got {unknown[0]!r}.")
-        made: dict[str, Peer] = {
-            KNOTHOLE: Wrapped(self.robust),
-            NATIVE: Native(),
-            MEDIAN: Filled("median"),
-            ITERATIVE: Iterative(),
-            DRAWS: AveragedDraws(20),
+        model = FrozenTrees(self.robust)
+        made = {
+            KNOTHOLE: Method(self.robust, self.task),
+            NATIVE: Method(model, self.task),
+            MEDIAN: Method(model, self.task, Filled("median")),
+            ITERATIVE: Method(model, self.task, Iterative()),
+            DRAWS: Method(model, self.task, Iterative(posterior=True), copies=20),
         }
         skipped = set() if self.takes_nan else {NATIVE}
         return {name: made[name] for name in METHODS if name in names and name not in skipped}
@@ -117,22 +116,12 @@ class Case:
         """What the methods are called here."""
         return LABELS | {NATIVE: f"{self.robust.ensemble_.library} alone"}
 
-    def training(self, seed: int = 0) -> Training:
-        """What the methods learn from; the model is frozen."""
-        model = FrozenTrees(self.robust)
-        target = np.zeros(len(self.train)) if self.train_target is None else self.train_target
-        return Training(self.train, target, self.task, lambda: model, seed)
-
 
 class FrozenTrees:
-    """The model's own answers, by its trees as they were read; fitting changes nothing."""
+    """The model's own answers, by its trees as they were read."""
 
     def __init__(self, robust: Robust) -> None:
         self.ensemble, self.columns = robust.ensemble_, robust.columns_
-
-    def fit(self, table: Any, target: Any) -> Self:
-        """Do nothing: the model is trained."""
-        return self
 
     def predict(self, table: Any) -> Floats:
         """Predictions of a regressor."""
@@ -147,36 +136,43 @@ class FrozenTrees:
         return self.ensemble.predict(with_nan(self.ensemble, self.columns, matrix))
 
 
-class Wrapped(Peer):
-    """Expected predictions of a model that is wrapped already."""
+@dataclass(frozen=True, eq=False)
+class Method:
+    """One way to answer rows with holes: what is done about them, and which model is asked.
 
-    name = KNOTHOLE
+    Attributes
+    ----------
+    model : object
+        Its ``predict`` or ``predict_proba`` answers.
+    task : Task
+        What is predicted.
+    imputer : Imputer, optional
+        Fills the holes first; without one the model gets them as they are.
+    copies : int
+        Fillings of every row over which answers are averaged. All are made in one go, of rows that
+        are repeated: one pass of an imputer draws them all, in a fraction of the time.
+    """
 
-    def __init__(self, robust: Robust) -> None:
-        self.robust = robust
+    model: Any
+    task: Task
+    imputer: Imputer | None = None
+    copies: int = 1
 
-    def fit(self, training: Training) -> Self:
-        """Remember the task: the density has learned."""
-        self.task_ = training.task
+    def learn(self, table: pd.DataFrame, seed: int = 0) -> Self:
+        """Let the imputer learn; there is nothing else to."""
+        if self.imputer is not None:
+            self.imputer.fit(table, seed)
         return self
 
     def predict(self, table: pd.DataFrame) -> Floats:
-        """Integrate over the holes."""
-        return outputs(self.robust, table, self.task_)
-
-
-class AveragedDraws(Iterative):
-    """Predictions averaged over draws from the imputer's posterior, all drawn in one go.
-
-    Each row is repeated, so that one pass of the chained regressions draws all of its copies: the
-    same distribution as so many passes, in a fraction of the time.
-    """
-
-    def predict(self, table: pd.DataFrame) -> Floats:
-        """Draw, ask the model, average."""
-        copies = table.loc[table.index.repeat(self.draws)].reset_index(drop=True)
-        found = outputs(self.model_, self._fill(copies), self.task_)
-        return np.asarray(found.reshape(len(table), self.draws, *found.shape[1:]).mean(axis=1))
+        """Predictions (rows,), or probabilities (rows, classes)."""
+        asked = table
+        if self.copies > 1:
+            asked = table.loc[table.index.repeat(self.copies)].reset_index(drop=True)
+        if self.imputer is not None:
+            asked = self.imputer.fill(asked)
+        found = outputs(self.model, asked, self.task)
+        return np.asarray(found.reshape(len(table), self.copies, *found.shape[1:]).mean(axis=1))
 
 
 def as_frame(table: Any, columns: Columns) -> pd.DataFrame:

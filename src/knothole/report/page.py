@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import pandas as pd
 
 from knothole import __version__
 from knothole.errors import MissingExtra
-from knothole.report import displays, palette, style
+from knothole.report import displays, style
 from knothole.report.evaluation import Evaluation
 from knothole.report.methods import KNOTHOLE, NATIVE
 
@@ -96,7 +95,7 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
         "outage": _outage_picture(evaluation),
         "n_columns": len(evaluation.outage.names),
         "coverage": _picture(
-            [displays.CoverageDisplay(evaluation.coverage)],
+            displays.CoverageDisplay(evaluation.coverage),
             NARROW,
             4.0,
             "Share of intervals that contain the model's answer to the complete row, against the "
@@ -105,7 +104,7 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
         "coverage_table": _coverage_table(evaluation),
         "marginals": [
             _picture(
-                [displays.MarginalDisplay(marginal)],
+                displays.MarginalDisplay(marginal),
                 NARROW * 0.8,
                 2.1,
                 f"{marginal.name}: data and density differ by {100 * marginal.distance:.1f} % "
@@ -115,7 +114,7 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
         ],
         "pairs": [
             _picture(
-                [displays.PairDisplay(pair)],
+                displays.PairDisplay(pair),
                 NARROW,
                 3.2,
                 f"{pair.names[0]} and {pair.names[1]}: points of the data and of the density.",
@@ -278,7 +277,7 @@ def _robustness_picture(evaluation: Evaluation, metric: str) -> Picture:
     alt = (
         f"{metric} of each method against the share of entries missing; the table has the numbers."
     )
-    return _picture([display], NARROW, 3.9, alt, wide=(WIDE, 4.2))
+    return _picture(display, NARROW, 3.9, alt, wide=(WIDE, 4.2))
 
 
 def _outage_picture(evaluation: Evaluation) -> Picture:
@@ -287,40 +286,30 @@ def _outage_picture(evaluation: Evaluation) -> Picture:
     worst = ", ".join(evaluation.outage.names[:3])
     alt = f"Error with one column gone. The columns that hurt most: {worst}."
     height = 1.2 + 0.27 * shown
-    return _picture([display], NARROW, height, alt, wide=(WIDE, height))
+    return _picture(display, NARROW, height, alt, wide=(WIDE, height))
 
 
 def _association_picture(evaluation: Evaluation) -> Picture | None:
     if not len(evaluation.fit.observed):
         return None
     alt = "Rank correlation of every pair of numeric columns, in the data and in the density."
-    return _picture([displays.AssociationDisplay(evaluation.fit)], NARROW, 3.6, alt)
+    return _picture(displays.AssociationDisplay(evaluation.fit), NARROW, 3.6, alt)
 
 
 def _picture(
-    shown: Sequence[displays.Display],
+    display: displays.Display[Any],
     width: float,
     height: float,
     alt: str,
     wide: tuple[float, float] | None = None,
 ) -> Picture:
-    narrow = _uri(_drawn(shown, width, height))
-    return Picture(narrow, None if wide is None else _uri(_drawn(shown, *wide)), alt)
-
-
-def _drawn(shown: Iterable[displays.Display], width: float, height: float) -> Figure:
-    figure = style.figure(width, height)
-    made = list(shown)
-    with style.matplotlib().rc_context(palette.RC):
-        axes = figure.subplots(1, len(made), squeeze=False)[0]
-    for display, ax in zip(made, axes, strict=True):
-        display.plot(ax)
-    return figure
+    narrow = _uri(display.drawn(width, height))
+    return Picture(narrow, None if wide is None else _uri(display.drawn(*wide)), alt)
 
 
 def _uri(figure: Figure) -> str:
     """The figure as SVG in a data URI: in an image of its own no two ids can clash."""
     buffer = io.BytesIO()
-    with style.matplotlib().rc_context(palette.RC):
+    with style.look():
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from benchmarks.suite.datasets import Task
-from benchmarks.suite.models import row_losses
 from knothole import missingness
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput
+from knothole.report.measures import Task, measure
 from knothole.report.methods import KNOTHOLE, METHODS, Case
 
 #: Told what was just done.
@@ -73,14 +70,49 @@ class Robustness:
         return pd.DataFrame.from_dict(means, orient="index", columns=list(self.rates))
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """Which methods answer, at which rates of holes, and how often.
+
+    Parameters
+    ----------
+    rates : tuple of float
+        Shares of entries to make missing; natural holes come on top.
+    repeats : int
+        How often, with other holes each time.
+    methods : tuple of str
+        Some of :data:`~knothole.report.methods.METHODS`.
+    seed : int
+        Of masks and imputers.
+    """
+
+    rates: tuple[float, ...] = RATES
+    repeats: int = 5
+    methods: tuple[str, ...] = METHODS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1:
+            raise InvalidInput(f"repeats must be at least 1; got {self.repeats}.")
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Places of a rate and a repeat; without holes all repeats are one."""
+        for place, rate in enumerate(self.rates):
+            yield from ((place, repeat) for repeat in range(self.repeats if rate > 0 else 1))
+
+    def steps(self, case: Case) -> int:
+        """How often :func:`compare` will notify."""
+        return len(case.methods(self.methods)) * (1 + len(list(self.runs())))
+
+
+#: What a report shows unless told otherwise.
+USUAL = Comparison()
+
+
 def compare(
     case: Case,
-    *,
-    rates: Sequence[float] = RATES,
-    repeats: int = 5,
-    methods: tuple[str, ...] = METHODS,
-    seed: int = 0,
-    learning: float | None = None,
+    comparison: Comparison = USUAL,
+    learning: float = math.nan,
     notify: Notify = lambda _: None,
 ) -> Robustness:
     """Poke holes completely at random, and let every method answer the same rows.
@@ -89,85 +121,47 @@ def compare(
     ----------
     case : Case
         Model and rows.
-    rates : sequence of float
-        Shares of entries to make missing; natural holes come on top.
-    repeats : int
-        How often, with other holes each time.
-    methods : tuple of str
-        Some of :data:`~knothole.report.methods.METHODS`.
-    seed : int
-        Of masks and imputers.
-    learning : float, optional
-        Seconds that wrapping took, to be shown beside the others' learning.
+    comparison : Comparison
+        Methods, rates, repeats.
+    learning : float
+        Seconds that wrapping took, where known, to be shown beside the others' learning.
     notify : callable
-        Called with a description after each method and rate; see :func:`steps`.
+        Called with a description after each method and rate; see :meth:`Comparison.steps`.
     """
-    if repeats < 1:
-        raise InvalidInput(f"repeats must be at least 1; got {repeats}.")
+    rates, repeats, seed = comparison.rates, comparison.repeats, comparison.seed
     blocks = {block.name: list(block.columns) for block in case.robust.columns_.blocks} or None
-    peers = case.methods(tuple(methods))
-    errors: dict[str, dict[str, Floats]] = {metric: {} for metric in metrics(case.task)}
-    seconds: dict[str, float] = {}
+    methods = case.methods(comparison.methods)
     learned: dict[str, float] = {}
-    for name, peer in peers.items():
+    for name, method in methods.items():
         start = time.perf_counter()
-        peer.fit(case.training(seed))
+        method.learn(case.train, seed)
         learned[name] = time.perf_counter() - start
         notify(name)
-        for metric in errors:
-            errors[metric][name] = np.empty((len(rates), repeats))
-    learned[KNOTHOLE] = math.nan if learning is None else learning
-    spent = dict.fromkeys(peers, 0.0)
-    predicted_rows = 0
-    for r, rate in enumerate(rates):
-        for repeat in range(repeats if rate > 0 else 1):
-            poked = missingness.mcar(case.test, rate, seed + 1000 * repeat + r, blocks=blocks)
-            predicted_rows += len(poked) if rate > 0 else 0
-            for name, peer in peers.items():
-                start = time.perf_counter()
-                predicted = peer.predict(poked)
-                spent[name] += (time.perf_counter() - start) if rate > 0 else 0.0
-                for metric, error in measure(case.task, case.target, predicted).items():
-                    # Without holes all repeats are one.
-                    errors[metric][name][r, repeat if rate > 0 else slice(None)] = error
-                notify(name)
-    for name in peers:
-        seconds[name] = spent[name] / max(predicted_rows, 1) * 1000
+    constant = constant_errors(case)
+    errors = {
+        metric: {name: np.empty((len(rates), repeats)) for name in methods} for metric in constant
+    }
+    spent, predicted_rows = dict.fromkeys(methods, 0.0), 0
+    for r, repeat in comparison.runs():
+        holes = rates[r] > 0
+        poked = missingness.mcar(case.test, rates[r], seed + 1000 * repeat + r, blocks=blocks)
+        predicted_rows += len(poked) * holes
+        for name, method in methods.items():
+            start = time.perf_counter()
+            predicted = method.predict(poked)
+            spent[name] += (time.perf_counter() - start) * holes
+            for metric, error in measure(case.task, case.target, predicted).items():
+                errors[metric][name][r, repeat if holes else slice(None)] = error
+            notify(name)
     return Robustness(
-        rates=tuple(rates),
+        rates=rates,
         errors=errors,
-        constant=constant_errors(case),
+        constant=constant,
         rows=len(case.test),
-        seconds=seconds,
-        learning=learned,
+        seconds={name: 1000 * spent[name] / max(predicted_rows, 1) for name in methods},
+        learning=learned | {KNOTHOLE: learning},
         labels=case.labels,
     )
-
-
-def steps(case: Case, rates: Sequence[float], repeats: int, methods: tuple[str, ...]) -> int:
-    """How often :func:`compare` will notify."""
-    runs = sum(repeats if rate > 0 else 1 for rate in rates)
-    return len(case.methods(tuple(methods))) * (1 + runs)
-
-
-def metrics(task: Task) -> tuple[str, ...]:
-    """Names of the errors that are measured, the main one first."""
-    return ("RMSE",) if task is Task.REGRESSION else ("log loss", "error rate")
-
-
-def measure(task: Task, target: NDArray[Any], predicted: Floats) -> dict[str, float]:
-    """The errors of predictions.
-
-    Examples
-    --------
-    >>> measure(Task.REGRESSION, np.array([1.0, 2.0]), np.array([1.0, 4.0]))
-    {'RMSE': 1.4142135623730951}
-    """
-    losses = row_losses(task, target, predicted)
-    if task is Task.REGRESSION:
-        return {"RMSE": float(np.sqrt(losses.mean()))}
-    wrong = predicted.argmax(axis=1) != target
-    return {"log loss": float(losses.mean()), "error rate": float(wrong.mean())}
 
 
 def constant_errors(case: Case) -> dict[str, float]:

@@ -22,6 +22,8 @@ from knothole.report.palette import (
 )
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -47,30 +49,27 @@ def label_of(name: str, labels: dict[str, str]) -> str:
     return labels.get(name, LABELS.get(name, name))
 
 
-def matplotlib() -> Any:
-    """The module, or what to install."""
+def look() -> AbstractContextManager[None]:
+    """A context in which everything drawn has one look; or what to install."""
     try:
         import matplotlib
     except ImportError as error:
         raise MissingExtra("plots need matplotlib: pip install 'knothole[plot]'.") from error
-    return matplotlib
+    return matplotlib.rc_context(RC)
 
 
 def axes(ax: Axes | None, width: float, height: float) -> Axes:
-    """The axes given, or new ones in a figure of pyplot's."""
-    matplotlib()
+    """The axes given, or new ones in a figure of pyplot's; to be called in :func:`look`."""
     if ax is not None:
         return ax
     from matplotlib import pyplot
 
-    with pyplot.rc_context(RC):
-        _, made = pyplot.subplots(figsize=(width, height), layout="constrained")
-    return made
+    return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
 
 
 def figure(width: float, height: float) -> Figure:
     """A figure that belongs to no window."""
-    matplotlib()
-    from matplotlib.figure import Figure
+    with look():
+        from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+        return Figure(figsize=(width, height), layout="constrained")

@@ -1,0 +1,66 @@
+"""Knothole as it is by default, and with tuned leaves where training has holes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import pandas as pd
+
+from benchmarks.suite.peers.base import Peer, Training
+from knothole.arrays import Floats
+from knothole.estimators import wrap
+from knothole.report.measures import outputs
+
+
+class Knothole(Peer):
+    """The model's expected prediction given what was observed; nothing is tuned by hand.
+
+    Parameters
+    ----------
+    options
+        For :func:`knothole.estimators.wrap`.
+    """
+
+    def __init__(self, name: str = "knothole", **options: Any) -> None:
+        self.name = name
+        self.options = options
+
+    def fit(self, training: Training) -> Self:
+        """Fit the model as it is, and learn the density of its columns."""
+        self.task_ = training.task
+        model = training.fitted(training.table)
+        self.robust_ = wrap(model, training.table, training.target, **self.options)
+        return self
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Integrate over the holes."""
+        return outputs(self.robust_, table, self.task_)
+
+
+class KnotholeTuned(Knothole):
+    """Leaf values learned anew from the training rows and their holes, given the target.
+
+    What the documentation says to do where the training table has holes: every NaN is a hole, and
+    :meth:`~knothole.estimators.robust.Robust.tune` follows with its defaults. :class:`Knothole` is
+    what :func:`~knothole.estimators.wrap` does by itself: the model's leaves stay, and what NaN
+    means is measured for each column. A column never observed, of which neither the model nor the
+    density can learn anything, is left out.
+    """
+
+    needs_training_holes = True
+
+    def __init__(self, name: str = "knothole tuned", **options: Any) -> None:
+        super().__init__(name, **{"holes": "all"} | options)
+
+    def fit(self, training: Training) -> Self:
+        """Fit the model, learn the density of its columns, and then new leaf values."""
+        self.observed_ = list(training.table.columns[training.table.notna().any()])
+        table = training.table[self.observed_]
+        super().fit(replace(training, table=table))
+        self.robust_ = self.robust_.tune(table, training.target)
+        return self
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Integrate over the holes, with the new leaf values."""
+        return super().predict(table[self.observed_])
