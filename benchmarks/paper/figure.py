@@ -7,36 +7,24 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from benchmarks import pictures
-from benchmarks.paper.panels import (
-    EXPECTED,
-    FAIR,
-    LEFT,
-    MEDIAN,
-    OURS,
-    PAPER,
-    RIGHT,
-    TUNED,
-    XGBOOST,
-    YARDSTICK,
-    summary,
-)
+from benchmarks.paper import panels
 from knothole.report import palette, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LOOKS: dict[str, dict[str, Any]] = {
-    XGBOOST: {"color": palette.VERMILLION, "marker": "s"},
-    MEDIAN: {"color": palette.ORANGE, "marker": "^"},
-    EXPECTED: {"color": palette.SKY, "marker": "D"},
-    TUNED: {"color": palette.BLUE, "marker": "o"},
-    OURS: {"color": palette.GREEN, "marker": "v"},
-    YARDSTICK: {"color": palette.FAINT, "linestyle": "dotted"},
+    panels.XGBOOST: {"color": palette.VERMILLION, "marker": "s"},
+    panels.MEDIAN: {"color": palette.ORANGE, "marker": "^"},
+    panels.EXPECTED: {"color": palette.SKY, "marker": "D"},
+    panels.TUNED: {"color": palette.BLUE, "marker": "o"},
+    panels.OURS: {"color": palette.GREEN, "marker": "v"},
+    panels.YARDSTICK: {"color": palette.FAINT, "linestyle": "dotted"},
 }
-_PANELS = {LEFT: "five trees, holes at deployment", RIGHT: "one tree, holes at both"}
+_PANELS = {panels.LEFT: "five trees, holes at deployment", panels.RIGHT: "one tree, holes at both"}
 _SETTINGS = {
-    PAPER: "learning rate 0.3, base score 0.5",
-    FAIR: "learning rate 1, estimated base score",
+    panels.PAPER: "learning rate 0.3, base score 0.5",
+    panels.FAIR: "learning rate 1, estimated base score",
 }
 
 
@@ -57,7 +45,7 @@ def draw(results: pd.DataFrame) -> bytes:
 
 
 def _panel(axes: Axes, part: pd.DataFrame) -> None:
-    for method, line in summary(part).groupby("method", sort=False):
+    for method, line in panels.summary(part).groupby("method", sort=False):
         look = _LOOKS[str(method)]
         axes.plot(line["rate"], line["mean"], label=str(method), markersize=4.5, **look)
         low, high = line["mean"] - line["std"], line["mean"] + line["std"]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from knothole.arrays import Floats
-from knothole.report.measures import Task, row_losses
+from knothole.report.measures import Task, measure
 
 #: Makes a new, unfitted model.
 ModelFactory = Callable[[], Any]
@@ -48,10 +48,10 @@ def scores(task: Task, target: NDArray[Any], predicted: Floats) -> dict[str, flo
     >>> scores(Task.REGRESSION, np.array([1.0, 2.0]), np.array([1.0, 4.0]))
     {'rmse': 1.4142135623730951}
     """
-    losses = row_losses(task, target, predicted)
+    errors = measure(task, target, predicted)
     if task is Task.REGRESSION:
-        return {"rmse": float(np.sqrt(losses.mean()))}
+        return {"rmse": errors["RMSE"]}
     binary = predicted.shape[1] == 2
     chance = predicted[:, 1] if binary else predicted / predicted.sum(axis=1, keepdims=True)
     auc = roc_auc_score(target, chance, multi_class="ovr", labels=np.arange(predicted.shape[1]))
-    return {"log_loss": float(losses.mean()), "auc": float(auc)}
+    return {"log_loss": errors["log loss"], "auc": float(auc)}

@@ -7,28 +7,21 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from knothole import report
 from knothole.errors import InvalidInput, MissingExtra
-from knothole.report import (
-    AssociationDisplay,
-    CoverageDisplay,
-    MarginalDisplay,
-    OutageDisplay,
-    PairDisplay,
-    RobustnessDisplay,
-)
 
 matplotlib.use("agg")
 
 
 def displays(evaluation):
     return [
-        RobustnessDisplay.from_results(evaluation.robustness),
-        OutageDisplay.from_results(evaluation.outage),
-        CoverageDisplay.from_results(evaluation.coverage),
-        MarginalDisplay.from_results(evaluation.fit.marginals[0]),
-        MarginalDisplay.from_results(evaluation.fit.marginals[1]),
-        PairDisplay.from_results(evaluation.fit.pairs[0]),
-        AssociationDisplay.from_results(evaluation.fit),
+        report.RobustnessDisplay.from_results(evaluation.robustness),
+        report.OutageDisplay.from_results(evaluation.outage),
+        report.CoverageDisplay.from_results(evaluation.coverage),
+        report.MarginalDisplay.from_results(evaluation.fit.marginals[0]),
+        report.MarginalDisplay.from_results(evaluation.fit.marginals[1]),
+        report.PairDisplay.from_results(evaluation.fit.pairs[0]),
+        report.AssociationDisplay.from_results(evaluation.fit),
     ]
 
 
@@ -43,7 +36,7 @@ def test_all_of_them_draw_on_axes_given_and_return_themselves(evaluation):
 def test_without_axes_a_figure_of_pyplot_is_made(evaluation):
     from matplotlib import pyplot
 
-    display = RobustnessDisplay.from_results(evaluation.robustness).plot()
+    display = report.RobustnessDisplay.from_results(evaluation.robustness).plot()
     assert pyplot.fignum_exists(display.figure_.number)
     pyplot.close(display.figure_)
 
@@ -57,7 +50,7 @@ def test_drawing_leaves_the_users_settings_alone(evaluation):
 
 def test_robustness_lines_are_means_and_bands_are_ranges(evaluation):
     results = evaluation.robustness
-    ax = RobustnessDisplay.from_results(results).plot(Figure().subplots()).ax_
+    ax = report.RobustnessDisplay.from_results(results).plot(Figure().subplots()).ax_
     lines = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
     assert set(lines) == {"knothole", "scikit-learn alone", "other"}
     errors = results.errors["RMSE"]["knothole"]
@@ -70,23 +63,23 @@ def test_robustness_lines_are_means_and_bands_are_ranges(evaluation):
 
 
 def test_what_leaves_the_plot_is_said(evaluation):
-    ax = RobustnessDisplay.from_results(evaluation.robustness).plot(Figure().subplots()).ax_
+    ax = report.RobustnessDisplay.from_results(evaluation.robustness).plot(Figure().subplots()).ax_
     notes = [text.get_text() for text in ax.texts]
     assert any(note.startswith("beyond the plot at 90 %:\nscikit-learn alone: 4") for note in notes)
 
 
 def test_lines_differ_in_marker_as_well_as_colour(evaluation):
-    ax = RobustnessDisplay.from_results(evaluation.robustness).plot(Figure().subplots()).ax_
+    ax = report.RobustnessDisplay.from_results(evaluation.robustness).plot(Figure().subplots()).ax_
     looks = [line.get_marker() for line in ax.lines if not line.get_label().startswith("_")]
     assert len(set(looks)) == len(looks)
 
 
 def test_unknown_metric_is_named(evaluation):
     with pytest.raises(InvalidInput, match=r"metric must be one of \['RMSE'\]; got 'MAE'"):
-        RobustnessDisplay.from_results(evaluation.robustness, "MAE")
+        report.RobustnessDisplay.from_results(evaluation.robustness, "MAE")
 
 
 def test_without_matplotlib_the_extra_is_named(evaluation, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"pip install 'knothole\[plot\]'"):
-        RobustnessDisplay.from_results(evaluation.robustness).plot()
+        report.RobustnessDisplay.from_results(evaluation.robustness).plot()

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Results = TypeVar("Results")
 
+# Lines to compare with.
+_DASHED: dict[str, Any] = {"color": palette.FAINT, "linestyle": (0, (4, 3)), "linewidth": 1.0}
+
 
 class Display(ABC, Generic[Results]):
     """Base of the displays.
@@ -106,7 +109,7 @@ class RobustnessDisplay(Display[Robustness]):
     def _draw(self, ax: Axes) -> None:
         rates = 100 * np.asarray(self.results.rates)
         constant = self.results.constant[self.metric]
-        ax.axhline(constant, color=palette.FAINT, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+        ax.axhline(constant, **_DASHED, zorder=1)
         errors = self.results.errors[self.metric]
         # Drawn last to first, so that the first lie on top.
         for position, (name, error) in reversed(list(enumerate(errors.items()))):
@@ -187,10 +190,7 @@ class OutageDisplay(Display[Outage]):
         for position, (name, error) in enumerate(errors.items()):
             look = style.of_method(name, position) | {"markersize": 7, "linestyle": "none"}
             ax.plot(error, places, label=style.label_of(name, self.results.labels), **look)
-        ax.axvline(
-            self.results.complete, color=palette.FAINT, linestyle=(0, (4, 3)), linewidth=1.0,
-            label="nothing missing", zorder=1,
-        )  # fmt: skip
+        ax.axvline(self.results.complete, label="nothing missing", zorder=1, **_DASHED)
         ax.set_yticks(places, [shortened(name) for name in names])
         ax.invert_yaxis()
         ax.grid(axis="y", visible=False)
@@ -210,7 +210,7 @@ class CoverageDisplay(Display[Coverage]):
     _size = (4.6, 4.6)
 
     def _draw(self, ax: Axes) -> None:
-        ax.plot([0, 100], [0, 100], color=palette.FAINT, linestyle=(0, (4, 3)), linewidth=1.0)
+        ax.plot([0, 100], [0, 100], **_DASHED)
         looks = zip(
             (palette.SKY, palette.BLUE, palette.PURPLE, palette.VERMILLION), "ovsD", strict=True
         )
@@ -300,7 +300,7 @@ class AssociationDisplay(Display[Fit]):
     _size = (4.2, 4.2)
 
     def _draw(self, ax: Axes) -> None:
-        ax.plot([-1, 1], [-1, 1], color=palette.FAINT, linestyle=(0, (4, 3)), linewidth=1.0)
+        ax.plot([-1, 1], [-1, 1], **_DASHED)
         ax.scatter(
             self.results.observed, self.results.modelled, s=14, color=palette.BLUE, alpha=0.5,
             linewidths=0,
