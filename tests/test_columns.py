@@ -1,6 +1,5 @@
 """Tables in, a matrix and typed columns out; variables and evidence."""
 
-import doctest
 import itertools
 
 import numpy as np
@@ -12,11 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder
 
-import knothole.tables.columns
-import knothole.tables.encoding
-import knothole.tables.evidence
-import knothole.tables.onehot
-import knothole.tables.read
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 from knothole.tables.columns import (
     BASELINE,
@@ -612,17 +606,3 @@ def test_decode_undoes_evidence():
     X = np.array(rows, dtype=float)
     np.testing.assert_array_equal(MIXED.decode(MIXED.evidence(X).points), X)
     assert np.isnan(MIXED.decode(np.full((2, 3), NAN))).all()
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        knothole.tables.columns,
-        knothole.tables.encoding,
-        knothole.tables.evidence,
-        knothole.tables.onehot,
-        knothole.tables.read,
-    ],
-)
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0

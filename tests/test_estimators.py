@@ -1,9 +1,6 @@
 """``wrap`` and ``Robust``: the face over trees, densities and reach."""
 
-import doctest
-import importlib
 import pickle
-import pkgutil
 
 import catboost
 import lightgbm
@@ -572,7 +569,7 @@ def test_probabilities_of_a_regressor(fitted):
         robust.predict([[0.1, 0.2, 0.3]], quantiles=[0.5])
 
 
-# ---- names and examples -------------------------------------------------------------------------
+# ---- names --------------------------------------------------------------------------------------
 
 
 def test_public_names_are_there_and_others_are_not():
@@ -581,15 +578,3 @@ def test_public_names_are_there_and_others_are_not():
     assert set(kh.__all__) <= set(dir(kh))
     with pytest.raises(AttributeError, match="no attribute 'Forest'"):
         kh.Forest  # noqa: B018
-
-
-MODULES = [
-    *(f"knothole.estimators.{m.name}" for m in pkgutil.iter_modules(knothole.estimators.__path__)),
-    "knothole.densities.selection.select",
-    "knothole.densities.selection.held_out",
-]
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings(name):
-    assert doctest.testmod(importlib.import_module(name)).failed == 0

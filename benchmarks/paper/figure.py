@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LOOKS: dict[str, dict[str, Any]] = {
-    panels.XGBOOST: {"color": palette.VERMILLION, "marker": "s"},
+    panels.XGBOOST: {"color": palette.VERMILION, "marker": "s"},
     panels.MEDIAN: {"color": palette.ORANGE, "marker": "^"},
     panels.EXPECTED: {"color": palette.SKY, "marker": "D"},
     panels.TUNED: {"color": palette.BLUE, "marker": "o"},

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
     from matplotlib.transforms import Bbox
 
-_OUTCOMES = {"win": palette.BLUE, "tie": "#c9d3dc", "loss": palette.VERMILLION}
+_OUTCOMES = {"win": palette.BLUE, "tie": "#c9d3dc", "loss": palette.VERMILION}
 # Where a label may stand beside its point, in points: near first, then farther with a line.
 _PLACES = [
     (reach * x, reach * y)
@@ -223,4 +223,4 @@ def _look(name: str) -> dict[str, Any]:
     """Ours stand out, and so does the model's own way."""
     if name in OWN:
         return {"color": palette.BLUE, "fontweight": "bold"}
-    return {"color": palette.INK if name != "native" else palette.VERMILLION}
+    return {"color": palette.INK if name != "native" else palette.VERMILION}

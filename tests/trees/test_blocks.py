@@ -1,6 +1,5 @@
 """Ensembles over variables: the leaves of rows and of their points are the same."""
 
-import doctest
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,6 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from knothole.errors import ColumnMismatch
 from knothole.tables.columns import Block, Column, Columns, Kind
-from knothole.trees import in_variables as module
 from knothole.trees.in_variables import in_variables, with_nan
 from knothole.trees.read import read
 
@@ -201,7 +199,3 @@ def test_from_a_table_through_variables_to_the_librarys_own_prediction(name):
     assert not np.isnan(points).any()
     expected = model.predict(table)
     np.testing.assert_allclose(over_variables.predict(points)[:, 0], expected, rtol=1e-5)
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(module).failed == 0

@@ -1,6 +1,5 @@
 """Regions and arrivals against a slow twin that walks down from the root."""
 
-import doctest
 import math
 
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import given, settings
 
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Column, Columns, Kind
-from knothole.trees import regions as module
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.regions import arrivals, regions
 from knothole.trees.verify import left_codes
@@ -214,7 +212,3 @@ def test_a_deep_and_lopsided_tree_needs_no_recursion():
     ensemble = random_ensemble(depth=300, lopsided=True, n_trees=1, levels=(0, 3))
     leaves, _ = slow_walk(ensemble)
     assert as_dicts(ensemble, regions(ensemble)) == leaves
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(module).failed == 0

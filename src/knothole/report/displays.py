@@ -212,7 +212,7 @@ class CoverageDisplay(Display[Coverage]):
     def _draw(self, ax: Axes) -> None:
         ax.plot([0, 100], [0, 100], **_DASHED)
         looks = zip(
-            (palette.SKY, palette.BLUE, palette.PURPLE, palette.VERMILLION), "ovsD", strict=True
+            (palette.SKY, palette.BLUE, palette.PURPLE, palette.VERMILION), "ovsD", strict=True
         )
         promised = 100 * np.asarray(self.results.levels)
         for (rate, covered), (color, marker) in zip(

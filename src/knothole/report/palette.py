@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 # Okabe and Ito's palette, made for colour-blind readers.
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE = (
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
 INK, FAINT, GRID = "#1f2933", "#667380", "#e3e8ed"

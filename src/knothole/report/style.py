@@ -17,7 +17,7 @@ from knothole.report.palette import (
     PURPLE,
     RC,
     SKY,
-    VERMILLION,
+    VERMILION,
     YELLOW,
 )
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _METHODS: dict[str, dict[str, Any]] = {
     KNOTHOLE: {"color": BLUE, "marker": "o", "linewidth": 2.6, "zorder": 5},
-    NATIVE: {"color": VERMILLION, "marker": "s", "linewidth": 1.8, "zorder": 4},
+    NATIVE: {"color": VERMILION, "marker": "s", "linewidth": 1.8, "zorder": 4},
     MEDIAN: {"color": ORANGE, "marker": "^", "linewidth": 1.5},
     ITERATIVE: {"color": PURPLE, "marker": "D", "linewidth": 1.5},
     DRAWS: {"color": GREEN, "marker": "v", "linewidth": 1.5},
