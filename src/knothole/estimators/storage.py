@@ -1,6 +1,6 @@
 """One file for a :class:`Robust`: the trees, the density, and what was chosen. No pickle.
 
-The file is a zip of plain arrays with a JSON header, as that of a density
+The file is a container (:mod:`knothole.files`), as that of a density
 (:mod:`knothole.densities.storage`). The library's own model is not in it.
 """
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.files import fitting_together, read_container, write_container
 from knothole.learning.tune import Report
 from knothole.reach.expectation import compile
 from knothole.trees.ensemble import Ensemble, Nodes
@@ -59,7 +60,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
     }
     arrays = {TREES + name: array for name, array in tree_arrays.items()}
     arrays |= {DENSITY + name: array for name, array in density_arrays.items()}
-    storage.write(Path(path), header, arrays)
+    write_container(Path(path), header, arrays)
 
 
 def load(path: str | os.PathLike[str]) -> Robust:
@@ -89,8 +90,8 @@ def load(path: str | os.PathLike[str]) -> Robust:
     from knothole.estimators.robust import Robust
 
     path = Path(path)
-    header, arrays = storage.read(path, FORMAT, VERSION)
-    with storage.fitting_together(path):
+    header, arrays = read_container(path, FORMAT, VERSION)
+    with fitting_together(path):
         density = storage.restored(header["density"], _part(arrays, DENSITY), path)
         ensemble = ensemble_from(header["trees"], _part(arrays, TREES))
         integrate = np.array(header["integrate"], dtype=np.bool_)
