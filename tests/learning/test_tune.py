@@ -228,7 +228,7 @@ def test_tables_and_sentinels():
 
 
 def test_progress_is_drawn_on_the_error_stream(model, capsys):
-    tune(read(model), DENSITY, HOLES, y, progress=True, condition_on_target=False)
+    tune(read(model), DENSITY, HOLES, y, verbose=True, condition_on_target=False)
     shown = capsys.readouterr()
     assert "300/300" in shown.err or "4/4" in shown.err
     assert not shown.out

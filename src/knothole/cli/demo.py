@@ -15,8 +15,9 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from knothole.cli import options
-from knothole.cli.console import bar, say, stdout, step
+from knothole.cli.console import say, stdout, step
 from knothole.files import check_output, whole_file
+from knothole.progress import bar
 from knothole.report import palette, style
 from knothole.report.demo import LEAD, SEED, TITLE, classifier, diagnosis
 from knothole.report.displays import RobustnessDisplay
@@ -73,14 +74,14 @@ def demo(output: Path, repeats: int) -> None:
     case = Case.of(robust, data.train, data.test, data.target, data.train_target)
     step(3, f"{len(data.test)} other tumours lose 0 to 90 % of their measurements, at random")
     total = evaluation_steps(case, RATES, repeats, METHODS)
-    with bar("comparing", total) as progress:
+    with bar("comparing", total) as advance:
         evaluation = evaluate(
             case,
             rates=RATES,
             repeats=repeats,
             seed=SEED,
             learning=learning,
-            notify=lambda _: progress.advance(),
+            advance=advance,
         )
     stdout.print()
     stdout.print(_table(evaluation))

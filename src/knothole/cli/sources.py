@@ -50,7 +50,7 @@ class Source(ABC):
     def blocks(
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
-        """Parts of these columns with so many rows, and how much has been read after each.
+        """Parts of these columns with so many rows, and how much was read for each.
 
         ``columns`` describe those among them that the model splits on, by name; anything else is
         taken as it is in the file.
@@ -115,9 +115,11 @@ class CsvSource(Source):
                 low_memory=False,
             )
             with reader:
+                before = 0
                 for block in reader:
                     if len(block):  # a file with a header alone is one block of nothing
-                        yield block[list(names)], file.tell()
+                        yield block[list(names)], file.tell() - before
+                    before = file.tell()
 
     def _check_end(self) -> None:
         """Refuse a file whose last row is cut off: its missing entries would pass for holes."""
@@ -154,11 +156,9 @@ class ParquetSource(Source):
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`Source`."""
-        done = 0
         with _Reading(self.path):
             for batch in self._file.iter_batches(batch_size=rows, columns=list(names)):
-                done += batch.num_rows
-                yield batch.to_pandas()[list(names)], done
+                yield batch.to_pandas()[list(names)], batch.num_rows
 
 
 class _Reading:

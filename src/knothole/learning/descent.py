@@ -21,9 +21,8 @@ from knothole.arrays import Floats
 from knothole.learning.draw_matrix import Block, Lanes
 from knothole.learning.problem import Problem
 from knothole.learning.system import Symmetric, symmetric
+from knothole.progress import Advance, silent
 from knothole.reach.completions.engine import LANES
-
-Tick = Callable[[int], None]
 
 # Groups of more leaves than this are solved by conjugate gradients, without the matrix.
 DENSE_LEAVES = 4096
@@ -178,7 +177,7 @@ def conjugate_gradients(product: Callable[[Floats], Floats], right: Floats) -> F
 
 
 def boosting(
-    problem: Problem, lanes: Lanes, ridge: float, learning_rate: float, tick: Tick | None = None
+    problem: Problem, lanes: Lanes, ridge: float, learning_rate: float, advance: Advance = silent
 ) -> Descent:
     """Each tree given the ones before it (Prop. 4), all of them from their start."""
     ensemble, loss = problem.ensemble, problem.loss
@@ -200,8 +199,7 @@ def boosting(
             value = turn.value()
         theta = theta + step
         values.append(value)
-        if tick is not None:
-            tick(1)
+        advance()
     return Descent(theta, np.array(values), "tree by tree")
 
 

@@ -22,6 +22,7 @@ from knothole.compiled.policy import over_blocks
 from knothole.learning import draw_matrix_kernels as kernels
 from knothole.learning import system
 from knothole.learning.sums import LeafSums
+from knothole.progress import Advance, silent
 from knothole.reach.completions.engine import GROUPS, LANES, CompletionsEngine
 from knothole.tables.evidence import Evidence
 
@@ -65,7 +66,7 @@ class Lanes:
     threads : int, optional
     room : int
         Bytes of memory to keep words in.
-    tick : callable, optional
+    advance : callable, optional
         Told how many rows were walked, where words are kept.
     """
 
@@ -78,7 +79,7 @@ class Lanes:
         first_word: int = 0,
         threads: int | None = None,
         room: int = ROOM,
-        tick: Callable[[int], None] | None = None,
+        advance: Advance = silent,
     ) -> None:
         self.engine = engine
         self.ensemble = engine.ensemble
@@ -95,7 +96,7 @@ class Lanes:
         ]
         self._kept: list[Block] | None = None
         if self._size() <= room:
-            self._kept = self.map(lambda block: _told(block, tick))
+            self._kept = self.map(lambda block: _told(block, advance))
 
     def _size(self) -> float:
         """Bytes that all words would take, judged by the first block."""
@@ -243,7 +244,6 @@ class Lanes:
         return (0, self.ensemble.n_trees) if trees is None else (trees.start, trees.stop)
 
 
-def _told(block: Block, tick: Callable[[int], None] | None) -> Block:
-    if tick is not None:
-        tick(len(block.stop))
+def _told(block: Block, advance: Advance) -> Block:
+    advance(amount=len(block.stop))
     return block

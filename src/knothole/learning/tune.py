@@ -131,7 +131,7 @@ def tune(
     reach: Literal["auto", "exact", "completions"] = "auto",
     draws: int = 64,
     seed: int = 0,
-    progress: bool = False,
+    verbose: bool = False,
     threads: int | None = None,
 ) -> Tuned:
     """Leaf values that suit rows with holes (Props. 2 to 4, and a step past them).
@@ -197,8 +197,8 @@ def tune(
         have as many as :func:`knothole.reach.expectation.compile` gives them.
     seed : int
         Of completions.
-    progress : bool
-        Whether to draw progress bars on the error stream.
+    verbose : bool
+        Whether to show progress on the error stream.
     threads : int, optional
         See :func:`knothole.compiled.policy.thread_count`. The result does not depend on it.
 
@@ -228,7 +228,7 @@ def tune(
     aim = choose_objective(problem, chosen, objective, condition_on_target)
     rate = choose_rate(problem, chosen, learning_rate, matrix, ridge)
     settings = Settings(
-        ridge, rate, learning_rate == "auto", reach, words, seed, threads, progress, integrate
+        ridge, rate, learning_rate == "auto", reach, words, seed, threads, verbose, integrate
     )
     table, own_holes = _as_read(ensemble, density.columns_, X, matrix, holes)
     if isinstance(holes, str) and holes == "all":

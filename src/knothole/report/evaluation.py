@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from knothole.progress import Advance, silent
 from knothole.report.diagnostics import Coverage, Fit, Outage, coverage, density_fit, outages
 from knothole.report.methods import METHODS, Case
-from knothole.report.robustness import RATES, Notify, Robustness, compare, steps
+from knothole.report.robustness import RATES, Robustness, compare, steps
 
 # Steps after the comparison: outage, coverage, fit of the density.
 _CHECKS = 3
@@ -33,7 +34,7 @@ def evaluate(
     methods: tuple[str, ...] = METHODS,
     seed: int = 0,
     learning: float | None = None,
-    notify: Notify = lambda _: None,
+    advance: Advance = silent,
 ) -> Evaluation:
     """Measure a wrapped model on held-out rows; for the arguments see :func:`compare`.
 
@@ -52,19 +53,19 @@ def evaluate(
     """
     robustness = compare(
         case, rates=rates, repeats=repeats, methods=methods, seed=seed, learning=learning,
-        notify=notify,
+        advance=advance,
     )  # fmt: skip
     outage = outages(case)
-    notify("outages")
+    advance("outages")
     covered = coverage(case, seed=seed)
-    notify("intervals")
+    advance("intervals")
     fit = density_fit(case, outage.names, seed=seed)
-    notify("density")
+    advance("density")
     return Evaluation(case, robustness, outage, covered, fit, seed)
 
 
 def evaluation_steps(
     case: Case, rates: Sequence[float], repeats: int, methods: tuple[str, ...]
 ) -> int:
-    """How often :func:`evaluate` will notify."""
+    """How often :func:`evaluate` will advance."""
     return steps(case, rates, repeats, methods) + _CHECKS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,8 @@ from knothole.arrays import Floats
 from knothole.benchmark.datasets import Task
 from knothole.benchmark.models import row_losses
 from knothole.errors import InvalidInput
+from knothole.progress import Advance, silent
 from knothole.report.methods import KNOTHOLE, METHODS, Case
-
-#: Told what was just done.
-Notify = Callable[[str], None]
 
 RATES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
@@ -81,7 +79,7 @@ def compare(
     methods: tuple[str, ...] = METHODS,
     seed: int = 0,
     learning: float | None = None,
-    notify: Notify = lambda _: None,
+    advance: Advance = silent,
 ) -> Robustness:
     """Poke holes completely at random, and let every method answer the same rows.
 
@@ -99,8 +97,8 @@ def compare(
         Of masks and imputers.
     learning : float, optional
         Seconds that wrapping took, to be shown beside the others' learning.
-    notify : callable
-        Called with a description after each method and rate; see :func:`steps`.
+    advance : callable
+        Told the label of each method, once for every rate; see :func:`steps`.
     """
     if repeats < 1:
         raise InvalidInput(f"repeats must be at least 1; got {repeats}.")
@@ -113,7 +111,7 @@ def compare(
         start = time.perf_counter()
         peer.fit(case.training(seed))
         learned[name] = time.perf_counter() - start
-        notify(name)
+        advance(case.labels[name])
         for metric in errors:
             errors[metric][name] = np.empty((len(rates), repeats))
     learned[KNOTHOLE] = math.nan if learning is None else learning
@@ -130,7 +128,7 @@ def compare(
                 for metric, error in measure(case.task, case.target, predicted).items():
                     # Without holes all repeats are one.
                     errors[metric][name][r, repeat if rate > 0 else slice(None)] = error
-                notify(name)
+                advance(case.labels[name])
     for name in peers:
         seconds[name] = spent[name] / max(predicted_rows, 1) * 1000
     return Robustness(
@@ -145,7 +143,7 @@ def compare(
 
 
 def steps(case: Case, rates: Sequence[float], repeats: int, methods: tuple[str, ...]) -> int:
-    """How often :func:`compare` will notify."""
+    """How often :func:`compare` will advance."""
     runs = sum(repeats if rate > 0 else 1 for rate in rates)
     return len(case.methods(tuple(methods))) * (1 + runs)
 
