@@ -36,9 +36,9 @@ from knothole.benchmark import datasets
 from knothole.benchmark.cells import Result, Stage, run_cell
 from knothole.benchmark.models import HYPERPARAMETERS
 from knothole.benchmark.peers import Peer
-from knothole.benchmark.progress import progress
 from knothole.benchmark.scenarios import DEPLOYMENT, Scenario
 from knothole.errors import DamagedFile, InvalidInput, KnotholeError, MissingExtra
+from knothole.progress import bar
 
 # Libraries whose version may change a result.
 _LIBRARIES = ("knothole", "numpy", "scipy", "scikit-learn", "pandas", "numba")
@@ -150,7 +150,7 @@ def run(
         for name, repeat, peer in itertools.product(names, range(plan.repeats), present)
     ]
     waiting = [cell for cell in cells if not cell.done(place)]
-    with progress(len(waiting), "cells", show) as advance:
+    with bar("cells", len(waiting), verbose=show) as advance:
         for cell in _finished(plan, waiting, place, workers):
             advance(f"{cell.dataset}, {cell.peer.name}")
     results = collect(place)
