@@ -77,7 +77,7 @@ class CsvSource(Source):
     def __init__(self, path: Path, separator: str) -> None:
         self.path, self._separator = path, separator
         self.size = path.stat().st_size
-        with _Reading(path):
+        with _Parsing(path):
             # Two rows without a header: a second one that is longer than the first is refused.
             start = pd.read_csv(
                 path, sep=separator, nrows=2, header=None, dtype=str, keep_default_na=False
@@ -89,7 +89,7 @@ class CsvSource(Source):
                 f"{path}: columns must have different names; {twice[0]!r} is there twice."
             )
         if _compression(path) is None:
-            with _Reading(path):
+            with _Parsing(path):
                 self._check_end()
 
     def blocks(
@@ -102,7 +102,7 @@ class CsvSource(Source):
             name: sorted(_HOLES - _levels(described[name])) if name in described else [""]
             for name in self.names
         }
-        with _Reading(self.path), self.path.open("rb") as file:
+        with _Parsing(self.path), self.path.open("rb") as file:
             reader = pd.read_csv(
                 file,
                 sep=self._separator,
@@ -147,7 +147,7 @@ class ParquetSource(Source):
         self.path = path
         with path.open("rb"):  # says what is wrong with the place itself
             pass
-        with _Reading(path):
+        with _Parsing(path):
             self._file = pyarrow.parquet.ParquetFile(path)
             self.size = int(self._file.metadata.num_rows)
             self.names = [str(name) for name in self._file.schema_arrow.names]
@@ -156,12 +156,12 @@ class ParquetSource(Source):
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`Source`."""
-        with _Reading(self.path):
+        with _Parsing(self.path):
             for batch in self._file.iter_batches(batch_size=rows, columns=list(names)):
                 yield batch.to_pandas()[list(names)], batch.num_rows
 
 
-class _Reading:
+class _Parsing:
     """Turns what parsers raise over a broken file into an error that says so."""
 
     def __init__(self, path: Path) -> None:

@@ -30,8 +30,8 @@ def html(robust: Robust) -> str:
     ]
     if robust.selection_ is not None:
         parts.append(_folded("candidates", robust.selection_))
-    if robust.readings_ is not None and len(robust.readings_):
-        parts.append(_folded("columns with NaN in training", robust.readings_))
+    if robust.nan_meaning_ is not None and len(robust.nan_meaning_):
+        parts.append(_folded("columns with NaN in training", robust.nan_meaning_))
     return (
         f"<style>{STYLE}</style><div class='knothole-box' role='group' aria-label='Robust'>"
         f"<div class='knothole-title'>Robust</div><dl>{''.join(parts)}</dl></div>"

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 FORMAT = "knothole model"
 VERSION = 1
 
+# Entries of the header that had another name in files of earlier commits.
+RENAMED = {"readings": "nan_meaning"}
+
 # Where the arrays of each part are kept.
 TREES, DENSITY = "trees.", "density."
 
@@ -55,7 +58,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "tol": expectation.completions.tol,
         "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
-        "readings": _describe_table(robust.readings_),
+        "nan_meaning": _describe_table(robust.nan_meaning_),
         "tuning": _describe_report(robust.tuning_),
     }
     arrays = {TREES + name: array for name, array in tree_arrays.items()}
@@ -91,6 +94,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
 
     path = Path(path)
     header, arrays = read_container(path, FORMAT, VERSION)
+    header = {RENAMED.get(key, key): value for key, value in header.items()}
     with fitting_together(path):
         density = storage.restored(header["density"], _part(arrays, DENSITY), path)
         ensemble = ensemble_from(header["trees"], _part(arrays, TREES))
@@ -101,7 +105,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
             compile(ensemble, density, tol=header["tol"], integrate=integrate),
             name=str(header["model"]),
             selection=_table_from(header["selection"]),
-            readings=_table_from(header["readings"]),
+            nan_meaning=_table_from(header["nan_meaning"]),
             holes=header["holes"],
             tuning=_report_from(header["tuning"]),
         )
