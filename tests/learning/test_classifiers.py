@@ -121,11 +121,11 @@ def test_xgboost_classifier_through_tune_and_back(classes):
     ensemble = read(model)
     density = Mixture(4, random_state=0).fit(X)
     tuned = tune(ensemble, density, X, y)
-    assert tuned.report.method == "boosting"
-    assert tuned.report.loss == "log loss"
-    assert tuned.report.conditioned == "labels"
-    assert tuned.report.after < tuned.report.before
-    assert tuned.report.steps >= 1
+    assert tuned.summary.method == "boosting"
+    assert tuned.summary.loss == "log loss"
+    assert tuned.summary.conditioned == "labels"
+    assert tuned.summary.after < tuned.summary.before
+    assert tuned.summary.steps >= 1
     written = write(model, tuned.ensemble)
     complete = np.nan_to_num(X)
     np.testing.assert_allclose(

@@ -118,14 +118,14 @@ def test_completions_come_to_the_exact_solution(method):
         reach="completions",
         draws=4096,
     )
-    assert exact.report.exact
-    assert not drawn.report.exact
+    assert exact.summary.exact
+    assert not drawn.summary.exact
     spread = np.std(exact.ensemble.value)
     assert np.abs(drawn.ensemble.value - exact.ensemble.value).max() < 0.1 * spread
     # The loss on draws that took no part, with a standard error of four groups.
-    assert 0 < drawn.report.error < 0.1 * exact.report.after
-    assert abs(drawn.report.after - exact.report.after) < 8 * drawn.report.error
-    assert abs(drawn.report.before - exact.report.before) < 0.2 * exact.report.before
+    assert 0 < drawn.summary.error < 0.1 * exact.summary.after
+    assert abs(drawn.summary.after - exact.summary.after) < 8 * drawn.summary.error
+    assert abs(drawn.summary.before - exact.summary.before) < 0.2 * exact.summary.before
 
 
 def test_boosting_on_draws_is_the_system_solved_in_turn():
@@ -156,4 +156,4 @@ def test_threads_do_not_matter(method):
         for n in (1, 2)
     )
     np.testing.assert_array_equal(one.ensemble.value, two.ensemble.value)
-    assert one.report.after == two.report.after
+    assert one.summary.after == two.summary.after

@@ -98,12 +98,12 @@ def _choice(robust: Robust) -> list[str]:
 
 
 def _tuning(robust: Robust) -> list[str]:
-    report = robust.tuning_
-    if report is None:
+    summary = robust.tuning_
+    if summary is None:
         return []
     return [
-        f"tuned ({report.method}), {report.objective} {report.loss} {report.before:.4g} -> "
-        f"{report.after:.4g}"
+        f"tuned ({summary.method}), {summary.objective} {summary.loss} {summary.before:.4g} -> "
+        f"{summary.after:.4g}"
     ]
 
 

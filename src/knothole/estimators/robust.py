@@ -16,7 +16,7 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
 from knothole.learning.defaults import Method, Objective
-from knothole.learning.tune import Report, tune
+from knothole.learning.tune import TuningSummary, tune
 from knothole.reach.expectation import Expectation, Holes, compile
 from knothole.tables.columns import Columns, Evidence
 from knothole.trees import libraries
@@ -55,7 +55,7 @@ class Robust:
         the model's own value; with what integrating gains in the loss, where it was measured.
     holes_ : {"auto", "all"}
         What ``holes`` is by default.
-    tuning_ : Report or None
+    tuning_ : TuningSummary or None
         What :meth:`tune` did.
     """
 
@@ -68,7 +68,7 @@ class Robust:
         selection: pd.DataFrame | None = None,
         nan_meaning: pd.DataFrame | None = None,
         holes: Literal["auto", "all"] = "auto",
-        tuning: Report | None = None,
+        tuning: TuningSummary | None = None,
     ) -> None:
         self.expectation_ = expectation
         self.selection_ = selection
@@ -305,7 +305,7 @@ class Robust:
             selection=self.selection_,
             nan_meaning=self.nan_meaning_,
             holes=holes,
-            tuning=tuned.report,
+            tuning=tuned.summary,
         )
 
     # ---- the model's own library, and files -----------------------------------------------------

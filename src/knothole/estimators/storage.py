@@ -18,7 +18,7 @@ from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
-from knothole.learning.tune import Report
+from knothole.learning.tune import TuningSummary
 from knothole.reach.expectation import compile
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
@@ -59,7 +59,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
         "nan_meaning": _describe_table(robust.nan_meaning_),
-        "tuning": _describe_report(robust.tuning_),
+        "tuning": _describe_summary(robust.tuning_),
     }
     arrays = {TREES + name: array for name, array in tree_arrays.items()}
     arrays |= {DENSITY + name: array for name, array in density_arrays.items()}
@@ -107,7 +107,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
             selection=_table_from(header["selection"]),
             nan_meaning=_table_from(header["nan_meaning"]),
             holes=header["holes"],
-            tuning=_report_from(header["tuning"]),
+            tuning=_summary_from(header["tuning"]),
         )
 
 
@@ -187,17 +187,17 @@ def _classes_from(description: Any) -> Any:
 # ---- tuning and tables ---------------------------------------------------------------------------
 
 
-def _describe_report(report: Report | None) -> Any:
-    if report is None:
+def _describe_summary(summary: TuningSummary | None) -> Any:
+    if summary is None:
         return None
-    return {**vars(report), "unreached": report.unreached.tolist()}
+    return {**vars(summary), "unreached": summary.unreached.tolist()}
 
 
-def _report_from(description: Any) -> Report | None:
+def _summary_from(description: Any) -> TuningSummary | None:
     if description is None:
         return None
     unreached = np.array(description["unreached"], dtype=np.intp)
-    return Report(**{**description, "unreached": unreached})
+    return TuningSummary(**{**description, "unreached": unreached})
 
 
 def _describe_table(table: pd.DataFrame | None) -> Any:

@@ -118,7 +118,7 @@ class Dense:
 
     @property
     def name(self) -> str:
-        """For reports."""
+        """As summaries have it."""
         definite = all(system.definite for system in self.systems)
         return "Cholesky" if definite else "eigenvectors"
 

@@ -32,7 +32,7 @@ class Loss(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """For reports."""
+        """As summaries have it."""
 
     @property
     @abstractmethod
@@ -41,7 +41,7 @@ class Loss(ABC):
 
     @property
     def factor(self) -> float:
-        """What the value is multiplied by in reports."""
+        """What the value is multiplied by in summaries."""
         return 1.0
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Squared(Loss):
 
     @property
     def factor(self) -> float:
-        """Reports have the squared error of predictions."""
+        """Summaries have the squared error of predictions."""
         return 2.0 * self.scale**2
 
     def value(self, margin: Floats, y: Floats) -> Floats:

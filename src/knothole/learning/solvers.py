@@ -71,7 +71,7 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Theta of all leaves, and how it was found; see :class:`knothole.learning.tune.Report`.
+    """Theta of all leaves, and how it was found; see :class:`knothole.learning.tune.TuningSummary`.
 
     ``rates`` are the learning rates of the trees, (trees,).
     """

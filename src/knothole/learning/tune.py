@@ -32,7 +32,7 @@ from knothole.trees.subset import some_trees
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class TuningSummary:
     """What tuning did.
 
     Attributes
@@ -103,13 +103,13 @@ class Tuned:
         has "not recorded" as a state and every NaN is a hole, one that was learned without it.
     joint : Density
         What training holes were filled from: over (X, y) if conditioned on the target.
-    report : Report
+    summary : TuningSummary
     """
 
     ensemble: Ensemble
     density: Density
     joint: Density
-    report: Report
+    summary: TuningSummary
 
 
 def tune(
@@ -213,7 +213,7 @@ def tune(
     >>> X[rng.random(X.shape) < 0.3] = np.nan
     >>> tree = read(DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y))
     >>> tuned = tune(tree, Mixture(4, random_state=0).fit(X), X, y)
-    >>> tuned.report.method, tuned.report.exact, tuned.report.after < tuned.report.before
+    >>> tuned.summary.method, tuned.summary.exact, tuned.summary.after < tuned.summary.before
     ('tree', True, True)
     """
     words = _words(draws)
@@ -257,7 +257,7 @@ def tune(
             problem, density, rows, solution, settings,
             in_turn=chosen == "boosting", counts=None if counts is None else counts[used],
         )  # fmt: skip
-    report = Report(
+    summary = TuningSummary(
         method=chosen,
         loss=solution.loss,
         before=solution.before,
@@ -275,7 +275,7 @@ def tune(
     )
     value = ensemble.value.copy()
     value[leaves] = _values(problem, solution, ridge)
-    return Tuned(ensemble.with_values(value), density, known.density, report)
+    return Tuned(ensemble.with_values(value), density, known.density, summary)
 
 
 def row_weights(sample_weight: Any, rows: int) -> Floats:
