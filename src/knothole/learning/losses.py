@@ -1,6 +1,6 @@
 """What is minimised, as a function of the margin: squared error, and log loss of boosted models.
 
-Values are (rows, outputs, lanes): margins of a row's completions. Every loss here is convex in the
+Values are (rows, outputs, draws): margins of a row's completions. Every loss here is convex in the
 margin, and its second derivative has an upper bound, the ``curvature``, that holds everywhere
 (Böhning and Lindsay 1988): a quarter for the logistic loss, a half for softmax. So
 
@@ -46,11 +46,11 @@ class Loss(ABC):
 
     @abstractmethod
     def value(self, margin: Floats, y: Floats) -> Floats:
-        """Loss, summed over outputs, (rows, lanes)."""
+        """Loss, summed over outputs, (rows, draws)."""
 
     @abstractmethod
     def derivatives(self, margin: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """First and second derivative in each output's margin, (rows, outputs, lanes) each."""
+        """First and second derivative in each output's margin, (rows, outputs, draws) each."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.learning import descent
 from knothole.learning.conditioning import Conditioned
-from knothole.learning.draw_matrix import Block, Lanes
+from knothole.learning.draw_matrix import Block, DrawMatrix
 from knothole.learning.problem import Problem
 from knothole.learning.sums import LeafSums
 from knothole.learning.system import LeafSystem
@@ -149,8 +149,8 @@ def _sums(
             expectation.engine, evidence, y, weight, threads=threads, advance=advance
         ), []
     words = settings.words
-    drawn = Lanes(expectation.completions, evidence, weight, words, threads=threads)
-    other = Lanes(expectation.completions, evidence, weight, first_word=words, threads=threads)
+    drawn = DrawMatrix(expectation.completions, evidence, weight, words, threads=threads)
+    other = DrawMatrix(expectation.completions, evidence, weight, first_word=words, threads=threads)
     return drawn.sums(y)[0], other.sums(y, GROUPS)
 
 
@@ -188,8 +188,8 @@ def forest(
     """All leaves at once (Prop. 3)."""
     if _pairs_exactly(problem, expectation, settings):
         return _by_systems(problem, expectation, evidence, settings, in_turn=False)
-    lanes = _lanes(problem, expectation, evidence, settings)
-    return _by_draws(problem, lanes, descent.forest(problem, lanes, settings.ridge), settings)
+    drawn = _drawn(problem, expectation, evidence, settings)
+    return _by_draws(problem, drawn, descent.forest(problem, drawn, settings.ridge), settings)
 
 
 def boosting(
@@ -198,14 +198,14 @@ def boosting(
     """Each tree given the ones before it (Prop. 4)."""
     if _pairs_exactly(problem, expectation, settings):
         return _by_systems(problem, expectation, evidence, settings, in_turn=True)
-    lanes = _lanes(problem, expectation, evidence, settings)
-    old = descent.evaluate(problem, lanes, problem.theta)[0]
+    drawn = _drawn(problem, expectation, evidence, settings)
+    old = descent.evaluate(problem, drawn, problem.theta)[0]
     for rate in settings.rates():
         with bar("trees", problem.ensemble.n_trees, verbose=settings.verbose) as advance:
-            found = descent.boosting(problem, lanes, settings.ridge, rate, advance)
+            found = descent.boosting(problem, drawn, settings.ridge, rate, advance)
         if found.objective[-1] <= old * (1 + NO_RISE):
             break
-    solution = _by_draws(problem, lanes, found, settings)
+    solution = _by_draws(problem, drawn, found, settings)
     return replace(solution, rates=np.full(problem.ensemble.n_trees, rate))
 
 
@@ -280,19 +280,23 @@ def _in_turn(system: LeafSystem, old: Floats, settings: Settings) -> tuple[Float
     return change, rate
 
 
-def _lanes(
+def _drawn(
     problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
-) -> Lanes:
+) -> DrawMatrix:
     engine, weight, words = expectation.completions, problem.row_weight, settings.words
     with bar("rows", len(weight) * words, verbose=settings.verbose) as advance:
-        return Lanes(engine, evidence, weight, words, threads=settings.threads, advance=advance)
+        return DrawMatrix(
+            engine, evidence, weight, words, threads=settings.threads, advance=advance
+        )
 
 
 def _by_draws(
-    problem: Problem, lanes: Lanes, found: descent.Descent, settings: Settings
+    problem: Problem, drawn: DrawMatrix, found: descent.Descent, settings: Settings
 ) -> Solution:
     """A solution on draws, its loss measured on draws that took no part."""
-    other = Lanes(lanes.engine, lanes.evidence, lanes.row_weight, 1, lanes.words, settings.threads)
+    other = DrawMatrix(
+        drawn.engine, drawn.evidence, drawn.row_weight, 1, drawn.words, settings.threads
+    )
 
     def losses(theta: Floats) -> Floats:
         def work(block: Block) -> Floats:
@@ -305,7 +309,7 @@ def _by_draws(
     after = losses(found.theta)
     return Solution(
         theta=found.theta,
-        unreached=np.flatnonzero(lanes.weight() <= 0),
+        unreached=np.flatnonzero(drawn.weight() <= 0),
         loss=problem.loss.name,
         before=float(losses(problem.theta).mean()),
         after=float(after.mean()),

@@ -21,9 +21,9 @@ from knothole.learning.defaults import (
     choose_rate,
     choose_ridge,
 )
+from knothole.learning.draw_matrix import DRAWS
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Settings, Solution
-from knothole.reach.completions.engine import LANES
 from knothole.reach.expectation import Holes
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
@@ -337,6 +337,6 @@ def _checked_counts(
 
 
 def _words(draws: int) -> int:
-    if draws < LANES or draws % LANES:
-        raise InvalidInput(f"draws must be a multiple of {LANES}; got {draws!r}.")
-    return int(draws) // LANES
+    if draws < DRAWS or draws % DRAWS:
+        raise InvalidInput(f"draws must be a multiple of {DRAWS}; got {draws!r}.")
+    return int(draws) // DRAWS
