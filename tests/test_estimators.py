@@ -193,7 +193,7 @@ def test_nan_of_training_is_the_models_own_and_any_other_is_a_hole(data):
     assert every.predict(row) == every.predict(row, holes="all")
 
 
-def test_readings_are_measured_where_targets_are_known():
+def test_the_meaning_of_nan_is_measured_where_targets_are_known():
     """NaN in the first column says much about y, in the second it is an accident."""
     rng = np.random.default_rng(3)
     size = rng.normal(size=3000)
@@ -203,7 +203,7 @@ def test_readings_are_measured_where_targets_are_known():
     y = 4 * size + 3 * informative
     model = xgboost.XGBRegressor(n_estimators=30, max_depth=4, n_jobs=1).fit(X, y)
     robust = kh.wrap(model, X, y, kh.GaussianMixture(components=1, random_state=0))
-    table = robust.readings_.set_index("column")
+    table = robust.nan_meaning_.set_index("column")
     assert table["integrate"].to_dict() == {"x1": True, "x0": False}
     assert table["gain"]["x1"] > table["error"]["x1"] and table["gain"]["x0"] < 0
     assert_allclose(table["nan_in_training"]["x0"], informative.mean())
@@ -212,7 +212,7 @@ def test_readings_are_measured_where_targets_are_known():
     other = np.array([[0.3, np.nan, 0.4]])
     assert robust.predict(other) == robust.predict(other, holes="all")
     unmeasured = kh.wrap(model, X, density=kh.Factorized())
-    assert not unmeasured.readings_["integrate"].any()
+    assert not unmeasured.nan_meaning_["integrate"].any()
 
 
 def test_a_value_that_the_model_takes_for_nan(data):

@@ -3,6 +3,10 @@
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
+
+import knothole
 
 OPTIONAL = ("xgboost", "lightgbm", "catboost", "polars", "pyarrow", "matplotlib", "dask")
 # What is measured in a fresh process: the time of the import alone.
@@ -20,6 +24,12 @@ def run(code):
 def test_import_takes_no_optional_library_along():
     code = f"import sys, knothole; print([m for m in {OPTIONAL} if m in sys.modules])"
     assert run(code) == "[]"
+
+
+def test_the_version_is_that_of_the_package_and_looked_up_when_asked_for():
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    assert knothole.__version__ == project["project"]["version"]
+    assert run("import sys, knothole; print('importlib.metadata' in sys.modules)") == "False"
 
 
 def test_import_takes_at_most_a_tenth_longer_than_scikit_learn_and_numba():

@@ -78,7 +78,7 @@ def test_everything_comes_back(robust, path):
         assert_array_equal(ours, theirs)
     assert (again.reach(rows) != robust.reach(rows)).nnz == 0
     assert_frame_equal(again.selection_, robust.selection_)
-    assert_frame_equal(again.readings_, robust.readings_)
+    assert_frame_equal(again.nan_meaning_, robust.nan_meaning_)
     assert repr(again) == repr(robust) and again.columns_ == robust.columns_
     assert_array_equal(again.expectation_.integrate, robust.expectation_.integrate)
 
@@ -132,6 +132,7 @@ def test_the_golden_file_of_the_first_format_loads():
     assert_allclose(again.predict(rows), expected["predict"], rtol=1e-9)
     assert_allclose(again.predict(rows, return_std=True)[1], expected["std"], rtol=1e-6, atol=1e-6)
     assert repr(again).startswith("Robust(LGBMRegressor")
+    assert again.nan_meaning_["column"].tolist() == ["age"]  # "readings" in files of that time
 
 
 def test_a_loaded_model_needs_no_tree_library(path):

@@ -29,9 +29,9 @@ import pandas as pd
 
 from benchmarks.paper import open_questions, page, panels, published
 from benchmarks.paper.panels import RATES, Insurance, Record
-from benchmarks.progress import progress
 from benchmarks.versions import versions
 from knothole.errors import InvalidInput
+from knothole.progress import bar
 
 #: Trials of the figure, and of the smaller experiments beside it.
 TRIALS = 10
@@ -199,7 +199,7 @@ def _choose_complete(data: Insurance) -> str:
 
 def _run(title: str, jobs: Sequence[Job], workers: int, show: bool) -> list[Any]:
     """What the jobs return, in their order."""
-    with progress(len(jobs), title, show) as advance:
+    with bar(title, len(jobs), verbose=show) as advance:
         if workers == 1:
             found = []
             for job in jobs:

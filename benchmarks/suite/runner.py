@@ -33,7 +33,6 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet as parquet_files
 
-from benchmarks.progress import progress
 from benchmarks.suite import datasets
 from benchmarks.suite.cells import Result, Stage, run_cell
 from benchmarks.suite.models import HYPERPARAMETERS
@@ -42,6 +41,7 @@ from benchmarks.suite.scenarios import DEPLOYMENT, Scenario
 from benchmarks.versions import versions
 from knothole.errors import DamagedFile, InvalidInput, KnotholeError
 from knothole.files import whole_file
+from knothole.progress import bar
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def run(
         for name, repeat, peer in itertools.product(names, range(plan.repeats), present)
     ]
     waiting = [cell for cell in cells if not cell.done(place)]
-    with progress(len(waiting), "cells", show) as advance:
+    with bar("cells", len(waiting), verbose=show) as advance:
         for cell in _finished(plan, waiting, place, workers):
             advance(f"{cell.dataset}, {cell.peer.name}")
     results = collect(place)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr_
     from knothole.estimators import ExpectedClassifier, ExpectedRegressor, Robust, load, wrap
     from knothole.tables.columns import Columns
 
-__version__ = "0.1.0"
+    __version__: str
 
 # Public name -> its module; None for a module of that name.
 _HOMES = {
@@ -53,11 +53,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name == "__version__":  # of the installed package: pyproject.toml is where it is written
+        found: Any = import_module("importlib.metadata").version("knothole")
+    elif name in _HOMES:
+        home = _HOMES[name]
+        module = import_module(f"knothole.{name}" if home is None else home)
+        found = module if home is None else getattr(module, name)
+    else:
         raise AttributeError(f"module 'knothole' has no attribute {name!r}")
-    home = _HOMES[name]
-    module = import_module(f"knothole.{name}" if home is None else home)
-    found = module if home is None else getattr(module, name)
     globals()[name] = found
     return found
 

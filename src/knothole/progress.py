@@ -1,59 +1,95 @@
-"""A progress bar of one line, on the error stream."""
+"""Progress of whatever takes long: one bar, on the error stream.
+
+What takes long is given an :class:`Advance` and calls it now and then; whoever calls it says with
+``verbose`` whether a :func:`bar` is to be seen.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import threading
-from types import TracebackType
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
-WIDTH = 30
+# Seconds between plain lines.
+QUIET = 10.0
 
 
-class Progress:
-    """Counts steps of named stages; draws only if it is asked to.
+class Advance(Protocol):
+    """Told of progress."""
+
+    def __call__(self, doing: str = "", amount: float = 1.0) -> None:
+        """So much more is done, and that was what; may be called from several threads."""
+
+
+def silent(doing: str = "", amount: float = 1.0) -> None:
+    """An :class:`Advance` that shows nothing."""
+
+
+@contextmanager
+def bar(
+    title: str, total: float | None = None, *, verbose: bool | None = None
+) -> Iterator[Advance]:
+    """Show how much of ``total`` is done.
+
+    Parameters
+    ----------
+    title : str
+        What is going on.
+    total : float, optional
+        All that there is to do; None where that is not known.
+    verbose : bool, optional
+        Whether to show anything; by default where the error stream is a terminal. There it is a
+        bar of rich, if that is installed, which is gone when it is done; otherwise a line at the
+        end and now and then.
 
     Examples
     --------
-    >>> with Progress(show=False).stage("rows", total=10) as stage:
-    ...     stage.step(10)
+    >>> with bar("rows", 10, verbose=False) as advance:
+    ...     advance(amount=10)
     """
+    terminal = sys.stderr.isatty()
+    if total == 0 or not (terminal if verbose is None else verbose):
+        yield silent
+    elif not terminal or importlib.util.find_spec("rich") is None:
+        yield _lines(title, total)
+    else:
+        from rich import progress
+        from rich.console import Console
 
-    def __init__(self, show: bool) -> None:
-        self.show = show
+        columns = (
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(),
+        )
+        with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+            task = shown.add_task(title, total=total)
 
-    def stage(self, name: str, total: int) -> Stage:
-        """A stage of ``total`` steps, to be used in a ``with`` statement."""
-        return Stage(name, total, self.show)
+            def advance(doing: str = "", amount: float = 1.0) -> None:
+                description = f"{title}: {doing}" if doing else None
+                shown.update(task, advance=amount, description=description)
+
+            yield advance
 
 
-class Stage:
-    """One bar."""
+def _lines(title: str, total: float | None) -> Advance:
+    """A line now and then, and one at the end."""
+    done, last, lock = 0.0, time.monotonic(), threading.Lock()
+    of = "" if total is None else f"/{total:,.0f}"
 
-    def __init__(self, name: str, total: int, show: bool) -> None:
-        self.name, self.total, self.show = name, max(total, 1), show
-        self.done = 0
-        self._drawn = -1
-        self._lock = threading.Lock()
+    def advance(doing: str = "", amount: float = 1.0) -> None:
+        nonlocal done, last
+        with lock:
+            done += amount
+            if (total is not None and done >= total) or time.monotonic() - last > QUIET:
+                last = time.monotonic()
+                what = f" ({doing})" if doing else ""
+                print(f"{title}: {done:,.0f}{of}{what}", file=sys.stderr, flush=True)
 
-    def step(self, n: int = 1) -> None:
-        """So many steps are done; safe to call from several threads."""
-        with self._lock:
-            self.done += n
-            filled = min(WIDTH, WIDTH * self.done // self.total)
-            if self.show and filled != self._drawn:
-                self._drawn = filled
-                bar = "#" * filled + "." * (WIDTH - filled)
-                sys.stderr.write(f"\r{self.name:<24} [{bar}] {self.done}/{self.total}")
-                sys.stderr.flush()
-
-    def __enter__(self) -> Stage:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.show:
-            sys.stderr.write("\n")
+    return advance

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from tests.benchmarks.tables import small_dataset, use_small_datasets
 
-from benchmarks.progress import progress
 from benchmarks.suite import cells, datasets, models, runner, scenarios
 from benchmarks.suite.peers.base import Native
 from benchmarks.suite.peers.own import KnotholeTuned
@@ -225,23 +224,6 @@ def test_names_tell_scenarios_apart():
     assert len({scenario.name for scenario in every}) == len(every)
     with pytest.raises(InvalidInput, match="kind must be"):
         Mechanism("odd")
-
-
-# --- progress ------------------------------------------------------------------------------------
-
-
-def test_progress_without_rich_is_plain_lines(monkeypatch, capsys):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with progress(2, "cells") as advance:
-        advance("one")
-        advance("two")
-    assert capsys.readouterr().err == "cells: 2 of 2 (two)\n"
-
-
-def test_progress_with_rich(capsys):
-    with progress(1, "cells") as advance:
-        advance("one")
-    assert "cells: one" in capsys.readouterr().err
 
 
 @pytest.mark.slow

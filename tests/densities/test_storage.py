@@ -12,6 +12,7 @@ from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import DamagedFile, InvalidInput, NotFitted
+from knothole.files import read_container, write_container
 from knothole.tables.columns import Column, Columns, Kind
 
 
@@ -37,9 +38,9 @@ def path(density, tmp_path):
 
 def rewritten(path, change):
     """The file with its header changed."""
-    header, arrays = storage.read(path)
+    header, arrays = read_container(path, storage.FORMAT, storage.VERSION)
     change(header)
-    storage.write(path, header, arrays)
+    write_container(path, header, arrays)
     return path
 
 
@@ -108,9 +109,9 @@ def test_other_files(tmp_path):
 
 
 def test_pickles_are_never_loaded(path):
-    header, arrays = storage.read(path)
+    header, arrays = read_container(path, storage.FORMAT, storage.VERSION)
     arrays["weights"] = np.array([print], dtype=object)
-    storage.write(path, header, arrays)
+    write_container(path, header, arrays)
     with pytest.raises(DamagedFile):
         storage.load(path)
 
@@ -140,9 +141,9 @@ def test_headers_that_do_not_fit(path, change):
 
 
 def test_missing_arrays(path):
-    header, arrays = storage.read(path)
+    header, arrays = read_container(path, storage.FORMAT, storage.VERSION)
     for name in arrays:
-        storage.write(path, header, {k: a for k, a in arrays.items() if k != name})
+        write_container(path, header, {k: a for k, a in arrays.items() if k != name})
         with pytest.raises(DamagedFile):
             storage.load(path)
 

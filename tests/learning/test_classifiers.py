@@ -11,7 +11,7 @@ from tests.learning.worlds import problem_of, random_world
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.learning import descent
-from knothole.learning.draw_matrix import Lanes
+from knothole.learning.draw_matrix import DrawMatrix
 from knothole.learning.losses import Logistic, Softmax, Squared
 from knothole.learning.tune import tune
 from knothole.reach.expectation import compile
@@ -33,10 +33,10 @@ def classifier_world(link, outputs, n_rows=80, scale=1.0):
     return replace(world, y=y)
 
 
-def lanes_of(world):
+def draws_of(world):
     expectation = compile(world.case.ensemble, world.case.density, "completions")
     evidence = expectation.evidence(world.table, world.case.holes)
-    return Lanes(expectation.completions, evidence, world.weight)
+    return DrawMatrix(expectation.completions, evidence, world.weight)
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_derivatives_and_bounds(loss):
 @pytest.mark.parametrize("method", ["forest", "boosting"])
 def test_the_expected_loss_never_rises(link, outputs, scale, method):
     world = classifier_world(link, outputs, scale=scale)
-    problem, lanes = problem_of(world), lanes_of(world)
+    problem, drawn = problem_of(world), draws_of(world)
     if method == "forest":
-        found = descent.forest(problem, lanes, 0.5)
+        found = descent.forest(problem, drawn, 0.5)
     else:
-        found = descent.boosting(problem, lanes, 0.5, 1.0)
+        found = descent.boosting(problem, drawn, 0.5, 1.0)
     assert len(found.objective) > 1
     assert (np.diff(found.objective) <= 1e-9).all()
 
@@ -85,16 +85,16 @@ def test_the_expected_loss_never_rises(link, outputs, scale, method):
 def test_steps_arrive_at_the_minimum(link, outputs, monkeypatch):
     """Compared with a general optimiser on the same draws."""
     world = classifier_world(link, outputs, n_rows=30)
-    problem, lanes = problem_of(world), lanes_of(world)
+    problem, drawn = problem_of(world), draws_of(world)
     ridge = 0.5
     monkeypatch.setattr(descent, "GAIN", 0.0)
     monkeypatch.setattr(descent, "STEPS", 2000)
-    found = descent.forest(problem, lanes, ridge)
+    found = descent.forest(problem, drawn, ridge)
     start = problem.leaf_start
 
     def objective(flat):
         theta = flat.reshape(start.shape)
-        value, gradient = descent.evaluate(problem, lanes, theta)
+        value, gradient = descent.evaluate(problem, drawn, theta)
         pull = theta - start
         return value + ridge / 2 * (pull**2).sum(), (gradient + ridge * pull).ravel()
 
@@ -121,11 +121,11 @@ def test_xgboost_classifier_through_tune_and_back(classes):
     ensemble = read(model)
     density = Mixture(4, random_state=0).fit(X)
     tuned = tune(ensemble, density, X, y)
-    assert tuned.report.method == "boosting"
-    assert tuned.report.loss == "log loss"
-    assert tuned.report.conditioned == "labels"
-    assert tuned.report.after < tuned.report.before
-    assert tuned.report.steps >= 1
+    assert tuned.summary.method == "boosting"
+    assert tuned.summary.loss == "log loss"
+    assert tuned.summary.conditioned == "labels"
+    assert tuned.summary.after < tuned.summary.before
+    assert tuned.summary.steps >= 1
     written = write(model, tuned.ensemble)
     complete = np.nan_to_num(X)
     np.testing.assert_allclose(

@@ -49,9 +49,9 @@ def test_trees_and_forests_have_the_means_of_their_leaves(model):
     model.fit(X, y)
     ensemble, tuned = retuned(model, counts=samples(model))
     np.testing.assert_allclose(tuned.ensemble.value, ensemble.value, atol=1e-10)
-    assert tuned.report.method == "tree"
+    assert tuned.summary.method == "tree"
     several = isinstance(model, RandomForestRegressor)
-    assert (tuned.report.samples == "bootstrap samples") == several
+    assert (tuned.summary.samples == "bootstrap samples") == several
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_classifiers_have_the_frequencies_of_their_leaves(model, target):
     model.fit(X, target)
     ensemble, tuned = retuned(model, target, counts=samples(model))
     np.testing.assert_allclose(tuned.ensemble.value, ensemble.value, atol=1e-10)
-    assert tuned.report.loss == "cross-entropy"
+    assert tuned.summary.loss == "cross-entropy"
     written = write(model, tuned.ensemble).predict_proba(X)
     np.testing.assert_allclose(written, model.predict_proba(X), atol=1e-12)
     assert (tuned.ensemble.value >= 0).all()
@@ -90,8 +90,8 @@ def test_forest_is_least_squares_on_leaf_indicators(reach):
     expected = np.linalg.lstsq(indicator, y - ensemble.base[0], rcond=1e-10)[0]
     np.testing.assert_allclose(tuned.ensemble.value[:, 0], expected, atol=1e-8)
     rest = y - tuned.ensemble.margin(X)[:, 0]
-    np.testing.assert_allclose(tuned.report.after, (rest**2).mean())
-    assert tuned.report.error <= 1e-12
+    np.testing.assert_allclose(tuned.summary.after, (rest**2).mean())
+    assert tuned.summary.error <= 1e-12
 
 
 @pytest.mark.parametrize("reach", ["exact", "completions"])

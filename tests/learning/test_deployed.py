@@ -118,9 +118,9 @@ def test_moves_agree_with_enumeration(density, seed, ridge, averaged):
     np.testing.assert_allclose(world.theta(found.ensemble), start + theta * unit, atol=1e-8)
     predictions = ensemble.base + reach @ world.theta(found.ensemble)
     error = world.weight @ ((world.y - predictions) ** 2).sum(axis=1) / world.weight.sum()
-    np.testing.assert_allclose(found.report.after, error, atol=1e-9)
-    assert found.report.objective == "deployed"
-    assert found.report.exact
+    np.testing.assert_allclose(found.summary.after, error, atol=1e-9)
+    assert found.summary.objective == "deployed"
+    assert found.summary.exact
 
 
 @pytest.mark.parametrize("model", ["boosted", "forest", "bootstrap samples"])
@@ -140,7 +140,7 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
     rest = y - (ensemble.base[0] if in_turn else mean)
     weights = [weight * (1 if counts is None else counts[t]) for t in range(ensemble.n_trees)]
     expected = slow_moved(
-        ensemble, reach, rest[:, None], weights, 0.7, found.report.learning_rate,
+        ensemble, reach, rest[:, None], weights, 0.7, found.summary.learning_rate,
         first.ensemble.value - start, in_turn=in_turn,
     )  # fmt: skip
     np.testing.assert_allclose(found.ensemble.value, start + expected, atol=1e-8)
@@ -148,23 +148,23 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
 
 
 @pytest.mark.parametrize("trained", [BOOSTED, FOREST], ids=["boosted", "forest"])
-def test_the_report_has_the_errors_of_predictions(trained):
+def test_the_summary_has_the_errors_of_predictions(trained):
     found = tune(read(trained), DENSITY, HOLES, y)
     old, new = (
         np.mean((compile(e, DENSITY).margin(HOLES, "all")[0][:, 0] - y) ** 2)
         for e in (read(trained), found.ensemble)
     )
-    np.testing.assert_allclose([found.report.before, found.report.after], [old, new], rtol=1e-10)
-    assert found.report.objective == "deployed"
-    assert found.report.error == 0.0
-    assert found.report.exact
+    np.testing.assert_allclose([found.summary.before, found.summary.after], [old, new], rtol=1e-10)
+    assert found.summary.objective == "deployed"
+    assert found.summary.error == 0.0
+    assert found.summary.exact
 
 
 def test_draws_tell_their_standard_error():
     density = GaussianMixture(2, random_state=0).fit(HOLES)
-    report = tune(read(BOOSTED), density, HOLES, y).report
-    assert not report.exact
-    assert 0 < report.error < 0.02 * report.after
+    summary = tune(read(BOOSTED), density, HOLES, y).summary
+    assert not summary.exact
+    assert 0 < summary.error < 0.02 * summary.after
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
@@ -195,7 +195,7 @@ def test_outputs_have_learning_rates_of_their_own():
     options = {"condition_on_target": False}
     expected = tune(ensemble, density, holes, both, **options, objective="expected")
     moved = tune(ensemble, density, holes, both, **options, objective="deployed")
-    assert expected.report.learning_rate > 0.35
+    assert expected.summary.learning_rate > 0.35
     change = np.abs(moved.ensemble.value - expected.ensemble.value)[:, 0]
     second = ensemble.tree_output[ensemble.leaf_tree] == 1
     assert change[second].max() < 1e-9
@@ -209,19 +209,19 @@ def test_large_trees_stay_behind(monkeypatch):
     monkeypatch.setattr(deployed, "MOST_LEAVES", int(sizes.min()))
     expected = tune(forest, density, HOLES, y, objective="expected")
     found = tune(forest, density, HOLES, y)
-    assert 0 < found.report.moved == np.count_nonzero(sizes == sizes.min()) < len(sizes)
+    assert 0 < found.summary.moved == np.count_nonzero(sizes == sizes.min()) < len(sizes)
     moved = np.abs(found.ensemble.value - expected.ensemble.value)[:, 0] > 1e-3
     assert set(found.ensemble.leaf_tree[moved]) == set(np.flatnonzero(sizes == sizes.min()))
 
 
-def test_the_report_is_of_the_model_that_is_returned():
+def test_the_summary_is_of_the_model_that_is_returned():
     """Also where draws have missed leaves that rows reach under p(X)."""
     tree = read(DecisionTreeRegressor(random_state=0).fit(HOLES, y))
     found = tune(tree, DENSITY, HOLES, y, reach="completions")
-    assert len(found.report.unreached)
+    assert len(found.summary.unreached)
     expectation = compile(found.ensemble, DENSITY, "completions")
     margin = expectation.margin(HOLES, "all")[0][:, 0]
-    assert found.report.after == pytest.approx(np.mean((margin - y) ** 2), rel=1e-12)
+    assert found.summary.after == pytest.approx(np.mean((margin - y) ** 2), rel=1e-12)
 
 
 def test_predictions_for_other_rows_are_better():
@@ -293,7 +293,7 @@ def test_no_rows_no_move():
 
 def test_what_auto_stands_for(monkeypatch):
     def objective(model, target=y, **options):
-        return tune(read(model), DENSITY, HOLES, target, **options).report.objective
+        return tune(read(model), DENSITY, HOLES, target, **options).summary.objective
 
     labels = y > 20
     classifier = RandomForestClassifier(2, max_depth=2, random_state=0).fit(HOLES, labels)

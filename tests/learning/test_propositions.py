@@ -48,9 +48,9 @@ def none_better(objective, at, leaves, seed):
 def test_forest_has_no_gradient_and_no_better_leaves(density, seed, ridge, shape):
     world = random_world(seed, density, width=shape[0], n_outputs=shape[1])
     theta, result = tuned_theta(world, ridge=ridge, method="forest")
-    assert result.report.exact
+    assert result.summary.exact
     start = problem_of(world).leaf_start
-    reached = np.setdiff1d(np.arange(len(theta)), result.report.unreached)
+    reached = np.setdiff1d(np.arange(len(theta)), result.summary.unreached)
 
     def objective(theta):
         return world.loss(theta) + ridge * ((theta - start) ** 2)[reached].sum()
@@ -60,10 +60,10 @@ def test_forest_has_no_gradient_and_no_better_leaves(density, seed, ridge, shape
     np.testing.assert_allclose(gradient, 0.0, atol=1e-8)
     np.testing.assert_allclose(finite_differences(objective, theta), 0.0, atol=1e-6)
     np.testing.assert_allclose(
-        result.report.after, world.loss(theta) / world.weight.sum(), atol=1e-9
+        result.summary.after, world.loss(theta) / world.weight.sum(), atol=1e-9
     )
     np.testing.assert_allclose(
-        result.report.before,
+        result.summary.before,
         world.loss(world.theta(world.case.ensemble)) / world.weight.sum(),
         atol=1e-9,
     )
@@ -78,7 +78,7 @@ def test_boosting_leaves_each_tree_without_gradient_when_its_turn_comes(
 ):
     world = random_world(seed, density, width=shape[0], n_outputs=shape[1])
     theta, result = tuned_theta(world, ridge=ridge, method="boosting", learning_rate=1.0)
-    assert result.report.exact
+    assert result.summary.exact
     ensemble = world.case.ensemble
     start = problem_of(world).leaf_start
     for tree in range(ensemble.n_trees):
@@ -86,7 +86,7 @@ def test_boosting_leaves_each_tree_without_gradient_when_its_turn_comes(
         so_far = np.where(later[:, None], start, theta)
         leaves = slice(*ensemble.leaf_start[tree : tree + 2])
         gradient = world.gradient(so_far)[leaves] + 2 * ridge * (so_far - start)[leaves]
-        reached = np.setdiff1d(np.arange(len(theta)), result.report.unreached)
+        reached = np.setdiff1d(np.arange(len(theta)), result.summary.unreached)
         here = np.intersect1d(np.arange(len(theta))[leaves], reached) - leaves.start
         np.testing.assert_allclose(gradient[here], 0.0, atol=1e-8)
         found = (
@@ -105,7 +105,7 @@ def test_boosting_leaves_each_tree_without_gradient_when_its_turn_comes(
 def test_each_tree_of_an_average_is_best_by_itself(density, seed, ridge):
     world = random_world(seed, density, averaged=True, n_outputs=2, width=2)
     _, result = tuned_theta(world, ridge=ridge)
-    assert result.report.method == "tree"
+    assert result.summary.method == "tree"
     ensemble = result.ensemble
     mean = np.average(world.y, weights=world.weight, axis=0)
     losses = []
@@ -115,7 +115,7 @@ def test_each_tree_of_an_average_is_best_by_itself(density, seed, ridge):
         losses.append(alone / world.weight.sum())
         objective = lambda value, tree=tree: world.loss(value, trees=[tree])  # noqa: E731
         gradient = finite_differences(objective, ensemble.value)[leaves]
-        reached = np.setdiff1d(np.arange(ensemble.n_leaves)[leaves], result.report.unreached)
+        reached = np.setdiff1d(np.arange(ensemble.n_leaves)[leaves], result.summary.unreached)
         gradient += 2 * ridge * (ensemble.value[leaves] - mean)
         np.testing.assert_allclose(gradient[reached - leaves.start], 0.0, atol=1e-6)
         exact = world.gradient(ensemble.value, trees=[tree])[leaves]
@@ -125,7 +125,7 @@ def test_each_tree_of_an_average_is_best_by_itself(density, seed, ridge):
             lambda at: objective(at) + ridge * ((at - mean) ** 2)[leaves].sum(),  # noqa: B023
             ensemble.value, leaves, seed,
         )  # fmt: skip
-    np.testing.assert_allclose(result.report.after, np.mean(losses), atol=1e-9)
+    np.testing.assert_allclose(result.summary.after, np.mean(losses), atol=1e-9)
 
 
 def test_prop_2_is_the_formula():
@@ -135,7 +135,7 @@ def test_prop_2_is_the_formula():
     rest = (world.y - world.case.ensemble.base)[:, 0] * world.weight
     expected = (rest @ reach) / (0.5 + world.weight @ reach)
     np.testing.assert_allclose(theta[:, 0], expected, atol=1e-12)
-    assert result.report.method == "tree"
+    assert result.summary.method == "tree"
 
 
 @settings(max_examples=8, deadline=None)
@@ -157,9 +157,9 @@ def test_forest_is_at_least_as_good_as_boosting_and_trees(seed, shape):
 def test_the_reported_loss_of_all_leaves_never_rises_without_a_ridge(reach, seed, shape):
     world = random_world(seed, width=shape[0], n_outputs=shape[1], n_trees=4)
     _, result = tuned_theta(world, ridge=0.0, method="forest", reach=reach)
-    report = result.report
+    summary = result.summary
     # Completions are judged by draws that took no part.
-    assert report.after <= report.before + 1e-9 + 4 * report.error
+    assert summary.after <= summary.before + 1e-9 + 4 * summary.error
 
 
 @pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
@@ -169,7 +169,7 @@ def test_conditioned_on_the_target(density, form):
     world = random_world(8, density, n_rows=30, rate=0.4)
     options = world.options | {"condition_on_target": True, "target_form": form}
     result = tune(*world.arguments, **options, ridge=0.3, method="forest")
-    assert result.report.conditioned == form
+    assert result.summary.conditioned == form
     assert result.joint.target_
     target = in_form(world.y[:, 0], form)
     given = replace(world, density=result.joint, target=target)
@@ -190,4 +190,4 @@ def test_the_choice_of_the_form_goes_by_held_out_rows():
     wild = np.exp(8 * rng.normal(size=(60, 1)) + 10 * np.nan_to_num(group)[:, None])
     world = replace(world, y=wild)
     options = world.options | {"condition_on_target": True, "method": "forest"}
-    assert tune(*world.arguments, **options).report.conditioned == "scores"
+    assert tune(*world.arguments, **options).summary.conditioned == "scores"

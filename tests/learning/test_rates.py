@@ -67,7 +67,7 @@ def test_holes_go_where_the_model_sends_them():
 def test_complete_rows_leave_a_boosted_model_as_it_is():
     ensemble = boosted(20, 0.1, X)
     tuned = tune(ensemble, Factorized().fit(X), X, y)
-    assert tuned.report.method == "boosting"
+    assert tuned.summary.method == "boosting"
     np.testing.assert_allclose(tuned.ensemble.value, ensemble.value, atol=1e-5)
 
 
@@ -80,9 +80,9 @@ def test_targets_that_the_model_knows_nothing_of_are_refused(density):
 def test_few_trees_take_larger_steps_until_the_loss_does_not_rise(reach, density):
     options = {"condition_on_target": False, "reach": reach}
     ensemble = boosted(4, 0.1)
-    own = tune(ensemble, density, HOLES, y, method="boosting", learning_rate=0.1, **options).report
+    own = tune(ensemble, density, HOLES, y, method="boosting", learning_rate=0.1, **options).summary
     assert own.after > own.before
-    raised = tune(ensemble, density, HOLES, y, **options).report
+    raised = tune(ensemble, density, HOLES, y, **options).summary
     assert raised.learning_rate > 0.1
     assert raised.after <= raised.before * 1.001 + 3 * raised.error
 
@@ -102,8 +102,8 @@ def test_full_steps_may_raise_the_loss_where_all_leaves_at_once_do_not():
         target,
     )
     options = {"reach": "exact", "condition_on_target": False, "ridge": 0.0}
-    greedy = tune(*arguments, method="boosting", learning_rate=1.0, **options).report
-    at_once = tune(*arguments, method="forest", **options).report
-    own = tune(*arguments, **options).report
+    greedy = tune(*arguments, method="boosting", learning_rate=1.0, **options).summary
+    at_once = tune(*arguments, method="forest", **options).summary
+    own = tune(*arguments, **options).summary
     assert greedy.after > greedy.before
     assert at_once.after < own.after < at_once.before == own.before == greedy.before

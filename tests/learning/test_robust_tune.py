@@ -141,7 +141,7 @@ def test_what_was_loaded_has_no_samples(regression, robust, tmp_path):
         kh.load(tmp_path / "model.knothole").tune(regression.X, regression.y, samples="bootstrap")
 
 
-def test_measured_readings_of_nan_stay(regression):
+def test_measured_meanings_of_nan_stay(regression):
     """Every column had NaN in training; in one of them it is the model's own value."""
     usual = kh.wrap(regression.model, regression.X, density=MIXTURE)
     integrate = np.arange(10) != 4

@@ -78,7 +78,7 @@ def test_refused_targets(model, target, match):
 
 def test_the_written_model_predicts_what_was_tuned(model):
     tuned = tune(read(model), DENSITY, HOLES, y)
-    assert tuned.report.method == "boosting"
+    assert tuned.summary.method == "boosting"
     written = write(model, tuned.ensemble)
     np.testing.assert_allclose(written.predict(X), tuned.ensemble.margin(X)[:, 0], rtol=1e-5)
     old, new = (
@@ -110,7 +110,7 @@ def test_unreached_leaves_keep_their_value_without_a_ridge():
     some = X[:, 1] > np.quantile(X[:, 1], 0.8)
     options = {"condition_on_target": False}
     tuned = tune(ensemble, DENSITY, X[some], y[some], ridge=0.0, **options)
-    missed = tuned.report.unreached
+    missed = tuned.summary.unreached
     assert len(missed)
     np.testing.assert_array_equal(tuned.ensemble.value[missed], ensemble.value[missed])
     tuned = tune(ensemble, DENSITY, X[some], y[some], ridge=2.0, **options)
@@ -163,7 +163,7 @@ def test_each_tree_of_a_forest_has_a_density_of_its_own():
     counts = bootstrap_counts(forest, len(X))
     options = {"ridge": 1.0, "condition_on_target": False}
     tuned = tune(ensemble, density, HOLES, y, counts=counts, **options)
-    assert tuned.report.samples == "bootstrap samples"
+    assert tuned.summary.samples == "bootstrap samples"
     for tree in range(3):
         own, leaves = some_trees(ensemble, np.array([tree]))
         rows = np.repeat(np.arange(300), counts[tree])
@@ -189,16 +189,16 @@ def test_samples_are_replayed_or_refused():
 def test_samples_of_all_rows_are_the_whole_table():
     trees = ExtraTreesRegressor(2, max_depth=3, random_state=0).fit(X, y)
     counts = bootstrap_counts(trees, len(X))
-    assert tune(read(trees), DENSITY, HOLES, y, counts=counts).report.samples == "whole table"
+    assert tune(read(trees), DENSITY, HOLES, y, counts=counts).summary.samples == "whole table"
 
 
 def test_a_density_with_a_target_is_taken_as_it_is(model):
     joint = Mixture(3, random_state=0).fit(HOLES, target=y)
     tuned = tune(read(model), joint, HOLES, y)
     assert tuned.joint is tuned.density is joint
-    assert tuned.report.conditioned == "given"
+    assert tuned.summary.conditioned == "given"
     other = tune(read(model), joint, HOLES, y, condition_on_target=False)
-    assert other.report.conditioned == "none"
+    assert other.summary.conditioned == "none"
     assert not np.allclose(other.ensemble.value, tuned.ensemble.value)
 
 
@@ -228,7 +228,7 @@ def test_tables_and_sentinels():
 
 
 def test_progress_is_drawn_on_the_error_stream(model, capsys):
-    tune(read(model), DENSITY, HOLES, y, progress=True, condition_on_target=False)
+    tune(read(model), DENSITY, HOLES, y, verbose=True, condition_on_target=False)
     shown = capsys.readouterr()
     assert "300/300" in shown.err or "4/4" in shown.err
     assert not shown.out

@@ -92,10 +92,10 @@ def test_errors_are_those_of_the_methods_done_by_hand(case, model, table, target
     assert found.constant["RMSE"] == pytest.approx(rmse(target[:350].mean(), truth))
 
 
-def test_all_methods_share_rows_and_notify(case):
+def test_all_methods_share_rows_and_advance(case):
     told = []
     comparison = Comparison(rates=(0, 0.3), repeats=1)
-    found = evaluate(case, comparison, notify=told.append)
+    found = evaluate(case, comparison, advance=told.append)
     assert list(found.robustness.errors["RMSE"]) == list(METHODS)
     assert len(told) == evaluation_steps(case, comparison)
     assert found.robustness.table().loc[KNOTHOLE, 0.3] < found.robustness.table().loc[NATIVE, 0.3]

@@ -1,6 +1,5 @@
 """Ensembles over variables: the leaves of rows and of their points are the same."""
 
-
 import numpy as np
 import pandas as pd
 import pytest

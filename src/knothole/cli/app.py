@@ -15,7 +15,6 @@ from types import FrameType
 
 import click
 
-from knothole import __version__
 from knothole.cli.console import stderr
 from knothole.errors import KnotholeError, UnseenCategory
 
@@ -65,7 +64,7 @@ Examples:
 Each command has a --help of its own.
 """,
 )
-@click.version_option(__version__, prog_name="knothole")
+@click.version_option(package_name="knothole", prog_name="knothole")
 def knothole() -> None:
     """Exact predictions from trained tree models when features are missing."""
 

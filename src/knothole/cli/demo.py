@@ -15,8 +15,9 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from knothole.cli import options
-from knothole.cli.console import bar, say, stdout, step
+from knothole.cli.console import say, stdout, step
 from knothole.files import check_output, whole_file
+from knothole.progress import bar
 from knothole.report.demo import LEAD, SEED, TITLE, classifier, diagnosis
 from knothole.report.displays import RobustnessDisplay
 from knothole.report.evaluation import Evaluation, evaluate, evaluation_steps
@@ -73,8 +74,8 @@ def demo(output: Path, repeats: int) -> None:
     case = Case.of(robust, data.train, data.test, data.target, data.train_target)
     step(3, f"{len(data.test)} other tumours lose 0 to 90 % of their measurements, at random")
     comparison = Comparison(RATES, repeats, METHODS, SEED)
-    with bar("comparing", evaluation_steps(case, comparison)) as progress:
-        evaluation = evaluate(case, comparison, learning, lambda _: progress.advance())
+    with bar("comparing", evaluation_steps(case, comparison)) as advance:
+        evaluation = evaluate(case, comparison, learning, advance)
     stdout.print()
     stdout.print(_table(evaluation))
     stdout.print(_conclusion(evaluation), highlight=False)

@@ -14,13 +14,14 @@ import numpy as np
 import pandas as pd
 
 from knothole.cli import options
-from knothole.cli.console import bar, say
+from knothole.cli.console import say
 from knothole.cli.matching import check_column, match
 from knothole.cli.models import load_wrapped
 from knothole.cli.sinks import CsvSink, Sink, check_table_name, sink
 from knothole.cli.sources import BLOCK, source
 from knothole.errors import InvalidInput
 from knothole.files import check_output
+from knothole.progress import bar
 
 
 @click.command(
@@ -98,14 +99,14 @@ def predict(
     found = match(robust.columns_, table, absent=absent)
     names = list(dict.fromkeys([*found.names, *keep]))
     rows = 0
-    with bar(f"predicting {data.name}", table.size) as progress, _opened(output) as out:
-        for part, position in table.blocks(names, found.described, block):
+    with bar(f"predicting {data.name}", table.size) as advance, _opened(output) as out:
+        for part, amount in table.blocks(names, found.described, block):
             answer = _answers(
                 robust, found.table(part), std, proba, quantiles, holes=holes, unseen=unseen
             )
             out.write(pd.concat([part[list(keep)], answer], axis=1))
             rows += len(part)
-            progress.reach(position)
+            advance(amount=amount)
         if not rows:
             raise InvalidInput(f"{data}: has no rows.")
     if output is not None:

@@ -10,11 +10,12 @@ from typing import Any
 import click
 
 from knothole.cli import options
-from knothole.cli.console import bar, say
+from knothole.cli.console import say
 from knothole.cli.models import is_wrapped, load_wrapped, open_model, reading_of
 from knothole.files import check_output, whole_file
+from knothole.progress import bar
 from knothole.report.evaluation import evaluate, evaluation_steps
-from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, LABELS, MEDIAN, NATIVE, Case
+from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, MEDIAN, NATIVE, Case
 from knothole.report.page import render
 from knothole.report.robustness import RATES, Comparison
 
@@ -122,13 +123,8 @@ def report(
     compared = (KNOTHOLE, *(NAMES[name] for name in methods or NAMES))
     shares = tuple(sorted({0.0, *(rates or RATES)}))
     comparison = Comparison(shares, repeats, compared, seed)
-    with bar("measuring", evaluation_steps(case, comparison)) as progress:
-
-        def notify(done: str) -> None:
-            progress.advance()
-            progress.say(f"measuring: {LABELS.get(done, done)}")
-
-        evaluation = evaluate(case, comparison, learning, notify)
+    with bar("measuring", evaluation_steps(case, comparison)) as advance:
+        evaluation = evaluate(case, comparison, learning, advance)
     with whole_file(output) as temporary:
         headline = title or f"What {model.name} says when values are missing"
         temporary.write_text(render(evaluation, headline), encoding="utf-8")

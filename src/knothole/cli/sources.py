@@ -50,7 +50,7 @@ class Source(ABC):
     def blocks(
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
-        """Parts of these columns with so many rows, and how much has been read after each.
+        """Parts of these columns with so many rows, and how much was read for each.
 
         ``columns`` describe those among them that the model splits on, by name; anything else is
         taken as it is in the file.
@@ -77,7 +77,7 @@ class CsvSource(Source):
     def __init__(self, path: Path, separator: str) -> None:
         self.path, self._separator = path, separator
         self.size = path.stat().st_size
-        with _Reading(path):
+        with _Parsing(path):
             # Two rows without a header: a second one that is longer than the first is refused.
             start = pd.read_csv(
                 path, sep=separator, nrows=2, header=None, dtype=str, keep_default_na=False
@@ -89,7 +89,7 @@ class CsvSource(Source):
                 f"{path}: columns must have different names; {twice[0]!r} is there twice."
             )
         if _compression(path) is None:
-            with _Reading(path):
+            with _Parsing(path):
                 self._check_end()
 
     def blocks(
@@ -102,7 +102,7 @@ class CsvSource(Source):
             name: sorted(_HOLES - _levels(described[name])) if name in described else [""]
             for name in self.names
         }
-        with _Reading(self.path), self.path.open("rb") as file:
+        with _Parsing(self.path), self.path.open("rb") as file:
             reader = pd.read_csv(
                 file,
                 sep=self._separator,
@@ -115,9 +115,11 @@ class CsvSource(Source):
                 low_memory=False,
             )
             with reader:
+                before = 0
                 for block in reader:
                     if len(block):  # a file with a header alone is one block of nothing
-                        yield block[list(names)], file.tell()
+                        yield block[list(names)], file.tell() - before
+                    before = file.tell()
 
     def _check_end(self) -> None:
         """Refuse a file whose last row is cut off: its missing entries would pass for holes."""
@@ -145,7 +147,7 @@ class ParquetSource(Source):
         self.path = path
         with path.open("rb"):  # says what is wrong with the place itself
             pass
-        with _Reading(path):
+        with _Parsing(path):
             self._file = pyarrow.parquet.ParquetFile(path)
             self.size = int(self._file.metadata.num_rows)
             self.names = [str(name) for name in self._file.schema_arrow.names]
@@ -154,14 +156,12 @@ class ParquetSource(Source):
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`Source`."""
-        done = 0
-        with _Reading(self.path):
+        with _Parsing(self.path):
             for batch in self._file.iter_batches(batch_size=rows, columns=list(names)):
-                done += batch.num_rows
-                yield batch.to_pandas()[list(names)], done
+                yield batch.to_pandas()[list(names)], batch.num_rows
 
 
-class _Reading:
+class _Parsing:
     """Turns what parsers raise over a broken file into an error that says so."""
 
     def __init__(self, path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from knothole.cli import options
-from knothole.cli.console import bar, say
+from knothole.cli.console import say
 from knothole.cli.models import (
     check_native_path,
     is_wrapped,
@@ -19,6 +19,7 @@ from knothole.cli.models import (
 )
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file
+from knothole.progress import bar
 
 
 @click.command(
@@ -118,10 +119,10 @@ def tune(
         rows=rows,
         seed=seed,
     )
-    with bar("learning p(X)") as progress:
+    with bar("learning p(X)") as advance:
         if robust is None:
             robust = options.learn(opened, found, density, blocks=blocks, seed=seed, holes="all")
-        progress.say("tuning leaves")
+        advance("tuning leaves")
         tuned = robust.tune(
             found.table,
             found.target,

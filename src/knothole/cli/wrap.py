@@ -8,9 +8,10 @@ from typing import Literal
 import click
 
 from knothole.cli import options
-from knothole.cli.console import bar, say
+from knothole.cli.console import say
 from knothole.cli.models import open_model, reading_of
 from knothole.files import check_output
+from knothole.progress import bar
 
 
 @click.command(

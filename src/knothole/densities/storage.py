@@ -1,20 +1,15 @@
 """One file for a density: a zip of plain arrays (npz) with a JSON header. Nothing is unpickled.
 
 The header names the format, its version, the class, and its parameters; what a density has
-learned comes from :meth:`Density.state`. A file is written beside its place and then moved there,
-so that there is never half a file.
+learned comes from :meth:`Density.state`. How files are written and read is in
+:mod:`knothole.files`.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
-import uuid
-import zipfile
-import zlib
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Hashable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.files import fitting_together, read_container, write_container
 from knothole.tables.columns import Block, Column, Columns, Kind, Variable
 
 if TYPE_CHECKING:
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
 
 FORMAT = "knothole density"
 VERSION = 1
-HEADER = "header.json"
 
 #: Where each class that a file may name lives; a file can name no other.
 CLASSES = {
@@ -47,10 +42,6 @@ RENAMED = {"leaves": "families"}
 #: Levels that are more than a value, likewise: dataclasses of plain values.
 LEVELS = {"HashedLevel": "knothole.trees.libraries.catboost.categories"}
 
-# What reading a file that is not what it should be can raise.
-_BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, IndexError, zipfile.BadZipFile,
-           zlib.error, NotImplementedError)  # fmt: skip
-
 
 def save(density: Density, path: str | os.PathLike[str]) -> None:
     """Write a fitted density to one file.
@@ -58,7 +49,7 @@ def save(density: Density, path: str | os.PathLike[str]) -> None:
     A ``random_state`` that is not a whole number is not kept: the loaded density has None.
     """
     header, arrays = describe(density)
-    write(Path(path), {"format": FORMAT, "version": VERSION, **header}, arrays)
+    write_container(Path(path), {"format": FORMAT, "version": VERSION, **header}, arrays)
 
 
 def load(path: str | os.PathLike[str]) -> Density:
@@ -70,7 +61,7 @@ def load(path: str | os.PathLike[str]) -> Density:
         Where the file is truncated, corrupt, of another format, or from a newer version.
     """
     path = Path(path)
-    header, arrays = read(path, FORMAT, VERSION)
+    header, arrays = read_container(path, FORMAT, VERSION)
     return restored(header, arrays, path)
 
 
@@ -94,70 +85,6 @@ def restored(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: Path
         density: Density = cls(**parameters)
         density.restore(header["state"], arrays)
         return density
-
-
-@contextmanager
-def fitting_together(path: Path) -> Iterator[None]:
-    """Whatever goes wrong in here goes wrong because the file's parts do not fit together."""
-    try:
-        yield
-    except DamagedFile:
-        raise
-    except _BROKEN as error:
-        raise DamagedFile(f"{path}: its parts do not fit together ({error!r}).") from error
-
-
-def write(path: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-    """Arrays and a JSON header into one file, which is there as a whole or not at all."""
-    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    everything: dict[str, Any] = {HEADER: text, **arrays}
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with open(temporary, "xb") as file:
-            np.savez_compressed(file, **everything)
-        os.replace(temporary, path)
-    except OSError as error:
-        _remove(temporary)
-        reason = (
-            f"{error.strerror or error}; save to a folder that exists and that you may write to"
-        )
-        raise type(error)(error.errno, reason, str(path)) from error
-    except BaseException:
-        _remove(temporary)
-        raise
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
-
-
-def read(
-    path: Path, kind: str = FORMAT, version: int = VERSION
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Header and arrays of a file that :func:`write` wrote, of this kind and no later version."""
-    if path.is_dir():
-        raise DamagedFile(f"{path}: a directory. Pass the file in it that save() wrote.")
-    with open(path, "rb") as file:
-        try:
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            header = json.loads(arrays.pop(HEADER).tobytes())
-        except _BROKEN as error:
-            raise DamagedFile(
-                f"{path}: truncated, damaged, or not a file of knothole ({error})."
-            ) from error
-    found = header.get("format") if isinstance(header, dict) else None
-    if found != kind:
-        holds = f"a {found}" if isinstance(found, str) else "something else"
-        raise DamagedFile(f"{path}: not a {kind}, but {holds}.")
-    written = header.get("version")
-    if not isinstance(written, int) or written > version:
-        raise DamagedFile(
-            f"{path}: written by a newer knothole (format {written}; this one reads up to "
-            f"{version}). Update knothole."
-        )
-    return header, arrays
 
 
 # ---- columns in JSON ----------------------------------------------------------------------------

@@ -30,8 +30,8 @@ def html(robust: Robust) -> str:
     ]
     if robust.selection_ is not None:
         parts.append(_folded("candidates", robust.selection_))
-    if robust.readings_ is not None and len(robust.readings_):
-        parts.append(_folded("columns with NaN in training", robust.readings_))
+    if robust.nan_meaning_ is not None and len(robust.nan_meaning_):
+        parts.append(_folded("columns with NaN in training", robust.nan_meaning_))
     return (
         f"<style>{STYLE}</style><div class='knothole-box' role='group' aria-label='Robust'>"
         f"<div class='knothole-title'>Robust</div><dl>{''.join(parts)}</dl></div>"
@@ -98,12 +98,12 @@ def _choice(robust: Robust) -> list[str]:
 
 
 def _tuning(robust: Robust) -> list[str]:
-    report = robust.tuning_
-    if report is None:
+    summary = robust.tuning_
+    if summary is None:
         return []
     return [
-        f"tuned ({report.method}), {report.objective} {report.loss} {report.before:.4g} -> "
-        f"{report.after:.4g}"
+        f"tuned ({summary.method}), {summary.objective} {summary.loss} {summary.before:.4g} -> "
+        f"{summary.after:.4g}"
     ]
 
 

@@ -2,7 +2,7 @@
 
 The model has learned a side for it, which is right where "not recorded" says something. But at
 deployment more entries go missing for reasons that say nothing, and the two cannot be told apart.
-Which reading costs less is measured: masked held-out rows are predicted under both. The less NaN a
+Which meaning costs less is measured: masked held-out rows are predicted under both. The less NaN a
 column had in training, the less of it means anything, so variables are tried in that order: none,
 the first few, all of them. Single ones then change sides where that gains more than its standard
 error.
@@ -19,7 +19,7 @@ from knothole.densities.base import Density
 from knothole.densities.selection.held_out import Trial
 from knothole.estimators.scoring import PredictionLoss
 from knothole.reach.expectation import compile
-from knothole.tables.columns import Columns
+from knothole.tables.columns import Columns, Variable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 # Numbers of variables to integrate over that are tried, in the order of their NaN in training.
 STEPS = 8
-# Variables whose reading is tried by itself, those with the least NaN first.
+# Variables whose meaning is tried by itself, those with the least NaN first.
 SINGLE = 32
 
 
-class Readings:
+class NanMeaning:
     """Losses of held-out rows as a function of the variables whose NaN are integrated over."""
 
     def __init__(
@@ -44,12 +44,8 @@ class Readings:
         self.loss = loss
         self.columns = columns
         self.trials = [(compile(loss.ensemble, density), trial) for density, trial in trials]
-        nullable = [v for v in columns.variables if v.nullable]
-        rate = [float(np.isnan(matrix[:, list(v.columns)]).all(axis=1).mean()) for v in nullable]
-        order = np.argsort(rate, kind="stable")
         #: Nullable variables and the part of their entries that were NaN, the least first.
-        self.variables = [nullable[i] for i in order]
-        self.rate = [rate[i] for i in order]
+        self.variables = sorted(nullable(columns, matrix), key=lambda found: found[1])
 
     def choose(self) -> tuple[Mask, pd.DataFrame]:
         """Columns to integrate over (columns,), and what was found for each nullable variable."""
@@ -61,7 +57,7 @@ class Readings:
         best = int(np.argmin([loss.mean() for loss in losses]))
         chosen, current = np.arange(n) < sizes[best], losses[best]
         rows = []
-        for v, variable in enumerate(self.variables):
+        for v, (variable, rate) in enumerate(self.variables):
             gain, error = np.nan, np.nan
             if v < SINGLE:
                 other = chosen.copy()
@@ -71,7 +67,7 @@ class Readings:
                 gain, error = _gain(native, integrated)
                 if _gain(current, flipped)[0] > error:
                     chosen, current = other, flipped
-            rows.append((variable.name, self.rate[v], bool(chosen[v]), gain, error))
+            rows.append((variable.name, rate, bool(chosen[v]), gain, error))
         names = ["column", "nan_in_training", "integrate", "gain", "error"]
         return self.mask(chosen), pd.DataFrame(rows, columns=names)
 
@@ -87,7 +83,7 @@ class Readings:
     def mask(self, chosen: Mask) -> Mask:
         """Columns that are integrated over, (columns,): all that never were NaN, and the chosen."""
         integrate = np.array([not column.nullable for column in self.columns], dtype=np.bool_)
-        for variable, flag in zip(self.variables, chosen.tolist(), strict=True):
+        for (variable, _), flag in zip(self.variables, chosen.tolist(), strict=True):
             integrate[list(variable.columns)] = flag
         return integrate
 
@@ -98,14 +94,19 @@ def _gain(before: Floats, after: Floats) -> tuple[float, float]:
     return float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))
 
 
+def nullable(columns: Columns, matrix: Floats) -> list[tuple[Variable, float]]:
+    """Variables of which NaN can be a value, and the part of their entries that are NaN."""
+    return [
+        (variable, float(np.isnan(matrix[:, list(variable.columns)]).all(axis=1).mean()))
+        for variable in columns.variables
+        if variable.nullable
+    ]
+
+
 def unmeasured(columns: Columns, matrix: Floats) -> pd.DataFrame:
-    """The table of readings where nothing was measured."""
+    """What NaN means where nothing was measured."""
     import pandas as pd
 
-    rows = [
-        (v.name, float(np.isnan(matrix[:, list(v.columns)]).all(axis=1).mean()), False)
-        for v in columns.variables
-        if v.nullable
-    ]
+    rows = [(variable.name, rate, False) for variable, rate in nullable(columns, matrix)]
     table = pd.DataFrame(rows, columns=["column", "nan_in_training", "integrate"])
     return table.assign(gain=np.nan, error=np.nan)

@@ -16,7 +16,7 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
 from knothole.learning.defaults import Method, Objective
-from knothole.learning.tune import Report, tune
+from knothole.learning.tune import TuningSummary, tune
 from knothole.reach.expectation import Expectation, Holes, compile
 from knothole.tables.columns import Columns, Evidence
 from knothole.trees import libraries
@@ -34,8 +34,8 @@ class Robust:
     """A fitted tree model that integrates over what it is not told; made by :func:`wrap`.
 
     All methods take a table with the model's columns and two further arguments. ``holes`` says
-    which NaN are holes: "auto" (see :attr:`readings_`), "all", or a boolean mask (rows, columns).
-    ``unseen`` says what a category is that training did not have: an "error", or a "hole".
+    which NaN are holes: "auto" (see :attr:`nan_meaning_`), "all", or a boolean mask (rows,
+    columns). ``unseen`` says what a category is that training did not have: an "error" or a "hole".
 
     A pandas DataFrame in gives a Series or DataFrame out, with the same index; anything else gives
     arrays.
@@ -50,12 +50,12 @@ class Robust:
         The columns, as the training table showed them.
     selection_ : pandas.DataFrame or None
         How the candidates for the density did; None where the density was given.
-    readings_ : pandas.DataFrame
+    nan_meaning_ : pandas.DataFrame
         The columns that had NaN in training, and whether NaN is integrated over there or taken as
         the model's own value; with what integrating gains in the loss, where it was measured.
     holes_ : {"auto", "all"}
         What ``holes`` is by default.
-    tuning_ : Report or None
+    tuning_ : TuningSummary or None
         What :meth:`tune` did.
     """
 
@@ -66,13 +66,13 @@ class Robust:
         *,
         name: str | None = None,
         selection: pd.DataFrame | None = None,
-        readings: pd.DataFrame | None = None,
+        nan_meaning: pd.DataFrame | None = None,
         holes: Literal["auto", "all"] = "auto",
-        tuning: Report | None = None,
+        tuning: TuningSummary | None = None,
     ) -> None:
         self.expectation_ = expectation
         self.selection_ = selection
-        self.readings_ = readings
+        self.nan_meaning_ = nan_meaning
         self.holes_ = holes
         self.tuning_ = tuning
         self.model_name_ = _name(model) if name is None else name
@@ -303,9 +303,9 @@ class Robust:
             self._model,
             name=self.model_name_,
             selection=self.selection_,
-            readings=self.readings_,
+            nan_meaning=self.nan_meaning_,
             holes=holes,
-            tuning=tuned.report,
+            tuning=tuned.summary,
         )
 
     # ---- the model's own library, and files -----------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a wrong prediction costs: how densities, and readings of NaN, are compared for a model."""
+"""What a wrong prediction costs: how densities, and meanings of NaN, are compared for a model."""
 
 from __future__ import annotations
 

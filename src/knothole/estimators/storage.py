@@ -1,6 +1,6 @@
 """One file for a :class:`Robust`: the trees, the density, and what was chosen. No pickle.
 
-The file is a zip of plain arrays with a JSON header, as that of a density
+The file is a container (:mod:`knothole.files`), as that of a density
 (:mod:`knothole.densities.storage`). The library's own model is not in it.
 """
 
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
-from knothole.learning.tune import Report
+from knothole.files import fitting_together, read_container, write_container
+from knothole.learning.tune import TuningSummary
 from knothole.reach.expectation import compile
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 FORMAT = "knothole model"
 VERSION = 1
+
+# Entries of the header that had another name in files of earlier commits.
+RENAMED = {"readings": "nan_meaning"}
 
 # Where the arrays of each part are kept.
 TREES, DENSITY = "trees.", "density."
@@ -54,12 +58,12 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "tol": expectation.completions.tol,
         "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
-        "readings": _describe_table(robust.readings_),
-        "tuning": _describe_report(robust.tuning_),
+        "nan_meaning": _describe_table(robust.nan_meaning_),
+        "tuning": _describe_summary(robust.tuning_),
     }
     arrays = {TREES + name: array for name, array in tree_arrays.items()}
     arrays |= {DENSITY + name: array for name, array in density_arrays.items()}
-    storage.write(Path(path), header, arrays)
+    write_container(Path(path), header, arrays)
 
 
 def load(path: str | os.PathLike[str]) -> Robust:
@@ -89,8 +93,9 @@ def load(path: str | os.PathLike[str]) -> Robust:
     from knothole.estimators.robust import Robust
 
     path = Path(path)
-    header, arrays = storage.read(path, FORMAT, VERSION)
-    with storage.fitting_together(path):
+    header, arrays = read_container(path, FORMAT, VERSION)
+    header = {RENAMED.get(key, key): value for key, value in header.items()}
+    with fitting_together(path):
         density = storage.restored(header["density"], _part(arrays, DENSITY), path)
         ensemble = ensemble_from(header["trees"], _part(arrays, TREES))
         integrate = np.array(header["integrate"], dtype=np.bool_)
@@ -100,9 +105,9 @@ def load(path: str | os.PathLike[str]) -> Robust:
             compile(ensemble, density, tol=header["tol"], integrate=integrate),
             name=str(header["model"]),
             selection=_table_from(header["selection"]),
-            readings=_table_from(header["readings"]),
+            nan_meaning=_table_from(header["nan_meaning"]),
             holes=header["holes"],
-            tuning=_report_from(header["tuning"]),
+            tuning=_summary_from(header["tuning"]),
         )
 
 
@@ -182,17 +187,17 @@ def _classes_from(description: Any) -> Any:
 # ---- tuning and tables ---------------------------------------------------------------------------
 
 
-def _describe_report(report: Report | None) -> Any:
-    if report is None:
+def _describe_summary(summary: TuningSummary | None) -> Any:
+    if summary is None:
         return None
-    return {**vars(report), "unreached": report.unreached.tolist()}
+    return {**vars(summary), "unreached": summary.unreached.tolist()}
 
 
-def _report_from(description: Any) -> Report | None:
+def _summary_from(description: Any) -> TuningSummary | None:
     if description is None:
         return None
     unreached = np.array(description["unreached"], dtype=np.intp)
-    return Report(**{**description, "unreached": unreached})
+    return TuningSummary(**{**description, "unreached": unreached})
 
 
 def _describe_table(table: pd.DataFrame | None) -> Any:

@@ -14,7 +14,7 @@ from knothole.densities.base import Density
 from knothole.densities.selection.held_out import Trial, trials
 from knothole.densities.selection.select import Selected, default_candidates, select_matrix
 from knothole.errors import ColumnMismatch, InvalidInput
-from knothole.estimators.nan_meaning import Readings, unmeasured
+from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.own_density import OwnDensity
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
@@ -114,17 +114,17 @@ def wrap(
     task = _Task(ensemble, matrix, described, sample_weight, random_state, verbose)
     loss = prediction_loss(ensemble, matrix, described, y_train)
     chosen, selected = _choose(density, task, loss)
-    integrate, readings = None, unmeasured(described, matrix)
-    if y_train is not None and not readings.empty:
+    integrate, meaning = None, unmeasured(described, matrix)
+    if y_train is not None and not meaning.empty:
         tried = selected.trials if selected is not None else task.tried(density, chosen)
         if tried:
-            integrate, readings = Readings(loss, tried, described, matrix).choose()
+            integrate, meaning = NanMeaning(loss, tried, described, matrix).choose()
     expectation = compile(ensemble, chosen, tol=tol, integrate=integrate)
     return Robust(
         expectation,
         model,
         selection=None if selected is None else selected.selection_,
-        readings=readings,
+        nan_meaning=meaning,
     )
 
 

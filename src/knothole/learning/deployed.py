@@ -47,7 +47,7 @@ from knothole.densities.base import Density
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Settings, Solution
 from knothole.learning.sums import check_ridge
-from knothole.progress import Progress
+from knothole.progress import bar
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
@@ -187,7 +187,7 @@ def moved(
     rest = problem.y - start
     movable, reached = can_move(ensemble), np.zeros(len(change), dtype=np.bool_)
     n_moved = 0
-    with Progress(settings.progress).stage("deployed trees", ensemble.n_trees) as stage:
+    with bar("deployed trees", ensemble.n_trees, verbose=settings.verbose) as advance:
         for tree, reach in _reach_by_tree(ensemble, density, evidence, settings):
             leaves = slice(ensemble.leaf_start[tree], ensemble.leaf_start[tree + 1])
             outputs = slice(ensemble.tree_output[tree], ensemble.tree_output[tree] + width)
@@ -202,7 +202,7 @@ def moved(
                 n_moved += bool(np.isfinite(kappa))
             if in_turn:
                 rest[:, outputs] -= reach @ change[leaves]
-            stage.step()
+            advance()
     theta = problem.leaf_start + unit * change
     before, _, exact = _error(problem, problem.theta, density, evidence, settings)
     after, error, _ = _error(problem, theta, density, evidence, settings)

@@ -18,12 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from knothole.arrays import Floats
-from knothole.learning.draw_matrix import Block, Lanes
+from knothole.learning.draw_matrix import DRAWS, Block, DrawMatrix
 from knothole.learning.problem import Problem
 from knothole.learning.system import Symmetric, symmetric
-from knothole.reach.completions.engine import LANES
-
-Tick = Callable[[int], None]
+from knothole.progress import Advance, silent
 
 # Groups of more leaves than this are solved by conjugate gradients, without the matrix.
 DENSE_LEAVES = 4096
@@ -58,15 +56,15 @@ class Descent:
     solver: str
 
 
-def forest(problem: Problem, lanes: Lanes, ridge: float, dense: int = DENSE_LEAVES) -> Descent:
+def forest(problem: Problem, drawn: DrawMatrix, ridge: float, dense: int = DENSE_LEAVES) -> Descent:
     """All leaves at once (Prop. 3)."""
     start = problem.leaf_start
     one_step = problem.loss.name == "squared error"
     theta = start if one_step else problem.theta
-    system = (Dense if fits(problem, dense) else Free)(problem, lanes, ridge)
+    system = (Dense if fits(problem, dense) else Free)(problem, drawn, ridge)
 
     def objective_at(theta: Floats) -> tuple[float, Floats]:
-        value, gradient = evaluate(problem, lanes, theta)
+        value, gradient = evaluate(problem, drawn, theta)
         pull = theta - start
         return value + 0.5 * ridge * float((pull**2).sum()), gradient + ridge * pull
 
@@ -84,18 +82,18 @@ def forest(problem: Problem, lanes: Lanes, ridge: float, dense: int = DENSE_LEAV
     return Descent(theta, np.array(values), system.name)
 
 
-def evaluate(problem: Problem, lanes: Lanes, theta: Floats) -> tuple[float, Floats]:
+def evaluate(problem: Problem, drawn: DrawMatrix, theta: Floats) -> tuple[float, Floats]:
     """Expected loss at theta, summed over rows, and its gradient (leaves, width)."""
     base, loss = problem.ensemble.base[:, None], problem.loss
     n_leaves = len(theta)
 
     def work(block: Block, out: Floats) -> None:
-        margin = base + lanes.margins(block, theta)
+        margin = base + drawn.margins(block, theta)
         y = problem.y[block.rows, :, None]
-        lanes.gather(block, loss.derivatives(margin, y)[0], out[:n_leaves])
+        drawn.gather(block, loss.derivatives(margin, y)[0], out[:n_leaves])
         out[n_leaves] += problem.row_weight[block.rows] @ loss.value(margin, y).mean(axis=1)
 
-    found = lanes.total(work, (n_leaves + 1, theta.shape[1]))
+    found = drawn.total(work, (n_leaves + 1, theta.shape[1]))
     return float(found[n_leaves, 0]), found[:n_leaves]
 
 
@@ -108,18 +106,18 @@ def fits(problem: Problem, dense: int) -> bool:
 class Dense:
     """c M + lambda I of each group of trees, factored once."""
 
-    def __init__(self, problem: Problem, lanes: Lanes, ridge: float) -> None:
+    def __init__(self, problem: Problem, drawn: DrawMatrix, ridge: float) -> None:
         tree = problem.ensemble.leaf_tree
         self.leaves = [np.flatnonzero(np.isin(tree, trees)) for trees in problem.groups()]
         self.systems = []
         for leaves in self.leaves:
-            matrix = problem.loss.curvature * symmetric(lanes.pairs(leaves))
+            matrix = problem.loss.curvature * symmetric(drawn.pairs(leaves))
             matrix[np.diag_indices_from(matrix)] += ridge
             self.systems.append(Symmetric(matrix))
 
     @property
     def name(self) -> str:
-        """For reports."""
+        """As summaries have it."""
         definite = all(system.definite for system in self.systems)
         return "Cholesky" if definite else "eigenvectors"
 
@@ -136,11 +134,11 @@ class Free:
 
     name = "conjugate gradients"
 
-    def __init__(self, problem: Problem, lanes: Lanes, ridge: float) -> None:
-        self.lanes = lanes
+    def __init__(self, problem: Problem, drawn: DrawMatrix, ridge: float) -> None:
+        self.drawn = drawn
         self.curvature, self.ridge = problem.loss.curvature, ridge
         # Without a ridge the solution of least norm is wanted, which a scaling would change.
-        diagonal = self.curvature * lanes.weight() + ridge
+        diagonal = self.curvature * drawn.weight() + ridge
         self.scale = 1 / np.sqrt(diagonal) if ridge > 0 else np.ones_like(diagonal)
 
     def solve(self, right: Floats) -> Floats:
@@ -149,7 +147,7 @@ class Free:
 
         def product(vector: Floats) -> Floats:
             theta = scale * vector
-            return scale * (self.curvature * self.lanes.apply(theta) + self.ridge * theta)
+            return scale * (self.curvature * self.drawn.apply(theta) + self.ridge * theta)
 
         return np.asarray(scale * conjugate_gradients(product, scale * right))
 
@@ -178,11 +176,15 @@ def conjugate_gradients(product: Callable[[Floats], Floats], right: Floats) -> F
 
 
 def boosting(
-    problem: Problem, lanes: Lanes, ridge: float, learning_rate: float, tick: Tick | None = None
+    problem: Problem,
+    drawn: DrawMatrix,
+    ridge: float,
+    learning_rate: float,
+    advance: Advance = silent,
 ) -> Descent:
     """Each tree given the ones before it (Prop. 4), all of them from their start."""
     ensemble, loss = problem.ensemble, problem.loss
-    turn = Turn(problem, lanes)
+    turn = Turn(problem, drawn)
     theta = problem.leaf_start
     values = [turn.value()]
     for tree in range(ensemble.n_trees):
@@ -200,8 +202,7 @@ def boosting(
             value = turn.value()
         theta = theta + step
         values.append(value)
-        if tick is not None:
-            tick(1)
+        advance()
     return Descent(theta, np.array(values), "tree by tree")
 
 
@@ -214,11 +215,11 @@ def _newton(gradient: Floats, hessian: Floats, ridge: float) -> Floats:
 class Turn:
     """The margins of all draws, while trees are added to them one after the other."""
 
-    def __init__(self, problem: Problem, lanes: Lanes) -> None:
-        self.problem, self.lanes = problem, lanes
+    def __init__(self, problem: Problem, drawn: DrawMatrix) -> None:
+        self.problem, self.drawn = problem, drawn
         offset = problem.offset[:, None]
-        self.margins: list[Floats] = lanes.map(
-            lambda block: np.repeat(np.repeat(offset[None], len(block.stop), 0), LANES, 2)
+        self.margins: list[Floats] = drawn.map(
+            lambda block: np.repeat(np.repeat(offset[None], len(block.bits.stop), 0), DRAWS, 2)
         )
 
     def value(self) -> float:
@@ -229,7 +230,7 @@ class Turn:
             value = problem.loss.value(self.margins[block.index], problem.y[block.rows, :, None])
             out += problem.row_weight[block.rows] @ value.mean(axis=1)
 
-        return float(self.lanes.total(work, ()))
+        return float(self.drawn.total(work, ()))
 
     def derivatives(self, tree: int) -> tuple[Floats, Floats, Floats]:
         """Gradient and second derivative of a tree's leaves, and their reach, summed over rows."""
@@ -239,17 +240,17 @@ class Turn:
         def work(block: Block, out: Floats) -> None:
             y = problem.y[block.rows, :, None]
             first, second = problem.loss.derivatives(self.margins[block.index], y)
-            self.lanes.gather(block, first, out[0], trees)
-            self.lanes.gather(block, second, out[1], trees)
-            self.lanes.gather(block, np.ones_like(first), out[2], trees)
+            self.drawn.gather(block, first, out[0], trees)
+            self.drawn.gather(block, second, out[1], trees)
+            self.drawn.gather(block, np.ones_like(first), out[2], trees)
 
-        gradient, hessian, weight = self.lanes.total(work, (3, *shape))
+        gradient, hessian, weight = self.drawn.total(work, (3, *shape))
         return gradient, hessian, weight
 
     def add(self, tree: int, step: Floats) -> None:
         """Move a tree's leaves."""
 
         def work(block: Block) -> None:
-            self.margins[block.index] += self.lanes.margins(block, step, slice(tree, tree + 1))
+            self.margins[block.index] += self.drawn.margins(block, step, slice(tree, tree + 1))
 
-        self.lanes.map(work)
+        self.drawn.map(work)

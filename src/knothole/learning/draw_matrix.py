@@ -12,21 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import over_blocks
-from knothole.learning import draw_matrix_kernels as kernels
+from knothole.compiled.policy import inlined, njit, over_blocks
 from knothole.learning import system
 from knothole.learning.sums import LeafSums
-from knothole.reach.completions.engine import GROUPS, LANES, CompletionsEngine
+from knothole.progress import Advance, silent
+from knothole.reach.completions.engine import GROUPS, CompletionsEngine
+from knothole.reach.completions.kernels import ALL, LANES, lowest_bit, popcount
 from knothole.tables.evidence import Evidence
 
 T = TypeVar("T")
 
+#: Draws in a word.
+DRAWS = LANES
 # Memory that the words of all rows may take; beyond it they are found again for every pass.
 ROOM = 1 << 30
 BYTES_PER_ENTRY = 12
@@ -36,19 +39,29 @@ PARTS = 8
 PAIR_BLOCKS = 16
 
 
+class Bits(NamedTuple):
+    """Which draws of some rows reach which leaves: entries row by row, and tree by tree.
+
+    Bit ``i`` of an entry's word says that draw ``i`` of the row reaches the leaf. The entries of
+    tree ``t`` of a row end before ``stop[row, t]``, and begin where those of the tree before end.
+    """
+
+    leaf: Any  # int32 (entries,)
+    word: Any  # uint64 (entries,)
+    stop: Any  # int64 (rows, trees)
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The entries of some rows and one word of draws; see :mod:`.lane_kernels`."""
+    """The bits of some rows: the part of A that one word of their draws makes."""
 
     index: int
     rows: slice
     word: int
-    leaf: NDArray[np.int32]
-    mask: NDArray[np.uint64]
-    stop: NDArray[np.int64]
+    bits: Bits
 
 
-class Lanes:
+class DrawMatrix:
     """The draws of rows, and the leaves that they reach.
 
     Parameters
@@ -65,7 +78,7 @@ class Lanes:
     threads : int, optional
     room : int
         Bytes of memory to keep words in.
-    tick : callable, optional
+    advance : callable, optional
         Told how many rows were walked, where words are kept.
     """
 
@@ -78,7 +91,7 @@ class Lanes:
         first_word: int = 0,
         threads: int | None = None,
         room: int = ROOM,
-        tick: Callable[[int], None] | None = None,
+        advance: Advance = silent,
     ) -> None:
         self.engine = engine
         self.ensemble = engine.ensemble
@@ -95,13 +108,18 @@ class Lanes:
         ]
         self._kept: list[Block] | None = None
         if self._size() <= room:
-            self._kept = self.map(lambda block: _told(block, tick))
+
+            def kept(block: Block) -> Block:
+                advance(amount=len(block.bits.stop))
+                return block
+
+            self._kept = self.map(kept)
 
     def _size(self) -> float:
         """Bytes that all words would take, judged by the first block."""
         if not self._places:
             return 0.0
-        first = self._walk(0)
+        first = self._walk(0).bits
         entries = len(first.leaf) / len(first.stop)
         per_row = entries * BYTES_PER_ENTRY + 8 * self.ensemble.n_trees
         return per_row * self.n_rows * self.words
@@ -112,7 +130,7 @@ class Lanes:
         start, stop, word = self._places[index]
         rows = slice(start, stop)
         found = self.engine.masks(self.evidence[rows], start, self.first_word + word)
-        return Block(index, rows, word, *found)
+        return Block(index, rows, word, Bits(*found))
 
     def map(self, work: Callable[[Block], T]) -> list[T]:
         """``work`` of every block, in order."""
@@ -125,34 +143,41 @@ class Lanes:
     def total(self, work: Callable[[Block, Floats], None], shape: tuple[int, ...]) -> Floats:
         """The sum over blocks of what ``work`` adds to an array of this shape."""
 
+        def add(indices: range, out: Floats) -> None:
+            for index in indices:
+                work(self._walk(index), out)
+
+        return self._summed(add, shape, PARTS)
+
+    def _summed(
+        self, add: Callable[[range, Floats], None], shape: tuple[int, ...], parts: int
+    ) -> Floats:
+        """What ``add`` adds up over all blocks, each part of them by itself."""
+
         def part(start: int, stop: int) -> Floats:
             out = np.zeros(shape)
-            for index in range(start, stop):
-                work(self._walk(index), out)
+            add(range(start, stop), out)
             return out
 
-        size = max(1, -(-len(self._places) // PARTS))
+        size = max(1, -(-len(self._places) // parts))
         total = np.zeros(shape)
         for out in over_blocks(part, len(self._places), size, self.threads):
             total += out
-        return np.asarray(total / self.words)
+        total /= self.words
+        return total
 
     # ---- products with A -------------------------------------------------------------------------
 
     def margins(self, block: Block, theta: Floats, trees: slice | None = None) -> Floats:
-        """A theta for a block, without the base, (rows, outputs, lanes); perhaps of some trees."""
-        out = np.zeros((len(block.stop), self.ensemble.n_outputs, LANES))
-        first, last = self._span(trees)
-        kernels.add_margins(
-            block.leaf, block.mask, block.stop, first, last, theta, self.ensemble.tree_output, out
-        )
+        """A theta for a block, without the base, (rows, outputs, draws); perhaps of some trees."""
+        out = np.zeros((len(block.bits.stop), self.ensemble.n_outputs, DRAWS))
+        add_margins(block.bits, *self._span(trees), theta, self.ensemble.tree_output, out)
         return out
 
     def gather(self, block: Block, values: Floats, out: Floats, trees: slice | None = None) -> None:
         """Add A' f for a block, the mean over a row's draws, to ``out`` (leaves, width)."""
-        first, last = self._span(trees)
-        kernels.gather(
-            block.leaf, block.mask, block.stop, first, last, values, self.row_weight[block.rows],
+        add_means(
+            block.bits, *self._span(trees), values, self.row_weight[block.rows],
             self.ensemble.tree_output, out,
         )  # fmt: skip
 
@@ -169,38 +194,26 @@ class Lanes:
         place = np.full(self.ensemble.n_leaves, -1, dtype=np.int64)
         place[leaves] = np.arange(len(leaves))
 
-        def part(start: int, stop: int) -> Floats:
-            out = np.zeros((len(leaves), len(leaves)))
-            for first in range(start, stop, PAIR_BLOCKS):
-                self._add_pairs(range(first, min(first + PAIR_BLOCKS, stop)), place, out)
-            return out
+        def add(indices: range, out: Floats) -> None:
+            for first in range(0, len(indices), PAIR_BLOCKS):
+                self._add_pairs(indices[first : first + PAIR_BLOCKS], place, out)
 
-        size = max(1, -(-len(self._places) // system.PARTS))
-        total = np.zeros((len(leaves), len(leaves)))
-        for out in over_blocks(part, len(self._places), size, self.threads):
-            total += out
-        total /= self.words
-        return total
+        return self._summed(add, (len(leaves), len(leaves)), system.PARTS)
 
     def _add_pairs(self, indices: range, place: NDArray[np.int64], out: Floats) -> None:
         """Add the pair reach of several blocks, as one: leaves then meet more rows at a time."""
         blocks = [self._walk(index) for index in indices]
-        ends = np.cumsum([len(block.leaf) for block in blocks])
-        leaf = np.concatenate([block.leaf for block in blocks])
-        kernels.add_pairs(
-            leaf,
-            np.concatenate([block.mask for block in blocks]),
-            np.concatenate(
-                [b.stop + end - len(b.leaf) for b, end in zip(blocks, ends, strict=True)]
-            ),
-            self.ensemble.leaf_start,
-            place,
-            np.concatenate([self.row_weight[block.rows] for block in blocks]),
-            np.empty(self.ensemble.n_leaves, dtype=np.int32),
-            np.empty_like(leaf),
-            np.empty_like(leaf),
-            out,
+        sizes = [len(block.bits.leaf) for block in blocks]
+        starts = np.cumsum([0, *sizes[:-1]])
+        bits = Bits(
+            np.concatenate([block.bits.leaf for block in blocks]),
+            np.concatenate([block.bits.word for block in blocks]),
+            np.concatenate([b.bits.stop + start for b, start in zip(blocks, starts, strict=True)]),
         )
+        weight = np.concatenate([self.row_weight[block.rows] for block in blocks])
+        first = np.empty(self.ensemble.n_leaves, dtype=np.int32)
+        links = np.empty((2, len(bits.leaf)), dtype=np.int32)
+        add_pairs(bits, self.ensemble.leaf_start, place, weight, first, links, out)
 
     def weight(self) -> Floats:
         """The diagonal of A' A: the reach of every leaf, summed over rows."""
@@ -208,7 +221,7 @@ class Lanes:
 
     def sums(self, y: Floats, groups: int = 1) -> list[LeafSums]:
         """Sums of Prop. 2 from all draws, or from each of several independent groups of them."""
-        size = LANES // groups
+        size = DRAWS // groups
         words = [np.uint64(((1 << size) - 1) << (size * g)) for g in range(groups)]
         return [self._sums(y, draws, size) for draws in words]
 
@@ -216,9 +229,9 @@ class Lanes:
         width = self.ensemble.value.shape[1]
 
         def work(block: Block, out: Floats) -> None:
-            kernels.add_sums(
-                block.leaf, block.mask, block.stop, draws, 1 / size, y[block.rows],
-                self.row_weight[block.rows], self.ensemble.tree_output, out[:, 0], out[:, 1:],
+            add_sums(
+                block.bits, draws, 1 / size, y[block.rows], self.row_weight[block.rows],
+                self.ensemble.tree_output, out[:, 0], out[:, 1:],
             )  # fmt: skip
 
         found = self.total(work, (self.ensemble.n_leaves, 1 + width))
@@ -228,7 +241,7 @@ class Lanes:
         return sums
 
     def mean_by_group(self, work: Callable[[Block], Floats]) -> Floats:
-        """Weighted sum over rows of values (rows, lanes), for each independent group of draws."""
+        """Weighted sum over rows of values (rows, draws), for each independent group of draws."""
 
         def part(block: Block) -> tuple[int, Floats]:
             values = self.row_weight[block.rows] @ work(block)
@@ -243,7 +256,112 @@ class Lanes:
         return (0, self.ensemble.n_trees) if trees is None else (trees.start, trees.stop)
 
 
-def _told(block: Block, tick: Callable[[int], None] | None) -> Block:
-    if tick is not None:
-        tick(len(block.stop))
-    return block
+# ---- kernels: values of draws are (rows, outputs, draws) -----------------------------------------
+
+
+@inlined
+def first_entry(stop, row, tree):  # type: ignore[no-untyped-def]
+    """Where the entries of a row's tree begin."""
+    if tree > 0:
+        return stop[row, tree - 1]
+    if row > 0:
+        return stop[row - 1, stop.shape[1] - 1]
+    return 0
+
+
+@njit
+def add_margins(bits, first_tree, last_tree, theta, tree_output, out):  # type: ignore[no-untyped-def]
+    """Add what leaves of some trees add to the margin of the draws that reach them."""
+    leaf, word, stop = bits
+    for row in range(len(stop)):
+        entry = first_entry(stop, row, first_tree)
+        for tree in range(first_tree, last_tree):
+            for j in range(theta.shape[1]):
+                margin = out[row, tree_output[tree] + j]
+                for e in range(entry, stop[row, tree]):
+                    x = theta[leaf[e], j]
+                    if word[e] == ALL:
+                        for draw in range(DRAWS):
+                            margin[draw] += x
+                        continue
+                    rest = word[e]
+                    while rest != 0:
+                        margin[lowest_bit(rest)] += x
+                        rest &= rest - np.uint64(1)
+            entry = stop[row, tree]
+
+
+@njit
+def add_means(bits, first_tree, last_tree, values, row_weight, tree_output, out):  # type: ignore[no-untyped-def]
+    """Add to ``out`` (leaves, width) the mean over draws of the values that reach each leaf."""
+    leaf, word, stop = bits
+    for row in range(len(stop)):
+        unit = row_weight[row] / DRAWS
+        entry = first_entry(stop, row, first_tree)
+        for tree in range(first_tree, last_tree):
+            for j in range(out.shape[1]):
+                value = values[row, tree_output[tree] + j]
+                for e in range(entry, stop[row, tree]):
+                    total = 0.0
+                    if word[e] == ALL:
+                        for draw in range(DRAWS):
+                            total += value[draw]
+                    else:
+                        rest = word[e]
+                        while rest != 0:
+                            total += value[lowest_bit(rest)]
+                            rest &= rest - np.uint64(1)
+                    out[leaf[e], j] += unit * total
+            entry = stop[row, tree]
+
+
+@njit
+def add_sums(bits, draws, scale, y, row_weight, tree_output, weight, target):  # type: ignore[no-untyped-def]
+    """Add reach, and reach times target, of the draws in the word ``draws``."""
+    leaf, word, stop = bits
+    for row in range(len(stop)):
+        unit = row_weight[row] * scale
+        entry = first_entry(stop, row, 0)
+        for tree in range(stop.shape[1]):
+            for e in range(entry, stop[row, tree]):
+                share = unit * float(popcount(word[e] & draws))
+                weight[leaf[e]] += share
+                for j in range(target.shape[1]):
+                    target[leaf[e], j] += share * y[row, tree_output[tree] + j]
+            entry = stop[row, tree]
+
+
+@njit
+def add_pairs(bits, leaf_start, place, row_weight, first, links, out):  # type: ignore[no-untyped-def]
+    """Add pair reach to the upper part of ``out``, of the leaves that have a place (not -1) in it.
+
+    Places grow with the numbers of leaves. A leaf's row of ``out`` is written for all rows of the
+    block at once, while it is in cache: ``first`` (leaves,) and ``links`` (2, entries) are room to
+    chain the entries of each leaf, and to note their rows.
+    """
+    leaf, word, stop = bits
+    following, row_of = links[0], links[1]
+    n_trees = stop.shape[1]
+    for tree in range(n_trees):
+        for i in range(leaf_start[tree], leaf_start[tree + 1]):
+            first[i] = -1
+        for row in range(len(stop)):
+            for e in range(first_entry(stop, row, tree), stop[row, tree]):
+                following[e] = first[leaf[e]]
+                first[leaf[e]] = e
+                row_of[e] = row
+        for i in range(leaf_start[tree], leaf_start[tree + 1]):
+            if place[i] < 0:
+                continue
+            pairs = out[place[i]]
+            e = first[i]
+            while e >= 0:
+                row = row_of[e]
+                unit = row_weight[row] / DRAWS
+                own = word[e]
+                pairs[place[i]] += unit * float(popcount(own))
+                for other in range(stop[row, tree], stop[row, n_trees - 1]):
+                    j = place[leaf[other]]
+                    if j >= 0:
+                        pairs[j] += unit * np.int64(popcount(own & word[other]))
+                e = following[e]

@@ -1,6 +1,6 @@
 """What is minimised, as a function of the margin: squared error, and log loss of boosted models.
 
-Values are (rows, outputs, lanes): margins of a row's completions. Every loss here is convex in the
+Values are (rows, outputs, draws): margins of a row's completions. Every loss here is convex in the
 margin, and its second derivative has an upper bound, the ``curvature``, that holds everywhere
 (Böhning and Lindsay 1988): a quarter for the logistic loss, a half for softmax. So
 
@@ -32,7 +32,7 @@ class Loss(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """For reports."""
+        """As summaries have it."""
 
     @property
     @abstractmethod
@@ -41,16 +41,16 @@ class Loss(ABC):
 
     @property
     def factor(self) -> float:
-        """What the value is multiplied by in reports."""
+        """What the value is multiplied by in summaries."""
         return 1.0
 
     @abstractmethod
     def value(self, margin: Floats, y: Floats) -> Floats:
-        """Loss, summed over outputs, (rows, lanes)."""
+        """Loss, summed over outputs, (rows, draws)."""
 
     @abstractmethod
     def derivatives(self, margin: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """First and second derivative in each output's margin, (rows, outputs, lanes) each."""
+        """First and second derivative in each output's margin, (rows, outputs, draws) each."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Squared(Loss):
 
     @property
     def factor(self) -> float:
-        """Reports have the squared error of predictions."""
+        """Summaries have the squared error of predictions."""
         return 2.0 * self.scale**2
 
     def value(self, margin: Floats, y: Floats) -> Floats:

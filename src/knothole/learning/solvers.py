@@ -18,11 +18,11 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.learning import descent
 from knothole.learning.conditioning import Conditioned
-from knothole.learning.draw_matrix import Block, Lanes
+from knothole.learning.draw_matrix import Block, DrawMatrix
 from knothole.learning.problem import Problem
 from knothole.learning.sums import LeafSums
 from knothole.learning.system import LeafSystem
-from knothole.progress import Progress, Stage
+from knothole.progress import Advance, bar, silent
 from knothole.reach.completions.engine import GROUPS
 from knothole.reach.expectation import Expectation, Holes, compile
 from knothole.tables.evidence import Evidence
@@ -53,7 +53,7 @@ class Settings:
     words: int = 1
     seed: int = 0
     threads: int | None = None
-    progress: bool = False
+    verbose: bool = False
     integrate: NDArray[np.bool_] | None = None
 
     def compile(self, ensemble: Ensemble, density: Density) -> Expectation:
@@ -71,7 +71,7 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Theta of all leaves, and how it was found; see :class:`knothole.learning.tune.Report`.
+    """Theta of all leaves, and how it was found; see :class:`knothole.learning.tune.TuningSummary`.
 
     ``rates`` are the learning rates of the trees, (trees,).
     """
@@ -97,8 +97,8 @@ def by_tree(
 ) -> Solution:
     """Each tree by itself (Prop. 2)."""
     y = problem.y - problem.offset
-    with Progress(settings.progress).stage("rows", len(y)) as stage:
-        sums, fresh = _sums(expectation, evidence, y, problem.row_weight, settings, stage)
+    with bar("rows", len(y), verbose=settings.verbose) as advance:
+        sums, fresh = _sums(expectation, evidence, y, problem.row_weight, settings, advance)
     return _trees_solved(problem, sums, fresh, settings.ridge)
 
 
@@ -114,7 +114,7 @@ def by_sample(
     y = problem.y - problem.offset
     parts: list[LeafSums] = []
     fresh: list[list[LeafSums]] = []
-    with Progress(settings.progress).stage("trees", len(counts)) as stage:
+    with bar("trees", len(counts), verbose=settings.verbose) as advance:
         for tree, count in enumerate(counts):
             weight = count * problem.row_weight
             rows = np.flatnonzero(weight)
@@ -128,7 +128,7 @@ def by_sample(
             found = _sums(expectation, evidence, y[rows], weight[rows], settings)
             parts.append(found[0])
             fresh.append(found[1])
-            stage.step()
+            advance()
     joined = [LeafSums.of_trees(group) for group in zip(*fresh, strict=True)]
     return _trees_solved(problem, LeafSums.of_trees(parts), joined, settings.ridge)
 
@@ -139,19 +139,18 @@ def _sums(
     y: Floats,
     weight: Floats,
     settings: Settings,
-    stage: Stage | None = None,
+    advance: Advance = silent,
 ) -> tuple[LeafSums, list[LeafSums]]:
     """Sums of the rows and, where they come from completions, sums of groups of other draws."""
     threads = settings.threads
     if expectation.engine.exact:
-        tick = None if stage is None else stage.step
         sums = LeafSums.empty(expectation.ensemble)
         return sums.accumulate(
-            expectation.engine, evidence, y, weight, threads=threads, tick=tick
+            expectation.engine, evidence, y, weight, threads=threads, advance=advance
         ), []
     words = settings.words
-    drawn = Lanes(expectation.completions, evidence, weight, words, threads=threads)
-    other = Lanes(expectation.completions, evidence, weight, first_word=words, threads=threads)
+    drawn = DrawMatrix(expectation.completions, evidence, weight, words, threads=threads)
+    other = DrawMatrix(expectation.completions, evidence, weight, first_word=words, threads=threads)
     return drawn.sums(y)[0], other.sums(y, GROUPS)
 
 
@@ -189,8 +188,8 @@ def forest(
     """All leaves at once (Prop. 3)."""
     if _pairs_exactly(problem, expectation, settings):
         return _by_systems(problem, expectation, evidence, settings, in_turn=False)
-    lanes = _lanes(problem, expectation, evidence, settings)
-    return _by_draws(problem, lanes, descent.forest(problem, lanes, settings.ridge), settings)
+    drawn = _drawn(problem, expectation, evidence, settings)
+    return _by_draws(problem, drawn, descent.forest(problem, drawn, settings.ridge), settings)
 
 
 def boosting(
@@ -199,14 +198,14 @@ def boosting(
     """Each tree given the ones before it (Prop. 4)."""
     if _pairs_exactly(problem, expectation, settings):
         return _by_systems(problem, expectation, evidence, settings, in_turn=True)
-    lanes = _lanes(problem, expectation, evidence, settings)
-    old = descent.evaluate(problem, lanes, problem.theta)[0]
+    drawn = _drawn(problem, expectation, evidence, settings)
+    old = descent.evaluate(problem, drawn, problem.theta)[0]
     for rate in settings.rates():
-        with Progress(settings.progress).stage("trees", problem.ensemble.n_trees) as stage:
-            found = descent.boosting(problem, lanes, settings.ridge, rate, stage.step)
+        with bar("trees", problem.ensemble.n_trees, verbose=settings.verbose) as advance:
+            found = descent.boosting(problem, drawn, settings.ridge, rate, advance)
         if found.objective[-1] <= old * (1 + NO_RISE):
             break
-    solution = _by_draws(problem, lanes, found, settings)
+    solution = _by_draws(problem, drawn, found, settings)
     return replace(solution, rates=np.full(problem.ensemble.n_trees, rate))
 
 
@@ -241,12 +240,12 @@ def _by_systems(
     before = after = 0.0
     rates = np.ones(problem.ensemble.n_trees)
     groups = problem.groups()
-    with Progress(settings.progress).stage("rows", len(y) * len(groups)) as stage:
+    with bar("rows", len(y) * len(groups), verbose=settings.verbose) as advance:
         for trees in groups:
             part, leaves = some_trees(problem.ensemble, trees)
             engine = compile(part, expectation.density, "exact").engine
             system = LeafSystem.empty(part).accumulate(
-                engine, evidence, y, problem.row_weight, 0, settings.threads, stage.step
+                engine, evidence, y, problem.row_weight, 0, settings.threads, advance
             )
             old = problem.theta[leaves] - start[leaves]
             if in_turn:
@@ -281,19 +280,23 @@ def _in_turn(system: LeafSystem, old: Floats, settings: Settings) -> tuple[Float
     return change, rate
 
 
-def _lanes(
+def _drawn(
     problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
-) -> Lanes:
+) -> DrawMatrix:
     engine, weight, words = expectation.completions, problem.row_weight, settings.words
-    with Progress(settings.progress).stage("rows", len(weight) * words) as stage:
-        return Lanes(engine, evidence, weight, words, threads=settings.threads, tick=stage.step)
+    with bar("rows", len(weight) * words, verbose=settings.verbose) as advance:
+        return DrawMatrix(
+            engine, evidence, weight, words, threads=settings.threads, advance=advance
+        )
 
 
 def _by_draws(
-    problem: Problem, lanes: Lanes, found: descent.Descent, settings: Settings
+    problem: Problem, drawn: DrawMatrix, found: descent.Descent, settings: Settings
 ) -> Solution:
     """A solution on draws, its loss measured on draws that took no part."""
-    other = Lanes(lanes.engine, lanes.evidence, lanes.row_weight, 1, lanes.words, settings.threads)
+    other = DrawMatrix(
+        drawn.engine, drawn.evidence, drawn.row_weight, 1, drawn.words, settings.threads
+    )
 
     def losses(theta: Floats) -> Floats:
         def work(block: Block) -> Floats:
@@ -306,7 +309,7 @@ def _by_draws(
     after = losses(found.theta)
     return Solution(
         theta=found.theta,
-        unreached=np.flatnonzero(lanes.weight() <= 0),
+        unreached=np.flatnonzero(drawn.weight() <= 0),
         loss=problem.loss.name,
         before=float(losses(problem.theta).mean()),
         after=float(after.mean()),

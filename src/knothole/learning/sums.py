@@ -11,7 +11,7 @@ gathered at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.policy import over_blocks
 from knothole.errors import InvalidInput
+from knothole.progress import Advance, silent
 from knothole.reach.engine import Engine
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
@@ -97,12 +98,12 @@ class LeafSums:
         row_weight: Floats,
         first_row: int = 0,
         threads: int | None = None,
-        tick: Callable[[int], None] | None = None,
+        advance: Advance = silent,
     ) -> LeafSums:
         """Add rows; ``y`` is (rows, outputs). Returns itself.
 
-        ``first_row`` is the place of the first row in the whole table; ``tick`` is told how many
-        rows were added.
+        ``first_row`` is the place of the first row in the whole table; ``advance`` is told how
+        many rows were added.
         """
         ensemble = engine.ensemble
 
@@ -113,8 +114,7 @@ class LeafSums:
                 evidence[rows], y[rows], row_weight[rows], first_row + start,
                 sums.weight, sums.target,
             )  # fmt: skip
-            if tick is not None:
-                tick(stop - start)
+            advance(amount=stop - start)
             return sums
 
         for part in over_blocks(work, len(y), engine.block, threads):

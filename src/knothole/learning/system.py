@@ -15,7 +15,6 @@ margin: its value times its tree's weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,6 +25,7 @@ from knothole.arrays import Floats
 from knothole.compiled.policy import over_blocks
 from knothole.errors import InvalidInput
 from knothole.learning.sums import LeafSums, check_ridge
+from knothole.progress import Advance, silent
 from knothole.reach.engine import Engine
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
@@ -67,7 +67,7 @@ class LeafSystem:
         row_weight: Floats,
         first_row: int = 0,
         threads: int | None = None,
-        tick: Callable[[int], None] | None = None,
+        advance: Advance = silent,
     ) -> LeafSystem:
         """Add rows; ``y`` is (rows, outputs). Returns itself."""
         self.sums.accumulate(engine, evidence, y, row_weight, first_row, threads)
@@ -81,8 +81,7 @@ class LeafSystem:
             for first in range(start, stop, engine.block):
                 rows = slice(first, min(first + engine.block, stop))
                 engine.add_pairs(evidence[rows], row_weight[rows], first_row + first, pairs)
-                if tick is not None:
-                    tick(rows.stop - rows.start)
+                advance(amount=rows.stop - rows.start)
             return pairs
 
         for pairs in over_blocks(work, n_rows, part, threads):

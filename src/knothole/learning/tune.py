@@ -21,9 +21,9 @@ from knothole.learning.defaults import (
     choose_rate,
     choose_ridge,
 )
+from knothole.learning.draw_matrix import DRAWS
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Settings, Solution
-from knothole.reach.completions.engine import LANES
 from knothole.reach.expectation import Holes
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
@@ -32,7 +32,7 @@ from knothole.trees.subset import some_trees
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class TuningSummary:
     """What tuning did.
 
     Attributes
@@ -103,13 +103,13 @@ class Tuned:
         has "not recorded" as a state and every NaN is a hole, one that was learned without it.
     joint : Density
         What training holes were filled from: over (X, y) if conditioned on the target.
-    report : Report
+    summary : TuningSummary
     """
 
     ensemble: Ensemble
     density: Density
     joint: Density
-    report: Report
+    summary: TuningSummary
 
 
 def tune(
@@ -131,7 +131,7 @@ def tune(
     reach: Literal["auto", "exact", "completions"] = "auto",
     draws: int = 64,
     seed: int = 0,
-    progress: bool = False,
+    verbose: bool = False,
     threads: int | None = None,
 ) -> Tuned:
     """Leaf values that suit rows with holes (Props. 2 to 4, and a step past them).
@@ -197,8 +197,8 @@ def tune(
         have as many as :func:`knothole.reach.expectation.compile` gives them.
     seed : int
         Of completions.
-    progress : bool
-        Whether to draw progress bars on the error stream.
+    verbose : bool
+        Whether to show progress on the error stream.
     threads : int, optional
         See :func:`knothole.compiled.policy.thread_count`. The result does not depend on it.
 
@@ -213,7 +213,7 @@ def tune(
     >>> X[rng.random(X.shape) < 0.3] = np.nan
     >>> tree = read(DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y))
     >>> tuned = tune(tree, Mixture(4, random_state=0).fit(X), X, y)
-    >>> tuned.report.method, tuned.report.exact, tuned.report.after < tuned.report.before
+    >>> tuned.summary.method, tuned.summary.exact, tuned.summary.after < tuned.summary.before
     ('tree', True, True)
     """
     words = _words(draws)
@@ -228,7 +228,7 @@ def tune(
     aim = choose_objective(problem, chosen, objective, condition_on_target)
     rate = choose_rate(problem, chosen, learning_rate, matrix, ridge)
     settings = Settings(
-        ridge, rate, learning_rate == "auto", reach, words, seed, threads, progress, integrate
+        ridge, rate, learning_rate == "auto", reach, words, seed, threads, verbose, integrate
     )
     table, own_holes = _as_read(ensemble, density.columns_, X, matrix, holes)
     if isinstance(holes, str) and holes == "all":
@@ -257,7 +257,7 @@ def tune(
             problem, density, rows, solution, settings,
             in_turn=chosen == "boosting", counts=None if counts is None else counts[used],
         )  # fmt: skip
-    report = Report(
+    summary = TuningSummary(
         method=chosen,
         loss=solution.loss,
         before=solution.before,
@@ -275,7 +275,7 @@ def tune(
     )
     value = ensemble.value.copy()
     value[leaves] = _values(problem, solution, ridge)
-    return Tuned(ensemble.with_values(value), density, known.density, report)
+    return Tuned(ensemble.with_values(value), density, known.density, summary)
 
 
 def row_weights(sample_weight: Any, rows: int) -> Floats:
@@ -337,6 +337,6 @@ def _checked_counts(
 
 
 def _words(draws: int) -> int:
-    if draws < LANES or draws % LANES:
-        raise InvalidInput(f"draws must be a multiple of {LANES}; got {draws!r}.")
-    return int(draws) // LANES
+    if draws < DRAWS or draws % DRAWS:
+        raise InvalidInput(f"draws must be a multiple of {DRAWS}; got {draws!r}.")
+    return int(draws) // DRAWS

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from knothole.progress import Advance, silent
 from knothole.report.diagnostics import Coverage, Fit, Outage, coverage, density_fit, outages
 from knothole.report.methods import Case
-from knothole.report.robustness import USUAL, Comparison, Notify, Robustness, compare
+from knothole.report.robustness import USUAL, Comparison, Robustness, compare
 
 # Steps after the comparison: outage, coverage, fit of the density.
 _CHECKS = 3
@@ -29,7 +30,7 @@ def evaluate(
     case: Case,
     comparison: Comparison = USUAL,
     learning: float = math.nan,
-    notify: Notify = lambda _: None,
+    advance: Advance = silent,
 ) -> Evaluation:
     """Measure a wrapped model on held-out rows; the arguments are those of :func:`compare`.
 
@@ -46,16 +47,16 @@ def evaluate(
     >>> evaluate(case, quick).robustness.table().shape
     (2, 2)
     """
-    robustness = compare(case, comparison, learning, notify)
+    robustness = compare(case, comparison, learning, advance)
     outage = outages(case)
-    notify("outages")
+    advance("outages")
     covered = coverage(case, seed=comparison.seed)
-    notify("intervals")
+    advance("intervals")
     fit = density_fit(case, outage.names, seed=comparison.seed)
-    notify("density")
+    advance("density")
     return Evaluation(case, robustness, outage, covered, fit, comparison.seed)
 
 
 def evaluation_steps(case: Case, comparison: Comparison) -> int:
-    """How often :func:`evaluate` will notify."""
+    """How often :func:`evaluate` will advance."""
     return comparison.steps(case) + _CHECKS

@@ -123,7 +123,7 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
         ],
         "association": _association_picture(evaluation),
         "selection": None if robust.selection_ is None else _selection_table(robust.selection_),
-        "readings": _readings_table(robust.readings_),
+        "nan_meaning": _nan_meaning_table(robust.nan_meaning_),
         "timings": _timings_table(evaluation),
     }
 
@@ -227,12 +227,12 @@ def _selection_table(selection: pd.DataFrame) -> Table:
     return Table(header, tuple(rows), chosen[0] if chosen else None)
 
 
-def _readings_table(readings: pd.DataFrame | None) -> Table | None:
+def _nan_meaning_table(meaning: pd.DataFrame | None) -> Table | None:
     """What NaN means in columns that had some in training; None where none had."""
-    if readings is None or readings.empty:
+    if meaning is None or meaning.empty:
         return None
-    names = tuple(str(name) for name in readings.columns)
-    return Table(names, tuple(tuple(map(_cell, row)) for row in readings.to_numpy().tolist()))
+    names = tuple(str(name) for name in meaning.columns)
+    return Table(names, tuple(tuple(map(_cell, row)) for row in meaning.to_numpy().tolist()))
 
 
 def _cell(value: Any) -> str:

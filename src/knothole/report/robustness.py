@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,11 +13,9 @@ import pandas as pd
 from knothole import missingness
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput
+from knothole.progress import Advance, silent
 from knothole.report.measures import Task, measure
 from knothole.report.methods import KNOTHOLE, METHODS, Case
-
-#: Told what was just done.
-Notify = Callable[[str], None]
 
 RATES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
@@ -101,7 +99,7 @@ class Comparison:
             yield from ((place, repeat) for repeat in range(self.repeats if rate > 0 else 1))
 
     def steps(self, case: Case) -> int:
-        """How often :func:`compare` will notify."""
+        """How often :func:`compare` will advance."""
         return len(case.methods(self.methods)) * (1 + len(list(self.runs())))
 
 
@@ -113,7 +111,7 @@ def compare(
     case: Case,
     comparison: Comparison = USUAL,
     learning: float = math.nan,
-    notify: Notify = lambda _: None,
+    advance: Advance = silent,
 ) -> Robustness:
     """Poke holes completely at random, and let every method answer the same rows.
 
@@ -125,8 +123,8 @@ def compare(
         Methods, rates, repeats.
     learning : float
         Seconds that wrapping took, where known, to be shown beside the others' learning.
-    notify : callable
-        Called with a description after each method and rate; see :meth:`Comparison.steps`.
+    advance : callable
+        Told the label of each method, once for every rate; see :meth:`Comparison.steps`.
     """
     rates, repeats, seed = comparison.rates, comparison.repeats, comparison.seed
     blocks = {block.name: list(block.columns) for block in case.robust.columns_.blocks} or None
@@ -136,7 +134,7 @@ def compare(
         start = time.perf_counter()
         method.learn(case.train, seed)
         learned[name] = time.perf_counter() - start
-        notify(name)
+        advance(case.labels[name])
     constant = constant_errors(case)
     errors = {
         metric: {name: np.empty((len(rates), repeats)) for name in methods} for metric in constant
@@ -152,7 +150,7 @@ def compare(
             spent[name] += (time.perf_counter() - start) * holes
             for metric, error in measure(case.task, case.target, predicted).items():
                 errors[metric][name][r, repeat if holes else slice(None)] = error
-            notify(name)
+            advance(case.labels[name])
     return Robustness(
         rates=rates,
         errors=errors,

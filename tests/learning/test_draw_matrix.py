@@ -5,27 +5,29 @@ import pytest
 from tests.learning.worlds import problem_of, random_world
 
 from knothole.learning import descent
-from knothole.learning.draw_matrix import Lanes
+from knothole.learning.draw_matrix import DRAWS, DrawMatrix
 from knothole.learning.system import LeafSystem
 from knothole.learning.tune import tune
-from knothole.reach.completions.engine import GROUPS, LANES
+from knothole.reach.completions.engine import GROUPS
 from knothole.reach.expectation import compile
 
 
-def lanes_of(world, words=1, **options):
+def draws_of(world, words=1, **options):
     expectation = compile(world.case.ensemble, world.case.density, "completions", seed=3)
     evidence = expectation.evidence(world.table, world.case.holes)
-    return Lanes(expectation.completions, evidence, world.weight, words, **options)
+    return DrawMatrix(expectation.completions, evidence, world.weight, words, **options)
 
 
-def as_matrix(lanes):
-    """A of every word: (words, rows, lanes, leaves)."""
-    out = np.zeros((lanes.words, lanes.n_rows, LANES, lanes.ensemble.n_leaves))
-    for block in lanes.map(lambda block: block):
+def as_matrix(drawn):
+    """A of every word: (words, rows, draws, leaves)."""
+    out = np.zeros((drawn.words, drawn.n_rows, DRAWS, drawn.ensemble.n_leaves))
+    for block in drawn.map(lambda block: block):
         first = 0
-        for row, last in enumerate(block.stop[:, -1]):
-            for leaf, mask in zip(block.leaf[first:last], block.mask[first:last], strict=True):
-                bits = [(int(mask) >> lane) & 1 for lane in range(LANES)]
+        for row, last in enumerate(block.bits.stop[:, -1]):
+            for leaf, mask in zip(
+                block.bits.leaf[first:last], block.bits.word[first:last], strict=True
+            ):
+                bits = [(int(mask) >> draw) & 1 for draw in range(DRAWS)]
                 out[block.word, block.rows.start + row, :, leaf] = bits
             first = last
     return out
@@ -38,45 +40,45 @@ def world(request):
 
 
 def test_products_equal_those_of_the_matrix(world):
-    lanes = lanes_of(world, words=2)
-    A = as_matrix(lanes)
-    ensemble = lanes.ensemble
+    drawn = draws_of(world, words=2)
+    A = as_matrix(drawn)
+    ensemble = drawn.ensemble
     # Every draw reaches one leaf of each tree.
     per_tree = np.add.reduceat(A, ensemble.leaf_start[:-1], axis=3)
     assert (per_tree == 1).all()
-    weighted = A * world.weight[:, None, None] / (LANES * 2)
+    weighted = A * world.weight[:, None, None] / (DRAWS * 2)
 
     theta = np.random.default_rng(0).normal(size=ensemble.value.shape)
     width = theta.shape[1]
-    margins = np.zeros((2, lanes.n_rows, ensemble.n_outputs, LANES))
+    margins = np.zeros((2, drawn.n_rows, ensemble.n_outputs, DRAWS))
     output = ensemble.tree_output[ensemble.leaf_tree]
     for leaf in range(ensemble.n_leaves):
         for j in range(width):
             margins[:, :, output[leaf] + j] += A[:, :, :, leaf] * theta[leaf, j]
-    for block in lanes.map(lambda block: block):
+    for block in drawn.map(lambda block: block):
         np.testing.assert_allclose(
-            lanes.margins(block, theta), margins[block.word, block.rows], atol=1e-12
+            drawn.margins(block, theta), margins[block.word, block.rows], atol=1e-12
         )
 
     served = np.stack([margins[:, :, output + j] for j in range(width)], axis=4)
     applied = np.einsum("wrcl,wrlcj->lj", weighted, served)
-    np.testing.assert_allclose(lanes.apply(theta), applied, atol=1e-10)
+    np.testing.assert_allclose(drawn.apply(theta), applied, atol=1e-10)
 
     leaves = np.flatnonzero(output == output[0])
     pairs = np.einsum("wrci,wrcj->ij", weighted[..., leaves], A[..., leaves])
-    np.testing.assert_allclose(lanes.pairs(leaves), np.triu(pairs), atol=1e-10)
+    np.testing.assert_allclose(drawn.pairs(leaves), np.triu(pairs), atol=1e-10)
 
     reach = weighted.sum(axis=(0, 2))
-    np.testing.assert_allclose(lanes.weight(), reach.sum(axis=0), atol=1e-10)
-    (sums,) = lanes.sums(world.y)
+    np.testing.assert_allclose(drawn.weight(), reach.sum(axis=0), atol=1e-10)
+    (sums,) = drawn.sums(world.y)
     target = np.stack([(world.y[:, output + j] * reach).sum(axis=0) for j in range(width)], axis=1)
     np.testing.assert_allclose(sums.target, target, atol=1e-10)
-    groups = lanes.sums(world.y, GROUPS)
+    groups = drawn.sums(world.y, GROUPS)
     np.testing.assert_allclose(np.mean([g.target for g in groups], axis=0), target, atol=1e-10)
 
 
 def test_words_that_are_not_kept_are_found_again(world):
-    kept, walked = lanes_of(world), lanes_of(world, room=0)
+    kept, walked = draws_of(world), draws_of(world, room=0)
     theta = np.random.default_rng(0).normal(size=kept.ensemble.value.shape)
     np.testing.assert_array_equal(kept.apply(theta), walked.apply(theta))
 
@@ -84,24 +86,24 @@ def test_words_that_are_not_kept_are_found_again(world):
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
 def test_conjugate_gradients_find_what_matrices_find(world, ridge, monkeypatch):
     monkeypatch.setattr(descent, "CG_GAIN", 0.0)
-    problem, lanes = problem_of(world), lanes_of(world)
-    dense = descent.forest(problem, lanes, ridge)
-    free = descent.forest(problem, lanes, ridge, dense=0)
+    problem, drawn = problem_of(world), draws_of(world)
+    dense = descent.forest(problem, drawn, ridge)
+    free = descent.forest(problem, drawn, ridge, dense=0)
     assert free.solver == "conjugate gradients"
     assert dense.solver == ("Cholesky" if ridge else "eigenvectors")
     np.testing.assert_allclose(free.theta, dense.theta, atol=1e-5)
     np.testing.assert_allclose(free.objective[-1], dense.objective[-1], rtol=1e-9)
     monkeypatch.undo()
-    stopped = descent.forest(problem, lanes, ridge, dense=0)
+    stopped = descent.forest(problem, drawn, ridge, dense=0)
     gain = dense.objective[0] - dense.objective[-1]
     assert stopped.objective[-1] - dense.objective[-1] <= 1e-4 * gain
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
 def test_no_gradient_on_the_draws(world, ridge):
-    problem, lanes = problem_of(world), lanes_of(world)
-    found = descent.forest(problem, lanes, ridge)
-    gradient = descent.evaluate(problem, lanes, found.theta)[1]
+    problem, drawn = problem_of(world), draws_of(world)
+    found = descent.forest(problem, drawn, ridge)
+    gradient = descent.evaluate(problem, drawn, found.theta)[1]
     gradient += ridge * (found.theta - problem.leaf_start)
     np.testing.assert_allclose(gradient, 0.0, atol=1e-8)
 
@@ -118,23 +120,23 @@ def test_completions_come_to_the_exact_solution(method):
         reach="completions",
         draws=4096,
     )
-    assert exact.report.exact
-    assert not drawn.report.exact
+    assert exact.summary.exact
+    assert not drawn.summary.exact
     spread = np.std(exact.ensemble.value)
     assert np.abs(drawn.ensemble.value - exact.ensemble.value).max() < 0.1 * spread
     # The loss on draws that took no part, with a standard error of four groups.
-    assert 0 < drawn.report.error < 0.1 * exact.report.after
-    assert abs(drawn.report.after - exact.report.after) < 8 * drawn.report.error
-    assert abs(drawn.report.before - exact.report.before) < 0.2 * exact.report.before
+    assert 0 < drawn.summary.error < 0.1 * exact.summary.after
+    assert abs(drawn.summary.after - exact.summary.after) < 8 * drawn.summary.error
+    assert abs(drawn.summary.before - exact.summary.before) < 0.2 * exact.summary.before
 
 
 def test_boosting_on_draws_is_the_system_solved_in_turn():
     """Prop. 4 from margins of draws, and from pair reach of the same draws."""
     world = random_world(9, n_rows=50, n_trees=4)
-    problem, lanes = problem_of(world), lanes_of(world)
-    found = descent.boosting(problem, lanes, 0.5, 0.7)
-    leaves = np.arange(lanes.ensemble.n_leaves)
-    system = LeafSystem(lanes.pairs(leaves), lanes.sums(problem.y - problem.offset)[0])
+    problem, drawn = problem_of(world), draws_of(world)
+    found = descent.boosting(problem, drawn, 0.5, 0.7)
+    leaves = np.arange(drawn.ensemble.n_leaves)
+    system = LeafSystem(drawn.pairs(leaves), drawn.sums(problem.y - problem.offset)[0])
     np.testing.assert_allclose(
         found.theta - problem.leaf_start, system.solve_in_turn(0.5, 0.7), atol=1e-10
     )
@@ -156,4 +158,4 @@ def test_threads_do_not_matter(method):
         for n in (1, 2)
     )
     np.testing.assert_array_equal(one.ensemble.value, two.ensemble.value)
-    assert one.report.after == two.report.after
+    assert one.summary.after == two.summary.after
