@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.speed.setting import Ratio, cpu, table, xgboost_model
-from knothole.trees import libraries
+from knothole.trees.libraries import registry
 from knothole.trees.read import read
 
 
@@ -26,7 +26,7 @@ def run():
 
 
 def _reading(library, model, dump, dumped):
-    module = libraries.module_for(model, libraries.__name__)
+    module = registry.module_of(registry.library_of(model), "read")
     return Ratio(
         "trees", f"reading 500 trees of depth 8, {library}",
         cpu(lambda: module.read(model), 3), cpu(dump, 3), dumped, 2.0,

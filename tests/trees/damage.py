@@ -16,7 +16,8 @@ import numpy as np
 
 from knothole.errors import KnotholeError
 from knothole.trees import read
-from knothole.trees.libraries import Replay, quarantine
+from knothole.trees.libraries import quarantine
+from knothole.trees.libraries.registry import Replay
 
 
 class KeptChild:

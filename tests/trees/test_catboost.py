@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from knothole.errors import InvalidInput, NotFitted, UnsupportedModel
 from knothole.tables.columns import Kind
-from knothole.trees import libraries, verify
+from knothole.trees import verify
 from knothole.trees.libraries import quarantine
 from knothole.trees.libraries.catboost import read as reader
 from knothole.trees.libraries.catboost.categories import HashedLevel, hash_of, name_levels, text_for
@@ -527,7 +527,7 @@ def fitted(draw):
 @given(fitted())
 def test_random_models(case):
     model, table = case
-    reading = libraries.module_for(model, "read").read(model)
+    reading = reader.read(model)
     verify.verify(reading, rows=200, seed=1)
     ensemble = name_levels(reading.ensemble, table)
     X = ensemble.columns.matrix(table, unseen="hole")

@@ -10,7 +10,7 @@ from damage import KeptChild, bit_flipped, confused_json, read_all, shuffled, tr
 from knothole.errors import DamagedFile
 from knothole.trees import read
 from knothole.trees.libraries import quarantine
-from knothole.trees.libraries.xgboost import read as reader
+from knothole.trees.libraries.xgboost import files
 
 COUNT = 60  # damaged files of a kind, for each intact one
 
@@ -128,7 +128,7 @@ def test_counts_that_nothing_bears_out(model, tmp_path):
             learner["learner_model_param"][key] = "2000000000"
         path.write_text(json.dumps(document))
         with pytest.raises(DamagedFile):
-            reader.read_file(path)
+            files.read(path)
 
 
 def test_intact_files_are_read(model, tmp_path):

@@ -16,7 +16,8 @@ import pandas as pd
 import pytest
 
 from knothole.errors import DamagedFile, KnotholeError, NotFitted, UnsupportedModel
-from knothole.trees import libraries
+from knothole.trees.libraries import registry
+from knothole.trees.libraries.lightgbm import files
 from knothole.trees.libraries.lightgbm import read as reader
 from knothole.trees.read import read
 
@@ -156,7 +157,7 @@ def test_damaged_file(damage, name, library, tmp_path):
     for text in damage(TEXTS[name], rng):
         path.write_bytes(text)
         try:
-            libraries.read_file(path)
+            registry.read_file(path)
         except KnotholeError:
             continue
         assert library.verdict(path) in ("same", "refused"), text
@@ -164,10 +165,10 @@ def test_damaged_file(damage, name, library, tmp_path):
 
 def library_verdict(path):
     try:
-        native = reader.read(reader.load(path)).ensemble
+        native = reader.read(files.load(path)).ensemble
     except Exception:
         return "refused"
-    ours = reader.read_file(path)
+    ours = files.read(path)
     for name, item in vars(native).items():
         other = getattr(ours, name)
         if isinstance(item, np.ndarray):

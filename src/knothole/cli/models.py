@@ -7,11 +7,9 @@ from typing import Any
 
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.estimators import Robust, load
-from knothole.trees import libraries
+from knothole.trees.libraries.registry import files_of
 
 PICKLES = (".joblib", ".pkl", ".pickle")
-# Suffixes of the libraries' own files, by top-level package of the model.
-FORMATS = {"xgboost": (".json", ".ubj"), "lightgbm": (".txt",), "catboost": (".cbm", ".json")}
 
 
 def is_wrapped(path: Path) -> bool:
@@ -52,38 +50,20 @@ def open_model(path: Path, allow_pickle: bool) -> Any:
         ) from error
 
 
-def reading_of(model: Any) -> libraries.Reading:
-    """What a model of :func:`open_model` is once read; not checked, which wrapping does."""
-    if isinstance(model, Path):
-        return libraries.read_file(model)
-    reading: libraries.Reading = libraries.module_for(model, "read").read(model)
-    return reading
-
-
 def check_native_path(model: Any, path: Path) -> None:
     """Refuse a name that the model's library would not take for one of its files."""
-    allowed = _suffixes(model)
+    files = files_of(model)
+    allowed = PICKLES if files is None else files.SUFFIXES
     if path.suffix.lower() not in allowed:
         raise InvalidInput(f"{path}: its name must end in {' or '.join(allowed)}.")
 
 
 def save_native(model: Any, path: Path) -> None:
     """Write a model as its own library does."""
-    package = type(model).__module__.partition(".")[0]
-    if package not in FORMATS:
+    files = files_of(model)
+    if files is None:
         import joblib
 
         joblib.dump(model, path)
-    elif package == "catboost":
-        model.save_model(str(path), format=path.suffix.lower().removeprefix("."))
-    elif package == "lightgbm":
-        getattr(model, "booster_", model).save_model(str(path))
     else:
-        model.save_model(str(path))
-
-
-def _suffixes(model: Any) -> tuple[str, ...]:
-    if not isinstance(model, Path):
-        return FORMATS.get(type(model).__module__.partition(".")[0], PICKLES)
-    with model.open("rb") as file:
-        return FORMATS.get(libraries.sniff(file.read(4096)) or "", PICKLES)
+        files.save(model, path)

@@ -11,13 +11,14 @@ import click
 
 from knothole.cli import options
 from knothole.cli.console import say
-from knothole.cli.models import is_wrapped, load_wrapped, open_model, reading_of
+from knothole.cli.models import is_wrapped, load_wrapped, open_model
 from knothole.files import check_output, whole_file
 from knothole.progress import bar
 from knothole.report.evaluation import evaluate, evaluation_steps
 from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, MEDIAN, NATIVE, Case
 from knothole.report.page import render
 from knothole.report.robustness import RATES, Comparison
+from knothole.trees.libraries.registry import reading_of
 
 #: Methods by their names on the command line.
 NAMES = {

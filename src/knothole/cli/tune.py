@@ -14,12 +14,12 @@ from knothole.cli.models import (
     is_wrapped,
     load_wrapped,
     open_model,
-    reading_of,
     save_native,
 )
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file
 from knothole.progress import bar
+from knothole.trees.libraries.registry import reading_of
 
 
 @click.command(

@@ -9,9 +9,10 @@ import click
 
 from knothole.cli import options
 from knothole.cli.console import say
-from knothole.cli.models import open_model, reading_of
+from knothole.cli.models import open_model
 from knothole.files import check_output
 from knothole.progress import bar
+from knothole.trees.libraries.registry import reading_of
 
 
 @click.command(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,8 +18,8 @@ from knothole.learning.defaults import Method, Objective
 from knothole.learning.tune import TuningSummary, tune
 from knothole.reach.expectation import Expectation, Holes, compile
 from knothole.tables.columns import Columns, Evidence
-from knothole.trees import libraries
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.libraries.registry import files_of
 from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts
 from knothole.trees.write import write
 
@@ -325,7 +324,7 @@ class Robust:
                 "that was wrapped, to_native(model)."
             )
         if isinstance(model, (str, os.PathLike)):
-            model = _loaded(Path(model))
+            model = files_of(model).load(Path(model))
         return write(model, self.ensemble_)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -381,10 +380,3 @@ def _name(model: Any) -> str:
     if isinstance(model, (str, os.PathLike)):
         return Path(model).name
     return type(model).__name__
-
-
-def _loaded(path: Path) -> Any:
-    """A saved model as its library loads it."""
-    with path.open("rb") as file:
-        name = libraries.sniff(file.read(4096))
-    return import_module(f"{libraries.__name__}.{name}.read").load(path)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from knothole.trees import libraries, verify
+from knothole.trees import verify
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.libraries import registry
 
 
 def read(model: Any) -> Ensemble:
@@ -24,10 +24,6 @@ def read(model: Any) -> Ensemble:
         Checked: it reproduces the library's own margins and leaves on rows made to tell them
         apart, otherwise :class:`~knothole.errors.ReaderMismatch` is raised.
     """
-    reading: libraries.Reading
-    if isinstance(model, (str, os.PathLike)):
-        reading = libraries.read_file(model)
-    else:
-        reading = libraries.module_for(model, "read").read(model)
+    reading = registry.reading_of(model)
     verify.verify(reading)
     return reading.ensemble

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.errors import ReaderMismatch
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.libraries import Reading
+from knothole.trees.libraries.registry import Reading
 
 
 def verify(reading: Reading, rows: int = 384, seed: int = 0) -> None:
@@ -23,9 +23,6 @@ def verify(reading: Reading, rows: int = 384, seed: int = 0) -> None:
     X = probe_rows(ensemble, rows, np.random.default_rng(seed))
     if not reading.takes_nan:
         X = X[~np.isnan(X).any(axis=1)]
-    if not reading.takes_unseen:
-        categorical = ensemble.n_levels > 0
-        X = X[~(categorical & (ensemble.n_levels <= X)).any(axis=1)]
     native = reading.replay(X)
     leaves = ensemble.leaves(X, threads=1)
     if native.leaves is not None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from knothole.errors import InvalidInput, ReaderMismatch
-from knothole.trees import libraries
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.libraries import registry
 from knothole.trees.read import read
 
 
@@ -34,7 +34,7 @@ def write(model: Any, ensemble: Ensemble) -> Any:
         original.feature, ensemble.feature
     ):
         raise InvalidInput("ensemble was not read from this model: its trees are others.")
-    writer = libraries.module_for(model, "write")
+    writer = registry.module_of(registry.library_of(model), "write")
     copy = writer.write(model, ensemble.value)
     written = read(copy)
     unit = np.finfo(ensemble.precision).eps

@@ -11,7 +11,6 @@ import io
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from threading import Timer
 from types import TracebackType
@@ -21,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.errors import DamagedFile
-from knothole.trees.libraries import Replay
+from knothole.trees.libraries.registry import Replay, module_of
 
 TIMEOUT = 120.0  # seconds, for loading a file and predicting a few hundred rows
 
 
 def replay(name: str, path: Path, X: NDArray[np.float64]) -> Replay:
-    """Load ``path`` with the library of reader module ``name`` and let it answer rows ``X``."""
+    """Load ``path`` with the library of folder ``name`` and let it answer rows ``X``."""
     with Child(name) as child:
         return child.replay(path, X)
 
@@ -106,9 +105,9 @@ def _serve(name: str, questions: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _answer(name: str, path: Path, rows: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-    module = import_module(f"knothole.trees.libraries.{name}.read")
     try:
-        answer = module.read(module.load(path)).replay(rows)
+        model = module_of(name, "files").load(path)
+        answer = module_of(name, "read").read(model).replay(rows)
     except Exception as error:  # whatever it is, the other side is to hear of it
         first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
         return {"error": np.array(first_line)}

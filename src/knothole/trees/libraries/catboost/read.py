@@ -8,7 +8,7 @@ CatBoost does, and what follows:
   seen; the self-check asks CatBoost about such a category instead.
 - Margins go through the link of the loss, also for the plain ``CatBoost`` class, whose ``predict``
   returns margins.
-- It knows categories only by hash (:mod:`.catboost_categories`).
+- It knows categories only by hash (:mod:`.categories`).
 - Symmetric trees become ordinary binary trees, the last split at the root, so that leaves come in
   CatBoost's own order.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Hashable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile, MissingExtra, NotFitted, UnsupportedModel
+from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
 from knothole.tables.columns import Column, Columns, Kind
 from knothole.trees.ensemble import Ensemble, Nodes
-from knothole.trees.libraries import Reading, Replay
-from knothole.trees.libraries.catboost import cbm, json_format
+from knothole.trees.libraries.catboost import cbm
 from knothole.trees.libraries.catboost.categories import HashedLevel, text_for
 from knothole.trees.libraries.catboost.parts import (
     BinaryTrees,
@@ -40,6 +38,7 @@ from knothole.trees.libraries.catboost.parts import (
     Parts,
 )
 from knothole.trees.libraries.catboost.splits import Splits, known_hashes, splits_of
+from knothole.trees.libraries.registry import Reading, Replay
 from knothole.trees.links import Link
 
 # The link by loss. Without an entry, predictions are margins, or (of a classifier) what CatBoost's
@@ -65,32 +64,8 @@ UNSUPPORTED_LOSSES = {
 
 def read(model: Any) -> Reading:
     """Read a fitted CatBoost, CatBoostRegressor, CatBoostClassifier or CatBoostRanker."""
-    ensemble = _ensemble(parts_of(model))
+    ensemble = ensemble_of(parts_of(model))
     return Reading(ensemble, lambda X: _replay(model, ensemble, X))
-
-
-def read_file(path: Path) -> Ensemble:
-    """Read a saved model, cbm or JSON."""
-    if find_spec("catboost") is None:
-        raise MissingExtra(
-            "reading a CatBoost file needs catboost, to check the reading against it: "
-            "pip install 'knothole[catboost]'."
-        )
-    data = path.read_bytes()
-    return _ensemble((cbm if _is_cbm(data) else json_format).parse(data))
-
-
-def load(path: Path) -> Any:
-    """Let CatBoost load a saved model."""
-    import catboost
-
-    with path.open("rb") as file:
-        kind = "cbm" if _is_cbm(file.read(len(cbm.MAGIC))) else "json"
-    return catboost.CatBoost().load_model(str(path), format=kind)
-
-
-def _is_cbm(data: bytes) -> bool:
-    return data.startswith(cbm.MAGIC)
 
 
 def saved(model: Any) -> bytes:
@@ -108,7 +83,8 @@ def parts_of(model: Any) -> Parts:
     return cbm.parse(saved(model))
 
 
-def _ensemble(parts: Parts) -> Ensemble:
+def ensemble_of(parts: Parts) -> Ensemble:
+    """The ensemble of a model, given what its file says."""
     loss = parts.loss
     if loss in UNSUPPORTED_LOSSES:
         raise UnsupportedModel(f"catboost: loss {loss} is not read: {UNSUPPORTED_LOSSES[loss]}.")

@@ -1,6 +1,6 @@
 """LightGBM: Booster, LGBMRegressor, LGBMClassifier, LGBMRanker, and model text files.
 
-Live models and files go through one parser of the model text (:mod:`.lightgbm_text`). LightGBM
+Live models and files go through one parser of the model text (:mod:`.text`). LightGBM
 goes left iff x <= threshold in float64, where a value within ``ZERO`` of zero counts as 0.0. What
 a NaN does depends on the split: *none* turns it into 0.0, *zero* sends it and zero to the split's
 default side, *nan* sends only NaN there. At a categorical split, NaN and every category outside
@@ -11,18 +11,17 @@ a random forest divides the sum by the number of iterations.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile, MissingExtra, NotFitted, UnsupportedModel
+from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes, set_words
-from knothole.trees.libraries import Reading, Replay
 from knothole.trees.libraries.cuts import cut_less_equal
 from knothole.trees.libraries.lightgbm.columns import Categories, describe, find_categories
 from knothole.trees.libraries.lightgbm.text import ModelText, Trees, parse
+from knothole.trees.libraries.registry import Reading, Replay
 from knothole.trees.links import Link
 
 LIBRARY = "LightGBM"
@@ -56,7 +55,7 @@ def read(model: Any) -> Reading:
     """Read a fitted Booster or scikit-learn wrapper, up to its best iteration."""
     booster = booster_of(model)
     text = parse(booster.model_to_string().encode())
-    ensemble, categories = _understand(text, _classes(model))
+    ensemble, categories = understand(text, _classes(model))
     n_iterations = len(text.trees.n_leaves) // text.n_outputs
 
     def replay(X: NDArray[np.float64]) -> Replay:
@@ -70,23 +69,6 @@ def read(model: Any) -> Reading:
         )
 
     return Reading(ensemble, replay)
-
-
-def read_file(path: Path) -> Ensemble:
-    """Read a model text file with our own parser."""
-    ensemble, _ = _understand(parse(path.read_bytes()), classes=None)
-    return ensemble
-
-
-def load(path: Path) -> Any:
-    """Load a model text file with LightGBM."""
-    try:
-        import lightgbm
-    except ImportError as error:
-        raise MissingExtra(
-            "checking a LightGBM file needs LightGBM: pip install 'knothole[lightgbm]'."
-        ) from error
-    return lightgbm.Booster(model_file=str(path))
 
 
 def booster_of(model: Any) -> Any:
@@ -152,7 +134,7 @@ def _link(text: ModelText) -> Link:
     return Link(LINKS[name], scale)
 
 
-def _understand(
+def understand(
     text: ModelText, classes: tuple[Hashable, ...] | None
 ) -> tuple[Ensemble, dict[int, Categories]]:
     """The ensemble, and what the codes of its categorical columns are to LightGBM."""

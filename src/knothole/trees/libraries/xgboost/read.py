@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,17 +19,14 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.errors import DamagedFile, NotFitted, ReaderMismatch, UnsupportedModel
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.libraries import Reading, Replay
 from knothole.trees.libraries.cuts import cut_less_float32
+from knothole.trees.libraries.registry import Reading, Replay
 from knothole.trees.libraries.xgboost import ubjson
 from knothole.trees.libraries.xgboost.columns import columns_of
 from knothole.trees.libraries.xgboost.forest import field, floats, forest, integers
 from knothole.trees.links import Link
 
 LIBRARY = "XGBoost"
-# A count in a file that nothing else there bears out must not be able to exhaust the memory.
-MAX_UNPROVEN = 2**16
-
 # A model trained with a function of the user's carries the objective whose link its own predict
 # applies, so that such models need no entry. ``binary:hinge`` has a step for a link.
 LINKS = {
@@ -77,30 +73,8 @@ class Use:
 def read(model: Any) -> Reading:
     """Read a live Booster or wrapper."""
     booster, use = _unwrapped(model)
-    ensemble = _ensemble(ubjson.parse(bytes(_saved(booster))), use)
+    ensemble = ensemble_of(ubjson.parse(bytes(_saved(booster))), use)
     return Reading(ensemble, lambda X: _replay(booster, use, ensemble, X))
-
-
-def read_file(path: Path) -> Ensemble:
-    """Read a JSON or UBJ file by our own parsers."""
-    document = _parsed(path.read_bytes())
-    _check_counts(field(document, "learner"))
-    return _ensemble(document, _use_of_file(document))
-
-
-def load(path: Path) -> Any:
-    """Let XGBoost load a file, as the object that saved it."""
-    import xgboost
-
-    wrappers = {
-        "classifier": xgboost.XGBClassifier,
-        "regressor": xgboost.XGBRegressor,
-        "ranker": xgboost.XGBRanker,
-    }
-    data = path.read_bytes()
-    model = wrappers.get(_estimator_type(_parsed(data)) or "", xgboost.Booster)()
-    model.load_model(bytearray(data))  # by content, whatever the file's name ends in
-    return model
 
 
 def _saved(booster: Any) -> bytearray:
@@ -111,13 +85,6 @@ def _saved(booster: Any) -> bytearray:
     except XGBoostError as error:  # it cannot save a model without columns
         raise NotFitted("this xgboost.Booster has not been trained; train it first.") from error
     return raw
-
-
-def _parsed(data: bytes) -> Any:
-    # A JSON object goes on with a key's quotes, perhaps after space; in UBJ a length comes next.
-    if data[1:2] in (b'"', b" ", b"\n", b"\r", b"\t"):
-        return json.loads(data)
-    return ubjson.parse(data)
 
 
 def unwrapped(model: Any) -> Any:
@@ -149,30 +116,17 @@ def _unwrapped(model: Any) -> tuple[Any, Use]:
     )
 
 
-def _use_of_file(document: Any) -> Use:
-    kind = _estimator_type(document)
-    if kind is None:
-        return Use()
-    best = document["learner"]["attributes"].get("best_iteration")
-    return Use(None if best is None else int(best) + 1, classifier=kind == "classifier")
-
-
-def _estimator_type(document: Any) -> str | None:
-    """The kind of wrapper that saved a file; None for a Booster."""
-    note = field(document, "learner").get("attributes", {}).get("scikit_learn")
-    return None if note is None else json.loads(note).get("_estimator_type")
-
-
-def _ensemble(document: Any, use: Use) -> Ensemble:
+def ensemble_of(document: Any, use: Use) -> Ensemble:
+    """The ensemble in a document, as the object around its trees uses them."""
     learner = field(document, "learner")
     model, weights = _trees_and_weights(field(learner, "gradient_booster"))
-    outputs = _count(learner, "num_class", "num_target")
+    outputs = count_of(learner, "num_class", "num_target")
     link = _link(learner)
     trees = field(model, "trees")
     n_trees = _trees_used(model, use.rounds)
     if n_trees == 0:
         raise NotFitted("this XGBoost model has no trees; train it for at least one round.")
-    n_columns = _count(learner, "num_feature")
+    n_columns = count_of(learner, "num_feature")
     found = forest(trees[:n_trees], n_columns, outputs)
     columns = columns_of(document, model, found, n_columns)
     sentinel = np.tile(_rounds_to(use.missing), (n_columns, 1))
@@ -212,21 +166,10 @@ def _trees_and_weights(booster: Any) -> tuple[Any, NDArray[np.float32] | None]:
     return model, floats(weights, "weight_drop")
 
 
-def _count(learner: Any, *keys: str) -> int:
+def count_of(learner: Any, *keys: str) -> int:
     """The largest of some counts, at least 1."""
     params = field(learner, "learner_model_param")
     return max(1, *(int(params.get(key, 1)) for key in keys))
-
-
-def _check_counts(learner: Any) -> None:
-    for key in ("num_feature", "num_class", "num_target"):
-        count = _count(learner, key)
-        proven = key == "num_feature" and len(learner.get("feature_names") or []) == count
-        if count > MAX_UNPROVEN and not proven:
-            raise DamagedFile(
-                f"XGBoost: the file says {key} {count} and nothing else in it does; at most "
-                f"{MAX_UNPROVEN} are believed. Give the columns names, or read the live model."
-            )
 
 
 def _link(learner: Any) -> Link:
@@ -275,7 +218,7 @@ def _classes(learner: Any, outputs: int) -> tuple[Hashable, ...] | None:
     """Labels: XGBoost has classes 0 to n - 1; None where outputs are labels of their own."""
     if outputs == 1:
         return (0, 1)
-    return tuple(range(outputs)) if _count(learner, "num_class") > 1 else None
+    return tuple(range(outputs)) if count_of(learner, "num_class") > 1 else None
 
 
 def _rounds_to(missing: float) -> tuple[float, float]:

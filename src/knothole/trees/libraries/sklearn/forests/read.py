@@ -36,8 +36,8 @@ from sklearn.tree import BaseDecisionTree
 from knothole.arrays import Floats
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes
-from knothole.trees.libraries import Reading, Replay
 from knothole.trees.libraries.cuts import cut_less_equal_float32
+from knothole.trees.libraries.registry import Reading, Replay
 from knothole.trees.libraries.sklearn.shared import (
     as_fitted,
     columns_of,

@@ -20,8 +20,8 @@ from knothole.arrays import Floats
 from knothole.errors import UnsupportedModel
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble, Nodes
-from knothole.trees.libraries import Reading, Replay
 from knothole.trees.libraries.cuts import cut_less_equal
+from knothole.trees.libraries.registry import Reading, Replay
 from knothole.trees.libraries.sklearn.shared import (
     as_fitted,
     columns_of,

@@ -1,0 +1,35 @@
+"""LightGBM's model text files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from knothole.trees.ensemble import Ensemble
+from knothole.trees.libraries.lightgbm.read import booster_of, understand
+from knothole.trees.libraries.lightgbm.text import parse
+
+SUFFIXES = (".txt",)
+
+
+def begins(head: bytes) -> bool:
+    """Whether a file that begins like this may be LightGBM's."""
+    return head.startswith((b"tree\n", b"tree\r\n"))
+
+
+def read(path: Path) -> Ensemble:
+    """Read a model text file with our own parser."""
+    ensemble, _ = understand(parse(path.read_bytes()), classes=None)
+    return ensemble
+
+
+def load(path: Path) -> Any:
+    """Let LightGBM load a model text file."""
+    import lightgbm
+
+    return lightgbm.Booster(model_file=str(path))
+
+
+def save(model: Any, path: Path) -> None:
+    """Let LightGBM save a model."""
+    booster_of(model).save_model(str(path))

@@ -1,0 +1,145 @@
+"""Which library a model or a file is of, and how it is read.
+
+A library is found by the *name* of the model's class: one that is not installed is never imported,
+and one that is installed has been imported by its own model.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from knothole.arrays import Floats, Ints
+from knothole.errors import DamagedFile, KnotholeError, MissingExtra, UnsupportedModel
+from knothole.trees.ensemble import Ensemble
+
+# (top-level package, class name) -> folder beside this module.
+BY_CLASS = {
+    ("xgboost", "Booster"): "xgboost",
+    ("xgboost", "XGBModel"): "xgboost",
+    ("lightgbm", "Booster"): "lightgbm",
+    ("lightgbm", "LGBMModel"): "lightgbm",
+    ("catboost", "CatBoost"): "catboost",
+    ("sklearn", "BaseDecisionTree"): "sklearn.forests",
+    ("sklearn", "BaseForest"): "sklearn.forests",
+    ("sklearn", "BaseBagging"): "sklearn.forests",
+    ("sklearn", "BaseGradientBoosting"): "sklearn.forests",
+    ("sklearn", "BaseHistGradientBoosting"): "sklearn.hist",
+}
+# Folders with a module ``files``, named as their packages, in the order in which they are asked.
+WITH_FILES = ("lightgbm", "xgboost", "catboost")
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The native answer to rows of codes: margins (rows, outputs), leaves (rows, trees) or None.
+
+    Leaves are numbered as in ``Ensemble.native_leaf``; None where the library cannot tell.
+    """
+
+    margin: Floats
+    leaves: Ints | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a reader found, and how to ask the library itself.
+
+    ``replay(X)`` takes a float64 matrix encoded as ``ensemble.columns`` says (NaN for missing, the
+    number of levels for a category never seen) and returns the library's own answer. Where the
+    library itself refuses NaN, ``takes_nan`` is False.
+    """
+
+    ensemble: Ensemble
+    replay: Callable[[Floats], Replay]
+    takes_nan: bool = True
+
+
+def library_of(model: Any) -> str:
+    """The folder of the library that a model or a file is of: by class, or by how it begins."""
+    if isinstance(model, (str, os.PathLike)):
+        return _library_of_file(Path(model))
+    for base in type(model).__mro__:
+        folder = BY_CLASS.get((base.__module__.partition(".")[0], base.__name__))
+        if folder is not None:
+            return folder
+    supported = sorted({library for library, _ in BY_CLASS})
+    raise UnsupportedModel(
+        f"cannot read a {type(model).__module__}.{type(model).__qualname__}: knothole reads fitted "
+        f"tree models of {', '.join(supported)}. Pass the tree model itself, not a pipeline "
+        f"around it."
+    )
+
+
+def _library_of_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise DamagedFile(f"{path}: cannot be opened ({error.strerror}).") from error
+    for folder in WITH_FILES:
+        if module_of(folder, "files").begins(head):
+            return folder
+    raise DamagedFile(
+        f"{path}: not a model file knothole knows. It reads XGBoost's JSON and UBJ, LightGBM's "
+        f"text, CatBoost's cbm and JSON; scikit-learn models are read from the live object."
+    )
+
+
+def module_of(folder: str, name: Literal["read", "write", "files"]) -> Any:
+    """One of a library's modules."""
+    return import_module(f"{__package__}.{folder}.{name}")
+
+
+def files_of(model: Any) -> Any:
+    """The module ``files`` for a model or a file; None where the library has no such files."""
+    folder = library_of(model)
+    return module_of(folder, "files") if folder in WITH_FILES else None
+
+
+def reading_of(model: Any) -> Reading:
+    """What a live model, or a file at a path, is once read; not checked yet."""
+    if isinstance(model, (str, os.PathLike)):
+        return read_file(Path(model))
+    reading: Reading = module_of(library_of(model), "read").read(model)
+    return reading
+
+
+def read_file(path: Path) -> Reading:
+    """Read a saved model; the replay runs the library in a process of its own."""
+    from knothole.trees.libraries import quarantine
+
+    folder = library_of(path)
+    if find_spec(folder) is None:
+        raise MissingExtra(
+            f"{path}: to check what is read from this file takes {folder} itself: "
+            f"pip install 'knothole[{folder}]'."
+        )
+    try:
+        ensemble: Ensemble = module_of(folder, "files").read(path)
+    except KnotholeError:
+        raise  # some of ours are ValueErrors and TypeErrors too, and say more
+    except _SYMPTOMS as error:
+        raise DamagedFile(
+            f"{path}: the file is damaged or not of a format this version reads "
+            f"({type(error).__name__}: {error}). Save the model again with its library."
+        ) from error
+    return Reading(ensemble, lambda X: quarantine.replay(folder, path, X))
+
+
+# What a parser that indexes, converts and reshapes runs into when a file is not what it says.
+_SYMPTOMS = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)

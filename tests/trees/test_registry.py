@@ -1,0 +1,44 @@
+"""Libraries are found by class and by how a file begins, and a folder has all about one."""
+
+import pytest
+
+from knothole.errors import DamagedFile, MissingExtra, UnsupportedModel
+from knothole.trees.libraries import registry
+from knothole.trees.read import read
+
+HEADS = {"xgboost": b'{"learner": {}}', "lightgbm": b"tree\n", "catboost": b"CBM1"}
+
+
+@pytest.mark.parametrize("folder", sorted(set(registry.BY_CLASS.values())))
+def test_a_folder_reads_and_writes(folder):
+    assert callable(registry.module_of(folder, "read").read)
+    assert callable(registry.module_of(folder, "write").write)
+
+
+@pytest.mark.parametrize("folder", registry.WITH_FILES)
+def test_a_file_is_known_by_how_it_begins(folder, tmp_path):
+    path = tmp_path / "model"
+    path.write_bytes(HEADS[folder])
+    assert registry.library_of(path) == registry.library_of(str(path)) == folder
+    files = registry.files_of(path)
+    assert files.SUFFIXES and all(map(callable, (files.read, files.load, files.save)))
+
+
+def test_what_belongs_to_no_library_is_refused(tmp_path):
+    path = tmp_path / "model"
+    with pytest.raises(DamagedFile, match="cannot be opened"):
+        read(path)
+    path.write_bytes(b"PK")
+    with pytest.raises(DamagedFile, match="not a model file knothole knows"):
+        read(path)
+    with pytest.raises(UnsupportedModel, match="catboost, lightgbm, sklearn, xgboost"):
+        read(object())
+
+
+@pytest.mark.parametrize("folder", registry.WITH_FILES)
+def test_a_file_needs_its_library(folder, tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    path.write_bytes(HEADS[folder])
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=rf"pip install 'knothole\[{folder}\]'"):
+        read(path)
