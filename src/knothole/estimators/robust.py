@@ -17,7 +17,7 @@ from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
 from knothole.learning.defaults import Method, Objective
 from knothole.learning.tune import Report, tune
-from knothole.reach.expectation import Expectation, Holes, compile
+from knothole.reach.expectation import Expectation, Holes
 from knothole.tables.columns import Columns, Evidence
 from knothole.trees import libraries
 from knothole.trees.ensemble import Ensemble
@@ -299,7 +299,7 @@ class Robust:
         )  # fmt: skip
         tol, integrate = self.expectation_.completions.tol, self.expectation_.integrate
         return Robust(
-            compile(tuned.ensemble, tuned.density, tol=tol, integrate=integrate),
+            Expectation.of(tuned.ensemble, tuned.density, tol=tol, integrate=integrate),
             self._model,
             name=self.model_name_,
             selection=self.selection_,

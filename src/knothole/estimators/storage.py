@@ -18,7 +18,7 @@ from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.learning.tune import Report
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
 
@@ -97,7 +97,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
         if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
             raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
         return Robust(
-            compile(ensemble, density, tol=header["tol"], integrate=integrate),
+            Expectation.of(ensemble, density, tol=header["tol"], integrate=integrate),
             name=str(header["model"]),
             selection=_table_from(header["selection"]),
             readings=_table_from(header["readings"]),

@@ -224,12 +224,12 @@ def _reach_by_tree(
     """Each tree and its reach matrix, (rows, leaves of the tree)."""
     n_rows = len(evidence.points)
     some = evidence[np.arange(0, n_rows, -(-n_rows // SAMPLE))]
-    found = settings.compile(ensemble, density).reach(some, threads=settings.threads)
+    found = settings.expectation(ensemble, density).reach(some, threads=settings.threads)
     entries = found.nnz / len(some.points) * n_rows
     n_parts = min(ensemble.n_trees, max(1, round(entries / ENTRIES)))
     for trees in np.array_split(np.arange(ensemble.n_trees), n_parts):
         part, _ = some_trees(ensemble, trees)
-        found = settings.compile(part, density).reach(evidence, threads=settings.threads)
+        found = settings.expectation(part, density).reach(evidence, threads=settings.threads)
         columns = found.tocsc()
         for tree, (start, stop) in zip(trees, pairwise(part.leaf_start.tolist()), strict=True):
             yield int(tree), columns[:, start:stop].tocsr()
@@ -256,7 +256,7 @@ def _margin(
 ) -> tuple[Floats, Floats, bool]:
     """Deployed margins, (rows, outputs), their standard errors, and whether they are exact."""
     ensemble = problem.ensemble.with_values(problem.values(theta))
-    expectation = settings.compile(ensemble, density)
+    expectation = settings.expectation(ensemble, density)
     return *expectation.margin(evidence, threads=settings.threads), expectation.exact
 
 

@@ -24,7 +24,7 @@ from knothole.learning.sums import LeafSums
 from knothole.learning.system import LeafSystem
 from knothole.progress import Progress, Stage
 from knothole.reach.completions.engine import GROUPS
-from knothole.reach.expectation import Expectation, Holes, compile
+from knothole.reach.expectation import Expectation, Holes
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
@@ -43,7 +43,7 @@ class Settings:
 
     ``raise_rate`` says that the learning rate may be raised until the loss does not rise.
     ``integrate`` is what ``holes="auto"`` stands for, as in
-    :func:`knothole.reach.expectation.compile`.
+    :meth:`knothole.reach.expectation.Expectation.of`.
     """
 
     ridge: float
@@ -56,9 +56,11 @@ class Settings:
     progress: bool = False
     integrate: NDArray[np.bool_] | None = None
 
-    def compile(self, ensemble: Ensemble, density: Density) -> Expectation:
+    def expectation(self, ensemble: Ensemble, density: Density) -> Expectation:
         """A model under a density."""
-        return compile(ensemble, density, self.reach, seed=self.seed, integrate=self.integrate)
+        return Expectation.of(
+            ensemble, density, self.reach, seed=self.seed, integrate=self.integrate
+        )
 
     def rates(self) -> Iterator[float]:
         """Learning rates to boost with, one after the other until the loss does not rise."""
@@ -119,7 +121,7 @@ def by_sample(
             weight = count * problem.row_weight
             rows = np.flatnonzero(weight)
             own = some_trees(problem.ensemble, np.array([tree]))[0]
-            expectation = settings.compile(own, known.refitted(weight))
+            expectation = settings.expectation(own, known.refitted(weight))
             evidence = expectation.evidence_of(
                 matrix[rows],
                 holes if isinstance(holes, str) else holes[rows],
@@ -244,7 +246,7 @@ def _by_systems(
     with Progress(settings.progress).stage("rows", len(y) * len(groups)) as stage:
         for trees in groups:
             part, leaves = some_trees(problem.ensemble, trees)
-            engine = compile(part, expectation.density, "exact").engine
+            engine = Expectation.of(part, expectation.density, "exact").engine
             system = LeafSystem.empty(part).accumulate(
                 engine, evidence, y, problem.row_weight, 0, settings.threads, stage.step
             )

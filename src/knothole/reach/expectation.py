@@ -1,4 +1,4 @@
-"""``compile``: an ensemble and a density become one thing that answers rows with holes."""
+"""An ensemble and a density become one thing that answers rows with holes."""
 
 from __future__ import annotations
 
@@ -26,42 +26,10 @@ from knothole.trees.in_variables import in_variables, with_nan
 Holes = Literal["auto", "all"] | NDArray[np.bool_]
 
 
-def compile(
-    ensemble: Ensemble,
-    density: Density,
-    method: Literal["auto", "exact", "completions"] = "auto",
-    tol: float | None = None,
-    seed: int = 0,
-    integrate: NDArray[np.bool_] | None = None,
-) -> Expectation:
-    """Tabulate everything about a model and a density that does not depend on a row.
-
-    Parameters
-    ----------
-    ensemble : Ensemble
-        What a reader made of the model.
-    density : Density
-        Fitted on the same columns, described as the model has them
-        (:meth:`knothole.tables.columns.Columns.describe`); a column that does not fit is named.
-    method : {"auto", "exact", "completions"}
-        How holes are integrated. "auto" is exact where the density allows.
-    tol : float, optional
-        For completions: the standard error of the margin to reach, where 64 draws have a larger.
-    seed : int
-        For completions: where the draws start.
-    integrate : bool (columns,), optional
-        Columns in which ``holes="auto"`` integrates over NaN, where elsewhere it is the model's
-        own value; by default those that are not nullable.
-    """
-    if method not in ("auto", "exact", "completions"):
-        raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
-    return Expectation(ensemble, density, method, tol, seed, integrate)
-
-
 class Expectation:
     """A tree model under a density: expectations given the observed part of rows.
 
-    Made by :func:`compile`. All methods take tables over the density's columns (or what
+    Made by :meth:`of`. All methods take tables over the density's columns (or what
     :meth:`evidence` made of them), and ``holes``: "auto" integrates over every NaN but those of
     nullable columns, which are the model's own value there; "all" over every NaN; a boolean mask
     says it by entry.
@@ -93,6 +61,40 @@ class Expectation:
         used = np.zeros(len(self.ensemble.columns), dtype=np.bool_)
         used[self.ensemble.feature[self.ensemble.feature >= 0]] = True
         self._used = np.flatnonzero(used)
+
+    @classmethod
+    def of(
+        cls,
+        ensemble: Ensemble,
+        density: Density,
+        method: Literal["auto", "exact", "completions"] = "auto",
+        tol: float | None = None,
+        seed: int = 0,
+        integrate: NDArray[np.bool_] | None = None,
+    ) -> Expectation:
+        """A model under a density.
+
+        Parameters
+        ----------
+        ensemble : Ensemble
+            What a reader made of the model.
+        density : Density
+            Fitted on the same columns, described as the model has them
+            (:meth:`knothole.tables.columns.Columns.describe`); a column that does not fit is named.
+        method : {"auto", "exact", "completions"}
+            How holes are integrated. "auto" is exact where the density allows.
+        tol : float, optional
+            For completions: the standard error of the margin to reach, where 64 draws have a
+            larger.
+        seed : int
+            For completions: where the draws start.
+        integrate : bool (columns,), optional
+            Columns in which ``holes="auto"`` integrates over NaN, where elsewhere it is the
+            model's own value; by default those that are not nullable.
+        """
+        if method not in ("auto", "exact", "completions"):
+            raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
+        return cls(ensemble, density, method, tol, seed, integrate)
 
     @property
     def exact(self) -> bool:
