@@ -11,14 +11,11 @@ from scipy import sparse
 
 from knothole.arrays import Floats
 from knothole.compiled.policy import over_blocks
-from knothole.densities.base import Density, EmissionDensity
+from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.reach.circuit import CircuitEngine
-from knothole.reach.completions.engine import CompletionsEngine, IndependentDraws
-from knothole.reach.completions.impossible import Forgiving
+from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.engine import Engine, Moments
-from knothole.reach.walks.latent import LatentEngine
-from knothole.reach.walks.product import ProductEngine
+from knothole.reach.registry import exact_engine, sampler_of
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_variables, with_nan
@@ -51,13 +48,13 @@ class Expectation:
         self.integrate = ~self._nullable if integrate is None else integrate | ~self._nullable
         self.ensemble = in_variables(ensemble, self.columns)
         self.completions = CompletionsEngine(self.ensemble, sampler_of(density, seed), tol)
-        engine = None if method == "completions" else exact_engine(self.ensemble, density)
-        if engine is None and method == "exact":
+        exact = None if method == "completions" else exact_engine(density)
+        if exact is None and method == "exact":
             raise InvalidInput(
                 f"method='exact': {type(density).__name__} has no closed form for regions; use "
                 f"method='completions', or a Mixture, LatentTree or Circuit."
             )
-        self.engine: Engine = self.completions if engine is None else engine
+        self.engine: Engine = self.completions if exact is None else exact(self.ensemble, density)
         used = np.zeros(len(self.ensemble.columns), dtype=np.bool_)
         used[self.ensemble.feature[self.ensemble.feature >= 0]] = True
         self._used = np.flatnonzero(used)
@@ -326,22 +323,3 @@ def _checked_mask(holes: Any, matrix: Floats) -> NDArray[np.bool_]:
 # Forests up to this size have their second moments exactly by default: the work grows with the
 # square of the number of trees.
 EXACT_TREES = 16
-
-
-def exact_engine(ensemble: Ensemble, density: Any) -> Engine | None:
-    """The exact engine for a density, if there is one."""
-    if hasattr(density, "responsibilities") and hasattr(density, "emissions_"):
-        return ProductEngine(ensemble, density)
-    if hasattr(density, "transition_"):
-        return LatentEngine(ensemble, density)
-    if hasattr(density, "structure_"):
-        return CircuitEngine(ensemble, density)
-    return None
-
-
-def sampler_of(density: Any, seed: int) -> Any:
-    """The density's own sampler, or plain independent draws."""
-    if hasattr(density, "sampler"):
-        return density.sampler(seed)
-    completer = Forgiving(density) if isinstance(density, EmissionDensity) else density
-    return IndependentDraws(completer, seed)
