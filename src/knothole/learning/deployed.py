@@ -42,7 +42,8 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import njit, over_blocks
+from knothole.compiled.policy import njit
+from knothole.compiled.threads import over_blocks
 from knothole.densities.base import Density
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Settings, Solution

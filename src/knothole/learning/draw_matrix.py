@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import over_blocks
+from knothole.compiled.threads import over_blocks
 from knothole.learning import draw_matrix_kernels as kernels
 from knothole.learning import system
 from knothole.learning.sums import LeafSums

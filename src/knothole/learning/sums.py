@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import over_blocks
+from knothole.compiled.threads import over_blocks
 from knothole.errors import InvalidInput
 from knothole.reach.engine import Engine
 from knothole.tables.evidence import Evidence

@@ -200,7 +200,7 @@ def tune(
     progress : bool
         Whether to draw progress bars on the error stream.
     threads : int, optional
-        See :func:`knothole.compiled.policy.thread_count`. The result does not depend on it.
+        See :func:`knothole.compiled.threads.thread_count`. The result does not depend on it.
 
     Examples
     --------

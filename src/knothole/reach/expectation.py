@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import over_blocks
+from knothole.compiled.threads import over_blocks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine

@@ -1,0 +1,43 @@
+"""One way to run kernels on several threads, and what threads must not share.
+
+Kernels release the interpreter lock (:mod:`knothole.compiled.policy`), so parallelism is a thread
+pool over blocks of rows around them. A block's result never depends on which thread computed it or
+on how many there are.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+
+class Memory(threading.local):
+    """Working memory to use again: every thread has its own, and copies and pickles have none."""
+
+    def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
+        return Memory, ()
+
+
+def thread_count(threads: int | None = None) -> int:
+    """Threads to use: the argument, else ``KNOTHOLE_THREADS``, else the cores we may run on."""
+    if threads is not None:
+        return max(1, int(threads))
+    setting = os.environ.get("KNOTHOLE_THREADS")
+    if setting:
+        return max(1, int(setting))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def over_blocks(
+    work: Callable[[int, int], Any], n_rows: int, block: int, threads: int | None = None
+) -> list[Any]:
+    """Call ``work(start, stop)`` for consecutive blocks of rows; results in the blocks' order."""
+    bounds = [(start, min(start + block, n_rows)) for start in range(0, n_rows, block)]
+    workers = min(thread_count(threads), len(bounds))
+    if workers <= 1:
+        return [work(start, stop) for start, stop in bounds]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda bound: work(*bound), bounds))
