@@ -297,9 +297,14 @@ class Robust:
             objective=objective, condition_on_target=condition_on_target, holes=holes,
             integrate=self.expectation_.integrate, **options,
         )  # fmt: skip
-        tol, integrate = self.expectation_.completions.tol, self.expectation_.integrate
+        expectation = self.expectation_
+        if tuned.density is not self.density_:
+            tol, integrate = expectation.tol, expectation.integrate
+            expectation = Expectation.of(
+                self.ensemble_, tuned.density, tol=tol, integrate=integrate
+            )
         return Robust(
-            Expectation.of(tuned.ensemble, tuned.density, tol=tol, integrate=integrate),
+            expectation.with_values(tuned.ensemble.value),
             self._model,
             name=self.model_name_,
             selection=self.selection_,

@@ -51,7 +51,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "trees": trees,
         "density": density,
         "integrate": expectation.integrate.tolist(),
-        "tol": expectation.completions.tol,
+        "tol": expectation.tol,
         "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
         "readings": _describe_table(robust.readings_),

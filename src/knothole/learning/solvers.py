@@ -145,7 +145,7 @@ def _sums(
 ) -> tuple[LeafSums, list[LeafSums]]:
     """Sums of the rows and, where they come from completions, sums of groups of other draws."""
     threads = settings.threads
-    if expectation.engine.exact:
+    if expectation.exact:
         tick = None if stage is None else stage.step
         sums = LeafSums.empty(expectation.ensemble)
         return sums.accumulate(

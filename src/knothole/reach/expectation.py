@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import made_once, over_blocks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine
@@ -47,14 +48,15 @@ class Expectation:
         self._nullable = np.array([column.nullable for column in self.columns], dtype=np.bool_)
         self.integrate = ~self._nullable if integrate is None else integrate | ~self._nullable
         self.ensemble = in_variables(ensemble, self.columns)
-        self.completions = CompletionsEngine(self.ensemble, sampler_of(density, seed), tol)
-        exact = None if method == "completions" else exact_engine(density)
-        if exact is None and method == "exact":
+        self.tol = tol
+        self.seed = seed
+        self._source: Expectation | None = None  # whose tables serve this one too
+        self._exact_engine = None if method == "completions" else exact_engine(density)
+        if self._exact_engine is None and method == "exact":
             raise InvalidInput(
                 f"method='exact': {type(density).__name__} has no closed form for regions; use "
                 f"method='completions', or a Mixture, LatentTree or Circuit."
             )
-        self.engine: Engine = self.completions if exact is None else exact(self.ensemble, density)
         used = np.zeros(len(self.ensemble.columns), dtype=np.bool_)
         used[self.ensemble.feature[self.ensemble.feature >= 0]] = True
         self._used = np.flatnonzero(used)
@@ -93,10 +95,41 @@ class Expectation:
             raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
         return cls(ensemble, density, method, tol, seed, integrate)
 
+    def with_values(self, value: Floats) -> Expectation:
+        """The same trees with other leaf values (leaves, width), under the same density.
+
+        What is tabulated of the trees and the density serves both.
+        """
+        other = copy(self)
+        other.original = self.original.with_values(value)
+        other.ensemble = self.ensemble.with_values(value)
+        other._source = self
+        for engine in {"engine", "completions"} & other.__dict__.keys():
+            del other.__dict__[engine]
+        return other
+
+    # ---- engines: each is made when it is first used -------------------------------------------
+
     @property
     def exact(self) -> bool:
         """Whether margins and reach are exact."""
-        return self.engine.exact
+        return self._exact_engine is not None
+
+    @made_once
+    def engine(self) -> Engine:
+        """What margins and reach come from."""
+        if self._exact_engine is None:
+            return self.completions
+        if self._source is not None:
+            return self._source.engine.with_values(self.ensemble)
+        return self._exact_engine(self.ensemble, self.density)
+
+    @made_once
+    def completions(self) -> CompletionsEngine:
+        """What answers that are not linear in the leaves come from."""
+        if self._source is not None:
+            return self._source.completions.with_values(self.ensemble)
+        return CompletionsEngine(self.ensemble, sampler_of(self.density, self.seed), self.tol)
 
     # ---- linear in the leaves ------------------------------------------------------------------
 
@@ -152,8 +185,8 @@ class Expectation:
         ("auto": at most :data:`EXACT_TREES` trees), otherwise from completions.
         """
         evidence = self.evidence(X, holes, target)
-        exact = self.engine.exact and (method == "exact" or self.ensemble.n_trees <= EXACT_TREES)
-        if method == "exact" and not self.engine.exact:
+        exact = self.exact and (method == "exact" or self.ensemble.n_trees <= EXACT_TREES)
+        if method == "exact" and not self.exact:
             raise InvalidInput("method='exact': this density has no exact second moments.")
         engine = self.engine if exact and method != "completions" else self.completions
 

@@ -13,6 +13,7 @@ the row carries the region of every hole too, and masses are read off the tables
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,12 @@ class ProductEngine(WalkEngine):
         self.n_components = self.walk_tables.states
         self.go_left = padded(left_probabilities(ensemble, self.tables))
         self.below = self._values_below()
+
+    def with_values(self, ensemble: Ensemble) -> Self:
+        """The engine for the same trees with other leaf values; all else is shared."""
+        other = super().with_values(ensemble)
+        other.below = other._values_below()
+        return other
 
     def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
