@@ -9,7 +9,8 @@ import threading
 import numpy as np
 import pytest
 
-from knothole.compiled.policy import Memory, njit, over_blocks, thread_count
+from knothole.compiled.policy import njit
+from knothole.compiled.threads import Memory, over_blocks, thread_count
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7, None])

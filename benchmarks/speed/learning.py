@@ -5,7 +5,7 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Mixture
 from knothole.learning.sums import LeafSums
 from knothole.learning.tune import tune
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 from knothole.trees.read import read
 
 
@@ -13,7 +13,7 @@ def run():
     X, y = table(100_000)
     model = xgboost_model(X[:10_000], y[:10_000])
     holes = with_holes(X, 0.2)
-    expectation = compile(read(model), Mixture(32, random_state=0).fit(X[:10_000]))
+    expectation = Expectation.of(read(model), Mixture(32, random_state=0).fit(X[:10_000]))
     evidence = expectation.evidence(holes)
     weight = y * 0 + 1
 
@@ -51,7 +51,7 @@ def run():
     ensemble = read(model)
     X, y, holes = X[:20_000], y[:20_000], holes[:20_000]
     density = GaussianMixture(8, random_state=0).fit(X[:10_000])
-    predicting = cpu(lambda: compile(ensemble, density).margin(holes, threads=1), 1)
+    predicting = cpu(lambda: Expectation.of(ensemble, density).margin(holes, threads=1), 1)
     yield Ratio(
         "learning", f"Prop. 3 with {ensemble.n_leaves:,} leaves, 20,000 rows, GaussianMixture(8)",
         cpu(

@@ -8,7 +8,7 @@ from benchmarks.speed.setting import Ratio, cpu, table, with_holes, xgboost_mode
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 from knothole.trees.read import read
 
 DRAWS = 20
@@ -27,7 +27,7 @@ def run():
     }
     speeds = {}
     for name, (density, limits) in targets.items():
-        expectation = compile(ensemble, density.fit(X))
+        expectation = Expectation.of(ensemble, density.fit(X))
         for rate, limit in limits.items():
             holes = with_holes(fresh, rate)
             native = cpu(lambda holes=holes: booster.inplace_predict(holes), 9)

@@ -14,7 +14,7 @@ from knothole.learning import descent
 from knothole.learning.draw_matrix import DrawMatrix
 from knothole.learning.losses import Logistic, Softmax, Squared
 from knothole.learning.tune import tune
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 from knothole.trees.links import Link
 from knothole.trees.read import read
 from knothole.trees.write import write
@@ -34,7 +34,7 @@ def classifier_world(link, outputs, n_rows=80, scale=1.0):
 
 
 def draws_of(world):
-    expectation = compile(world.case.ensemble, world.case.density, "completions")
+    expectation = Expectation.of(world.case.ensemble, world.case.density, "completions")
     evidence = expectation.evidence(world.table, world.case.holes)
     return DrawMatrix(expectation.completions, evidence, world.weight)
 

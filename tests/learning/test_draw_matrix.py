@@ -9,11 +9,11 @@ from knothole.learning.draw_matrix import DRAWS, DrawMatrix
 from knothole.learning.system import LeafSystem
 from knothole.learning.tune import tune
 from knothole.reach.completions.engine import GROUPS
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 
 
 def draws_of(world, words=1, **options):
-    expectation = compile(world.case.ensemble, world.case.density, "completions", seed=3)
+    expectation = Expectation.of(world.case.ensemble, world.case.density, "completions", seed=3)
     evidence = expectation.evidence(world.table, world.case.holes)
     return DrawMatrix(expectation.completions, evidence, world.weight, words, **options)
 

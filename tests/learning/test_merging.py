@@ -8,13 +8,13 @@ from tests.learning.worlds import random_world
 
 from knothole.learning.sums import LeafSums
 from knothole.learning.system import LeafSystem
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 
 
 @pytest.fixture(scope="module", params=["Mixture", "LatentTree"])
 def parts(request):
     world = random_world(11, request.param, n_rows=200, n_trees=3)
-    expectation = compile(world.case.ensemble, world.case.density)
+    expectation = Expectation.of(world.case.ensemble, world.case.density)
     evidence = expectation.evidence(world.table, world.case.holes)
     return world, expectation.engine, evidence
 
@@ -56,7 +56,7 @@ def test_one_block_and_a_hundred_agree_in_any_order(kind, ridge, parts):
 def test_draws_depend_on_a_row_s_place_only():
     """With completions, parts that begin where blocks begin have the draws of the whole."""
     world = random_world(12, n_rows=1100, n_trees=2)
-    expectation = compile(world.case.ensemble, world.case.density, "completions")
+    expectation = Expectation.of(world.case.ensemble, world.case.density, "completions")
     evidence = expectation.evidence(world.table, world.case.holes)
     parts, block = (world, expectation.engine, evidence), expectation.engine.block
     assert 2 * block < 1100
@@ -68,7 +68,7 @@ def test_draws_depend_on_a_row_s_place_only():
 
 def test_trees_gathered_by_themselves_join():
     world = random_world(13, n_rows=20, n_trees=2)
-    expectation = compile(world.case.ensemble, world.case.density)
+    expectation = Expectation.of(world.case.ensemble, world.case.density)
     evidence = expectation.evidence(world.table, world.case.holes)
     (whole,) = gathered(LeafSums, (world, expectation.engine, evidence), [(0, 20)])
     split = int(whole.leaf_start[1])

@@ -19,7 +19,7 @@ from sklearn.model_selection import train_test_split
 import knothole as kh
 from knothole.errors import InvalidInput
 from knothole.estimators.robust import Robust
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 
 SETTINGS = {"n_estimators": 100, "max_depth": 4, "learning_rate": 0.1, "n_jobs": 1}
 MIXTURE = kh.Mixture(8, n_init=1, random_state=0)
@@ -146,7 +146,7 @@ def test_measured_meanings_of_nan_stay(regression):
     usual = kh.wrap(regression.model, regression.X, density=MIXTURE)
     integrate = np.arange(10) != 4
     measured = Robust(
-        compile(usual.ensemble_, usual.density_, integrate=integrate), regression.model
+        Expectation.of(usual.ensemble_, usual.density_, integrate=integrate), regression.model
     )
     tuned = measured.tune(regression.X, regression.y, holes="auto")
     assert (tuned.expectation_.integrate == integrate).all()

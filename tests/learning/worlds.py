@@ -9,7 +9,7 @@ from tests.reach.cases import Case, as_table, random_case
 from tests.reach.naive import enumerate_row
 
 from knothole.learning.problem import Problem
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class World:
     @cached_property
     def answers(self):
         density = self.case.density if self.density is None else self.density
-        expectation = compile(self.case.ensemble, density)
+        expectation = Expectation.of(self.case.ensemble, density)
         evidence = expectation.evidence(self.table, self.case.holes, self.target)
         return [
             enumerate_row(self.case.ensemble, density, evidence, row) for row in range(len(self.y))

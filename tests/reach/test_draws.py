@@ -12,7 +12,7 @@ from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import FEW_HOLES
 from knothole.reach.completions.masks import ALL, Lookup, cut_cells, fill_masks
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 
 DRAWS = 1_000_000
 DENSITIES = {
@@ -40,7 +40,7 @@ def test_a_million_draws_agree(density, numbers, ensemble):
     columns = ensemble.columns.describe(numbers)
     gaussian = {column.name: "gaussian" for column in columns}
     fitted = DENSITIES[density](gaussian).fit(numbers, columns=columns)
-    expectation = compile(ensemble, fitted, tol=1e-3)
+    expectation = Expectation.of(ensemble, fitted, tol=1e-3)
     row = np.array([[0.4, np.nan, np.nan, -0.3]])
     margin, error = expectation.margin(row)
     moments = expectation.moments(row)
@@ -67,7 +67,7 @@ def own_margins(expectation, evidence):
 def test_completions_go_where_the_trees_send_them(seed):
     """Categories, sets and values that are not recorded: tree by tree."""
     case = random_case(seed, "LatentTree", n_rows=8, n_trees=5, depth=4)
-    expectation = compile(case.ensemble, case.density, method="completions", seed=seed)
+    expectation = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
     evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
     found = expectation.completions.margins(evidence, 0, 1)
     np.testing.assert_allclose(found, own_margins(expectation, evidence), atol=1e-12)
@@ -76,7 +76,7 @@ def test_completions_go_where_the_trees_send_them(seed):
 def test_walks_by_level_and_by_tree_are_the_same(numbers, ensemble):
     columns = ensemble.columns.describe(numbers)
     fitted = GaussianMixture(2, random_state=0).fit(numbers, columns=columns)
-    expectation = compile(ensemble, fitted)
+    expectation = Expectation.of(ensemble, fitted)
     rows = numbers[:40].copy()
     rows[np.random.default_rng(0).random(rows.shape) < 0.4] = np.nan
     evidence = expectation.evidence(rows)
@@ -133,7 +133,7 @@ def test_errors_are_neither_too_small_nor_too_large(n_holes):
     fitted = GaussianMixture(2, random_state=0).fit(X, columns=ensemble.columns.describe(X))
     row = X[:1].copy()
     row[:, :n_holes] = np.nan
-    mean, error = compile(ensemble, fitted).margin(np.repeat(row, 1500, axis=0))
+    mean, error = Expectation.of(ensemble, fitted).margin(np.repeat(row, 1500, axis=0))
     assert (n_holes > FEW_HOLES) == (n_holes == 7)
     assert 0.85 < np.mean(error**2) / mean.var() < 1.15
 
@@ -144,10 +144,10 @@ def test_tol_adds_words_until_it_is_met(numbers, ensemble):
     fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers, columns=columns)
     rows = numbers[:30].copy()
     rows[np.random.default_rng(0).random(rows.shape) < 0.5] = np.nan
-    exact, _ = compile(ensemble, fitted).margin(rows)
-    plain, error = compile(ensemble, fitted, method="completions").margin(rows)
+    exact, _ = Expectation.of(ensemble, fitted).margin(rows)
+    plain, error = Expectation.of(ensemble, fitted, method="completions").margin(rows)
     tol = 0.5 * error.max()
-    closer, bounded = compile(ensemble, fitted, method="completions", tol=tol).margin(rows)
+    closer, bounded = Expectation.of(ensemble, fitted, method="completions", tol=tol).margin(rows)
     assert (error > tol).any() and (bounded <= tol).all()
     enough = (error <= tol)[:, 0]
     np.testing.assert_array_equal(closer[enough], plain[enough])
@@ -158,7 +158,7 @@ def test_tol_adds_words_until_it_is_met(numbers, ensemble):
 
 def test_quantiles_against_enumeration():
     case = random_case(12, n_rows=6, n_trees=4)
-    expectation = compile(case.ensemble, case.density, seed=1)
+    expectation = Expectation.of(case.ensemble, case.density, seed=1)
     table = as_table(case.density.columns_, case.rows)
     evidence = expectation.evidence(table, case.holes)
     levels = [0.1, 0.5, 0.9]
@@ -175,7 +175,7 @@ def test_quantiles_against_enumeration():
 
 def test_quantiles_of_complete_rows_are_the_prediction():
     case = random_case(13, rate=0.0, n_rows=5, link="sigmoid")
-    expectation = compile(case.ensemble, case.density)
+    expectation = Expectation.of(case.ensemble, case.density)
     table = as_table(case.density.columns_, case.rows)
     found = expectation.quantiles(table, [0.0, 0.3, 1.0], case.holes)
     mean, _ = expectation.predict(table, case.holes)
@@ -185,6 +185,6 @@ def test_quantiles_of_complete_rows_are_the_prediction():
 @pytest.mark.parametrize("quantiles", [[1.5], [-0.1, 0.5], [[0.5]]])
 def test_wrong_quantiles_are_refused(quantiles):
     case = random_case(14, n_rows=1)
-    expectation = compile(case.ensemble, case.density)
+    expectation = Expectation.of(case.ensemble, case.density)
     with pytest.raises(InvalidInput, match="quantiles must be numbers from 0 to 1"):
         expectation.quantiles(as_table(case.density.columns_, case.rows), quantiles, case.holes)

@@ -15,7 +15,7 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import ImpossibleRow, InvalidInput
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Column, Columns
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble, Nodes
@@ -36,7 +36,7 @@ def by_enumeration(case, expectation, evidence):
 def test_tower_property(density, seed):
     """E[f | x_o] is the mean of E[f | x_o, x_j] over x_j given x_o, for a categorical x_j."""
     case = random_case(seed, density, n_rows=4)
-    expectation = compile(case.ensemble, case.density)
+    expectation = Expectation.of(case.ensemble, case.density)
     rows, holes = case.rows.copy(), case.holes.copy()
     rows[:, 0], holes[:, 0] = np.nan, True
     evidence = expectation.evidence(as_table(case.density.columns_, rows), holes)
@@ -68,7 +68,7 @@ def with_code(evidence, points, code):
 def test_a_row_of_holes_is_the_prior_mean(density):
     case = random_case(5, density, rate=1.0, n_rows=1)
     case.holes[:] = True
-    expectation = compile(case.ensemble, case.density)
+    expectation = Expectation.of(case.ensemble, case.density)
     found, _ = expectation.margin(as_table(case.density.columns_, case.rows), case.holes)
     draws = case.density.sample(40_000)
     margins = case.ensemble.margin(draws, 1)
@@ -81,7 +81,7 @@ def test_a_row_of_holes_is_the_prior_mean(density):
 def test_values_outside_the_training_range(density, far):
     case = random_case(6, density, rate=0.5, n_rows=4)
     case.rows[:, 3], case.holes[:, 3] = far, False
-    expectation = compile(case.ensemble, case.density)
+    expectation = Expectation.of(case.ensemble, case.density)
     table = as_table(case.density.columns_, case.rows)
     evidence = expectation.evidence(table, case.holes)
     expected = by_enumeration(case, expectation, evidence)
@@ -96,7 +96,7 @@ def test_a_hole_in_a_column_that_no_tree_uses(density):
     # Splits on column 3 ask about column 1 instead: nobody uses column 3 any more.
     feature = np.where(case.ensemble.feature == 3, 1, case.ensemble.feature)
     ensemble = replace(case.ensemble, feature=feature.astype(np.int32))
-    expectation = compile(ensemble, case.density)
+    expectation = Expectation.of(ensemble, case.density)
     case = replace(case, ensemble=ensemble)
     case.rows[:, 3], case.holes[:, 3] = np.nan, True
     evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
@@ -133,7 +133,7 @@ def test_vanishing_density_has_a_finite_answer(density, numbers):
     fitted = FAR[density]().fit(numbers)
     fitted = fitted.to_circuit() if density == "Circuit" else fitted
     ensemble = random_ensemble(seed=2, levels=(0, 0, 0), n_trees=5, depth=4)
-    expectation = compile(ensemble, fitted)
+    expectation = Expectation.of(ensemble, fitted)
     low, high = leaf_bounds(ensemble)
     for far in (1e3, 1e20, 1e120, 1e200, -1e300):
         with warnings.catch_warnings():
@@ -161,7 +161,7 @@ def test_an_impossible_value_warns_and_counts_as_unknown(density, numbers):
     ensemble = random_ensemble(seed=1, levels=(0, 0, 0), n_trees=4, depth=3)
     # Nobody asks about the impossible column, so that unknown means unknown.
     feature = np.where(ensemble.feature == 2, 1, ensemble.feature).astype(np.int32)
-    expectation = compile(replace(ensemble, feature=feature), fitted)
+    expectation = Expectation.of(replace(ensemble, feature=feature), fitted)
     rows = np.array([[np.nan, 0.5, 1e200], [np.nan, 0.5, 0.0]])
     with pytest.warns(ImpossibleRow, match=r"1 row\(s\) have values that the density holds"):
         found, _ = expectation.margin(rows)
@@ -177,7 +177,7 @@ def test_completions_answer_impossible_rows_too(density, numbers):
     fitted = FAR[density]().fit(numbers)
     fitted = fitted.to_circuit() if density == "Circuit" else fitted
     ensemble = random_ensemble(seed=1, levels=(0, 0, 0), n_trees=4, depth=3)
-    expectation = compile(replace(ensemble, link=Link("sigmoid")), fitted)
+    expectation = Expectation.of(replace(ensemble, link=Link("sigmoid")), fitted)
     rows = np.array([[np.nan, 0.5, 1e200], [np.nan, 0.5, 0.0]])
     low, high = leaf_bounds(ensemble)
     with pytest.warns(ImpossibleRow, match=r"1 row\(s\) have values that the density holds"):
@@ -196,7 +196,7 @@ def test_completions_answer_impossible_rows_too(density, numbers):
 @given(seed=seeds)
 def test_likelihoods_of_a_latent_tree_equal_their_slow_twin(seed):
     case = random_case(seed, "LatentTree", n_rows=10)
-    expectation = compile(case.ensemble, case.density)
+    expectation = Expectation.of(case.ensemble, case.density)
     evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
     found = expectation.engine._likelihood(evidence)
     terms = np.stack(case.density.terms(evidence), axis=1)
@@ -234,7 +234,7 @@ def two_nan():
     X = np.array([[-1.0, 0.1], [-2.0, 0.2], [1.0, 0.3], [np.nan, 0.4]] * 25)
     columns = ensemble.columns.describe(X).with_nullable(np.array([True, False]))
     holes = np.zeros(X.shape, dtype=np.bool_)
-    return compile(ensemble, Factorized(random_state=0).fit(X, columns=columns, holes=holes))
+    return Expectation.of(ensemble, Factorized(random_state=0).fit(X, columns=columns, holes=holes))
 
 
 def test_nan_is_the_models_own_value_in_a_nullable_column(two_nan):
@@ -261,7 +261,7 @@ def test_a_mask_says_it_entry_by_entry(two_nan):
 def test_where_nan_is_a_hole_a_leaf_that_only_nan_reaches_has_reach_zero():
     ensemble = two_nan_ensemble()
     X = np.array([[-1.0, 0.1], [-2.0, 0.2], [1.0, 0.3], [np.nan, 0.4]] * 25)
-    expectation = compile(ensemble, Factorized(random_state=0).fit(X))
+    expectation = Expectation.of(ensemble, Factorized(random_state=0).fit(X))
     reach = expectation.reach(np.array([[np.nan, 0.0]])).toarray()[0]
     assert reach[1] == 0.0
     assert abs(reach[0] - 2 / 3) < 0.05

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.reach.cases import EXACT, as_table, random_case
 from tests.reach.naive import enumerate_row
 
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 
 TOLERANCE = 1e-10
 seeds = st.integers(0, 2**31 - 1)
@@ -29,7 +29,7 @@ def table_of(case):
 @given(seed=seeds, shape=st.sampled_from([(1, 1), (1, 2), (2, 2)]))
 def test_margin_reach_and_moments_equal_enumeration(density, seed, shape):
     case = random_case(seed, density, n_rows=3, width=shape[0], n_outputs=shape[1])
-    expectation = compile(case.ensemble, case.density)
+    expectation = Expectation.of(case.ensemble, case.density)
     table = table_of(case)
     expected = answers(case, expectation)
 
@@ -52,7 +52,7 @@ def test_margin_reach_and_moments_equal_enumeration(density, seed, shape):
 def test_pair_reach_equals_enumeration(density, seed):
     """Lemma 2, for trees that share variables."""
     case = random_case(seed, density, n_rows=3)
-    expectation = compile(case.ensemble, case.density)
+    expectation = Expectation.of(case.ensemble, case.density)
     evidence = expectation.evidence(table_of(case), case.holes)
     weight = np.array([1.0, 2.0, 0.5])
     found = np.zeros((case.ensemble.n_leaves,) * 2)
@@ -70,11 +70,11 @@ def test_pair_reach_equals_enumeration(density, seed):
 def test_completions_agree_with_exact(density, seed):
     """Each engine checks the other: z-scores of the difference behave like z-scores."""
     case = random_case(seed, density, n_rows=8, n_trees=5, depth=4)
-    exact = compile(case.ensemble, case.density)
+    exact = Expectation.of(case.ensemble, case.density)
     table = table_of(case)
     margin, _ = exact.margin(table, case.holes)
     spread = exact.moments(table, case.holes, method="exact").variance
-    drawn = compile(case.ensemble, case.density, method="completions", seed=seed)
+    drawn = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
     mean, _ = drawn.margin(table, case.holes)
     # 64 independent draws of a margin with this variance.
     assert (np.abs(mean - margin) <= 6 * np.sqrt(spread / 64) + 1e-9).all()
@@ -82,13 +82,13 @@ def test_completions_agree_with_exact(density, seed):
 
 def test_rows_of_one_tree_sum_to_one_and_complete_rows_have_a_single_one():
     case = random_case(3, rate=0.4, n_rows=40, n_trees=4)
-    expectation = compile(case.ensemble, case.density)
+    expectation = Expectation.of(case.ensemble, case.density)
     reach = expectation.reach(table_of(case), case.holes).toarray()
     sums = np.add.reduceat(reach, case.ensemble.leaf_start[:-1], axis=1)
     np.testing.assert_allclose(sums, 1.0, atol=1e-12)
 
     case = random_case(4, rate=0.0, n_rows=40, n_trees=4)
-    expectation = compile(case.ensemble, case.density)
+    expectation = Expectation.of(case.ensemble, case.density)
     reach = expectation.reach(table_of(case), case.holes)
     assert (reach.getnnz(axis=1) == 4).all()
     np.testing.assert_allclose(reach.data, 1.0, atol=1e-12)
@@ -98,7 +98,7 @@ def test_rows_of_one_tree_sum_to_one_and_complete_rows_have_a_single_one():
 def test_expected_link_agrees_with_enumeration(link):
     outputs = 3 if link == "softmax" else 1
     case = random_case(11, n_rows=12, n_outputs=outputs, link=link, n_trees=4)
-    expectation = compile(case.ensemble, case.density, seed=5)
+    expectation = Expectation.of(case.ensemble, case.density, seed=5)
     mean, error = expectation.predict(table_of(case), case.holes)
     expected = np.array([a.mean_of(case.ensemble.link) for a in answers(case, expectation)])
     # 256 draws; the reported error comes from 16 groups, so allow for its own noise.

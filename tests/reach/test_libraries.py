@@ -20,7 +20,7 @@ from xgboost import XGBClassifier, XGBRegressor
 
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 from knothole.trees.read import read
 
 ROWS = 150
@@ -73,7 +73,7 @@ def assert_native(model, table, density):
     X = table.to_numpy()
     ensemble = read(model)
     columns = ensemble.columns.describe(X)
-    expectation = compile(ensemble, density.fit(X, columns=columns))
+    expectation = Expectation.of(ensemble, density.fit(X, columns=columns))
     tolerance = {"float32": 2e-6, "float64": 1e-12}[ensemble.precision]
     native = native_response(model, X, ensemble)
     scale = max(1.0, np.abs(native).max())
@@ -116,5 +116,5 @@ def test_categories_of_lightgbm(table):
     assert len(ensemble.sets)
     columns = ensemble.columns.describe(frame)
     density = Mixture(2, n_init=1, max_iter=3, tol=10.0, random_state=0).fit(frame, columns=columns)
-    prediction, _ = compile(ensemble, density).predict(frame)
+    prediction, _ = Expectation.of(ensemble, density).predict(frame)
     np.testing.assert_allclose(prediction[:, 0], model.predict(frame), rtol=1e-12)

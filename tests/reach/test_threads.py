@@ -8,7 +8,7 @@ from tests.reach.cases import EXACT
 from tests.trees.generate import random_ensemble
 
 from knothole.densities.gaussian.density import GaussianMixture
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 
 DENSITIES = {**EXACT, "GaussianMixture": lambda seed: GaussianMixture(2, random_state=seed)}
 # Several blocks of every engine.
@@ -21,7 +21,7 @@ def expectation(request):
     X = rng.normal(size=(150, 4)) + rng.integers(0, 3, (150, 1))
     ensemble = random_ensemble(seed=3, levels=(0,) * 4, n_trees=6, depth=4)
     columns = ensemble.columns.describe(X)
-    return compile(ensemble, DENSITIES[request.param](0).fit(X, columns=columns))
+    return Expectation.of(ensemble, DENSITIES[request.param](0).fit(X, columns=columns))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_variance_is_never_negative_and_zero_for_complete_rows(expectation, rows
     value = expectation.original.value.copy()
     value[::3] = 1e6
     value[1::3] *= 1e-3
-    large = compile(expectation.original.with_values(value), expectation.density)
+    large = Expectation.of(expectation.original.with_values(value), expectation.density)
     complete = np.where(np.isnan(rows[:100]), 0.5, rows[:100])
     for method in ("auto", "completions", "exact") if large.exact else ("auto",):
         assert (large.moments(rows[:100], method=method).variance >= 0).all()
@@ -100,7 +100,7 @@ def assert_forest_works(density, n_trees):
     X = rng.normal(size=(300, 5)) @ rng.normal(size=(5, 200)) + rng.normal(size=(300, 200))
     ensemble = random_ensemble(seed=0, levels=(0,) * 200, n_trees=n_trees, depth=8)
     columns = ensemble.columns.describe(X)
-    expectation = compile(ensemble, DENSITIES[density](0).fit(X, columns=columns))
+    expectation = Expectation.of(ensemble, DENSITIES[density](0).fit(X, columns=columns))
     rows = X[:40].copy()
     rows[rng.random(rows.shape) < 0.3] = np.nan
     margin, error = expectation.margin(rows, threads=1)

@@ -1,17 +1,14 @@
-"""One policy for compiled kernels, and one way to run them on several threads.
+"""One policy for compiled kernels.
 
 Kernels take plain arrays, allocate nothing, validate nothing and write into a caller's ``out``.
-They release the interpreter lock, so parallelism is a thread pool over blocks of rows around
-them. A block's result never depends on which thread computed it or on how many there are.
+They release the interpreter lock, so that several threads (:mod:`knothole.compiled.threads`) can
+be in them at once.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,32 +79,3 @@ def _kernels_below(root: Path) -> str:
         if b"knothole.compiled.policy" in source:
             digest.update(source)
     return digest.hexdigest()
-
-
-class Memory(threading.local):
-    """Working memory to use again: every thread has its own, and copies and pickles have none."""
-
-    def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
-        return Memory, ()
-
-
-def thread_count(threads: int | None = None) -> int:
-    """Threads to use: the argument, else ``KNOTHOLE_THREADS``, else the cores we may run on."""
-    if threads is not None:
-        return max(1, int(threads))
-    setting = os.environ.get("KNOTHOLE_THREADS")
-    if setting:
-        return max(1, int(setting))
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def over_blocks(
-    work: Callable[[int, int], Any], n_rows: int, block: int, threads: int | None = None
-) -> list[Any]:
-    """Call ``work(start, stop)`` for consecutive blocks of rows; results in the blocks' order."""
-    bounds = [(start, min(start + block, n_rows)) for start in range(0, n_rows, block)]
-    workers = min(thread_count(threads), len(bounds))
-    if workers <= 1:
-        return [work(start, stop) for start, stop in bounds]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda bound: work(*bound), bounds))

@@ -18,7 +18,7 @@ from knothole.arrays import Floats, Mask
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import Trial
 from knothole.estimators.scoring import PredictionLoss
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns, Variable
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class NanMeaning:
     ) -> None:
         self.loss = loss
         self.columns = columns
-        self.trials = [(compile(loss.ensemble, density), trial) for density, trial in trials]
+        self.trials = [(Expectation.of(loss.ensemble, density), trial) for density, trial in trials]
         #: Nullable variables and the part of their entries that were NaN, the least first.
         self.variables = sorted(nullable(columns, matrix), key=lambda found: found[1])
 

@@ -16,7 +16,7 @@ from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
 from knothole.learning.defaults import Method, Objective
 from knothole.learning.tune import TuningSummary, tune
-from knothole.reach.expectation import Expectation, Holes, compile
+from knothole.reach.expectation import Expectation, Holes
 from knothole.tables.columns import Columns, Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import files_of
@@ -296,9 +296,14 @@ class Robust:
             objective=objective, condition_on_target=condition_on_target, holes=holes,
             integrate=self.expectation_.integrate, **options,
         )  # fmt: skip
-        tol, integrate = self.expectation_.completions.tol, self.expectation_.integrate
+        expectation = self.expectation_
+        if tuned.density is not self.density_:
+            tol, integrate = expectation.tol, expectation.integrate
+            expectation = Expectation.of(
+                self.ensemble_, tuned.density, tol=tol, integrate=integrate
+            )
         return Robust(
-            compile(tuned.ensemble, tuned.density, tol=tol, integrate=integrate),
+            expectation.with_values(tuned.ensemble.value),
             self._model,
             name=self.model_name_,
             selection=self.selection_,

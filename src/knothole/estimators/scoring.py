@@ -14,7 +14,7 @@ from knothole.densities.selection.held_out import Trial
 from knothole.errors import InvalidInput
 from knothole.estimators.answers import is_classifier
 from knothole.learning.problem import encode
-from knothole.reach.expectation import Expectation, compile
+from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
 
@@ -45,7 +45,7 @@ class PredictionLoss:
 
     def __call__(self, density: Density, trial: Trial) -> Floats:
         """Losses of the held-out rows."""
-        expectation = compile(self.ensemble, density)
+        expectation = Expectation.of(self.ensemble, density)
         return self.under(expectation, trial, trial.holes)
 
     def under(self, expectation: Expectation, trial: Trial, holes: NDArray[np.bool_]) -> Floats:

@@ -19,7 +19,7 @@ from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
 from knothole.learning.tune import TuningSummary
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
 
@@ -55,7 +55,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "trees": trees,
         "density": density,
         "integrate": expectation.integrate.tolist(),
-        "tol": expectation.completions.tol,
+        "tol": expectation.tol,
         "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
         "nan_meaning": _describe_table(robust.nan_meaning_),
@@ -102,7 +102,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
         if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
             raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
         return Robust(
-            compile(ensemble, density, tol=header["tol"], integrate=integrate),
+            Expectation.of(ensemble, density, tol=header["tol"], integrate=integrate),
             name=str(header["model"]),
             selection=_table_from(header["selection"]),
             nan_meaning=_table_from(header["nan_meaning"]),

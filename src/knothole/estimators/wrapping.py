@@ -18,7 +18,7 @@ from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.own_density import OwnDensity
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
-from knothole.reach.expectation import compile
+from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Blocks, Columns
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import with_nan
@@ -119,7 +119,7 @@ def wrap(
         tried = selected.trials if selected is not None else task.tried(density, chosen)
         if tried:
             integrate, meaning = NanMeaning(loss, tried, described, matrix).choose()
-    expectation = compile(ensemble, chosen, tol=tol, integrate=integrate)
+    expectation = Expectation.of(ensemble, chosen, tol=tol, integrate=integrate)
     return Robust(
         expectation,
         model,

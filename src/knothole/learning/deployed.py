@@ -42,12 +42,14 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import njit, over_blocks
+from knothole.compiled.policy import njit
+from knothole.compiled.threads import over_blocks
 from knothole.densities.base import Density
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Settings, Solution
 from knothole.learning.sums import check_ridge
 from knothole.progress import bar
+from knothole.reach.expectation import Expectation
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
@@ -182,13 +184,19 @@ def moved(
     change = (solution.theta - problem.leaf_start) / unit
     width = change.shape[1]
     start = np.tile(problem.offset, (len(problem.y), 1))
+    expectation = settings.expectation(ensemble, density)
+
+    def margin(theta: Floats) -> tuple[Floats, Floats]:
+        new = expectation.with_values(problem.values(theta))
+        return new.margin(evidence, threads=settings.threads)
+
     if not in_turn:
-        start, _, _ = _margin(problem, solution.theta, density, evidence, settings)
+        start, _ = margin(solution.theta)
     rest = problem.y - start
     movable, reached = can_move(ensemble), np.zeros(len(change), dtype=np.bool_)
     n_moved = 0
     with bar("deployed trees", ensemble.n_trees, verbose=settings.verbose) as advance:
-        for tree, reach in _reach_by_tree(ensemble, density, evidence, settings):
+        for tree, reach in _reach_by_tree(expectation, evidence, settings):
             leaves = slice(ensemble.leaf_start[tree], ensemble.leaf_start[tree + 1])
             outputs = slice(ensemble.tree_output[tree], ensemble.tree_output[tree] + width)
             if movable[tree]:
@@ -204,8 +212,8 @@ def moved(
                 rest[:, outputs] -= reach @ change[leaves]
             advance()
     theta = problem.leaf_start + unit * change
-    before, _, exact = _error(problem, problem.theta, density, evidence, settings)
-    after, error, _ = _error(problem, theta, density, evidence, settings)
+    before, _ = _error(problem, *margin(problem.theta))
+    after, error = _error(problem, *margin(theta))
     return replace(
         solution,
         theta=theta,
@@ -213,23 +221,24 @@ def moved(
         before=before,
         after=after,
         error=error,
-        exact=exact and solution.exact,
+        exact=expectation.exact and solution.exact,
         moved=n_moved,
     )
 
 
 def _reach_by_tree(
-    ensemble: Ensemble, density: Density, evidence: Evidence, settings: Settings
+    expectation: Expectation, evidence: Evidence, settings: Settings
 ) -> Iterator[tuple[int, sparse.csr_matrix]]:
     """Each tree and its reach matrix, (rows, leaves of the tree)."""
+    ensemble, density = expectation.original, expectation.density
     n_rows = len(evidence.points)
     some = evidence[np.arange(0, n_rows, -(-n_rows // SAMPLE))]
-    found = settings.compile(ensemble, density).reach(some, threads=settings.threads)
+    found = expectation.reach(some, threads=settings.threads)
     entries = found.nnz / len(some.points) * n_rows
     n_parts = min(ensemble.n_trees, max(1, round(entries / ENTRIES)))
     for trees in np.array_split(np.arange(ensemble.n_trees), n_parts):
         part, _ = some_trees(ensemble, trees)
-        found = settings.compile(part, density).reach(evidence, threads=settings.threads)
+        found = settings.expectation(part, density).reach(evidence, threads=settings.threads)
         columns = found.tocsc()
         for tree, (start, stop) in zip(trees, pairwise(part.leaf_start.tolist()), strict=True):
             yield int(tree), columns[:, start:stop].tocsr()
@@ -251,25 +260,13 @@ def _gathered(
     return total
 
 
-def _margin(
-    problem: Problem, theta: Floats, density: Density, evidence: Evidence, settings: Settings
-) -> tuple[Floats, Floats, bool]:
-    """Deployed margins, (rows, outputs), their standard errors, and whether they are exact."""
-    ensemble = problem.ensemble.with_values(problem.values(theta))
-    expectation = settings.compile(ensemble, density)
-    return *expectation.margin(evidence, threads=settings.threads), expectation.exact
-
-
-def _error(
-    problem: Problem, theta: Floats, density: Density, evidence: Evidence, settings: Settings
-) -> tuple[float, float, bool]:
-    """Mean squared error of deployed predictions, its standard error, and whether it is exact."""
-    margin, blur, exact = _margin(problem, theta, density, evidence, settings)
+def _error(problem: Problem, margin: Floats, blur: Floats) -> tuple[float, float]:
+    """Mean squared error of margins that have standard errors, and its own standard error."""
     weight, scale = problem.row_weight / problem.row_weight.sum(), problem.loss.scale**2
     rest = problem.y - margin
     error = float(np.sqrt(((2 * weight[:, None] * rest * blur) ** 2).sum()))
     mean = float(weight @ (rest**2).sum(axis=1))
-    return scale * mean, scale * error, exact
+    return scale * mean, scale * error
 
 
 @njit

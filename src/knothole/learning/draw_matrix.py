@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import inlined, njit, over_blocks
+from knothole.compiled.policy import inlined, njit
+from knothole.compiled.threads import over_blocks
 from knothole.learning import system
 from knothole.learning.sums import LeafSums
 from knothole.progress import Advance, silent

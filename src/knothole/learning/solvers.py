@@ -24,7 +24,7 @@ from knothole.learning.sums import LeafSums
 from knothole.learning.system import LeafSystem
 from knothole.progress import Advance, bar, silent
 from knothole.reach.completions.engine import GROUPS
-from knothole.reach.expectation import Expectation, Holes, compile
+from knothole.reach.expectation import Expectation, Holes
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
@@ -43,7 +43,7 @@ class Settings:
 
     ``raise_rate`` says that the learning rate may be raised until the loss does not rise.
     ``integrate`` is what ``holes="auto"`` stands for, as in
-    :func:`knothole.reach.expectation.compile`.
+    :meth:`knothole.reach.expectation.Expectation.of`.
     """
 
     ridge: float
@@ -56,9 +56,11 @@ class Settings:
     verbose: bool = False
     integrate: NDArray[np.bool_] | None = None
 
-    def compile(self, ensemble: Ensemble, density: Density) -> Expectation:
+    def expectation(self, ensemble: Ensemble, density: Density) -> Expectation:
         """A model under a density."""
-        return compile(ensemble, density, self.reach, seed=self.seed, integrate=self.integrate)
+        return Expectation.of(
+            ensemble, density, self.reach, seed=self.seed, integrate=self.integrate
+        )
 
     def rates(self) -> Iterator[float]:
         """Learning rates to boost with, one after the other until the loss does not rise."""
@@ -119,7 +121,7 @@ def by_sample(
             weight = count * problem.row_weight
             rows = np.flatnonzero(weight)
             own = some_trees(problem.ensemble, np.array([tree]))[0]
-            expectation = settings.compile(own, known.refitted(weight))
+            expectation = settings.expectation(own, known.refitted(weight))
             evidence = expectation.evidence_of(
                 matrix[rows],
                 holes if isinstance(holes, str) else holes[rows],
@@ -143,7 +145,7 @@ def _sums(
 ) -> tuple[LeafSums, list[LeafSums]]:
     """Sums of the rows and, where they come from completions, sums of groups of other draws."""
     threads = settings.threads
-    if expectation.engine.exact:
+    if expectation.exact:
         sums = LeafSums.empty(expectation.ensemble)
         return sums.accumulate(
             expectation.engine, evidence, y, weight, threads=threads, advance=advance
@@ -243,7 +245,7 @@ def _by_systems(
     with bar("rows", len(y) * len(groups), verbose=settings.verbose) as advance:
         for trees in groups:
             part, leaves = some_trees(problem.ensemble, trees)
-            engine = compile(part, expectation.density, "exact").engine
+            engine = Expectation.of(part, expectation.density, "exact").engine
             system = LeafSystem.empty(part).accumulate(
                 engine, evidence, y, problem.row_weight, 0, settings.threads, advance
             )

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import over_blocks
+from knothole.compiled.threads import over_blocks
 from knothole.errors import InvalidInput
 from knothole.progress import Advance, silent
 from knothole.reach.engine import Engine
@@ -50,11 +50,11 @@ class LeafSums:
     --------
     >>> from sklearn.tree import DecisionTreeRegressor
     >>> from knothole.densities.mixture.density import Factorized
-    >>> from knothole.reach.expectation import compile
+    >>> from knothole.reach.expectation import Expectation
     >>> from knothole.trees.read import read
     >>> X, y = np.array([[0.0], [1.0], [np.nan]]), np.array([[1.0], [3.0], [2.5]])
     >>> tree = read(DecisionTreeRegressor(max_depth=1).fit(X[:2], y[:2]))
-    >>> expectation = compile(tree, Factorized().fit(X))
+    >>> expectation = Expectation.of(tree, Factorized().fit(X))
     >>> known = expectation.evidence(X)
     >>> sums = LeafSums.empty(tree).accumulate(expectation.engine, known, y, np.ones(3))
     >>> sums.weight.round(2).tolist(), sums.solve(0.0).round(2).ravel().tolist()

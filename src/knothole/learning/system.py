@@ -22,7 +22,7 @@ import numpy as np
 from scipy import linalg
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import over_blocks
+from knothole.compiled.threads import over_blocks
 from knothole.errors import InvalidInput
 from knothole.learning.sums import LeafSums, check_ridge
 from knothole.progress import Advance, silent

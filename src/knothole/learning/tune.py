@@ -145,7 +145,7 @@ def tune(
     ensemble : Ensemble
         What a reader made of the model.
     density : Density
-        Fitted on the model's columns; see :func:`knothole.reach.expectation.compile`.
+        Fitted on the model's columns; see :meth:`knothole.reach.expectation.Expectation.of`.
     X : table
         Training rows.
     y : array (rows,) or (rows, outputs)
@@ -177,7 +177,7 @@ def tune(
     holes : {"all", "auto"} or bool array
         Which NaN are integrated over; see :class:`knothole.reach.expectation.Expectation`.
     integrate : bool (columns,), optional
-        What ``holes="auto"`` stands for; see :func:`knothole.reach.expectation.compile`.
+        What ``holes="auto"`` stands for; see :meth:`knothole.reach.expectation.Expectation.of`.
     counts : int array (trees, rows), optional
         How often each row is in each tree's own sample
         (:func:`knothole.trees.libraries.sklearn.bootstrap.bootstrap_counts`). Each tree is then
@@ -194,13 +194,13 @@ def tune(
         are few; log losses always need completions.
     draws : int
         Completions of each row, a multiple of 64, for the expected loss. Deployed predictions
-        have as many as :func:`knothole.reach.expectation.compile` gives them.
+        have as many as :meth:`knothole.reach.expectation.Expectation.of` gives them.
     seed : int
         Of completions.
     verbose : bool
         Whether to show progress on the error stream.
     threads : int, optional
-        See :func:`knothole.compiled.policy.thread_count`. The result does not depend on it.
+        See :func:`knothole.compiled.threads.thread_count`. The result does not depend on it.
 
     Examples
     --------
@@ -247,12 +247,12 @@ def tune(
     if counts is not None:
         solution = solvers.by_sample(problem, known, matrix, holes, counts[used], settings)
     else:
-        expectation = settings.compile(part, known.density)
+        expectation = settings.expectation(part, known.density)
         evidence = expectation.evidence_of(matrix, holes, known.target)
         solve = {"tree": solvers.by_tree, "forest": solvers.forest, "boosting": solvers.boosting}
         solution = solve[chosen](problem, expectation, evidence, settings)
     if aim == "deployed":
-        rows = settings.compile(part, density).evidence_of(matrix, holes)
+        rows = settings.expectation(part, density).evidence_of(matrix, holes)
         solution = deployed.moved(
             problem, density, rows, solution, settings,
             in_turn=chosen == "boosting", counts=None if counts is None else counts[used],

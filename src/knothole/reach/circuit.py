@@ -11,9 +11,9 @@ Pair reach (Lemma 2) is the same with the intersection of two regions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from scipy import sparse
 from knothole.arrays import Floats, Integers
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import njit
-from knothole.densities.emissions.base import Emission
+from knothole.densities.base import EmissionDensity
 from knothole.reach.engine import (
     Engine,
     Entries,
@@ -43,27 +43,13 @@ from knothole.trees.regions import regions
 EVALUATIONS = 4096
 
 
-class Combining(Protocol):
-    """A density that is evaluated from what is known of each variable."""
-
-    emissions_: tuple[Emission, ...]
-
-    def terms(self, evidence: Evidence, within: Iterable[Any] = ()) -> list[Floats]:
-        """Log likelihood of each variable's emissions, (rows, emissions of the variable) each."""
-        ...
-
-    def combine(self, terms: list[Floats]) -> Floats:
-        """Log p of rows from their terms."""
-        ...
-
-
 class CircuitEngine(Engine):
-    """Exact expectations under a circuit."""
+    """Exact expectations under a circuit, or any density that is evaluated from its emissions."""
 
     exact = True
     block = 64
 
-    def __init__(self, ensemble: Ensemble, density: Combining) -> None:
+    def __init__(self, ensemble: Ensemble, density: EmissionDensity) -> None:
         self.ensemble = ensemble
         self.density = density
         self.value = weighted_values(ensemble)
@@ -193,7 +179,7 @@ class Known:
     hole : bool (rows, variables)
     """
 
-    def __init__(self, density: Combining, evidence: Evidence) -> None:
+    def __init__(self, density: EmissionDensity, evidence: Evidence) -> None:
         self.hole = np.isnan(evidence.points)
         self.terms = density.terms(evidence)
         for v, term in enumerate(self.terms):
@@ -211,7 +197,7 @@ class Known:
                 allowed[np.isneginf(self.log_p)] = True
             self._forget(density, np.ones_like(self.hole))
 
-    def _forget(self, density: Combining, what: NDArray[np.bool_]) -> None:
+    def _forget(self, density: EmissionDensity, what: NDArray[np.bool_]) -> None:
         """Let what is known of impossible rows, in some variables, count as unknown."""
         impossible = np.isneginf(self.log_p)
         for v, term in enumerate(self.terms):

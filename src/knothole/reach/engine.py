@@ -10,8 +10,9 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -53,6 +54,7 @@ class Engine(ABC):
     """Integrates an ensemble over the holes of rows, under one density."""
 
     ensemble: Ensemble
+    value: Floats  # see `weighted_values`
     exact: bool
     block: int  # rows that are best handled together
 
@@ -100,6 +102,12 @@ class Engine(ABC):
             _add_sums(
                 entries.row, entries.leaf, entries.reach, y, row_weight, output, weight, target
             )
+
+    def with_values(self, ensemble: Ensemble) -> Self:
+        """The engine for the same trees with other leaf values; all else is shared."""
+        other = copy(self)
+        other.ensemble, other.value = ensemble, weighted_values(ensemble)
+        return other
 
 
 def warn_impossible(log_p: Floats) -> None:

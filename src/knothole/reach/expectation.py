@@ -1,8 +1,9 @@
-"""``compile``: an ensemble and a density become one thing that answers rows with holes."""
+"""An ensemble and a density become one thing that answers rows with holes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, Literal
 
 import numpy as np
@@ -10,15 +11,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import over_blocks
-from knothole.densities.base import Density, EmissionDensity
+from knothole.compiled.threads import made_once, over_blocks
+from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.reach.circuit import CircuitEngine
-from knothole.reach.completions.engine import CompletionsEngine, IndependentDraws
-from knothole.reach.completions.impossible import Forgiving
+from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.engine import Engine, Moments
-from knothole.reach.walks.latent import LatentEngine
-from knothole.reach.walks.product import ProductEngine
+from knothole.reach.registry import exact_engine, sampler_of
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_variables, with_nan
@@ -26,42 +24,10 @@ from knothole.trees.in_variables import in_variables, with_nan
 Holes = Literal["auto", "all"] | NDArray[np.bool_]
 
 
-def compile(
-    ensemble: Ensemble,
-    density: Density,
-    method: Literal["auto", "exact", "completions"] = "auto",
-    tol: float | None = None,
-    seed: int = 0,
-    integrate: NDArray[np.bool_] | None = None,
-) -> Expectation:
-    """Tabulate everything about a model and a density that does not depend on a row.
-
-    Parameters
-    ----------
-    ensemble : Ensemble
-        What a reader made of the model.
-    density : Density
-        Fitted on the same columns, described as the model has them
-        (:meth:`knothole.tables.columns.Columns.describe`); a column that does not fit is named.
-    method : {"auto", "exact", "completions"}
-        How holes are integrated. "auto" is exact where the density allows.
-    tol : float, optional
-        For completions: the standard error of the margin to reach, where 64 draws have a larger.
-    seed : int
-        For completions: where the draws start.
-    integrate : bool (columns,), optional
-        Columns in which ``holes="auto"`` integrates over NaN, where elsewhere it is the model's
-        own value; by default those that are not nullable.
-    """
-    if method not in ("auto", "exact", "completions"):
-        raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
-    return Expectation(ensemble, density, method, tol, seed, integrate)
-
-
 class Expectation:
     """A tree model under a density: expectations given the observed part of rows.
 
-    Made by :func:`compile`. All methods take tables over the density's columns (or what
+    Made by :meth:`of`. All methods take tables over the density's columns (or what
     :meth:`evidence` made of them), and ``holes``: "auto" integrates over every NaN but those of
     nullable columns, which are the model's own value there; "all" over every NaN; a boolean mask
     says it by entry.
@@ -82,22 +48,88 @@ class Expectation:
         self._nullable = np.array([column.nullable for column in self.columns], dtype=np.bool_)
         self.integrate = ~self._nullable if integrate is None else integrate | ~self._nullable
         self.ensemble = in_variables(ensemble, self.columns)
-        self.completions = CompletionsEngine(self.ensemble, sampler_of(density, seed), tol)
-        engine = None if method == "completions" else exact_engine(self.ensemble, density)
-        if engine is None and method == "exact":
+        self.tol = tol
+        self.seed = seed
+        self._source: Expectation | None = None  # whose tables serve this one too
+        self._exact_engine = None if method == "completions" else exact_engine(density)
+        if self._exact_engine is None and method == "exact":
             raise InvalidInput(
                 f"method='exact': {type(density).__name__} has no closed form for regions; use "
                 f"method='completions', or a Mixture, LatentTree or Circuit."
             )
-        self.engine: Engine = self.completions if engine is None else engine
         used = np.zeros(len(self.ensemble.columns), dtype=np.bool_)
         used[self.ensemble.feature[self.ensemble.feature >= 0]] = True
         self._used = np.flatnonzero(used)
 
+    @classmethod
+    def of(
+        cls,
+        ensemble: Ensemble,
+        density: Density,
+        method: Literal["auto", "exact", "completions"] = "auto",
+        tol: float | None = None,
+        seed: int = 0,
+        integrate: NDArray[np.bool_] | None = None,
+    ) -> Expectation:
+        """A model under a density.
+
+        Parameters
+        ----------
+        ensemble : Ensemble
+            What a reader made of the model.
+        density : Density
+            Fitted on the same columns, described as the model has them
+            (:meth:`knothole.tables.columns.Columns.describe`); a column that does not fit is named.
+        method : {"auto", "exact", "completions"}
+            How holes are integrated. "auto" is exact where the density allows.
+        tol : float, optional
+            For completions: the standard error of the margin to reach, where 64 draws have a
+            larger.
+        seed : int
+            For completions: where the draws start.
+        integrate : bool (columns,), optional
+            Columns in which ``holes="auto"`` integrates over NaN, where elsewhere it is the
+            model's own value; by default those that are not nullable.
+        """
+        if method not in ("auto", "exact", "completions"):
+            raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
+        return cls(ensemble, density, method, tol, seed, integrate)
+
+    def with_values(self, value: Floats) -> Expectation:
+        """The same trees with other leaf values (leaves, width), under the same density.
+
+        What is tabulated of the trees and the density serves both.
+        """
+        other = copy(self)
+        other.original = self.original.with_values(value)
+        other.ensemble = self.ensemble.with_values(value)
+        other._source = self
+        for engine in {"engine", "completions"} & other.__dict__.keys():
+            del other.__dict__[engine]
+        return other
+
+    # ---- engines: each is made when it is first used -------------------------------------------
+
     @property
     def exact(self) -> bool:
         """Whether margins and reach are exact."""
-        return self.engine.exact
+        return self._exact_engine is not None
+
+    @made_once
+    def engine(self) -> Engine:
+        """What margins and reach come from."""
+        if self._exact_engine is None:
+            return self.completions
+        if self._source is not None:
+            return self._source.engine.with_values(self.ensemble)
+        return self._exact_engine(self.ensemble, self.density)
+
+    @made_once
+    def completions(self) -> CompletionsEngine:
+        """What answers that are not linear in the leaves come from."""
+        if self._source is not None:
+            return self._source.completions.with_values(self.ensemble)
+        return CompletionsEngine(self.ensemble, sampler_of(self.density, self.seed), self.tol)
 
     # ---- linear in the leaves ------------------------------------------------------------------
 
@@ -153,8 +185,8 @@ class Expectation:
         ("auto": at most :data:`EXACT_TREES` trees), otherwise from completions.
         """
         evidence = self.evidence(X, holes, target)
-        exact = self.engine.exact and (method == "exact" or self.ensemble.n_trees <= EXACT_TREES)
-        if method == "exact" and not self.engine.exact:
+        exact = self.exact and (method == "exact" or self.ensemble.n_trees <= EXACT_TREES)
+        if method == "exact" and not self.exact:
             raise InvalidInput("method='exact': this density has no exact second moments.")
         engine = self.engine if exact and method != "completions" else self.completions
 
@@ -324,22 +356,3 @@ def _checked_mask(holes: Any, matrix: Floats) -> NDArray[np.bool_]:
 # Forests up to this size have their second moments exactly by default: the work grows with the
 # square of the number of trees.
 EXACT_TREES = 16
-
-
-def exact_engine(ensemble: Ensemble, density: Any) -> Engine | None:
-    """The exact engine for a density, if there is one."""
-    if hasattr(density, "responsibilities") and hasattr(density, "emissions_"):
-        return ProductEngine(ensemble, density)
-    if hasattr(density, "transition_"):
-        return LatentEngine(ensemble, density)
-    if hasattr(density, "structure_"):
-        return CircuitEngine(ensemble, density)
-    return None
-
-
-def sampler_of(density: Any, seed: int) -> Any:
-    """The density's own sampler, or plain independent draws."""
-    if hasattr(density, "sampler"):
-        return density.sampler(seed)
-    completer = Forgiving(density) if isinstance(density, EmissionDensity) else density
-    return IndependentDraws(completer, seed)

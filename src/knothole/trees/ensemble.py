@@ -234,7 +234,7 @@ class Ensemble:
         X : float64 (rows, columns)
             Numbers and category codes as :class:`~knothole.tables.columns.Columns` encodes them.
         threads : int, optional
-            See :func:`knothole.compiled.policy.thread_count`.
+            See :func:`knothole.compiled.threads.thread_count`.
         """
         return self._walker.leaves(self._checked(X), threads)
 

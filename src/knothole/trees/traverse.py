@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.compiled.policy import njit, over_blocks
+from knothole.compiled.policy import njit
+from knothole.compiled.threads import over_blocks
 
 if TYPE_CHECKING:
     from knothole.trees.ensemble import Ensemble

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import over_blocks
+from knothole.compiled.threads import over_blocks
 from knothole.densities.base import EmissionDensity
 from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.em import (

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import over_blocks
+from knothole.compiled.threads import over_blocks
 from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.table import log_of
 from knothole.tables.columns import Evidence

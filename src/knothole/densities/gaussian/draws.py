@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.compiled import sobol
-from knothole.compiled.policy import Memory, over_blocks
 from knothole.compiled.sobol import WORD
+from knothole.compiled.threads import Memory, over_blocks
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.fill import fill, spread
 from knothole.densities.gaussian.kernels import Packed

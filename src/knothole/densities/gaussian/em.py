@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import over_blocks
+from knothole.compiled.threads import over_blocks
 from knothole.densities.emissions import packed
 from knothole.densities.emissions.base import Emission
 from knothole.densities.gaussian import kernels as kernels

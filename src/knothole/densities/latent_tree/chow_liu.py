@@ -17,7 +17,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from knothole.arrays import Floats, Ints
-from knothole.compiled.policy import njit, over_blocks
+from knothole.compiled.policy import njit
+from knothole.compiled.threads import over_blocks
 
 # Most bins of a variable.
 BINS = 8

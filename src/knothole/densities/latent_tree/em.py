@@ -14,7 +14,7 @@ from functools import reduce
 import numpy as np
 
 from knothole.arrays import Floats, Ints
-from knothole.compiled.policy import over_blocks
+from knothole.compiled.threads import over_blocks
 from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.packed import Packed
 from knothole.densities.latent_tree import kernels as kernels

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import over_blocks
+from knothole.compiled.threads import over_blocks
 from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.packed import Packed
 from knothole.densities.emissions.table import log_of

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import Memory
+from knothole.compiled.threads import Memory
 from knothole.reach.completions import kernels as kernels
 from knothole.reach.completions.masks import ALL, lookup
 from knothole.reach.completions.masks import LANES as LANES

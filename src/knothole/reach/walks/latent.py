@@ -7,15 +7,12 @@ never evaluated leaf by leaf.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
-from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.compiled.simd import padded
-from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.packed import pack
+from knothole.densities.latent_tree.density import LatentTree
 from knothole.reach.engine import warn_impossible
 from knothole.reach.walks.base import WalkEngine
 from knothole.reach.walks.latent_messages import Messages
@@ -25,20 +22,10 @@ from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
 
-class Latent(Protocol):
-    """A density with a latent for every variable, the latents tied together by a tree."""
-
-    emissions_: tuple[Emission, ...]
-    parent_: NDArray[np.int64]
-    order_: NDArray[np.int64]
-    prior_: Floats
-    transition_: Floats
-
-
 class LatentEngine(WalkEngine):
     """Exact expectations under a latent tree."""
 
-    def __init__(self, ensemble: Ensemble, density: Latent) -> None:
+    def __init__(self, ensemble: Ensemble, density: LatentTree) -> None:
         super().__init__(ensemble, density.emissions_)
         self.density = density
         self.states = self.walk_tables.states

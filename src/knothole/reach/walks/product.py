@@ -13,14 +13,14 @@ the row carries the region of every hole too, and masses are read off the tables
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.compiled.simd import padded
-from knothole.densities.emissions.base import Emission
+from knothole.densities.mixture.density import Mixture
 from knothole.reach.engine import Entries, plain, warn_impossible
 from knothole.reach.tables import left_probabilities
 from knothole.reach.walks import product_kernels
@@ -30,25 +30,21 @@ from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
 
-class Product(Protocol):
-    """A density whose variables are independent given a component."""
-
-    emissions_: tuple[Emission, ...]
-
-    def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
-        """Log p(x_o) (rows,) and p(component | x_o) (rows, components)."""
-        ...
-
-
 class ProductEngine(WalkEngine):
     """Exact expectations under a mixture of products."""
 
-    def __init__(self, ensemble: Ensemble, density: Product) -> None:
+    def __init__(self, ensemble: Ensemble, density: Mixture) -> None:
         super().__init__(ensemble, density.emissions_)
         self.density = density
         self.n_components = self.walk_tables.states
         self.go_left = padded(left_probabilities(ensemble, self.tables))
         self.below = self._values_below()
+
+    def with_values(self, ensemble: Ensemble) -> Self:
+        """The engine for the same trees with other leaf values; all else is shared."""
+        other = super().with_values(ensemble)
+        other.below = other._values_below()
+        return other
 
     def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""

@@ -1,0 +1,54 @@
+"""Which engine integrates exactly under a density, and which sampler draws from it.
+
+Both are found by the density's class, or the nearest of the classes that it is derived from. For
+a class of your own, add an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from knothole.densities.base import EmissionDensity
+from knothole.densities.circuit.density import Circuit
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
+from knothole.reach.circuit import CircuitEngine
+from knothole.reach.completions.engine import IndependentDraws, Sampler
+from knothole.reach.completions.impossible import Forgiving
+from knothole.reach.engine import Engine
+from knothole.reach.walks.latent import LatentEngine
+from knothole.reach.walks.product import ProductEngine
+from knothole.trees.ensemble import Ensemble
+
+#: Exact engines, made from an ensemble over variables and a density of the class.
+ENGINES: dict[type, Callable[[Ensemble, Any], Engine]] = {
+    Circuit: CircuitEngine,
+    LatentTree: LatentEngine,
+    Mixture: ProductEngine,
+}
+
+#: Samplers, made from a density of the class and a seed; anything can be drawn from independently.
+SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
+    object: IndependentDraws,
+    EmissionDensity: lambda density, seed: IndependentDraws(Forgiving(density), seed),
+    GaussianMixture: lambda density, seed: density.sampler(seed),
+}
+
+
+def exact_engine(density: Any) -> Callable[[Ensemble, Any], Engine] | None:
+    """The exact engine for a density, if there is one.
+
+    Examples
+    --------
+    >>> from knothole.densities.mixture.density import Factorized
+    >>> exact_engine(Factorized()).__name__, exact_engine(GaussianMixture())
+    ('ProductEngine', None)
+    """
+    return next((ENGINES[base] for base in type(density).__mro__ if base in ENGINES), None)
+
+
+def sampler_of(density: Any, seed: int) -> Sampler:
+    """The sampler of a density's completions."""
+    return next(SAMPLERS[base] for base in type(density).__mro__ if base in SAMPLERS)(density, seed)
