@@ -3,7 +3,8 @@
 from benchmarks.speed.setting import Ratio, cpu, table, with_holes, xgboost_model
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Mixture
-from knothole.learning.sums import LeafSums
+from knothole.learning.options import TuningOptions
+from knothole.learning.sums import LeafSums, Rows
 from knothole.learning.tune import tune
 from knothole.reach.expectation import Expectation
 from knothole.trees.read import read
@@ -19,7 +20,7 @@ def run():
 
     def sums():
         empty = LeafSums.empty(expectation.ensemble)
-        return empty.accumulate(expectation.engine, evidence, y[:, None], weight, threads=1)
+        return empty.accumulate(expectation.engine, Rows(evidence, y[:, None], weight), threads=1)
 
     predicting = cpu(lambda: expectation.margin(holes, threads=1), 1)
     yield Ratio(
@@ -28,7 +29,7 @@ def run():
     )  # fmt: skip
 
     few = slice(0, 20_000)
-    options = {"condition_on_target": False, "learning_rate": 0.3, "threads": 1}
+    options = TuningOptions(condition_on_target=False, learning_rate=0.3, threads=1)
     predicting = cpu(lambda: expectation.margin(holes[few], threads=1), 1)
     for objective, what in (
         ("expected", "Prop. 4"),
@@ -38,8 +39,8 @@ def run():
             "learning", f"{what} for 100 trees, 20,000 x 20, 20 % holes, Mixture(32), one thread",
             cpu(
                 lambda objective=objective: tune(
-                    read(model), expectation.density, holes[few], y[few], objective=objective,
-                    **options,
+                    read(model), expectation.density, holes[few], y[few],
+                    options.changed(objective=objective),
                 ),
                 1,
             ),
@@ -51,14 +52,10 @@ def run():
     ensemble = read(model)
     X, y, holes = X[:20_000], y[:20_000], holes[:20_000]
     density = GaussianMixture(8, random_state=0).fit(X[:10_000])
+    options = TuningOptions(method="forest", condition_on_target=False, threads=1)
     predicting = cpu(lambda: Expectation.of(ensemble, density).margin(holes, threads=1), 1)
     yield Ratio(
         "learning", f"Prop. 3 with {ensemble.n_leaves:,} leaves, 20,000 rows, GaussianMixture(8)",
-        cpu(
-            lambda: tune(
-                ensemble, density, holes, y, method="forest", condition_on_target=False, threads=1
-            ),
-            1,
-        ),
+        cpu(lambda: tune(ensemble, density, holes, y, options), 1),
         predicting, "predicting these rows", 20.0,
     )  # fmt: skip

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr_
     from knothole.densities.latent_tree.density import LatentTree
     from knothole.densities.mixture.density import Factorized, Mixture
     from knothole.estimators import ExpectedClassifier, ExpectedRegressor, Robust, load, wrap
+    from knothole.learning.options import TuningOptions
     from knothole.tables.columns import Columns
 
     __version__: str
@@ -30,6 +31,7 @@ _HOMES = {
     "GaussianMixture": "knothole.densities.gaussian.density",
     "Circuit": "knothole.densities.circuit.density",
     "Columns": "knothole.tables.columns",
+    "TuningOptions": "knothole.learning.options",
     "missingness": None,
     "errors": None,
 }
@@ -44,6 +46,7 @@ __all__ = [
     "LatentTree",
     "Mixture",
     "Robust",
+    "TuningOptions",
     "__version__",
     "errors",
     "load",

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import xgboost
 from scipy.optimize import minimize
-from tests.learning.worlds import problem_of, random_world
+from tests.learning.worlds import problem_of, random_world, tune
 
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.learning import descent
 from knothole.learning.draw_matrix import DrawMatrix
 from knothole.learning.losses import Logistic, Softmax, Squared
-from knothole.learning.tune import tune
 from knothole.reach.expectation import Expectation
 from knothole.trees.links import Link
 from knothole.trees.read import read

@@ -12,9 +12,9 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from tests.learning.worlds import tune
 
 from knothole.densities.mixture.density import Factorized
-from knothole.learning.tune import tune
 from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts
 from knothole.trees.read import read
 from knothole.trees.write import write

@@ -8,16 +8,15 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.tree import DecisionTreeRegressor
-from tests.learning.worlds import problem_of, random_world
+from tests.learning.worlds import problem_of, random_world, tune
 from tests.reach.cases import EXACT
 
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import InvalidInput
-from knothole.learning import deployed
+from knothole.learning import defaults, deployed
 from knothole.learning.deployed import KAPPAS, DeployedSums
-from knothole.learning.tune import tune
 from knothole.reach.expectation import Expectation
 from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts
 from knothole.trees.read import read
@@ -206,7 +205,7 @@ def test_large_trees_stay_behind(monkeypatch):
     model = RandomForestRegressor(4, min_samples_leaf=20, random_state=0).fit(HOLES, y)
     forest, density = read(model), Factorized().fit(HOLES)
     sizes = np.diff(forest.leaf_start)
-    monkeypatch.setattr(deployed, "MOST_LEAVES", int(sizes.min()))
+    monkeypatch.setattr(defaults, "MOST_LEAVES", int(sizes.min()))
     expected = tune(forest, density, HOLES, y, objective="expected")
     found = tune(forest, density, HOLES, y)
     assert 0 < found.summary.moved == np.count_nonzero(sizes == sizes.min()) < len(sizes)
@@ -303,7 +302,7 @@ def test_what_auto_stands_for(monkeypatch):
     assert objective(FOREST, condition_on_target=False) == "expected"
     assert objective(BOOSTED, method="forest") == "expected"
     assert objective(classifier, labels) == "expected"
-    monkeypatch.setattr(deployed, "MOST_LEAVES", 4)
+    monkeypatch.setattr(defaults, "MOST_LEAVES", 4)
     assert objective(FOREST) == "expected"
     with pytest.raises(InvalidInput, match="more than 4 leaves"):
         objective(FOREST, objective="deployed")

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.tree import DecisionTreeRegressor
+from tests.learning.worlds import tune
 
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
 from knothole.learning.induction import expand
-from knothole.learning.tune import tune
 from knothole.trees.read import read
 
 rng = np.random.default_rng(0)

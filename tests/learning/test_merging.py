@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.learning.worlds import random_world
 
-from knothole.learning.sums import LeafSums
+from knothole.learning.sums import LeafSums, Rows
 from knothole.learning.system import LeafSystem
 from knothole.reach.expectation import Expectation
 
@@ -21,12 +21,8 @@ def parts(request):
 
 def gathered(kind, parts, bounds):
     world, engine, evidence = parts
-    return [
-        kind.empty(world.case.ensemble).accumulate(
-            engine, evidence[a:b], world.y[a:b], world.weight[a:b], first_row=a
-        )
-        for a, b in bounds
-    ]
+    rows = Rows(evidence, world.y, world.weight)
+    return [kind.empty(world.case.ensemble).accumulate(engine, rows[a:b]) for a, b in bounds]
 
 
 def in_blocks(n):

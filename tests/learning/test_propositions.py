@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.learning.worlds import problem_of, random_world
+from tests.learning.worlds import problem_of, random_world, tune
 from tests.reach.cases import EXACT
 
 from knothole.learning.conditioning import in_form
-from knothole.learning.tune import tune
 
 seeds = st.integers(0, 2**31 - 1)
 ridges = st.sampled_from([0.0, 0.7])

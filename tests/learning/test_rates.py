@@ -9,12 +9,12 @@ from sklearn.ensemble import (
     GradientBoostingRegressor,
     HistGradientBoostingRegressor,
 )
+from tests.learning.worlds import tune
 
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import InvalidInput
+from knothole.learning.defaults import own_rate
 from knothole.learning.problem import Problem
-from knothole.learning.rates import own_rate
-from knothole.learning.tune import tune
 from knothole.trees.read import read
 
 rng = np.random.default_rng(4)

@@ -111,6 +111,29 @@ def test_states_stay_where_not_every_nan_is_a_hole(regression):
     assert again.density_ is usual.density_
 
 
+def test_options_are_given_by_name_or_as_one_object(regression, robust):
+    X, y = regression.X, regression.y
+    options = kh.TuningOptions(ridge=3.0, objective="expected", learning_rate=0.1)
+    by_name = robust.tune(X, y, ridge=2.0, objective="expected", learning_rate=0.1)
+    as_one = robust.tune(X, y, options, ridge=2.0)
+    np.testing.assert_array_equal(as_one.ensemble_.value, by_name.ensemble_.value)
+    settings = {"density": MIXTURE, "prefit": True}
+    first, second = (
+        kh.ExpectedRegressor(regression.model, tune=tune, **settings).fit(X, y).robust_
+        for tune in (options, {"ridge": 3.0, "objective": "expected", "learning_rate": 0.1})
+    )
+    np.testing.assert_array_equal(first.ensemble_.value, second.ensemble_.value)
+
+
+def test_unknown_options_are_named_beside_the_known_ones(regression, robust):
+    message = "tune has no option 'rigde'; its options are ridge, method, .*, threads"
+    with pytest.raises(InvalidInput, match=message):
+        robust.tune(regression.X, regression.y, rigde=1.0)
+    expected = kh.ExpectedRegressor(regression.model, tune={"rigde": 1.0}, prefit=True)
+    with pytest.raises(InvalidInput, match=message):
+        expected.fit(regression.X, regression.y)
+
+
 def test_forests_replay_their_samples(regression):
     forest = RandomForestRegressor(2, max_depth=3, random_state=0)
     forest.fit(regression.X, regression.y)

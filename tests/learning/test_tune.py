@@ -13,11 +13,10 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-from tests.learning.worlds import random_world
+from tests.learning.worlds import random_world, tune
 
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import InvalidInput
-from knothole.learning.tune import tune
 from knothole.reach.expectation import Expectation
 from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts
 from knothole.trees.read import read

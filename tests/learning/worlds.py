@@ -8,7 +8,9 @@ import numpy as np
 from tests.reach.cases import Case, as_table, random_case
 from tests.reach.naive import enumerate_row
 
+from knothole.learning.options import TuningOptions
 from knothole.learning.problem import Problem
+from knothole.learning.tune import tune as tune_matrix
 from knothole.reach.expectation import Expectation
 
 
@@ -108,3 +110,8 @@ def random_world(seed, density="Mixture", n_rows=5, averaged=False, **shape):
 
 def problem_of(world):
     return Problem.of(world.case.ensemble, world.y, world.weight)
+
+
+def tune(ensemble, density, X, y, **options):
+    """Tune on a table, with options by name."""
+    return tune_matrix(ensemble, density, density.columns_.matrix(X), y, TuningOptions(**options))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import click
 
@@ -18,6 +17,7 @@ from knothole.cli.models import (
 )
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file
+from knothole.learning.options import CHOICES, Method, Objective, TuningOptions
 from knothole.progress import bar
 from knothole.trees.libraries.registry import reading_of
 
@@ -48,7 +48,7 @@ predict; --native writes the same trees with the new leaves as the library's own
 )
 @click.option(
     "--method",
-    type=click.Choice(["auto", "tree", "forest", "boosting"]),
+    type=click.Choice(CHOICES["method"]),
     default="auto",
     show_default=True,
     help="Each tree by itself, all leaves at once, or each tree given the ones before it.",
@@ -61,7 +61,7 @@ predict; --native writes the same trees with the new leaves as the library's own
 )
 @click.option(
     "--objective",
-    type=click.Choice(["auto", "expected", "deployed"]),
+    type=click.Choice(CHOICES["objective"]),
     default="auto",
     show_default=True,
     help="The expected loss, as in the paper, or going on to the error of predictions; by default "
@@ -85,9 +85,9 @@ def tune(
     target: str,
     output: Path | None,
     native: Path | None,
-    method: Literal["auto", "tree", "forest", "boosting"],
+    method: Method,
     ridge: float | None,
-    objective: Literal["auto", "expected", "deployed"],
+    objective: Objective,
     condition_on_target: bool,
     drop: tuple[str, ...],
     density: str,
@@ -97,6 +97,12 @@ def tune(
     allow_pickle: bool,
 ) -> None:
     """Refit the leaves of MODEL for rows with holes, over every completion of TRAIN's."""
+    tuning = TuningOptions(
+        ridge="auto" if ridge is None else ridge,
+        method=method,
+        objective=objective,
+        condition_on_target=condition_on_target,
+    )
     place = model.with_suffix(".tuned.knothole") if output is None else output
     check_output(place, model, train)
     wrapped = is_wrapped(model)
@@ -123,14 +129,7 @@ def tune(
         if robust is None:
             robust = options.learn(opened, found, density, blocks=blocks, seed=seed, holes="all")
         advance("tuning leaves")
-        tuned = robust.tune(
-            found.table,
-            found.target,
-            ridge="auto" if ridge is None else ridge,
-            method=method,
-            objective=objective,
-            condition_on_target=condition_on_target,
-        )
+        tuned = robust.tune(found.table, found.target, tuning)
     if native is not None:
         with whole_file(native) as temporary:
             save_native(tuned.to_native(), temporary)

@@ -147,7 +147,7 @@ class Density(BaseEstimator):
         self.target_ = target is not None
         targets = (describe_target(target),) if target is not None else ()
         self.variables_ = variables + indicators + targets
-        weight = _weights(sample_weight, len(matrix))
+        weight = row_weights(sample_weight, len(matrix))
         self._fit(self.extended(evidence, target), weight)
         return self
 
@@ -396,7 +396,8 @@ def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None
         )
 
 
-def _weights(sample_weight: Any, rows: int) -> Floats:
+def row_weights(sample_weight: Any, rows: int) -> Floats:
+    """Weights of rows, 1 by default."""
     if sample_weight is None:
         return np.ones(rows)
     weight = np.asarray(sample_weight, dtype=np.float64)

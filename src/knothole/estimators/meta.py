@@ -27,7 +27,24 @@ from sklearn.utils.validation import (
 from knothole.errors import InvalidInput
 from knothole.estimators.robust import Robust
 from knothole.estimators.wrapping import wrap
+from knothole.learning.options import TuningOptions
 from knothole.tables.columns import Blocks, Columns
+
+# For the docstrings of both meta-estimators.
+PARAMETERS = """Parameters
+    ----------
+    estimator : object
+        A model of XGBoost, LightGBM, CatBoost or scikit-learn; or one that is fitted, in
+        ``sklearn.frozen.FrozenEstimator`` or with ``prefit=True``.
+    density : "auto", Density, sequence of them, or any object with ``complete``
+        See :func:`knothole.wrap`.
+    tune : None, True, dict or TuningOptions
+        Whether to give the model new leaf values for rows with holes; a dictionary holds
+        arguments of :meth:`Robust.tune`.
+    prefit : bool
+        Whether ``estimator`` is fitted already and used as it is.
+    columns, blocks, holes, random_state, verbose
+        See :func:`knothole.wrap`. With ``tune``, every NaN is a hole."""
 
 
 class _Expected(MetaEstimatorMixin, BaseEstimator):
@@ -59,6 +76,10 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__doc__ = (cls.__doc__ or "").replace("{parameters}", PARAMETERS)
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
         """Fit the model on the table as it is, then the density, then (``tune``) the leaves.
 
@@ -76,7 +97,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
         self.estimator_ = self._fitted(table, targets, fit_params)
-        options = self._tune_options()
+        options = self._tuning(sample_weight)
         self.robust_ = wrap(
             _unwrapped(self.estimator_),
             table,
@@ -90,9 +111,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
             verbose=self.verbose,
         )
         if options is not None:
-            self.robust_ = self.robust_.tune(
-                table, targets, **{"sample_weight": sample_weight, **options}
-            )
+            self.robust_ = self.robust_.tune(table, targets, options)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -111,17 +130,21 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
             fit_params = process_routing(self, "fit", **fit_params).estimator.fit
         return clone(self.estimator).fit(X, y, **fit_params)
 
-    def _tune_options(self) -> dict[str, Any] | None:
+    def _tuning(self, sample_weight: Any) -> TuningOptions | None:
+        """How to tune, None for not at all; rows weigh what they weigh for the model."""
         if self.tune is None or self.tune is False:
             return None
-        if self.tune is True:
-            return {}
-        if isinstance(self.tune, dict):
-            return self.tune
-        raise InvalidInput(
-            f"tune must be None, True, or a dictionary of arguments of Robust.tune such as "
-            f"{{'ridge': 1.0}}; got {self.tune!r}."
-        )
+        options = self.tune
+        if options is True or isinstance(options, dict):
+            options = TuningOptions().changed(**({} if options is True else options))
+        if not isinstance(options, TuningOptions):
+            raise InvalidInput(
+                f"tune must be None, True, or a dictionary of arguments of Robust.tune such as "
+                f"{{'ridge': 1.0}}, or TuningOptions; got {self.tune!r}."
+            )
+        if options.sample_weight is None:
+            options = options.changed(sample_weight=sample_weight)
+        return options.changed(verbose=options.verbose or self.verbose)
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Training rows and targets: tables with columns as they are, all others as arrays."""
@@ -173,20 +196,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
 class ExpectedRegressor(RegressorMixin, _Expected):
     """A tree regressor that answers rows with holes by its expected prediction.
 
-    Parameters
-    ----------
-    estimator : object
-        A regressor of XGBoost, LightGBM, CatBoost or scikit-learn; or one that is fitted, in
-        ``sklearn.frozen.FrozenEstimator`` or with ``prefit=True``.
-    density : "auto", Density, sequence of them, or any object with ``complete``
-        See :func:`knothole.wrap`.
-    tune : None, True or dict
-        Whether to give the model new leaf values for rows with holes; a dictionary holds
-        arguments of :meth:`Robust.tune`.
-    prefit : bool
-        Whether ``estimator`` is fitted already and used as it is.
-    columns, blocks, holes, random_state, verbose
-        See :func:`knothole.wrap`. With ``tune``, every NaN is a hole.
+    {parameters}
 
     Attributes
     ----------
@@ -213,20 +223,7 @@ class ExpectedRegressor(RegressorMixin, _Expected):
 class ExpectedClassifier(ClassifierMixin, _Expected):
     """A tree classifier that answers rows with holes by its expected probabilities.
 
-    Parameters
-    ----------
-    estimator : object
-        A classifier of XGBoost, LightGBM, CatBoost or scikit-learn; or one that is fitted, in
-        ``sklearn.frozen.FrozenEstimator`` or with ``prefit=True``.
-    density : "auto", Density, sequence of them, or any object with ``complete``
-        See :func:`knothole.wrap`.
-    tune : None, True or dict
-        Whether to give the model new leaf values for rows with holes; a dictionary holds
-        arguments of :meth:`Robust.tune`.
-    prefit : bool
-        Whether ``estimator`` is fitted already and used as it is.
-    columns, blocks, holes, random_state, verbose
-        See :func:`knothole.wrap`. With ``tune``, every NaN is a hole.
+    {parameters}
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
-from knothole.learning.defaults import Method, Objective
+from knothole.learning.options import TuningOptions
 from knothole.learning.tune import TuningSummary, tune
 from knothole.reach.expectation import Expectation, Holes
 from knothole.tables.columns import Columns, Evidence
@@ -212,19 +212,7 @@ class Robust:
 
     # ---- new leaves --------------------------------------------------------------------------
 
-    def tune(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        ridge: float | Literal["auto"] = "auto",
-        method: Method = "auto",
-        objective: Objective = "auto",
-        condition_on_target: bool = True,
-        holes: Literal["auto", "all"] = "all",
-        samples: Literal["whole", "bootstrap"] = "whole",
-        **options: Any,
-    ) -> Robust:
+    def tune(self, X: Any, y: Any, options: TuningOptions | None = None, **changes: Any) -> Robust:
         """A model whose leaf values suit rows with holes.
 
         For models that were trained on such rows. The leaves of one that was trained on complete
@@ -237,31 +225,11 @@ class Robust:
             Training rows, with holes.
         y : array (rows,)
             Their targets or labels.
-        ridge : float or "auto"
-            Weight, in rows, of what leaves are drawn to. "auto" is 0 for trees that are averaged
-            (but for a single classification tree), otherwise 1.
-        method : {"auto", "tree", "forest", "boosting"}
-            Each tree by itself (Prop. 2), all leaves at once (Prop. 3), or each tree given the
-            ones before it (Prop. 4), at the rate that the model was trained with. "auto" is the
-            first where trees predict by themselves, the last where they are added up.
-        objective : {"auto", "expected", "deployed"}
-            "expected": leaves minimise the expected loss, as in the paper. "deployed": they go on
-            from there towards the least squared error of expected predictions. "auto": "deployed"
-            for regressions, if ``condition_on_target``.
-        condition_on_target : bool
-            Whether training holes are filled from p(x_m | x_o, y), with a density over (X, y)
-            that serves for this alone. Predictions go on without y, under p(X).
-        holes : {"all", "auto"}
-            Which NaN are integrated over, while tuning and by default in what is returned. With
-            "all", a density that has "not recorded" as a state is learned anew without; wrapping
-            with ``holes="all"`` saves the time.
-        samples : {"whole", "bootstrap"}
-            Rows that each tree and its density learn from: the whole table, or the tree's own
-            bootstrap sample, replayed for forests and bags of scikit-learn. ``X`` and ``y`` are
-            then what the model was trained on, in that order, without ``sample_weight``.
-        **options
-            Further arguments of :func:`knothole.learning.tune.tune`, such as ``sample_weight``,
-            ``learning_rate`` or ``draws``.
+        options : TuningOptions, optional
+        **changes
+            Options by name, instead of those in ``options``: ``ridge``, ``method``,
+            ``objective``, ``learning_rate``, ``condition_on_target``, ``holes``, ``samples``,
+            ``sample_weight`` and others; see :class:`knothole.TuningOptions`.
 
         Returns
         -------
@@ -278,29 +246,30 @@ class Robust:
         >>> X[rng.random(X.shape) < 0.3] = np.nan
         >>> model = DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y)
         >>> robust = kh.wrap(model, X, density=kh.Mixture(4, random_state=0), holes="all")
-        >>> tuned = robust.tune(X, y)
+        >>> tuned = robust.tune(X, y, ridge=2.0)
         >>> tuned.tuning_.after < tuned.tuning_.before
         True
         """
+        given = (options or TuningOptions()).changed(**changes)
+        return self.tune_matrix(self.columns_.matrix(X), y, given)
+
+    def tune_matrix(self, matrix: Floats, y: Any, options: TuningOptions) -> Robust:
+        """:meth:`tune` on a table that is encoded already, by ``columns_.matrix``."""
         if not isinstance(self.density_, Density):
             raise InvalidInput(
                 "tune: a density of your own cannot be asked for what tuning needs; wrap the model "
                 "with one of knothole's, such as density='auto'."
             )
-        if samples not in ("whole", "bootstrap"):
-            raise InvalidInput(f"samples must be 'whole' or 'bootstrap'; got {samples!r}.")
-        if samples == "bootstrap":
-            options["counts"] = bootstrap_counts(self._model, len(y), options)
-        tuned = tune(
-            self.ensemble_, self.density_, X, y, ridge=ridge, method=method,
-            objective=objective, condition_on_target=condition_on_target, holes=holes,
-            integrate=self.expectation_.integrate, **options,
-        )  # fmt: skip
         expectation = self.expectation_
-        if tuned.density is not self.density_:
-            tol, integrate = expectation.tol, expectation.integrate
+        if options.samples == "bootstrap":
+            counts = bootstrap_counts(self._model, len(y))
+            options = options.changed(samples="whole", counts=counts)
+        if options.integrate is None:
+            options = options.changed(integrate=expectation.integrate)
+        tuned = tune(self.ensemble_, self.density_, matrix, y, options)
+        if tuned.density is not self.density_ or options.integrate is not expectation.integrate:
             expectation = Expectation.of(
-                self.ensemble_, tuned.density, tol=tol, integrate=integrate
+                self.ensemble_, tuned.density, tol=expectation.tol, integrate=options.integrate
             )
         return Robust(
             expectation.with_values(tuned.ensemble.value),
@@ -308,7 +277,7 @@ class Robust:
             name=self.model_name_,
             selection=self.selection_,
             nan_meaning=self.nan_meaning_,
-            holes=holes,
+            holes=options.holes if isinstance(options.holes, str) else self.holes_,
             tuning=tuned.summary,
         )
 

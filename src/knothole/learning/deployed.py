@@ -44,18 +44,14 @@ from scipy import linalg, sparse
 from knothole.arrays import Floats
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import over_blocks
-from knothole.densities.base import Density
+from knothole.learning.defaults import Settings, can_move
 from knothole.learning.problem import Problem
-from knothole.learning.solvers import Settings, Solution
-from knothole.learning.sums import check_ridge
+from knothole.learning.solvers import Solution
 from knothole.progress import bar
 from knothole.reach.expectation import Expectation
 from knothole.tables.evidence import Evidence
-from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
 
-# Trees with more leaves stay as they are: their matrices would take too long to take apart.
-MOST_LEAVES = 1024
 # Choices of kappa, beside infinity.
 KAPPAS = np.geomspace(1.0, 1000.0, 7)
 # Sums over rows are added up in so many parts, whatever the threads: the same bits.
@@ -126,7 +122,6 @@ class DeployedSums:
 
     def solve(self, ridge: float, theta: Floats, kappas: Floats = KAPPAS) -> tuple[Floats, float]:
         """The move (leaves, width), and the kappa of the choices that it was made with."""
-        check_ridge(ridge)
         move, trust = np.zeros_like(self.target), np.inf
         if self.weight == 0:
             return move, trust
@@ -146,102 +141,91 @@ class DeployedSums:
         return move, trust
 
 
-def can_move(ensemble: Ensemble) -> NDArray[np.bool_]:
-    """The trees that do not have too many leaves, (trees,)."""
-    return np.asarray(np.diff(ensemble.leaf_start) <= MOST_LEAVES)
+@dataclass(frozen=True, eq=False)
+class Deployed:
+    """A problem of squared error as it is deployed: under p(X), its rows without their targets."""
 
+    problem: Problem
+    expectation: Expectation
+    evidence: Evidence
+    settings: Settings
 
-def moved(
-    problem: Problem,
-    density: Density,
-    evidence: Evidence,
-    solution: Solution,
-    settings: Settings,
-    *,
-    in_turn: bool,
-    counts: NDArray[np.integer[Any]] | None = None,
-) -> Solution:
-    """A solution whose leaves have moved, and the deployed error of the old and the new ones.
+    def moved(self, solution: Solution, counts: NDArray[np.integer[Any]] | None = None) -> Solution:
+        """A solution whose leaves have moved, and the deployed error of the old and the new ones.
 
-    Parameters
-    ----------
-    problem : Problem
-        Of squared error.
-    density : Density
-        p(X) as it is deployed.
-    evidence : Evidence
-        What the rows say about it, without their targets.
-    solution : Solution
-        Leaves that minimise the expected loss.
-    settings : Settings
-    in_turn : bool
-        Whether trees are added up, so that each is given the ones before it. Otherwise they are
-        averaged, or there is only one for an output.
-    counts : int array (trees, rows), optional
-        How often each row is in each tree's own sample.
-    """
-    ensemble, unit = problem.ensemble, problem.tree_unit
-    change = (solution.theta - problem.leaf_start) / unit
-    width = change.shape[1]
-    start = np.tile(problem.offset, (len(problem.y), 1))
-    expectation = settings.expectation(ensemble, density)
+        Parameters
+        ----------
+        solution : Solution
+            Leaves that minimise the expected loss.
+        counts : int array (trees, rows), optional
+            How often each row is in each tree's own sample.
+        """
+        problem, ensemble, in_turn = self.problem, self.problem.ensemble, self.settings.in_turn
+        change = (solution.theta - problem.leaf_start) / problem.tree_unit
+        width = change.shape[1]
+        start = np.tile(problem.offset, (len(problem.y), 1))
+        rest = problem.y - (start if in_turn else self.margin(solution.theta)[0])
+        movable, reached = can_move(ensemble), np.zeros(len(change), dtype=np.bool_)
+        n_moved = 0
+        verbose = self.settings.options.verbose
+        with bar("deployed trees", ensemble.n_trees, verbose=verbose) as advance:
+            for tree, reach in self.reach_by_tree():
+                leaves = slice(ensemble.leaf_start[tree], ensemble.leaf_start[tree + 1])
+                outputs = slice(ensemble.tree_output[tree], ensemble.tree_output[tree] + width)
+                if movable[tree]:
+                    weight = problem.row_weight * (1.0 if counts is None else counts[tree])
+                    best = change[leaves] / solution.rates[tree]
+                    left = rest[:, outputs] - (reach @ best if in_turn else 0.0)
+                    sums = _gathered(reach, left, weight, self.settings.options.threads)
+                    move, kappa = sums.solve(self.settings.ridge, best)
+                    change[leaves] += solution.rates[tree] * move
+                    reached[leaves] = np.diag(sums.gram) > 0
+                    n_moved += bool(np.isfinite(kappa))
+                if in_turn:
+                    rest[:, outputs] -= reach @ change[leaves]
+                advance()
+        theta = problem.leaf_start + problem.tree_unit * change
+        before, _ = self.error(problem.theta)
+        after, error = self.error(theta)
+        return replace(
+            solution,
+            theta=theta,
+            unreached=solution.unreached[~reached[solution.unreached]],
+            before=before,
+            after=after,
+            error=error,
+            exact=self.expectation.exact and solution.exact,
+            moved=n_moved,
+        )
 
-    def margin(theta: Floats) -> tuple[Floats, Floats]:
-        new = expectation.with_values(problem.values(theta))
-        return new.margin(evidence, threads=settings.threads)
+    def reach_by_tree(self) -> Iterator[tuple[int, sparse.csr_matrix]]:
+        """Each tree and its reach matrix, (rows, leaves of the tree)."""
+        ensemble, n_rows = self.problem.ensemble, len(self.evidence.points)
+        threads = self.settings.options.threads
+        some = self.evidence[np.arange(0, n_rows, -(-n_rows // SAMPLE))]
+        found = self.expectation.reach(some, threads=threads)
+        entries = found.nnz / len(some.points) * n_rows
+        n_parts = min(ensemble.n_trees, max(1, round(entries / ENTRIES)))
+        for trees in np.array_split(np.arange(ensemble.n_trees), n_parts):
+            part, _ = some_trees(ensemble, trees)
+            expectation = self.settings.expectation(part, self.expectation.density)
+            columns = expectation.reach(self.evidence, threads=threads).tocsc()
+            for tree, (start, stop) in zip(trees, pairwise(part.leaf_start.tolist()), strict=True):
+                yield int(tree), columns[:, start:stop].tocsr()
 
-    if not in_turn:
-        start, _ = margin(solution.theta)
-    rest = problem.y - start
-    movable, reached = can_move(ensemble), np.zeros(len(change), dtype=np.bool_)
-    n_moved = 0
-    with bar("deployed trees", ensemble.n_trees, verbose=settings.verbose) as advance:
-        for tree, reach in _reach_by_tree(expectation, evidence, settings):
-            leaves = slice(ensemble.leaf_start[tree], ensemble.leaf_start[tree + 1])
-            outputs = slice(ensemble.tree_output[tree], ensemble.tree_output[tree] + width)
-            if movable[tree]:
-                weight = problem.row_weight * (1.0 if counts is None else counts[tree])
-                best = change[leaves] / solution.rates[tree]
-                left = rest[:, outputs] - (reach @ best if in_turn else 0.0)
-                sums = _gathered(reach, left, weight, settings.threads)
-                move, kappa = sums.solve(settings.ridge, best)
-                change[leaves] += solution.rates[tree] * move
-                reached[leaves] = np.diag(sums.gram) > 0
-                n_moved += bool(np.isfinite(kappa))
-            if in_turn:
-                rest[:, outputs] -= reach @ change[leaves]
-            advance()
-    theta = problem.leaf_start + unit * change
-    before, _ = _error(problem, *margin(problem.theta))
-    after, error = _error(problem, *margin(theta))
-    return replace(
-        solution,
-        theta=theta,
-        unreached=solution.unreached[~reached[solution.unreached]],
-        before=before,
-        after=after,
-        error=error,
-        exact=expectation.exact and solution.exact,
-        moved=n_moved,
-    )
+    def margin(self, theta: Floats) -> tuple[Floats, Floats]:
+        """Deployed margins, (rows, outputs), and their standard errors."""
+        new = self.expectation.with_values(self.problem.values(theta))
+        return new.margin(self.evidence, threads=self.settings.options.threads)
 
-
-def _reach_by_tree(
-    expectation: Expectation, evidence: Evidence, settings: Settings
-) -> Iterator[tuple[int, sparse.csr_matrix]]:
-    """Each tree and its reach matrix, (rows, leaves of the tree)."""
-    ensemble, density = expectation.original, expectation.density
-    n_rows = len(evidence.points)
-    some = evidence[np.arange(0, n_rows, -(-n_rows // SAMPLE))]
-    found = expectation.reach(some, threads=settings.threads)
-    entries = found.nnz / len(some.points) * n_rows
-    n_parts = min(ensemble.n_trees, max(1, round(entries / ENTRIES)))
-    for trees in np.array_split(np.arange(ensemble.n_trees), n_parts):
-        part, _ = some_trees(ensemble, trees)
-        found = settings.expectation(part, density).reach(evidence, threads=settings.threads)
-        columns = found.tocsc()
-        for tree, (start, stop) in zip(trees, pairwise(part.leaf_start.tolist()), strict=True):
-            yield int(tree), columns[:, start:stop].tocsr()
+    def error(self, theta: Floats) -> tuple[float, float]:
+        """Mean squared error of deployed predictions, and its standard error."""
+        margin, blur = self.margin(theta)
+        weight = self.problem.row_weight / self.problem.row_weight.sum()
+        scale, rest = self.problem.loss.scale**2, self.problem.y - margin
+        error = float(np.sqrt(((2 * weight[:, None] * rest * blur) ** 2).sum()))
+        mean = float(weight @ (rest**2).sum(axis=1))
+        return scale * mean, scale * error
 
 
 def _gathered(
@@ -258,15 +242,6 @@ def _gathered(
     for part in over_blocks(work, len(rest), -(-len(rest) // PARTS), threads):
         total.merge(part)
     return total
-
-
-def _error(problem: Problem, margin: Floats, blur: Floats) -> tuple[float, float]:
-    """Mean squared error of margins that have standard errors, and its own standard error."""
-    weight, scale = problem.row_weight / problem.row_weight.sum(), problem.loss.scale**2
-    rest = problem.y - margin
-    error = float(np.sqrt(((2 * weight[:, None] * rest * blur) ** 2).sum()))
-    mean = float(weight @ (rest**2).sum(axis=1))
-    return scale * mean, scale * error
 
 
 @njit

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
@@ -29,10 +30,8 @@ class Loss(ABC):
 
     scale: float = 1.0
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """As summaries have it."""
+    #: As summaries have it.
+    name: ClassVar[str]
 
     @property
     @abstractmethod
@@ -74,48 +73,55 @@ class Squared(Loss):
         return margin - y, np.ones_like(margin)
 
 
-@dataclass(frozen=True)
-class Logistic(Loss):
-    """Log loss of a sigmoid, of each output by itself."""
+class LogLoss(Loss):
+    """Minus the log probability of what is true; ``bound`` is that of its second derivative."""
 
     name = "log loss"
+    bound: ClassVar[float]
 
     @property
     def curvature(self) -> float:
-        """No p (1 - p) is above a quarter."""
-        return 0.25 * self.scale**2
+        """The bound, in units of the margin."""
+        return self.bound * self.scale**2
+
+    @abstractmethod
+    def probability(self, scaled: Floats) -> Floats:
+        """Probabilities of the outputs."""
+
+    def derivatives(self, margin: Floats, y: Floats) -> tuple[Floats, Floats]:
+        """P - y, and the diagonal p (1 - p)."""
+        p = self.probability(margin * self.scale)
+        return self.scale * (p - y), self.scale**2 * p * (1 - p)
+
+
+class Logistic(LogLoss):
+    """Log loss of a sigmoid, of each output by itself: no p (1 - p) is above a quarter."""
+
+    bound = 0.25
 
     def value(self, margin: Floats, y: Floats) -> Floats:
         """Log(1 + exp(F)) - y F."""
         scaled = margin * self.scale
         return np.asarray((np.logaddexp(0.0, scaled) - y * scaled).sum(axis=1))
 
-    def derivatives(self, margin: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """P - y and p (1 - p)."""
-        p = expit(margin * self.scale)
-        return self.scale * (p - y), self.scale**2 * p * (1 - p)
+    def probability(self, scaled: Floats) -> Floats:
+        """Of each output by itself."""
+        return np.asarray(expit(scaled))
 
 
-@dataclass(frozen=True)
-class Softmax(Loss):
-    """Log loss of a softmax over the outputs."""
+class Softmax(LogLoss):
+    """Log loss of a softmax: the largest eigenvalue of diag(p) - p p' is at most a half."""
 
-    name = "log loss"
-
-    @property
-    def curvature(self) -> float:
-        """The largest eigenvalue of diag(p) - p p' is at most a half."""
-        return 0.5 * self.scale**2
+    bound = 0.5
 
     def value(self, margin: Floats, y: Floats) -> Floats:
         """Log sum exp(F), less F of the row's class."""
         scaled = margin * self.scale
         return np.asarray(logsumexp(scaled, axis=1) - (y * scaled).sum(axis=1))
 
-    def derivatives(self, margin: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """P - y, and the diagonal p (1 - p)."""
-        p = softmax(margin * self.scale, axis=1)
-        return self.scale * (p - y), self.scale**2 * p * (1 - p)
+    def probability(self, scaled: Floats) -> Floats:
+        """Of all outputs together."""
+        return np.asarray(softmax(scaled, axis=1))
 
 
 def loss_of(link: Link) -> Loss:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_blocks
-from knothole.errors import InvalidInput
 from knothole.progress import Advance, silent
 from knothole.reach.engine import Engine
 from knothole.tables.evidence import Evidence
@@ -27,6 +26,27 @@ from knothole.trees.ensemble import Ensemble
 
 # Shares of classes below this part of a leaf's weight are rounding.
 ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows to add up: what they say, their targets (rows, outputs), and their weights.
+
+    ``first`` is the place of the first of them in the whole table.
+    """
+
+    evidence: Evidence
+    y: Floats
+    weight: Floats
+    first: int = 0
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, part: slice) -> Rows:
+        """Some of the rows, next to each other."""
+        start = self.first + part.indices(len(self))[0]
+        return Rows(self.evidence[part], self.y[part], self.weight[part], start)
 
 
 @dataclass(eq=False)
@@ -56,7 +76,7 @@ class LeafSums:
     >>> tree = read(DecisionTreeRegressor(max_depth=1).fit(X[:2], y[:2]))
     >>> expectation = Expectation.of(tree, Factorized().fit(X))
     >>> known = expectation.evidence(X)
-    >>> sums = LeafSums.empty(tree).accumulate(expectation.engine, known, y, np.ones(3))
+    >>> sums = LeafSums.empty(tree).accumulate(expectation.engine, Rows(known, y, np.ones(3)))
     >>> sums.weight.round(2).tolist(), sums.solve(0.0).round(2).ravel().tolist()
     ([1.5, 1.5], [1.5, 2.83])
     """
@@ -91,35 +111,21 @@ class LeafSums:
         )
 
     def accumulate(
-        self,
-        engine: Engine,
-        evidence: Evidence,
-        y: Floats,
-        row_weight: Floats,
-        first_row: int = 0,
-        threads: int | None = None,
-        advance: Advance = silent,
+        self, engine: Engine, rows: Rows, threads: int | None = None, advance: Advance = silent
     ) -> LeafSums:
-        """Add rows; ``y`` is (rows, outputs). Returns itself.
-
-        ``first_row`` is the place of the first row in the whole table; ``advance`` is told how
-        many rows were added.
-        """
-        ensemble = engine.ensemble
+        """Add rows, and tell ``advance`` how many. Returns itself."""
 
         def work(start: int, stop: int) -> LeafSums:
-            sums = LeafSums.empty(ensemble)
-            rows = slice(start, stop)
+            sums, part = LeafSums.empty(engine.ensemble), rows[start:stop]
             engine.add_sums(
-                evidence[rows], y[rows], row_weight[rows], first_row + start,
-                sums.weight, sums.target,
-            )  # fmt: skip
+                part.evidence, part.y, part.weight, part.first, sums.weight, sums.target
+            )
             advance(amount=stop - start)
             return sums
 
-        for part in over_blocks(work, len(y), engine.block, threads):
+        for part in over_blocks(work, len(rows), engine.block, threads):
             self.merge(part)
-        self.add_squares(ensemble, y, row_weight)
+        self.add_squares(engine.ensemble, rows.y, rows.weight)
         return self
 
     def add_squares(self, ensemble: Ensemble, y: Floats, row_weight: Floats) -> None:
@@ -139,7 +145,6 @@ class LeafSums:
 
     def solve(self, ridge: float) -> Floats:
         """The minimiser, (leaves, width); 0 where no row comes and ``ridge`` is 0."""
-        check_ridge(ridge)
         total = self.weight + ridge
         return np.asarray(self.target / np.where(total > 0, total, 1.0)[:, None])
 
@@ -165,9 +170,3 @@ class LeafSums:
             logs = np.where(share > 0, np.log(np.maximum(value + mean, 0.0)), 0.0)
         terms = -(share * logs).sum(axis=1)
         return np.asarray(np.add.reduceat(terms, self.leaf_start[:-1]))
-
-
-def check_ridge(ridge: float) -> None:
-    """A ridge is a finite number that is not negative."""
-    if not (np.isfinite(ridge) and ridge >= 0):
-        raise InvalidInput(f"ridge must be a finite number, at least 0; got {ridge!r}.")

@@ -24,10 +24,9 @@ from scipy import linalg
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_blocks
 from knothole.errors import InvalidInput
-from knothole.learning.sums import LeafSums, check_ridge
+from knothole.learning.sums import LeafSums, Rows
 from knothole.progress import Advance, silent
 from knothole.reach.engine import Engine
-from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
 # Matrices of pair reach that are summed in the end.
@@ -60,31 +59,23 @@ class LeafSystem:
         return cls(np.zeros((n, n)), LeafSums.empty(ensemble))
 
     def accumulate(
-        self,
-        engine: Engine,
-        evidence: Evidence,
-        y: Floats,
-        row_weight: Floats,
-        first_row: int = 0,
-        threads: int | None = None,
-        advance: Advance = silent,
+        self, engine: Engine, rows: Rows, threads: int | None = None, advance: Advance = silent
     ) -> LeafSystem:
-        """Add rows; ``y`` is (rows, outputs). Returns itself."""
-        self.sums.accumulate(engine, evidence, y, row_weight, first_row, threads)
-        n_rows = len(y)
+        """Add rows, and tell ``advance`` how many. Returns itself."""
+        self.sums.accumulate(engine, rows, threads)
         # One matrix for each of a fixed number of parts, whatever the threads: the same bits.
-        blocks = -(-n_rows // engine.block)
-        part = engine.block * max(1, -(-blocks // PARTS))
+        blocks = -(-len(rows) // engine.block)
+        size = engine.block * max(1, -(-blocks // PARTS))
 
         def work(start: int, stop: int) -> Floats:
             pairs = np.zeros_like(self.pairs)
             for first in range(start, stop, engine.block):
-                rows = slice(first, min(first + engine.block, stop))
-                engine.add_pairs(evidence[rows], row_weight[rows], first_row + first, pairs)
-                advance(amount=rows.stop - rows.start)
+                part = rows[first : min(first + engine.block, stop)]
+                engine.add_pairs(part.evidence, part.weight, part.first, pairs)
+                advance(amount=len(part))
             return pairs
 
-        for pairs in over_blocks(work, n_rows, part, threads):
+        for pairs in over_blocks(work, len(rows), size, threads):
             self.pairs += pairs
         return self
 
@@ -96,7 +87,6 @@ class LeafSystem:
 
     def solve(self, ridge: float) -> Floats:
         """Prop. 3: theta of all leaves at once, (leaves, width); of least norm if M is singular."""
-        check_ridge(ridge)
         matrix = symmetric(self.pairs)
         matrix[np.diag_indices_from(matrix)] += ridge
         return Symmetric(matrix).solve(self.sums.target)
@@ -106,7 +96,6 @@ class LeafSystem:
 
         ``learning_rate`` is the part of its best values that each tree takes on.
         """
-        check_ridge(ridge)
         theta = np.zeros_like(self.sums.target)
         start = self.sums.leaf_start
         for first, stop in pairwise(start.tolist()):

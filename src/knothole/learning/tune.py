@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.densities.base import Density
+from knothole.densities.base import Density, row_weights
 from knothole.errors import InvalidInput
-from knothole.learning import deployed, solvers
-from knothole.learning.conditioning import Conditioned, Form, without_unrecorded
-from knothole.learning.defaults import (
-    Method,
-    Objective,
-    choose_method,
-    choose_objective,
-    choose_rate,
-    choose_ridge,
-)
-from knothole.learning.draw_matrix import DRAWS
+from knothole.learning import solvers
+from knothole.learning.conditioning import Conditioned, Training
+from knothole.learning.defaults import Settings
+from knothole.learning.deployed import Deployed
+from knothole.learning.options import TuningOptions
 from knothole.learning.problem import Problem
-from knothole.learning.solvers import Settings, Solution
-from knothole.reach.expectation import Holes
-from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import with_nan
 from knothole.trees.subset import some_trees
@@ -115,24 +106,9 @@ class Tuned:
 def tune(
     ensemble: Ensemble,
     density: Density,
-    X: Any,
+    matrix: Floats,
     y: Any,
-    *,
-    ridge: float | Literal["auto"] = "auto",
-    sample_weight: Any = None,
-    method: Method = "auto",
-    objective: Objective = "auto",
-    condition_on_target: bool = True,
-    target_form: Form = "auto",
-    holes: Holes = "all",
-    integrate: NDArray[np.bool_] | None = None,
-    counts: NDArray[np.integer[Any]] | None = None,
-    learning_rate: float | Literal["auto"] = "auto",
-    reach: Literal["auto", "exact", "completions"] = "auto",
-    draws: int = 64,
-    seed: int = 0,
-    verbose: bool = False,
-    threads: int | None = None,
+    options: TuningOptions = TuningOptions(),  # noqa: B008 (frozen)
 ) -> Tuned:
     """Leaf values that suit rows with holes (Props. 2 to 4, and a step past them).
 
@@ -146,61 +122,13 @@ def tune(
         What a reader made of the model.
     density : Density
         Fitted on the model's columns; see :meth:`knothole.reach.expectation.Expectation.of`.
-    X : table
-        Training rows.
+    matrix : float64 (rows, columns)
+        Training rows, encoded by ``density.columns_.matrix``.
     y : array (rows,) or (rows, outputs)
         Their targets, or labels of classes.
-    ridge : float or "auto"
-        Lambda, in rows: what a leaf adds to the margin is drawn to 0, and the leaves of models
-        without a base score to the mean (:mod:`knothole.learning.problem`). "auto" is 0 for
-        trees that are averaged (but for a single classification tree), whose leaves may hold one
-        row, and otherwise 1.
-    sample_weight : array (rows,), optional
-    method : {"auto", "tree", "forest", "boosting"}
-        "tree": each tree predicts y by itself (Prop. 2); for averaged forests, and for a single
-        tree. "forest": all leaves at once (Prop. 3). "boosting": each tree given the ones before
-        it (Prop. 4), at the model's own learning rate. "auto": "tree" where that is possible,
-        "boosting" for trees that are added up. "forest" has the least expected loss on the
-        training rows, but of many trees that were grown for small steps it keeps no trace of
-        them: it overfits.
-    objective : {"auto", "expected", "deployed"}
-        "expected" is the paper's: the expected loss. "deployed" goes on from there towards the
-        least squared error of expected predictions (:mod:`knothole.learning.deployed`), for
-        "tree" and "boosting" of regressions; trees with more than 1,024 leaves stay behind.
-        "auto" is "deployed" where that is possible and ``condition_on_target`` is True.
-    condition_on_target : bool
-        Whether holes are filled from p(x_m | x_o, y), with a density over (X, y): ``density``
-        itself if it was fitted with a target, otherwise one like it that is fitted here. False
-        is the paper's p(x_m | x_o).
-    target_form : {"auto", "values", "scores"}
-        How a numeric target is given to that density; "auto" goes by held-out log p(x_o | y).
-    holes : {"all", "auto"} or bool array
-        Which NaN are integrated over; see :class:`knothole.reach.expectation.Expectation`.
-    integrate : bool (columns,), optional
-        What ``holes="auto"`` stands for; see :meth:`knothole.reach.expectation.Expectation.of`.
-    counts : int array (trees, rows), optional
-        How often each row is in each tree's own sample
-        (:func:`knothole.trees.libraries.sklearn.bootstrap.bootstrap_counts`). Each tree is then
-        tuned on its sample, against a density learned on it; on the whole table if all counts are
-        1. For "tree" only.
-    learning_rate : float or "auto"
-        Part of its best values that each tree takes on, for "boosting". "auto" is the rate that
-        the model was trained with, as its leaves tell it (:mod:`knothole.learning.rates`): from
-        complete training rows the leaves that come out are then those of the model itself. It is
-        raised, up to 1, where the expected loss would otherwise rise: with few trees, small steps
-        do not get as far on rows with holes. The paper has 1.
-    reach : {"auto", "exact", "completions"}
-        How holes are integrated. "auto" is exact where the density allows and pairs of trees
-        are few; log losses always need completions.
-    draws : int
-        Completions of each row, a multiple of 64, for the expected loss. Deployed predictions
-        have as many as :meth:`knothole.reach.expectation.Expectation.of` gives them.
-    seed : int
-        Of completions.
-    verbose : bool
-        Whether to show progress on the error stream.
-    threads : int, optional
-        See :func:`knothole.compiled.threads.thread_count`. The result does not depend on it.
+    options : TuningOptions
+        All the rest. Its ``counts`` are for "tree" only: each tree is then tuned on its sample,
+        against a density learned on it; on the whole table if all counts are 1.
 
     Examples
     --------
@@ -216,49 +144,40 @@ def tune(
     >>> tuned.summary.method, tuned.summary.exact, tuned.summary.after < tuned.summary.before
     ('tree', True, True)
     """
-    words = _words(draws)
     used = np.flatnonzero(ensemble.tree_weight)
     if not len(used):
         raise InvalidInput("ensemble has no tree with a weight other than 0: nothing to tune.")
     part, leaves = some_trees(ensemble, used)
-    matrix = density.columns_.matrix(X)
-    problem = Problem.of(part, y, row_weights(sample_weight, len(matrix)))
-    ridge = choose_ridge(problem, ridge)
-    chosen = choose_method(problem, method)
-    aim = choose_objective(problem, chosen, objective, condition_on_target)
-    rate = choose_rate(problem, chosen, learning_rate, matrix, ridge)
-    settings = Settings(
-        ridge, rate, learning_rate == "auto", reach, words, seed, threads, verbose, integrate
-    )
-    table, own_holes = _as_read(ensemble, density.columns_, X, matrix, holes)
-    if isinstance(holes, str) and holes == "all":
-        density = without_unrecorded(density, table, problem.row_weight, own_holes)
-    known = Conditioned.of(
-        density,
-        table,
-        own_holes,
-        y=np.asarray(y),
-        row_weight=problem.row_weight,
-        condition=condition_on_target,
-        labels=ensemble.classes is not None or not ensemble.link.linear,
-        form=target_form,
-    )
-    counts = _checked_counts(counts, chosen, ensemble, len(matrix))
+    problem = Problem.of(part, y, row_weights(options.sample_weight, len(matrix)))
+    settings = Settings.of(options, problem, matrix)
+    counts = _checked_counts(options.counts, settings.method, ensemble, len(matrix))
     if counts is not None:
-        solution = solvers.by_sample(problem, known, matrix, holes, counts[used], settings)
+        counts = counts[used]
+
+    values, holes = with_nan(ensemble, density.columns_, matrix), options.holes
+    every_nan = isinstance(holes, str) and holes == "all"
+    own_holes = None if isinstance(holes, str) else np.asarray(holes)
+    training = Training(values, np.isnan(values) if every_nan else own_holes, problem.row_weight)
+    if every_nan:
+        density = training.without_unrecorded(density)
+    known = Conditioned(density, None, "none")
+    if options.condition_on_target:
+        labels = ensemble.classes is not None or not ensemble.link.linear
+        known = Conditioned.of(density, training, np.asarray(y), labels, options.target_form)
+
+    if counts is not None:
+        solution = solvers.by_sample(problem, known, training, matrix, counts, settings)
     else:
         expectation = settings.expectation(part, known.density)
         evidence = expectation.evidence_of(matrix, holes, known.target)
-        solve = {"tree": solvers.by_tree, "forest": solvers.forest, "boosting": solvers.boosting}
-        solution = solve[chosen](problem, expectation, evidence, settings)
-    if aim == "deployed":
-        rows = settings.expectation(part, density).evidence_of(matrix, holes)
-        solution = deployed.moved(
-            problem, density, rows, solution, settings,
-            in_turn=chosen == "boosting", counts=None if counts is None else counts[used],
-        )  # fmt: skip
+        solution = solvers.solve(problem, expectation, evidence, settings)
+    if settings.objective == "deployed":
+        expectation = settings.expectation(part, density)
+        evidence = expectation.evidence_of(matrix, holes)
+        solution = Deployed(problem, expectation, evidence, settings).moved(solution, counts)
+
     summary = TuningSummary(
-        method=chosen,
+        method=settings.method,
         loss=solution.loss,
         before=solution.before,
         after=solution.after,
@@ -270,49 +189,15 @@ def tune(
         solver=solution.solver,
         steps=solution.steps,
         learning_rate=float(solution.rates.max()),
-        objective=aim,
+        objective=settings.objective,
         moved=solution.moved,
     )
+    new = problem.values(solution.theta)
+    if settings.ridge == 0:  # leaves that nothing was learned about keep their values
+        new[solution.unreached] = part.value[solution.unreached]
     value = ensemble.value.copy()
-    value[leaves] = _values(problem, solution, ridge)
+    value[leaves] = new
     return Tuned(ensemble.with_values(value), density, known.density, summary)
-
-
-def row_weights(sample_weight: Any, rows: int) -> Floats:
-    """Weights of rows, 1 by default."""
-    if sample_weight is None:
-        return np.ones(rows)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
-        raise InvalidInput(f"sample_weight must be {rows} finite numbers, none negative.")
-    if weight.sum() <= 0:
-        raise InvalidInput("sample_weight must not be all zero.")
-    return weight
-
-
-def _values(problem: Problem, solution: Solution, ridge: float) -> Floats:
-    """Leaf values; leaves that nothing was learned about keep theirs."""
-    value = problem.values(solution.theta)
-    if ridge == 0:
-        value[solution.unreached] = problem.ensemble.value[solution.unreached]
-    return value
-
-
-def _as_read(
-    ensemble: Ensemble, columns: Columns, X: Any, matrix: Floats, holes: Holes
-) -> tuple[Any, NDArray[np.bool_] | None]:
-    """The table and its holes as a density is to learn them, with the model's reading of NaN."""
-    values = with_nan(ensemble, columns, matrix)
-    if values is not matrix and not np.array_equal(values, matrix, equal_nan=True):
-        if any(column.levels for column in columns):
-            raise InvalidInput(
-                "X holds values that the model takes for NaN, beside categories; replace them by "
-                "NaN before tuning."
-            )
-        X = values
-    if isinstance(holes, str):
-        return X, np.isnan(values) if holes == "all" else None
-    return X, np.asarray(holes)
 
 
 def _checked_counts(
@@ -334,9 +219,3 @@ def _checked_counts(
             f"own, but the method is {method!r}."
         )
     return None if (counts == 1).all() else counts
-
-
-def _words(draws: int) -> int:
-    if draws < DRAWS or draws % DRAWS:
-        raise InvalidInput(f"draws must be a multiple of {DRAWS}; got {draws!r}.")
-    return int(draws) // DRAWS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,12 @@ _OTHER_ROWS = (
 )
 
 
-def bootstrap_counts(
-    model: Any, n_rows: int, given: Mapping[str, Any] | None = None
-) -> NDArray[np.int32]:
+def bootstrap_counts(model: Any, n_rows: int) -> NDArray[np.int32]:
     """How often each training row is in the sample of each tree, (trees, rows).
 
     scikit-learn's forests and bags of trees replay their samples from the trees' random states
     (``estimators_samples_``). Models that do not are refused, and so are rows that cannot be those
-    that the model was trained on. So are options of tuning, if ``given``, that say otherwise how
-    much a row counts: scikit-learn draws rows in proportion to their weights.
+    that the model was trained on.
 
     Examples
     --------
@@ -34,12 +30,6 @@ def bootstrap_counts(
     >>> bootstrap_counts(forest, 4).sum(axis=1).tolist()
     [4, 4]
     """
-    for name in ("counts", "sample_weight"):
-        if given is not None and given.get(name) is not None:
-            raise InvalidInput(
-                f"samples='bootstrap': {name} cannot be given as well; how much a row counts is "
-                f"how often it was drawn."
-            )
     if model is None:
         raise InvalidInput(
             "samples='bootstrap': what was loaded from a file does not know the samples; wrap the "
