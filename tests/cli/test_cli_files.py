@@ -57,8 +57,8 @@ def test_ctrl_c_leaves_nothing_behind(wrapped, folder, tmp_path, capsys, monkeyp
             signal.raise_signal(signal.SIGINT)
         return own(self, *arguments, **options)
 
-    own = Robust.predict
-    monkeypatch.setattr(Robust, "predict", interrupted)
+    own = Robust.answers
+    monkeypatch.setattr(Robust, "answers", interrupted)
     out = tmp_path / f"out.{kind}"
     arguments = ["predict", wrapped, folder / "holes.csv", "-o", out, "--block", 10]
     assert call(*arguments) == INTERRUPTED
@@ -110,9 +110,9 @@ def test_a_file_is_read_no_further_than_needed(tmp_path):
             file.write("1.5,x\n" * 10_000)
     columns = [kh.Columns.infer(pd.DataFrame({"a": [1.5]}))[0]]
     blocks = sources.source(place).blocks(["a"], columns, 1000)
-    block, position = next(blocks)
+    block, amount = next(blocks)
     assert len(block) == 1000
-    assert position < place.stat().st_size / 2
+    assert amount < place.stat().st_size / 2
     blocks.close()
 
 

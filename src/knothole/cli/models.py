@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.estimators import Robust, load
-from knothole.trees.libraries.registry import files_of
+from knothole.tables.columns import Columns
+from knothole.trees.ensemble import Ensemble
+from knothole.trees.libraries.registry import files_of, reading_of
 
 PICKLES = (".joblib", ".pkl", ".pickle")
 
 
-def is_wrapped(path: Path) -> bool:
-    """Whether a file is one of ``knothole wrap``: a zip archive."""
-    with path.open("rb") as file:
-        return file.read(2) == b"PK"
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model that was opened: one of ``knothole wrap``, or a library's own.
+
+    Attributes
+    ----------
+    robust : Robust or None
+        None for a library's own, which is in ``native`` as :func:`knothole.wrap` takes it.
+    columns : Columns
+        Better described than the ensemble's where the model has been wrapped.
+    takes_nan : bool
+        Whether the library itself does.
+    """
+
+    robust: Robust | None
+    native: Any
+    ensemble: Ensemble
+    columns: Columns
+    takes_nan: bool = True
+
+
+def open_model(path: Path, allow_pickle: bool) -> Model:
+    """A model of either kind; whether a library's own is read right is checked by wrapping."""
+    if _is_wrapped(path):
+        robust = load(path)
+        return Model(robust, None, robust.ensemble_, robust.columns_)
+    native = _unpickled(path, allow_pickle) if path.suffix.lower() in PICKLES else path
+    reading = reading_of(native)
+    return Model(None, native, reading.ensemble, reading.ensemble.columns, reading.takes_nan)
 
 
 def load_wrapped(path: Path) -> Robust:
     """A model of ``knothole wrap``."""
-    if not is_wrapped(path):
+    if not _is_wrapped(path):
         raise DamagedFile(
             f"{path}: not a file of knothole wrap. A library's own model is wrapped first: "
             f"knothole wrap {path} TRAIN."
@@ -28,10 +56,13 @@ def load_wrapped(path: Path) -> Robust:
     return load(path)
 
 
-def open_model(path: Path, allow_pickle: bool) -> Any:
-    """What :func:`knothole.wrap` takes: the path of a library's file, or an unpickled model."""
-    if path.suffix.lower() not in PICKLES:
-        return path
+def _is_wrapped(path: Path) -> bool:
+    """Whether a file is one of ``knothole wrap``: a zip archive."""
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
+
+
+def _unpickled(path: Path, allow_pickle: bool) -> Any:
     if not allow_pickle:
         raise InvalidInput(
             f"{path}: a pickle can run any code when it is opened. If you made it or trust who "
@@ -39,8 +70,6 @@ def open_model(path: Path, allow_pickle: bool) -> Any:
         )
     import joblib
 
-    with path.open("rb"):  # says what is wrong with the place itself
-        pass
     try:
         return joblib.load(path)
     except Exception as error:  # a damaged pickle can raise anything

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,10 +15,11 @@ from numpy.typing import NDArray
 
 from knothole.cli.console import say
 from knothole.cli.matching import check_column, match
+from knothole.cli.models import Model
 from knothole.cli.sources import sampled, source
 from knothole.errors import InvalidInput
-from knothole.estimators import Robust, answers, wrap
-from knothole.tables.columns import Columns
+from knothole.estimators import Robust, wrap
+from knothole.estimators.answers import class_lists, is_classifier
 from knothole.trees.ensemble import Ensemble
 
 Decorator = Callable[[Any], Any]
@@ -34,96 +36,115 @@ DENSITIES = {
 }
 
 model_argument = click.argument("model", type=FILE)
-seed_option = click.option("--seed", default=0, show_default=True, help="Seed of what is random.")
-pickle_option = click.option(
-    "--allow-pickle",
-    is_flag=True,
-    help="Open a pickled scikit-learn model (.joblib, .pkl). A pickle can run any code: only for "
-    "files you trust.",
-)
-drop_option = click.option(
-    "--drop", multiple=True, metavar="COLUMN", help="Column that is no feature; may be repeated."
-)
-density_option = click.option(
-    "--density",
-    type=click.Choice(list(DENSITIES)),
-    default="auto",
-    show_default=True,
-    help="The density p(X); auto tries several and keeps the best on held-out rows.",
-)
-blocks_option = click.option(
-    "--blocks", is_flag=True, help="Take one-hot columns named prefix_level as one variable each."
-)
 
 
-def rows_option(default: int, what: str) -> Decorator:
-    """``--rows``: how many rows are kept in memory."""
+def choice_option(name: str, choices: Iterable[str], text: str) -> Decorator:
+    """An option that is one of a few words, by default the first."""
+    words = list(choices)
     return click.option(
-        "--rows",
-        type=click.IntRange(min=2),
-        default=default,
-        show_default=True,
-        help=f"Most rows to {what}; a larger file is sampled at random.",
+        name, type=click.Choice(words), default=words[0], show_default=True, help=text
     )
 
 
-def density_named(name: str, seed: int) -> Any:
-    """What :func:`knothole.wrap` takes as density."""
-    import knothole
+@dataclass(frozen=True)
+class Learning:
+    """How p(X) is learned from a file; see :func:`learning_options`."""
 
-    if name == "auto":
-        return "auto"
-    return getattr(knothole, DENSITIES[name])(random_state=seed)
+    drop: tuple[str, ...]
+    density: str
+    blocks: bool
+    rows: int
+    seed: int
+    allow_pickle: bool
+
+
+def learning_options(rows: int, what: str) -> Decorator:
+    """Options of all commands that may learn p(X), which come as one ``learning``.
+
+    ``rows`` is how many rows of a file are kept in memory by default, and ``what`` they are for.
+    """
+    given = (
+        click.option(
+            "--drop",
+            multiple=True,
+            metavar="COLUMN",
+            help="Column that is no feature; may be repeated.",
+        ),
+        choice_option(
+            "--density",
+            DENSITIES,
+            "The density p(X); auto tries several and keeps the best on held-out rows.",
+        ),
+        click.option(
+            "--blocks",
+            is_flag=True,
+            help="Take one-hot columns named prefix_level as one variable each.",
+        ),
+        click.option(
+            "--rows",
+            type=click.IntRange(min=2),
+            default=rows,
+            show_default=True,
+            help=f"Most rows to {what}; a larger file is sampled at random.",
+        ),
+        click.option("--seed", default=0, show_default=True, help="Seed of what is random."),
+        click.option(
+            "--allow-pickle",
+            is_flag=True,
+            help="Open a pickled scikit-learn model (.joblib, .pkl). A pickle can run any code: "
+            "only for files you trust.",
+        ),
+    )
+
+    def decorate(command: Any) -> Any:
+        @wraps(command)
+        def called(**options: Any) -> Any:
+            own = {name: options.pop(name) for name in Learning.__dataclass_fields__}
+            return command(learning=Learning(**own), **options)
+
+        for option in reversed(given):
+            called = option(called)
+        return called
+
+    return decorate
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Sample:
     """Rows from a file: the model's columns, and the target where it was asked for."""
 
     table: pd.DataFrame
     target: NDArray[Any] | None
 
 
-def read_rows(
-    path: Path,
-    ensemble: Ensemble,
-    *,
-    columns: Columns | None = None,
-    target: str | None,
-    drop: Sequence[str] = (),
-    rows: int,
-    seed: int = 0,
-) -> Rows:
-    """Rows of a file over a model's columns; those whose target is not known are left out.
-
-    ``columns`` describe them better than the ensemble where the model has been wrapped.
-    """
+def read_rows(path: Path, model: Model, target: str | None, learning: Learning) -> Sample:
+    """Rows of a file over a model's columns; those whose target is not known are left out."""
     table = source(path)
-    for name in drop:
+    for name in learning.drop:
         check_column(table, name, "--drop")
-    if target is not None:
-        check_column(table, target, "--target")
-    leave_out = [*drop, *([] if target is None else [target])]
-    found = match(ensemble.columns if columns is None else columns, table, leave_out)
-    names = found.names if target is None else [*found.names, target]
-    frame, total = sampled(table, names, found.described, rows, seed)
+    targets = [] if target is None else [target]
+    for name in targets:
+        check_column(table, name, "--target")
+    found = match(model.columns, table, [*learning.drop, *targets])
+    names = [*found.names, *targets]
+    frame, total = sampled(table, names, found.described, learning.rows, learning.seed)
     if len(frame) < total:
         say(f"{path}: {len(frame):,} of {total:,} rows, chosen at random.")
     if target is None:
-        return Rows(found.table(frame), None)
+        return Sample(found.table(frame), None)
     known = frame[target].notna().to_numpy()
     if not known.any():
         raise InvalidInput(f"{path}: the target {target!r} is empty in every row.")
     if not known.all():
         say(f"{path}: {int((~known).sum()):,} rows without a target are left out.")
     frame = frame[known].reset_index(drop=True)
-    return Rows(found.table(frame), _targets(frame[target], ensemble, path))
+    return Sample(found.table(frame), _targets(frame[target], model.ensemble, path))
 
 
 def _targets(values: pd.Series[Any], ensemble: Ensemble, path: Path) -> NDArray[Any]:
     """Numbers for a regressor, for a classifier its own labels, however the file spells them."""
-    lists = answers.class_lists(ensemble)
-    if not answers.is_classifier(ensemble) or len(lists) > 1:
+    lists = class_lists(ensemble)
+    if not is_classifier(ensemble) or len(lists) > 1:
         try:
             return np.asarray(pd.to_numeric(values), dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -159,26 +180,24 @@ def spelling(label: Any) -> str:
 
 
 def learn(
-    model: Any,
-    rows: Rows,
-    density: str,
-    *,
-    blocks: bool,
-    seed: int,
+    model: Model,
+    table: Any,
+    target: NDArray[Any] | None,
+    learning: Learning,
     holes: Literal["auto", "all"] = "auto",
 ) -> Robust:
-    """What :func:`knothole.wrap` makes of a model and its training rows."""
+    """What :func:`knothole.wrap` makes of a library's own model and its training rows."""
+    import knothole
+
+    density: Any = "auto"
+    if learning.density != "auto":
+        density = getattr(knothole, DENSITIES[learning.density])(random_state=learning.seed)
     return wrap(
-        model,
-        rows.table,
-        rows.target,
-        density_named(density, seed),
-        blocks="auto" if blocks else None,
+        model.native,
+        table,
+        target,
+        density,
+        blocks="auto" if learning.blocks else None,
         holes=holes,
-        random_state=seed,
+        random_state=learning.seed,
     )
-
-
-def takes_target(path: Path, target: str) -> str | None:
-    """The name of the target where the file has it."""
-    return target if target in source(path).names else None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import numpy as np
@@ -20,6 +20,8 @@ from knothole.cli.models import load_wrapped
 from knothole.cli.sinks import CsvSink, Sink, check_table_name, sink
 from knothole.cli.sources import BLOCK, source
 from knothole.errors import InvalidInput
+from knothole.estimators import Robust
+from knothole.estimators.answers import Answers, is_classifier
 from knothole.files import check_output
 from knothole.progress import bar
 
@@ -57,19 +59,11 @@ row for each row of DATA, in the same order.
     type=click.Choice(["auto", "all"]),
     help="What NaN means (see wrap); by default as MODEL was wrapped.",
 )
-@click.option(
-    "--unseen",
-    type=click.Choice(["error", "hole"]),
-    default="error",
-    show_default=True,
-    help="What a category is that training did not have.",
+@options.choice_option(
+    "--unseen", ("error", "hole"), "What a category is that training did not have."
 )
-@click.option(
-    "--absent",
-    type=click.Choice(["error", "hole"]),
-    default="error",
-    show_default=True,
-    help="What a column of the model is that DATA does not have.",
+@options.choice_option(
+    "--absent", ("error", "hole"), "What a column of the model is that DATA does not have."
 )
 @click.option(
     "--block", type=click.IntRange(min=1), default=BLOCK, show_default=True, help="Rows at a time."
@@ -82,9 +76,9 @@ def predict(
     proba: bool,
     quantiles: tuple[float, ...],
     keep: tuple[str, ...],
-    holes: str | None,
-    unseen: str,
-    absent: str,
+    holes: Literal["auto", "all"] | None,
+    unseen: Literal["error", "hole"],
+    absent: Literal["error", "hole"],
     block: int,
 ) -> None:
     """Expected predictions of MODEL (from knothole wrap) for the rows of DATA."""
@@ -101,10 +95,9 @@ def predict(
     rows = 0
     with bar(f"predicting {data.name}", table.size) as advance, _opened(output) as out:
         for part, amount in table.blocks(names, found.described, block):
-            answer = _answers(
-                robust, found.table(part), std, proba, quantiles, holes=holes, unseen=unseen
-            )
-            out.write(pd.concat([part[list(keep)], answer], axis=1))
+            answers = robust.answers(found.table(part), holes, unseen=unseen)
+            columns = [part[list(keep)], *_columns(answers, part.index, std, proba, quantiles)]
+            out.write(pd.concat(columns, axis=1))
             rows += len(part)
             advance(amount=amount)
         if not rows:
@@ -113,36 +106,28 @@ def predict(
         say(f"wrote {rows:,} predictions to {output}")
 
 
-def _check_asked(robust: Any, proba: bool, quantiles: tuple[float, ...]) -> None:
-    classifier = robust.ensemble_.classes is not None
+def _check_asked(robust: Robust, proba: bool, quantiles: tuple[float, ...]) -> None:
+    classifier = is_classifier(robust.ensemble_)
     if proba and not classifier:
         raise InvalidInput("--proba: the model is a regressor; leave it out.")
     if quantiles and (classifier or robust.ensemble_.n_outputs > 1):
         raise InvalidInput("--quantile: for regressors with one target; use --std instead.")
 
 
-def _answers(
-    robust: Any,
-    table: pd.DataFrame,
-    std: bool,
-    proba: bool,
-    quantiles: tuple[float, ...],
-    **how: Any,
-) -> pd.DataFrame:
-    """The columns of the output for some rows."""
-    answer = robust.predict(table, return_std=std, **how)
-    prediction, spread = answer if std else (answer, None)
-    parts = [_named(prediction, "prediction", table.index)]
-    if spread is not None:
-        parts.append(_named(spread, "std", table.index))
+def _columns(
+    answers: Answers, index: pd.Index[Any], std: bool, proba: bool, quantiles: tuple[float, ...]
+) -> Iterator[pd.DataFrame]:
+    """What was asked for, of rows with this index."""
+    yield _named(answers.prediction, "prediction", index)
+    if std:
+        yield _named(answers.std, "std", index)
     if quantiles:
-        found = robust.predict(table, quantiles=list(quantiles), **how)
-        parts.append(found.set_axis([f"quantile_{q:g}" for q in quantiles], axis=1))
+        names = [f"quantile_{q:g}" for q in quantiles]
+        yield answers.quantiles(quantiles).set_axis(names, axis=1)
     if proba:
-        found = robust.predict_proba(table, **how)
+        found = answers.probabilities
         for each in found if isinstance(found, list) else [found]:
-            parts.append(each.add_prefix("probability_"))
-    return pd.concat(parts, axis=1)
+            yield each.add_prefix("probability_")
 
 
 def _named(values: Any, name: str, index: pd.Index[Any]) -> pd.DataFrame:

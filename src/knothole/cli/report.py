@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
 from knothole.cli import options
 from knothole.cli.console import say
-from knothole.cli.models import is_wrapped, load_wrapped, open_model
+from knothole.cli.models import open_model
+from knothole.cli.sources import source
 from knothole.files import check_output, whole_file
 from knothole.progress import bar
 from knothole.report.evaluation import evaluate, evaluation_steps
 from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, MEDIAN, NATIVE, Case
 from knothole.report.page import render
 from knothole.report.robustness import RATES, Comparison
-from knothole.trees.libraries.registry import reading_of
 
 #: Methods by their names on the command line.
 NAMES = {
@@ -70,12 +69,7 @@ density looks like the data, and timings.
 @click.option(
     "--repeats", type=click.IntRange(1, 100), default=5, show_default=True, help="Masks per rate."
 )
-@options.drop_option
-@options.density_option
-@options.blocks_option
-@options.rows_option(5_000, "keep of each table")
-@options.seed_option
-@options.pickle_option
+@options.learning_options(5_000, "keep of each table")
 def report(
     model: Path,
     train: Path,
@@ -86,46 +80,33 @@ def report(
     methods: tuple[str, ...],
     rates: tuple[float, ...],
     repeats: int,
-    drop: tuple[str, ...],
-    density: str,
-    blocks: bool,
-    rows: int,
-    seed: int,
-    allow_pickle: bool,
+    learning: options.Learning,
 ) -> None:
     """Compare ways to answer rows with holes, for MODEL (wrapped, or a library's own file)."""
     check_output(output, model, train, test)
-    wrapped = is_wrapped(model)
-    opened: Any = load_wrapped(model) if wrapped else open_model(model, allow_pickle)
-    reading = None if wrapped else reading_of(opened)
-    how: dict[str, Any] = {
-        "ensemble": opened.ensemble_ if reading is None else reading.ensemble,
-        "columns": opened.columns_ if wrapped else None,
-        "drop": drop,
-        "rows": rows,
-        "seed": seed,
-    }
-    learned = options.read_rows(train, target=options.takes_target(train, target), **how)
-    held_out = options.read_rows(test, target=target, **how)
-    robust, learning = opened, math.nan
-    if not wrapped:
+    opened = open_model(model, learning.allow_pickle)
+    known = target if target in source(train).names else None
+    learned = options.read_rows(train, opened, known, learning)
+    held_out = options.read_rows(test, opened, target, learning)
+    robust, seconds = opened.robust, math.nan
+    if robust is None:
         start = time.perf_counter()
         with bar("learning p(X)"):
-            robust = options.learn(opened, learned, density, blocks=blocks, seed=seed)
-        learning = time.perf_counter() - start
+            robust = options.learn(opened, learned.table, learned.target, learning)
+        seconds = time.perf_counter() - start
     case = Case.of(
         robust,
         learned.table,
         held_out.table,
         held_out.target,
         learned.target,
-        takes_nan=reading is None or reading.takes_nan,
+        takes_nan=opened.takes_nan,
     )
     compared = (KNOTHOLE, *(NAMES[name] for name in methods or NAMES))
     shares = tuple(sorted({0.0, *(rates or RATES)}))
-    comparison = Comparison(shares, repeats, compared, seed)
+    comparison = Comparison(shares, repeats, compared, learning.seed)
     with bar("measuring", evaluation_steps(case, comparison)) as advance:
-        evaluation = evaluate(case, comparison, learning, advance)
+        evaluation = evaluate(case, comparison, seconds, advance)
     with whole_file(output) as temporary:
         headline = title or f"What {model.name} says when values are missing"
         temporary.write_text(render(evaluation, headline), encoding="utf-8")

@@ -8,18 +8,12 @@ import click
 
 from knothole.cli import options
 from knothole.cli.console import say
-from knothole.cli.models import (
-    check_native_path,
-    is_wrapped,
-    load_wrapped,
-    open_model,
-    save_native,
-)
+from knothole.cli.models import check_native_path, open_model, save_native
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file
 from knothole.learning.options import CHOICES, Method, Objective, TuningOptions
 from knothole.progress import bar
-from knothole.trees.libraries.registry import reading_of
+from knothole.tables.read import read_table
 
 
 @click.command(
@@ -46,12 +40,10 @@ predict; --native writes the same trees with the new leaves as the library's own
 @click.option(
     "--native", type=options.FILE, help="Also write the tuned model in the library's own format."
 )
-@click.option(
+@options.choice_option(
     "--method",
-    type=click.Choice(CHOICES["method"]),
-    default="auto",
-    show_default=True,
-    help="Each tree by itself, all leaves at once, or each tree given the ones before it.",
+    CHOICES["method"],
+    "Each tree by itself, all leaves at once, or each tree given the ones before it.",
 )
 @click.option(
     "--ridge",
@@ -59,12 +51,10 @@ predict; --native writes the same trees with the new leaves as the library's own
     show_default="0 for forests and single regression trees, otherwise 1",
     help="Weight, in rows, of what leaves are drawn to.",
 )
-@click.option(
+@options.choice_option(
     "--objective",
-    type=click.Choice(CHOICES["objective"]),
-    default="auto",
-    show_default=True,
-    help="The expected loss, as in the paper, or going on to the error of predictions; by default "
+    CHOICES["objective"],
+    "The expected loss, as in the paper, or going on to the error of predictions; by default "
     "the latter for regressions that know the target.",
 )
 @click.option(
@@ -73,12 +63,7 @@ predict; --native writes the same trees with the new leaves as the library's own
     show_default=True,
     help="Whether training holes are filled knowing the target.",
 )
-@options.drop_option
-@options.density_option
-@options.blocks_option
-@options.rows_option(200_000, "tune on")
-@options.seed_option
-@options.pickle_option
+@options.learning_options(200_000, "tune on")
 def tune(
     model: Path,
     train: Path,
@@ -89,12 +74,7 @@ def tune(
     ridge: float | None,
     objective: Objective,
     condition_on_target: bool,
-    drop: tuple[str, ...],
-    density: str,
-    blocks: bool,
-    rows: int,
-    seed: int,
-    allow_pickle: bool,
+    learning: options.Learning,
 ) -> None:
     """Refit the leaves of MODEL for rows with holes, over every completion of TRAIN's."""
     tuning = TuningOptions(
@@ -105,31 +85,22 @@ def tune(
     )
     place = model.with_suffix(".tuned.knothole") if output is None else output
     check_output(place, model, train)
-    wrapped = is_wrapped(model)
-    opened = None if wrapped else open_model(model, allow_pickle)
+    opened = open_model(model, learning.allow_pickle)
     if native is not None:
-        if wrapped:
+        if opened.robust is not None:
             raise InvalidInput(
                 f"--native: {model} does not hold the library's own model; give the file that was "
                 f"wrapped as MODEL."
             )
-        check_native_path(opened, native)
+        check_native_path(opened.native, native)
         check_output(native, model, train)
-    robust = load_wrapped(model) if wrapped else None
-    found = options.read_rows(
-        train,
-        reading_of(opened).ensemble if robust is None else robust.ensemble_,
-        columns=None if robust is None else robust.columns_,
-        target=target,
-        drop=drop,
-        rows=rows,
-        seed=seed,
-    )
+    found = options.read_rows(train, opened, target, learning)
+    table, robust = read_table(found.table), opened.robust
     with bar("learning p(X)") as advance:
         if robust is None:
-            robust = options.learn(opened, found, density, blocks=blocks, seed=seed, holes="all")
+            robust = options.learn(opened, table, found.target, learning, "all")
         advance("tuning leaves")
-        tuned = robust.tune(found.table, found.target, tuning)
+        tuned = robust.tune(table, found.target, tuning)
     if native is not None:
         with whole_file(native) as temporary:
             save_native(tuned.to_native(), temporary)

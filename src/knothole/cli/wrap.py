@@ -10,9 +10,9 @@ import click
 from knothole.cli import options
 from knothole.cli.console import say
 from knothole.cli.models import open_model
+from knothole.errors import InvalidInput
 from knothole.files import check_output
 from knothole.progress import bar
-from knothole.trees.libraries.registry import reading_of
 
 
 @click.command(
@@ -38,41 +38,30 @@ ignored.
     metavar="COLUMN",
     help="The column the model predicts: lets auto choose the density by prediction error.",
 )
-@options.drop_option
-@options.density_option
-@options.blocks_option
-@click.option(
+@options.choice_option(
     "--holes",
-    type=click.Choice(["auto", "all"]),
-    default="auto",
-    show_default=True,
-    help="What NaN means: auto leaves it to the model in columns that had NaN in training; all "
+    ("auto", "all"),
+    "What NaN means: auto leaves it to the model in columns that had NaN in training; all "
     "integrates over every one.",
 )
-@options.rows_option(200_000, "learn the density from")
-@options.seed_option
-@options.pickle_option
+@options.learning_options(200_000, "learn the density from")
 def wrap(
     model: Path,
     train: Path,
     output: Path | None,
     target: str | None,
-    drop: tuple[str, ...],
-    density: str,
-    blocks: bool,
     holes: Literal["auto", "all"],
-    rows: int,
-    seed: int,
-    allow_pickle: bool,
+    learning: options.Learning,
 ) -> None:
     """Learn the density of TRAIN, so that MODEL can answer rows with holes."""
     place = model.with_suffix(".knothole") if output is None else output
     check_output(place, model, train)
-    opened = open_model(model, allow_pickle)
-    ensemble = reading_of(opened).ensemble
-    found = options.read_rows(train, ensemble, target=target, drop=drop, rows=rows, seed=seed)
+    opened = open_model(model, learning.allow_pickle)
+    if opened.robust is not None:
+        raise InvalidInput(f"{model}: has been wrapped already; give the library's own file.")
+    found = options.read_rows(train, opened, target, learning)
     with bar(f"learning p(X) from {len(found.table):,} rows"):
-        robust = options.learn(opened, found, density, blocks=blocks, seed=seed, holes=holes)
+        robust = options.learn(opened, found.table, found.target, learning, holes)
     robust.save(place)
     say(f"{robust!r}")
     say(f"wrote {place}")

@@ -6,13 +6,120 @@ probabilities of its classes; a DataFrame in gives a Series or DataFrame out, wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.reach.expectation import Expectation
+from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
+
+
+class Answers:
+    """What a model says about some rows; each answer is computed when it is first asked for.
+
+    Made by :meth:`knothole.Robust.answers`.
+
+    Examples
+    --------
+    >>> import knothole as kh
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]] * 10)
+    >>> model = DecisionTreeRegressor().fit(X, 2 * X[:, 0] + X[:, 1])
+    >>> found = kh.wrap(model, X, density=kh.Factorized()).answers([[1.0, np.nan]])
+    >>> found.prediction, found.std, found.quantiles([0.0, 1.0])
+    (array([2.5]), array([0.5]), array([[2., 3.]]))
+    """
+
+    def __init__(
+        self, expectation: Expectation, evidence: Evidence, table: Any, threads: int | None
+    ) -> None:
+        self._expectation, self._evidence, self._threads = expectation, evidence, threads
+        self._index = pandas_index(table)
+        self._ensemble = expectation.original
+
+    @property
+    def prediction(self) -> Any:
+        """Labels of a classifier, numbers of a regressor: (rows,), or (rows, targets)."""
+        if not is_classifier(self._ensemble):
+            return self._like(flat(self._response))
+        chosen = [
+            np.asarray(names)[probability.argmax(axis=1)]
+            for names, probability in zip(class_lists(self._ensemble), self._shares, strict=True)
+        ]
+        return self._like(chosen[0] if len(chosen) == 1 else np.stack(chosen, axis=1))
+
+    @property
+    def std(self) -> Any:
+        """Standard deviation that the holes cause; of the predicted label's probability."""
+        std = self._std
+        if is_classifier(self._ensemble):
+            chosen = [
+                np.take_along_axis(spread, probability.argmax(axis=1)[:, None], axis=1)
+                for probability, spread in zip(self._shares, self._spreads, strict=True)
+            ]
+            std = np.hstack(chosen)
+        return self._like(flat(std))
+
+    @property
+    def probabilities(self) -> Any:
+        """Of a classifier's classes, (rows, classes); a list of them for several targets."""
+        return self._by_class(self._shares)
+
+    @property
+    def probabilities_std(self) -> Any:
+        """Standard deviations of :attr:`probabilities` that the holes cause."""
+        return self._by_class(self._spreads)
+
+    @property
+    def margin(self) -> tuple[Any, Any]:
+        """Expected margin (Prop. 1) and its standard error: (rows,), or (rows, outputs)."""
+        mean, error = self._expectation.margin(self._evidence, threads=self._threads)
+        return self._like(flat(mean)), self._like(flat(error))
+
+    def quantiles(self, levels: Sequence[float]) -> Any:
+        """Of a regressor's prediction: (rows, levels), or (rows, outputs, levels)."""
+        found = self._expectation.quantiles(self._evidence, levels, threads=self._threads)
+        return found if self._ensemble.n_outputs > 1 else self._like(found[:, 0], list(levels))
+
+    # ---- shared --------------------------------------------------------------------------------
+
+    @cached_property
+    def _response(self) -> Floats:
+        return self._expectation.predict(self._evidence, threads=self._threads)[0]
+
+    @cached_property
+    def _std(self) -> Floats:
+        return self._expectation.std(self._evidence, threads=self._threads)
+
+    @property
+    def _shares(self) -> list[Floats]:
+        return probabilities(self._ensemble, self._response)
+
+    @property
+    def _spreads(self) -> list[Floats]:
+        if _is_binary(self._ensemble):
+            return [np.hstack([self._std, self._std])]
+        return _by_target(self._ensemble, self._std)
+
+    def _by_class(self, parts: list[Floats]) -> Any:
+        lists = class_lists(self._ensemble)
+        tables = [self._like(part, names) for names, part in zip(lists, parts, strict=True)]
+        return tables[0] if len(tables) == 1 else tables
+
+    def _like(self, values: NDArray[Any], names: list[Any] | None = None) -> Any:
+        """Values with the index of a pandas table; plain where the table is none."""
+        if self._index is None:
+            return values
+        import pandas as pd
+
+        if values.ndim == 1:
+            return pd.Series(values, index=self._index)
+        return pd.DataFrame(values, index=self._index, columns=names)
 
 
 def is_classifier(ensemble: Ensemble) -> bool:
@@ -30,10 +137,9 @@ def class_lists(ensemble: Ensemble) -> tuple[list[Any], ...]:
 
 def probabilities(ensemble: Ensemble, response: Floats) -> list[Floats]:
     """Probabilities (rows, classes) of each target from responses (rows, outputs)."""
-    lists = class_lists(ensemble)
     if _is_binary(ensemble):
         return [np.hstack([1.0 - response, response])]
-    return np.split(response, np.cumsum([len(names) for names in lists])[:-1], axis=1)
+    return _by_target(ensemble, response)
 
 
 def _is_binary(ensemble: Ensemble) -> bool:
@@ -41,50 +147,14 @@ def _is_binary(ensemble: Ensemble) -> bool:
     return ensemble.n_outputs == 1 and len(class_lists(ensemble)[0]) == 2
 
 
-def labels(ensemble: Ensemble, response: Floats) -> NDArray[Any]:
-    """The most probable label of every row: (rows,), or (rows, targets)."""
-    chosen = [
-        np.asarray(names)[probability.argmax(axis=1)]
-        for names, probability in zip(
-            class_lists(ensemble), probabilities(ensemble, response), strict=True
-        )
-    ]
-    return chosen[0] if len(chosen) == 1 else np.stack(chosen, axis=1)
-
-
-def spreads(ensemble: Ensemble, std: Floats) -> list[Floats]:
-    """Standard deviations of each target's probabilities from those of responses."""
-    lists = class_lists(ensemble)
-    if _is_binary(ensemble):
-        return [np.hstack([std, std])]
-    return np.split(std, np.cumsum([len(names) for names in lists])[:-1], axis=1)
-
-
-def of_labels(ensemble: Ensemble, response: Floats, std: Floats) -> Floats:
-    """Standard deviation of the probability of each predicted label, (rows, targets)."""
-    parts = zip(probabilities(ensemble, response), spreads(ensemble, std), strict=True)
-    chosen = [
-        np.take_along_axis(spread, probability.argmax(axis=1)[:, None], axis=1)
-        for probability, spread in parts
-    ]
-    return np.hstack(chosen)
+def _by_target(ensemble: Ensemble, values: Floats) -> list[Floats]:
+    sizes = [len(names) for names in class_lists(ensemble)]
+    return np.split(values, np.cumsum(sizes)[:-1], axis=1)
 
 
 def flat(response: Floats) -> Floats:
     """One number a row where there is one output, as ``predict`` has it."""
     return response[:, 0] if response.shape[1] == 1 else response
-
-
-def like(table: Any, values: NDArray[Any], names: list[Any] | None = None) -> Any:
-    """Values with the index of a pandas table; plain where the table is none."""
-    index = pandas_index(table)
-    if index is None:
-        return values
-    import pandas as pd
-
-    if values.ndim == 1:
-        return pd.Series(values, index=index)
-    return pd.DataFrame(values, index=index, columns=names)
 
 
 def pandas_index(table: Any) -> Any:

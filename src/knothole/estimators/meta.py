@@ -29,6 +29,7 @@ from knothole.estimators.robust import Robust
 from knothole.estimators.wrapping import wrap
 from knothole.learning.options import TuningOptions
 from knothole.tables.columns import Blocks, Columns
+from knothole.tables.read import read_table
 
 # For the docstrings of both meta-estimators.
 PARAMETERS = """Parameters
@@ -97,6 +98,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
         self.estimator_ = self._fitted(table, targets, fit_params)
+        table = read_table(table)
         options = self._tuning(sample_weight)
         self.robust_ = wrap(
             _unwrapped(self.estimator_),

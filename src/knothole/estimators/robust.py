@@ -13,7 +13,8 @@ from scipy import sparse
 from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.estimators import answers, display, storage
+from knothole.estimators import display, storage
+from knothole.estimators.answers import Answers, class_lists, is_classifier
 from knothole.learning.options import TuningOptions
 from knothole.learning.tune import TuningSummary, tune
 from knothole.reach.expectation import Expectation, Holes
@@ -96,10 +97,28 @@ class Robust:
     def classes_(self) -> Any:
         """Labels of a classifier; a list of them for several targets."""
         self._require_classifier("classes_")
-        lists = [np.asarray(labels) for labels in answers.class_lists(self.ensemble_)]
+        lists = [np.asarray(labels) for labels in class_lists(self.ensemble_)]
         return lists[0] if len(lists) == 1 else lists
 
     # ---- predictions ---------------------------------------------------------------------------
+
+    def answers(
+        self,
+        X: Any,
+        holes: Holes | None = None,
+        *,
+        unseen: Unseen = "error",
+        threads: int | None = None,
+    ) -> Answers:
+        """All that can be said about some rows, which are encoded once for everything asked.
+
+        Returns
+        -------
+        Answers
+            With ``prediction``, ``std``, ``quantiles(levels)``, ``margin``, and for a classifier
+            ``probabilities`` and ``probabilities_std``.
+        """
+        return Answers(self.expectation_, self._evidence(X, holes, unseen), X, threads)
 
     def predict(
         self,
@@ -138,19 +157,15 @@ class Robust:
         >>> prediction, std
         (array([2.5]), array([0.5]))
         """
-        evidence = self._evidence(X, holes, unseen)
+        if quantiles is not None and (return_std or is_classifier(self.ensemble_)):
+            raise InvalidInput(
+                "quantiles: they are returned alone, and for regressors only; leave out "
+                "return_std, or use predict_proba(return_std=True) for a classifier."
+            )
+        found = self.answers(X, holes, unseen=unseen, threads=threads)
         if quantiles is not None:
-            return self._quantiles(X, evidence, quantiles, return_std, threads)
-        response, _ = self.expectation_.predict(evidence, threads=threads)
-        classifier = answers.is_classifier(self.ensemble_)
-        values = answers.labels(self.ensemble_, response) if classifier else answers.flat(response)
-        prediction = answers.like(X, values)
-        if not return_std:
-            return prediction
-        std = self.expectation_.std(evidence, threads=threads)
-        if classifier:
-            std = answers.of_labels(self.ensemble_, response, std)
-        return prediction, answers.like(X, answers.flat(std))
+            return found.quantiles(quantiles)
+        return (found.prediction, found.std) if return_std else found.prediction
 
     def predict_proba(
         self,
@@ -166,13 +181,8 @@ class Robust:
         A classifier of several targets has a list of them, as in scikit-learn.
         """
         self._require_classifier("predict_proba")
-        evidence = self._evidence(X, holes, unseen)
-        response, _ = self.expectation_.predict(evidence, threads=threads)
-        proba = self._by_class(X, answers.probabilities(self.ensemble_, response))
-        if not return_std:
-            return proba
-        std = self.expectation_.std(evidence, threads=threads)
-        return proba, self._by_class(X, answers.spreads(self.ensemble_, std))
+        found = self.answers(X, holes, unseen=unseen, threads=threads)
+        return (found.probabilities, found.probabilities_std) if return_std else found.probabilities
 
     def margin(
         self,
@@ -187,10 +197,8 @@ class Robust:
 
         With ``return_error`` also its standard error, 0 where the density allows exact answers.
         """
-        evidence = self._evidence(X, holes, unseen)
-        mean, error = self.expectation_.margin(evidence, threads=threads)
-        margin = answers.like(X, answers.flat(mean))
-        return (margin, answers.like(X, answers.flat(error))) if return_error else margin
+        margin, error = self.answers(X, holes, unseen=unseen, threads=threads).margin
+        return (margin, error) if return_error else margin
 
     def reach(
         self,
@@ -207,7 +215,7 @@ class Robust:
         """R squared of a regressor's predictions, accuracy of a classifier's."""
         from sklearn.metrics import accuracy_score, r2_score
 
-        measure = accuracy_score if answers.is_classifier(self.ensemble_) else r2_score
+        measure = accuracy_score if is_classifier(self.ensemble_) else r2_score
         return float(measure(y, self.predict(X), sample_weight=sample_weight))
 
     # ---- new leaves --------------------------------------------------------------------------
@@ -311,31 +319,8 @@ class Robust:
         matrix = self.columns_.matrix(X, unseen)
         return self.expectation_.evidence_of(matrix, self.holes_ if holes is None else holes)
 
-    def _quantiles(
-        self,
-        X: Any,
-        evidence: Evidence,
-        quantiles: Sequence[float],
-        return_std: bool,
-        threads: int | None,
-    ) -> Any:
-        if return_std or answers.is_classifier(self.ensemble_):
-            raise InvalidInput(
-                "quantiles: they are returned alone, and for regressors only; leave out "
-                "return_std, or use predict_proba(return_std=True) for a classifier."
-            )
-        found = self.expectation_.quantiles(evidence, quantiles, threads=threads)
-        if self.ensemble_.n_outputs > 1:
-            return found
-        return answers.like(X, found[:, 0], list(quantiles))
-
-    def _by_class(self, X: Any, parts: list[Floats]) -> Any:
-        lists = answers.class_lists(self.ensemble_)
-        tables = [answers.like(X, part, names) for names, part in zip(lists, parts, strict=True)]
-        return tables[0] if len(tables) == 1 else tables
-
     def _require_classifier(self, what: str) -> None:
-        if not answers.is_classifier(self.ensemble_):
+        if not is_classifier(self.ensemble_):
             raise AttributeError(
                 f"{what}: the wrapped {self.model_name_} is no classifier; use predict."
             )

@@ -20,6 +20,7 @@ from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Blocks, Columns
+from knothole.tables.read import read_table
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import with_nan
 from knothole.trees.libraries.catboost.categories import name_levels
@@ -103,13 +104,14 @@ def wrap(
             f"holes must be 'auto' or 'all' here; got {holes!r}. A mask is about single rows: pass "
             f"it to predict."
         )
-    ensemble = name_levels(read(model), X_train)
+    table = read_table(X_train)
+    ensemble = name_levels(read(model), table)
     if is_fitted(density):
         described = _columns_of(density, ensemble, columns, blocks)
-        matrix = with_nan(ensemble, described, described.matrix(X_train))
+        matrix = with_nan(ensemble, described, described.matrix(table))
     else:
-        described = ensemble.columns.describe(X_train, blocks) if columns is None else columns
-        matrix = with_nan(ensemble, described, described.matrix(X_train))
+        described = ensemble.columns.describe(table, blocks) if columns is None else columns
+        matrix = with_nan(ensemble, described, described.matrix(table))
         described = _with_nullable(described, matrix, holes)
     task = _Task(ensemble, matrix, described, sample_weight, random_state, verbose)
     loss = prediction_loss(ensemble, matrix, described, y_train)

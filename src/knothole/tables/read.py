@@ -33,10 +33,14 @@ class RawColumn:
 
 @dataclass(frozen=True, eq=False)
 class RawTable:
-    """The columns of a table; ``named`` is False where their names were made up."""
+    """The columns of a table; ``named`` is False where their names were made up.
+
+    ``plain`` is the table itself where it was a plain float64 array.
+    """
 
     columns: tuple[RawColumn, ...]
     named: bool
+    plain: Floats | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -45,7 +49,7 @@ class RawTable:
 
 
 def read_table(table: Any) -> RawTable:
-    """Read a table of any supported library.
+    """Read a table of any supported library; one that has been read comes back as it is.
 
     Raises
     ------
@@ -59,6 +63,8 @@ def read_table(table: Any) -> RawTable:
     >>> raw.columns[0].values.tolist(), raw.columns[1].values.tolist(), raw.columns[1].levels
     ([1.5, nan], [1.0, 0.0], ('blue', 'red'))
     """
+    if isinstance(table, RawTable):
+        return table
     if isinstance(table, (list, tuple)):
         table = np.array(table, dtype=object)
     for base in type(table).__mro__:
@@ -82,6 +88,8 @@ def made_up_names(n_columns: int) -> tuple[str, ...]:
 
 def plain_floats(table: Any) -> Floats | None:
     """The table itself where it is a plain two-dimensional float64 array, else None."""
+    if isinstance(table, RawTable):
+        return table.plain
     if type(table) is np.ndarray and table.dtype == np.float64 and table.ndim == 2 and table.size:
         return table
     return None
@@ -143,7 +151,7 @@ def _from_numpy(table: NDArray[Any]) -> RawTable:
             raise InvalidInput(f"X must hold numbers or categories; got dtype {table.dtype}.")
         values = table.astype(np.float64, copy=False)
         columns = [RawColumn(name, values[:, i]) for i, name in enumerate(names)]
-    return RawTable(tuple(columns), named=False)
+    return RawTable(tuple(columns), named=False, plain=plain_floats(table))
 
 
 def _objects(name: str, values: Any) -> RawColumn:
