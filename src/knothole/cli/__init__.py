@@ -1,16 +1,4 @@
-"""The command line: thin, no mathematics.
-
-=============  ===================================================
-``app``        the group, exit codes, and where commands are listed
-``sources``    CSV and Parquet, read block by block
-``matching``   which columns of a file are the model's
-``sinks``      CSV and Parquet, written block by block
-``output``     files that are there as a whole or not at all
-``models``     model files of the libraries, and of knothole
-``console``    messages and progress
-``options``    what several commands take
-=============  ===================================================
-"""
+"""The command line: thin, no mathematics. A command is in the module of its name."""
 
 import sys
 

@@ -15,7 +15,7 @@ from types import FrameType
 
 import click
 
-from knothole.cli.console import stderr
+from knothole.cli.console import say, stderr
 from knothole.errors import KnotholeError, UnseenCategory
 
 FINE, WRONG_INPUT, WRONG_USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
@@ -89,31 +89,23 @@ def run(arguments: Sequence[str], command: click.Command = knothole, name: str =
         stderr.print("interrupted; nothing was written.", style="yellow")
         return INTERRUPTED
     except UnseenCategory as error:
-        _complain(f"{error} (On the command line: --unseen hole.)")
-        return WRONG_INPUT
+        return _wrong(f"{error} (On the command line: --unseen hole.)")
     except KnotholeError as error:
-        _complain(str(error))
-        return WRONG_INPUT
+        return _wrong(str(error))
     except OSError as error:
-        _complain(_of_file(error))
-        return WRONG_INPUT
+        what = error.strerror or str(error)
+        return _wrong(f"{error.filename}: {what}." if error.filename else f"{what}.")
     # What a command leaves by, click.exceptions.Exit, is what main returns.
     return code if isinstance(code, int) else FINE
 
 
-def _complain(message: str) -> None:
-    stderr.print("error:", style="bold red", end=" ")
-    stderr.print(message, markup=False, highlight=False, soft_wrap=True)
-
-
-def _of_file(error: OSError) -> str:
-    what = error.strerror or str(error)
-    return f"{error.filename}: {what}." if error.filename else f"{what}."
+def _wrong(message: str) -> int:
+    say(message, "error:", "bold red")
+    return WRONG_INPUT
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    stderr.print("warning:", style="bold yellow", end=" ")
-    stderr.print(str(message), markup=False, highlight=False, soft_wrap=True)
+    say(str(message), "warning:", "bold yellow")
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -8,12 +8,8 @@ stderr = Console(stderr=True)
 stdout = Console()
 
 
-def say(message: str) -> None:
-    """A message to the user."""
+def say(message: str, label: str = "", style: str = "bold") -> None:
+    """A message to the user, perhaps with a label before it."""
+    if label:
+        stderr.print(label, style=style, end=" ")
     stderr.print(message, markup=False, highlight=False, soft_wrap=True)
-
-
-def step(number: int, message: str) -> None:
-    """A numbered message to the user."""
-    stderr.print(f"{number}", style="bold", end="  ")
-    say(message)

@@ -15,7 +15,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from knothole.cli import options
-from knothole.cli.console import say, stdout, step
+from knothole.cli.console import say, stdout
 from knothole.files import check_output, whole_file
 from knothole.progress import bar
 from knothole.report.demo import LEAD, SEED, TITLE, classifier, diagnosis
@@ -63,16 +63,16 @@ def demo(output: Path, repeats: int) -> None:
     name = type(model).__name__
     if not name.startswith("XGB"):
         say("no XGBoost here (pip install 'knothole[xgboost]'): scikit-learn's own will do.")
-    step(1, f"{name} learns from {len(data.train)} tumours, every measurement known")
+    say(f"{name} learns from {len(data.train)} tumours, every measurement known", "1 ")
     model.fit(data.train, data.train_target)
-    step(2, "knothole wraps it: learns how the 30 measurements depend on one another")
+    say("knothole wraps it: learns how the 30 measurements depend on one another", "2 ")
     start = time.perf_counter()
     with bar("learning p(X)"), _second_core():
         robust = knothole.wrap(model, data.train, data.train_target, random_state=SEED)
     learning = time.perf_counter() - start
     say(f"   {type(robust.density_).__name__} was best on held-out rows ({learning:.0f} s)")
     case = Case.of(robust, data.train, data.test, data.target, data.train_target)
-    step(3, f"{len(data.test)} other tumours lose 0 to 90 % of their measurements, at random")
+    say(f"{len(data.test)} other tumours lose 0 to 90 % of their measurements, at random", "3 ")
     comparison = Comparison(RATES, repeats, METHODS, SEED)
     with bar("comparing", evaluation_steps(case, comparison)) as advance:
         evaluation = evaluate(case, comparison, learning, advance)

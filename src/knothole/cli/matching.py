@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -13,19 +12,12 @@ import pandas as pd
 from knothole.cli.sources import Source
 from knothole.errors import ColumnMismatch
 from knothole.tables.columns import Column, Columns
+from knothole.tables.encoding import listed
 
 
 @dataclass(frozen=True)
 class Match:
-    """Where a model's columns are in a file.
-
-    Attributes
-    ----------
-    columns : Columns
-        The model's.
-    found : tuple
-        For each of them its name in the file, None where the file does not have it.
-    """
+    """Where a model's columns are in a file: ``found`` has the name of each, None if absent."""
 
     columns: Columns
     found: tuple[str | None, ...]
@@ -39,7 +31,7 @@ class Match:
     def described(self) -> list[Column]:
         """The model's description of the columns to read, under their names in the file."""
         return [
-            Column(name, column.kind, column.levels, column.nullable)
+            replace(column, name=name)
             for name, column in zip(self.found, self.columns, strict=True)
             if name is not None
         ]
@@ -58,16 +50,8 @@ def match(
 ) -> Match:
     """Find a model's columns in a file, by name where it has names, otherwise by position.
 
-    Parameters
-    ----------
-    columns : Columns
-        The model's.
-    table : Source
-        The file.
-    leave_out : sequence of str
-        Columns that are no features, such as the target.
-    absent : {"error", "hole"}
-        What a column is that the file does not have.
+    ``leave_out`` are columns that are no features, such as the target; ``absent`` says whether a
+    column that the file does not have is an "error" or a "hole".
     """
     available = [name for name in table.names if name not in leave_out]
     if not columns.named:
@@ -80,17 +64,20 @@ def match(
     found = tuple(_find(column.name, available) for column in columns)
     missing = [column.name for column, name in zip(columns, found, strict=True) if name is None]
     if len(missing) == len(columns) or (missing and absent == "error"):
-        raise ColumnMismatch(_says_missing(table.path, missing, available, len(columns)))
+        raise ColumnMismatch(
+            f"{table.path}: lacks {len(missing)} of the model's {len(columns)} columns: "
+            f"{listed(missing)}. It has {listed(available)}.{_nearest(missing[0], available)} For "
+            f"predictions, --absent hole takes missing columns for holes."
+        )
     return Match(columns, found)
 
 
 def check_column(table: Source, name: str, option: str) -> None:
     """Refuse a name that an option gives and the file does not have."""
     if name not in table.names:
-        near = difflib.get_close_matches(name, table.names, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ColumnMismatch(
-            f"{table.path}: has no column {name!r} ({option}); it has {_listed(table.names)}.{hint}"
+            f"{table.path}: has no column {name!r} ({option}); it has {listed(table.names)}."
+            f"{_nearest(name, table.names)}"
         )
 
 
@@ -102,16 +89,6 @@ def _find(name: str, available: list[str]) -> str | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def _says_missing(path: Path, missing: list[str], available: list[str], total: int) -> str:
-    near = difflib.get_close_matches(missing[0], available, 1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return (
-        f"{path}: lacks {len(missing)} of the model's {total} columns: {_listed(missing)}. It has "
-        f"{_listed(available)}.{hint} For predictions, --absent hole takes missing columns for "
-        f"holes."
-    )
-
-
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def _nearest(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, 1)
+    return f" Did you mean {near[0]!r}?" if near else ""

@@ -17,23 +17,13 @@ PICKLES = (".joblib", ".pkl", ".pickle")
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model that was opened: one of ``knothole wrap``, or a library's own.
-
-    Attributes
-    ----------
-    robust : Robust or None
-        None for a library's own, which is in ``native`` as :func:`knothole.wrap` takes it.
-    columns : Columns
-        Better described than the ensemble's where the model has been wrapped.
-    takes_nan : bool
-        Whether the library itself does.
-    """
+    """A model that was opened: ``robust`` of ``knothole wrap``, or ``native``, a library's own."""
 
     robust: Robust | None
-    native: Any
+    native: Any  # as knothole.wrap takes it
     ensemble: Ensemble
-    columns: Columns
-    takes_nan: bool = True
+    columns: Columns  # better described than the ensemble's where the model has been wrapped
+    takes_nan: bool = True  # whether the library itself does
 
 
 def open_model(path: Path, allow_pickle: bool) -> Model:

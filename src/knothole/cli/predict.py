@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-import numpy as np
 import pandas as pd
 
 from knothole.cli import options
@@ -60,10 +59,10 @@ row for each row of DATA, in the same order.
     help="What NaN means (see wrap); by default as MODEL was wrapped.",
 )
 @options.choice_option(
-    "--unseen", ("error", "hole"), "What a category is that training did not have."
+    "--unseen", ("error", "hole"), "What to make of a category that training did not have."
 )
 @options.choice_option(
-    "--absent", ("error", "hole"), "What a column of the model is that DATA does not have."
+    "--absent", ("error", "hole"), "What to make of a column of the model that DATA does not have."
 )
 @click.option(
     "--block", type=click.IntRange(min=1), default=BLOCK, show_default=True, help="Rows at a time."
@@ -96,7 +95,7 @@ def predict(
     with bar(f"predicting {data.name}", table.size) as advance, _opened(output) as out:
         for part, amount in table.blocks(names, found.described, block):
             answers = robust.answers(found.table(part), holes, unseen=unseen)
-            columns = [part[list(keep)], *_columns(answers, part.index, std, proba, quantiles)]
+            columns = [part[list(keep)], *_columns(answers, std, proba, quantiles)]
             out.write(pd.concat(columns, axis=1))
             rows += len(part)
             advance(amount=amount)
@@ -115,12 +114,12 @@ def _check_asked(robust: Robust, proba: bool, quantiles: tuple[float, ...]) -> N
 
 
 def _columns(
-    answers: Answers, index: pd.Index[Any], std: bool, proba: bool, quantiles: tuple[float, ...]
+    answers: Answers, std: bool, proba: bool, quantiles: tuple[float, ...]
 ) -> Iterator[pd.DataFrame]:
-    """What was asked for, of rows with this index."""
-    yield _named(answers.prediction, "prediction", index)
+    """What was asked for."""
+    yield _named(answers.prediction, "prediction")
     if std:
-        yield _named(answers.std, "std", index)
+        yield _named(answers.std, "std")
     if quantiles:
         names = [f"quantile_{q:g}" for q in quantiles]
         yield answers.quantiles(quantiles).set_axis(names, axis=1)
@@ -130,13 +129,10 @@ def _columns(
             yield each.add_prefix("probability_")
 
 
-def _named(values: Any, name: str, index: pd.Index[Any]) -> pd.DataFrame:
+def _named(found: Any, name: str) -> pd.DataFrame:
     """One column of the name, or several that are numbered."""
-    array = np.asarray(values)
-    if array.ndim == 1:
-        return pd.DataFrame({name: array}, index=index)
-    names = [f"{name}_{number}" for number in range(array.shape[1])]
-    return pd.DataFrame(array, index=index, columns=names)
+    named: pd.DataFrame = found.to_frame(name) if found.ndim == 1 else found.add_prefix(f"{name}_")
+    return named
 
 
 @contextmanager

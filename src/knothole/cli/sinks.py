@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,20 +9,12 @@ from typing import IO, Any
 
 import pandas as pd
 
-from knothole.cli.sources import PARQUET, SEPARATORS
-from knothole.errors import InvalidInput, MissingExtra
+from knothole.cli.sources import PARQUET, SEPARATORS, pyarrow_for
+from knothole.errors import InvalidInput
 from knothole.files import whole_file
 
 
-class Sink(ABC):
-    """A table that is written block by block."""
-
-    @abstractmethod
-    def write(self, block: pd.DataFrame) -> None:
-        """Append rows."""
-
-
-class CsvSink(Sink):
+class CsvSink:
     """CSV into an open file."""
 
     def __init__(self, file: IO[str], separator: str = ",") -> None:
@@ -35,17 +26,11 @@ class CsvSink(Sink):
         self._first = False
 
 
-class ParquetSink(Sink):
+class ParquetSink:
     """A Parquet file with the types of the first block."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            import pyarrow as arrow
-            import pyarrow.parquet
-        except ImportError as error:
-            raise MissingExtra("Parquet needs pyarrow: pip install 'knothole[polars]'.") from error
-        self._arrow: Any = arrow
-        self._path = path
+        self._arrow, self._path = pyarrow_for(path), path
         self._writer: Any = None
 
     def write(self, block: pd.DataFrame) -> None:
@@ -59,6 +44,9 @@ class ParquetSink(Sink):
         """Write the footer."""
         if self._writer is not None:
             self._writer.close()
+
+
+Sink = CsvSink | ParquetSink
 
 
 def check_table_name(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +31,11 @@ _HOLES = {
 
 
 class Source(ABC):
-    """A table in a file.
-
-    Attributes
-    ----------
-    path : Path
-        Where it is.
-    names : list of str
-        Its columns.
-    size : int
-        How much there is to read, in the units of :meth:`blocks`.
-    """
+    """A table in a file."""
 
     path: Path
-    names: list[str]
-    size: int
+    names: list[str]  # of its columns
+    size: int  # how much there is to read, in the units of `blocks`
 
     @abstractmethod
     def blocks(
@@ -77,7 +68,7 @@ class CsvSource(Source):
     def __init__(self, path: Path, separator: str) -> None:
         self.path, self._separator = path, separator
         self.size = path.stat().st_size
-        with _Parsing(path):
+        with _parsing(path):
             # Two rows without a header: a second one that is longer than the first is refused.
             start = pd.read_csv(
                 path, sep=separator, nrows=2, header=None, dtype=str, keep_default_na=False
@@ -89,7 +80,7 @@ class CsvSource(Source):
                 f"{path}: columns must have different names; {twice[0]!r} is there twice."
             )
         if _compression(path) is None:
-            with _Parsing(path):
+            with _parsing(path):
                 self._check_end()
 
     def blocks(
@@ -102,7 +93,7 @@ class CsvSource(Source):
             name: sorted(_HOLES - _levels(described[name])) if name in described else [""]
             for name in self.names
         }
-        with _Parsing(self.path), self.path.open("rb") as file:
+        with _parsing(self.path), self.path.open("rb") as file:
             reader = pd.read_csv(
                 file,
                 sep=self._separator,
@@ -138,17 +129,11 @@ class ParquetSource(Source):
     """A Parquet file."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            import pyarrow.parquet
-        except ImportError as error:
-            raise MissingExtra(
-                f"{path}: Parquet needs pyarrow: pip install 'knothole[polars]'."
-            ) from error
-        self.path = path
+        arrow, self.path = pyarrow_for(path), path
         with path.open("rb"):  # says what is wrong with the place itself
             pass
-        with _Parsing(path):
-            self._file = pyarrow.parquet.ParquetFile(path)
+        with _parsing(path):
+            self._file = arrow.parquet.ParquetFile(path)
             self.size = int(self._file.metadata.num_rows)
             self.names = [str(name) for name in self._file.schema_arrow.names]
 
@@ -156,30 +141,37 @@ class ParquetSource(Source):
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`Source`."""
-        with _Parsing(self.path):
+        with _parsing(self.path):
             for batch in self._file.iter_batches(batch_size=rows, columns=list(names)):
                 yield batch.to_pandas()[list(names)], batch.num_rows
 
 
-class _Parsing:
+def pyarrow_for(path: Path) -> Any:
+    """The library of Parquet files."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra(
+            f"{path}: Parquet needs pyarrow: pip install 'knothole[polars]'."
+        ) from error
+    return pyarrow
+
+
+@contextmanager
+def _parsing(path: Path) -> Iterator[None]:
     """Turns what parsers raise over a broken file into an error that says so."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, (OSError, GeneratorExit)) or not isinstance(error, Exception):
-            if isinstance(error, OSError) and error.filename is None:
-                raise DamagedFile(f"{self._path}: cannot be read ({error}).") from error
-            return
-        if isinstance(error, (DamagedFile, InvalidInput)):
-            return
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise DamagedFile(f"{path}: cannot be read ({error}).") from error
+    except (DamagedFile, InvalidInput):
+        raise
+    except Exception as error:
         first_line = str(error).partition("\n")[0]
         raise DamagedFile(
-            f"{self._path}: not a table that can be read, or damaged ({first_line})."
+            f"{path}: not a table that can be read, or damaged ({first_line})."
         ) from error
 
 
@@ -191,9 +183,9 @@ def _is_text(column: Column) -> bool:
 
 
 def _levels(column: Column) -> set[str]:
-    """Levels that a file spells like a hole, such as "None": there they are none.
+    """Levels as a file spells them: one that is spelled like a hole, such as "None", is no hole.
 
-    Of a CatBoost model only the hashes of its levels may be known.
+    A CatBoost model may know only the hashes of its levels.
     """
     hashes = {level.hash for level in column.levels if isinstance(level, HashedLevel)}
     texts = {level for level in column.levels if isinstance(level, str)}

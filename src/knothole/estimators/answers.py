@@ -28,9 +28,8 @@ class Answers:
     --------
     >>> import knothole as kh
     >>> from sklearn.tree import DecisionTreeRegressor
-    >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]] * 10)
-    >>> model = DecisionTreeRegressor().fit(X, 2 * X[:, 0] + X[:, 1])
-    >>> found = kh.wrap(model, X, density=kh.Factorized()).answers([[1.0, np.nan]])
+    >>> model = DecisionTreeRegressor().fit([[0.0], [1.0]], [2.0, 3.0])
+    >>> found = kh.wrap(model, [[0.0], [1.0]], density=kh.Factorized()).answers([[np.nan]])
     >>> found.prediction, found.std, found.quantiles([0.0, 1.0])
     (array([2.5]), array([0.5]), array([[2., 3.]]))
     """
@@ -55,7 +54,7 @@ class Answers:
 
     @property
     def std(self) -> Any:
-        """Standard deviation that the holes cause; of the predicted label's probability."""
+        """Standard deviation that the holes cause, for classifiers in the label's probability."""
         std = self._std
         if is_classifier(self._ensemble):
             chosen = [
@@ -67,7 +66,7 @@ class Answers:
 
     @property
     def probabilities(self) -> Any:
-        """Of a classifier's classes, (rows, classes); a list of them for several targets."""
+        """Probabilities of the classes, (rows, classes); a list of them for several targets."""
         return self._by_class(self._shares)
 
     @property
@@ -82,7 +81,7 @@ class Answers:
         return self._like(flat(mean)), self._like(flat(error))
 
     def quantiles(self, levels: Sequence[float]) -> Any:
-        """Of a regressor's prediction: (rows, levels), or (rows, outputs, levels)."""
+        """Quantiles of a regressor's prediction: (rows, levels), or (rows, outputs, levels)."""
         found = self._expectation.quantiles(self._evidence, levels, threads=self._threads)
         return found if self._ensemble.n_outputs > 1 else self._like(found[:, 0], list(levels))
 
@@ -112,7 +111,7 @@ class Answers:
         return tables[0] if len(tables) == 1 else tables
 
     def _like(self, values: NDArray[Any], names: list[Any] | None = None) -> Any:
-        """Values with the index of a pandas table; plain where the table is none."""
+        """Values with the index of a pandas table; as they are if it is another table."""
         if self._index is None:
             return values
         import pandas as pd

@@ -31,8 +31,8 @@ from knothole.learning.options import TuningOptions
 from knothole.tables.columns import Blocks, Columns
 from knothole.tables.read import read_table
 
-# For the docstrings of both meta-estimators.
-PARAMETERS = """Parameters
+# In the docstrings of both meta-estimators.
+SHARED = """Parameters
     ----------
     estimator : object
         A model of XGBoost, LightGBM, CatBoost or scikit-learn; or one that is fitted, in
@@ -45,7 +45,14 @@ PARAMETERS = """Parameters
     prefit : bool
         Whether ``estimator`` is fitted already and used as it is.
     columns, blocks, holes, random_state, verbose
-        See :func:`knothole.wrap`. With ``tune``, every NaN is a hole."""
+        See :func:`knothole.wrap`. With ``tune``, every NaN is a hole.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted model.
+    robust_ : Robust
+        What answers."""
 
 
 class _Expected(MetaEstimatorMixin, BaseEstimator):
@@ -79,7 +86,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.__doc__ = (cls.__doc__ or "").replace("{parameters}", PARAMETERS)
+        cls.__doc__ = (cls.__doc__ or "").replace("{shared}", SHARED)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
         """Fit the model on the table as it is, then the density, then (``tune``) the leaves.
@@ -198,14 +205,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
 class ExpectedRegressor(RegressorMixin, _Expected):
     """A tree regressor that answers rows with holes by its expected prediction.
 
-    {parameters}
-
-    Attributes
-    ----------
-    estimator_ : object
-        The fitted model.
-    robust_ : Robust
-        What answers.
+    {shared}
 
     Examples
     --------
@@ -225,16 +225,9 @@ class ExpectedRegressor(RegressorMixin, _Expected):
 class ExpectedClassifier(ClassifierMixin, _Expected):
     """A tree classifier that answers rows with holes by its expected probabilities.
 
-    {parameters}
-
-    Attributes
-    ----------
+    {shared}
     classes_ : array
         The labels, in the order of the columns of ``predict_proba``.
-    estimator_ : object
-        The fitted model.
-    robust_ : Robust
-        What answers.
 
     Examples
     --------

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy import sparse
 
-from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import display, storage
 from knothole.estimators.answers import Answers, class_lists, is_classifier
 from knothole.learning.options import TuningOptions
-from knothole.learning.tune import TuningSummary, tune
+from knothole.learning.solvers import TuningSummary
+from knothole.learning.tune import tune
 from knothole.reach.expectation import Expectation, Holes
 from knothole.tables.columns import Columns, Evidence
 from knothole.trees.ensemble import Ensemble
@@ -35,7 +35,7 @@ class Robust:
 
     All methods take a table with the model's columns and two further arguments. ``holes`` says
     which NaN are holes: "auto" (see :attr:`nan_meaning_`), "all", or a boolean mask (rows,
-    columns). ``unseen`` says what a category is that training did not have: an "error" or a "hole".
+    columns). ``unseen`` says what a category is that training did not have: "error" or "hole".
 
     A pandas DataFrame in gives a Series or DataFrame out, with the same index; anything else gives
     arrays.
@@ -258,23 +258,18 @@ class Robust:
         >>> tuned.tuning_.after < tuned.tuning_.before
         True
         """
-        given = (options or TuningOptions()).changed(**changes)
-        return self.tune_matrix(self.columns_.matrix(X), y, given)
-
-    def tune_matrix(self, matrix: Floats, y: Any, options: TuningOptions) -> Robust:
-        """:meth:`tune` on a table that is encoded already, by ``columns_.matrix``."""
         if not isinstance(self.density_, Density):
             raise InvalidInput(
                 "tune: a density of your own cannot be asked for what tuning needs; wrap the model "
                 "with one of knothole's, such as density='auto'."
             )
-        expectation = self.expectation_
+        expectation, options = self.expectation_, (options or TuningOptions()).changed(**changes)
         if options.samples == "bootstrap":
             counts = bootstrap_counts(self._model, len(y))
             options = options.changed(samples="whole", counts=counts)
         if options.integrate is None:
             options = options.changed(integrate=expectation.integrate)
-        tuned = tune(self.ensemble_, self.density_, matrix, y, options)
+        tuned = tune(self.ensemble_, self.density_, self.columns_.matrix(X), y, options)
         if tuned.density is not self.density_ or options.integrate is not expectation.integrate:
             expectation = Expectation.of(
                 self.ensemble_, tuned.density, tol=expectation.tol, integrate=options.integrate

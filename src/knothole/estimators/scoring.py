@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import Trial
-from knothole.errors import InvalidInput
 from knothole.estimators.answers import is_classifier
-from knothole.learning.problem import encode
+from knothole.learning.problem import encode, in_rows, numbers
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
@@ -51,11 +50,7 @@ class PredictionLoss:
     def under(self, expectation: Expectation, trial: Trial, holes: NDArray[np.bool_]) -> Floats:
         """Losses of the held-out rows where ``holes`` says which NaN are integrated over."""
         evidence = expectation.evidence_of(trial.matrix, holes)
-        return self.of(expectation.predict(evidence)[0], trial.held)
-
-    def of(self, response: Floats, rows: NDArray[np.intp]) -> Floats:
-        """Losses of responses (rows, outputs)."""
-        truth = self.truth[rows]
+        response, truth = expectation.predict(evidence)[0], self.truth[trial.held]
         if not self.log:
             return np.asarray(((response - truth) ** 2).sum(axis=1))
         loss = -truth * np.log(np.maximum(response, LEAST))
@@ -86,22 +81,8 @@ def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any
 
 
 def _targets(ensemble: Ensemble, y: Any, rows: int) -> Floats:
-    """Y as (rows, outputs)."""
-    values = np.asarray(y)
-    if values.ndim not in (1, 2) or len(values) != rows:
-        raise InvalidInput(
-            f"y_train must have a target for each of the {rows} rows of X_train; got shape "
-            f"{values.shape}."
-        )
-    table = values.reshape(rows, -1)
+    """Y as (rows, outputs); numbers where the model has as many outputs, whatever its link."""
+    table = in_rows(y, rows, "y_train")
     if is_classifier(ensemble) or table.shape[1] != ensemble.n_outputs:
-        return encode(ensemble, values, rows)
-    try:
-        numbers = table.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"y_train must hold numbers; got {values.dtype}.") from None
-    if not np.isfinite(numbers).all():
-        raise InvalidInput(
-            "y_train must be finite everywhere; leave out rows whose target is not known."
-        )
-    return numbers
+        return encode(ensemble, y, rows)
+    return numbers(table, "y_train")

@@ -18,7 +18,7 @@ from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
-from knothole.learning.tune import TuningSummary
+from knothole.learning.solvers import TuningSummary
 from knothole.reach.expectation import Expectation
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
@@ -113,11 +113,10 @@ def load(path: str | os.PathLike[str]) -> Robust:
 
 # ---- trees --------------------------------------------------------------------------------------
 
-# The arrays of an ensemble that a file holds as they are.
-ARRAYS = (
-    "roots", "feature", "cut", "left", "missing_left", "set_start", "sets", "value", "native_leaf",
-    "tree_output", "tree_weight", "base", "sentinel",
-)  # fmt: skip
+# The arrays of an ensemble that a file holds as they are: of nodes, of leaves, and of trees.
+OF_NODES = ("roots", "feature", "cut", "left", "missing_left", "set_start", "sets")
+OF_TREES = ("tree_output", "tree_weight", "base", "sentinel")
+ARRAYS = (*OF_NODES, "value", "native_leaf", *OF_TREES)
 
 
 def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -133,7 +132,7 @@ def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDA
 
 
 def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Ensemble:
-    """Built as a reader builds it, so that trees that are none are refused."""
+    """Built as a reader builds it, so that broken trees are refused."""
     leaf = arrays["feature"] < 0
     number = arrays["left"][leaf]
     value = np.zeros((len(leaf), arrays["value"].shape[1]))
@@ -141,29 +140,20 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
     value[leaf] = arrays["value"][number]
     native[leaf] = arrays["native_leaf"][number]
     nodes = Nodes(
-        roots=arrays["roots"],
-        feature=arrays["feature"],
-        cut=arrays["cut"],
-        left=arrays["left"],
+        **{name: arrays[name] for name in OF_NODES},
         right=arrays["left"] + 1,
-        missing_left=arrays["missing_left"],
         value=value,
         native_leaf=native,
-        set_start=arrays["set_start"],
-        sets=arrays["sets"],
     )
     name, scale = header["link"]
     return Ensemble.build(
         nodes,
         columns=storage.columns_from(header["columns"]),
-        base=arrays["base"],
         library=header["library"],
         precision=header["precision"],
-        tree_output=arrays["tree_output"],
-        tree_weight=arrays["tree_weight"],
         link=Link(name, scale),
         classes=_classes_from(header["classes"]),
-        sentinel=arrays["sentinel"],
+        **{name: arrays[name] for name in OF_TREES},
     )
 
 

@@ -11,11 +11,11 @@ from sklearn.base import clone
 
 from knothole.arrays import Floats
 from knothole.densities.base import Density
+from knothole.densities.own import OwnDensity
 from knothole.densities.selection.held_out import Trial, trials
 from knothole.densities.selection.select import Selected, default_candidates, select_matrix
 from knothole.errors import ColumnMismatch, InvalidInput
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
-from knothole.estimators.own_density import OwnDensity
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.reach.expectation import Expectation
@@ -143,21 +143,17 @@ class _Task:
 
     def tried(self, given: Any, chosen: Any) -> tuple[tuple[Any, Trial], ...]:
         """The density as learned without the held-out rows, where it is ours to learn."""
-        rows = trials(self.matrix, self.columns, self.random_state)
-        if is_fitted(given) or isinstance(chosen, OwnDensity):
-            return tuple((chosen, trial) for trial in rows)
-        weight = None if self.weight is None else np.asarray(self.weight)
+        ours = not is_fitted(given) and not isinstance(chosen, OwnDensity)
         return tuple(
-            (
-                clone(given).fit_matrix(
-                    self.matrix[trial.train],
-                    self.columns,
-                    sample_weight=None if weight is None else weight[trial.train],
-                ),
-                trial,
-            )
-            for trial in rows
+            (self.fit(given, trial.train) if ours else chosen, trial)
+            for trial in trials(self.matrix, self.columns, self.random_state)
         )
+
+    def fit(self, density: Density, rows: Any = slice(None)) -> Density:
+        """A density like this one, learned from some of the rows."""
+        weight = None if self.weight is None else np.asarray(self.weight)[rows]
+        fresh: Density = clone(density)
+        return fresh.fit_matrix(self.matrix[rows], self.columns, sample_weight=weight)
 
 
 def is_fitted(density: Any) -> bool:
@@ -183,8 +179,7 @@ def _choose(density: Any, task: _Task, loss: PredictionLoss) -> tuple[Any, Selec
     if is_fitted(density):
         return density, None
     if isinstance(density, Density):
-        fitted = clone(density).fit_matrix(task.matrix, task.columns, sample_weight=task.weight)
-        return fitted, None
+        return task.fit(density), None
     if hasattr(density, "complete") and not isinstance(density, type):
         return OwnDensity(density, task.columns), None
     raise InvalidInput(
@@ -208,13 +203,12 @@ def _columns_of(
             f"density was fitted on {len(fitted)} columns, but the model has {len(own)}. Fit it on "
             f"the model's training table."
         )
-    if own.named and fitted.named:
-        for place, (one, other) in enumerate(zip(own.names, fitted.names, strict=True)):
-            if one != other:
-                raise ColumnMismatch(
-                    f"density was fitted on other columns: in place {place} it has {other!r}, the "
-                    f"model {one!r}. Fit it on the model's training table, columns in their order."
-                )
+    for place, (one, other) in enumerate(zip(own.names, fitted.names, strict=True)):
+        if one != other and own.named and fitted.named:
+            raise ColumnMismatch(
+                f"density was fitted on other columns: in place {place} it has {other!r}, the "
+                f"model {one!r}. Fit it on the model's training table, columns in their order."
+            )
     return fitted
 
 

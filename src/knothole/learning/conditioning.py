@@ -33,14 +33,9 @@ HELD_OUT = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """Encoded rows that densities are learned from.
+    """Encoded rows that densities are learned from, with their holes and their weights.
 
-    Attributes
-    ----------
-    matrix : float64 (rows, columns)
-    holes : bool (rows, columns) or None
-        As in :meth:`~knothole.densities.base.Density.fit`.
-    weight : float64 (rows,)
+    As in :meth:`~knothole.densities.base.Density.fit_matrix`.
     """
 
     matrix: Floats
@@ -89,18 +84,9 @@ class Conditioned:
     def of(
         cls, density: Density, training: Training, y: NDArray[Any], labels: bool, form: str
     ) -> Conditioned:
-        """A density that knows y, from one that may not.
+        """A density that knows y, from a fitted one that may not; if it does it is taken as it is.
 
-        Parameters
-        ----------
-        density : Density
-            Fitted. Where it has a target already it is taken as it is.
-        training : Training
-        y : array (rows,) or (rows, outputs)
-        labels : bool
-            Whether y holds classes.
-        form : {"auto", "values", "scores"}
-            How a numeric target is given to the density.
+        ``labels`` says whether y holds classes, and ``form`` how numbers are given to the density.
         """
         if y.ndim == 2 and y.shape[1] > 1:
             raise InvalidInput(

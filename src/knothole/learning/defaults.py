@@ -42,17 +42,9 @@ LEAST_RATE = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """How to solve: nothing is left to choose.
+    """How to solve: options, and what was chosen where they leave a choice.
 
-    Attributes
-    ----------
-    options : TuningOptions
-        What there was nothing to choose about.
-    ridge : float
-    method : {"tree", "forest", "boosting"}
-    objective : {"expected", "deployed"}
-    rates : tuple of float
-        Learning rates to boost with, one after the other until the loss does not rise.
+    ``rates`` are learning rates to boost with, one after the other until the loss does not rise.
     """
 
     options: TuningOptions
@@ -151,19 +143,8 @@ def choose_rates(
 def own_rate(problem: Problem, matrix: Floats, ridge: float) -> float:
     """The part of its best values that each tree of a model has, above 0 and at most 1.
 
-    Parameters
-    ----------
-    problem : Problem
-        A model that adds its trees up, and the targets of rows.
-    matrix : float64 (rows, columns)
-        The rows; NaN goes where the model itself sends it.
-    ridge : float
-        Lambda.
-
-    Raises
-    ------
-    InvalidInput
-        Where the leaves have nothing to do with the targets.
+    The model adds its trees up. NaN in the rows goes where the model itself sends it. Refused
+    where the leaves have nothing to do with the targets.
 
     Examples
     --------
@@ -201,9 +182,8 @@ def own_rate(problem: Problem, matrix: Floats, ridge: float) -> float:
         margin[:, outputs] += own[place]
     if product <= LEAST_RATE * square:
         raise InvalidInput(
-            "learning_rate='auto': on these rows the model's leaves are not what boosting would "
-            "have given them, so that its rate cannot be told. Pass learning_rate, or "
-            "method='forest'."
+            "learning_rate='auto': the model's leaves are not what boosting would give them on "
+            "these rows, so its rate cannot be told. Pass learning_rate, or method='forest'."
         )
     return min(product / square, 1.0)
 

@@ -26,8 +26,8 @@ move in turn, each by what those before it and its own best values leave, and ta
 move, their learning rate. On complete rows there is no spread, and a single tree, or trees that
 were tuned in turn, do not move.
 
-The error that goes down is that of theta, for rows like these. Of the model's old leaves nothing is
-said: on the rows that they were trained on, theirs may well be lower.
+The error that goes down is that of theta, for rows like these. Nothing is said about the model's
+old leaves: their error may well be lower on the rows that they were trained on.
 """
 
 from __future__ import annotations
@@ -153,12 +153,7 @@ class Deployed:
     def moved(self, solution: Solution, counts: NDArray[np.integer[Any]] | None = None) -> Solution:
         """A solution whose leaves have moved, and the deployed error of the old and the new ones.
 
-        Parameters
-        ----------
-        solution : Solution
-            Leaves that minimise the expected loss.
-        counts : int array (trees, rows), optional
-            How often each row is in each tree's own sample.
+        ``counts`` (trees, rows) say how often each row is in each tree's own sample.
         """
         problem, ensemble, in_turn = self.problem, self.problem.ensemble, self.settings.in_turn
         change = (solution.theta - problem.leaf_start) / problem.tree_unit
@@ -187,16 +182,18 @@ class Deployed:
         theta = problem.leaf_start + problem.tree_unit * change
         before, _ = self.error(problem.theta)
         after, error = self.error(theta)
-        return replace(
-            solution,
-            theta=theta,
-            unreached=solution.unreached[~reached[solution.unreached]],
+        found = solution.summary
+        summary = replace(
+            found,
+            objective="deployed",
+            unreached=found.unreached[~reached[found.unreached]],
             before=before,
             after=after,
             error=error,
-            exact=self.expectation.exact and solution.exact,
+            exact=self.expectation.exact and found.exact,
             moved=n_moved,
         )
+        return replace(solution, theta=theta, summary=summary)
 
     def reach_by_tree(self) -> Iterator[tuple[int, sparse.csr_matrix]]:
         """Each tree and its reach matrix, (rows, leaves of the tree)."""

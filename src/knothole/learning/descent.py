@@ -20,8 +20,10 @@ import numpy as np
 from knothole.arrays import Floats
 from knothole.learning.draw_matrix import DRAWS, Block, DrawMatrix
 from knothole.learning.problem import Problem
-from knothole.learning.system import Symmetric, symmetric
+from knothole.learning.system import Symmetric
 from knothole.progress import Advance, silent
+
+Solve = Callable[[Floats], Floats]
 
 # Groups of more leaves than this are solved by conjugate gradients, without the matrix.
 DENSE_LEAVES = 4096
@@ -40,15 +42,10 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Where a descent arrived.
+    """Where a descent arrived, (leaves, width), and how systems were solved on the way.
 
-    Attributes
-    ----------
-    theta : float64 (leaves, width)
-    objective : float64 (steps + 1,)
-        Expected loss, plus half the ridge times |theta - start|^2, before and after each step.
-    solver : str
-        How systems were solved.
+    ``objective`` is the expected loss, plus half the ridge times |theta - start|^2, before and
+    after each step.
     """
 
     theta: Floats
@@ -61,7 +58,8 @@ def forest(problem: Problem, drawn: DrawMatrix, ridge: float, dense: int = DENSE
     start = problem.leaf_start
     one_step = problem.loss.name == "squared error"
     theta = start if one_step else problem.theta
-    system = (Dense if fits(problem, dense) else Free)(problem, drawn, ridge)
+    solver = dense_solver if fits(problem, dense) else free_solver
+    solve, name = solver(problem, drawn, ridge)
 
     def objective_at(theta: Floats) -> tuple[float, Floats]:
         value, gradient = evaluate(problem, drawn, theta)
@@ -71,7 +69,7 @@ def forest(problem: Problem, drawn: DrawMatrix, ridge: float, dense: int = DENSE
     value, gradient = objective_at(theta)
     values = [value]
     for _ in range(1 if one_step else STEPS):
-        trial = theta + system.solve(-gradient)
+        trial = theta + solve(-gradient)
         value, gradient = objective_at(trial)
         if value > values[-1] + ROUNDING * abs(values[-1]):
             break
@@ -79,7 +77,7 @@ def forest(problem: Problem, drawn: DrawMatrix, ridge: float, dense: int = DENSE
         values.append(value)
         if values[-2] - values[-1] <= GAIN * abs(values[-2]):
             break
-    return Descent(theta, np.array(values), system.name)
+    return Descent(theta, np.array(values), name)
 
 
 def evaluate(problem: Problem, drawn: DrawMatrix, theta: Floats) -> tuple[float, Floats]:
@@ -103,60 +101,46 @@ def fits(problem: Problem, dense: int) -> bool:
     return max(int(counts[trees].sum()) for trees in problem.groups()) <= dense
 
 
-class Dense:
-    """c M + lambda I of each group of trees, factored once."""
+def dense_solver(problem: Problem, drawn: DrawMatrix, ridge: float) -> tuple[Solve, str]:
+    """Solves with c M + lambda I of each group of trees, factored once; and how it does."""
+    tree, systems = problem.ensemble.leaf_tree, []
+    for trees in problem.groups():
+        leaves = np.flatnonzero(np.isin(tree, trees))
+        pairs = problem.loss.curvature * drawn.pairs(leaves)
+        systems.append((leaves, Symmetric(pairs, ridge)))
 
-    def __init__(self, problem: Problem, drawn: DrawMatrix, ridge: float) -> None:
-        tree = problem.ensemble.leaf_tree
-        self.leaves = [np.flatnonzero(np.isin(tree, trees)) for trees in problem.groups()]
-        self.systems = []
-        for leaves in self.leaves:
-            matrix = problem.loss.curvature * symmetric(drawn.pairs(leaves))
-            matrix[np.diag_indices_from(matrix)] += ridge
-            self.systems.append(Symmetric(matrix))
-
-    @property
-    def name(self) -> str:
-        """As summaries have it."""
-        definite = all(system.definite for system in self.systems)
-        return "Cholesky" if definite else "eigenvectors"
-
-    def solve(self, right: Floats) -> Floats:
-        """The solution, (leaves, width)."""
+    def solve(right: Floats) -> Floats:
         out = np.zeros_like(right)
-        for leaves, system in zip(self.leaves, self.systems, strict=True):
+        for leaves, system in systems:
             out[leaves] = system.solve(right[leaves])
         return out
 
+    definite = all(system.definite for _, system in systems)
+    return solve, "Cholesky" if definite else "eigenvectors"
 
-class Free:
-    """The same without the matrices: conjugate gradients."""
 
-    name = "conjugate gradients"
+def free_solver(problem: Problem, drawn: DrawMatrix, ridge: float) -> tuple[Solve, str]:
+    """The same without the matrices."""
+    curvature = problem.loss.curvature
+    # Without a ridge the solution of least norm is wanted, which a scaling would change.
+    diagonal = (curvature * drawn.weight() + ridge)[:, None]
+    scale = 1 / np.sqrt(diagonal) if ridge > 0 else np.ones_like(diagonal)
 
-    def __init__(self, problem: Problem, drawn: DrawMatrix, ridge: float) -> None:
-        self.drawn = drawn
-        self.curvature, self.ridge = problem.loss.curvature, ridge
-        # Without a ridge the solution of least norm is wanted, which a scaling would change.
-        diagonal = self.curvature * drawn.weight() + ridge
-        self.scale = 1 / np.sqrt(diagonal) if ridge > 0 else np.ones_like(diagonal)
+    def product(vector: Floats) -> Floats:
+        theta = scale * vector
+        return np.asarray(scale * (curvature * drawn.apply(theta) + ridge * theta))
 
-    def solve(self, right: Floats) -> Floats:
-        """The solution, (leaves, width)."""
-        scale = self.scale[:, None]
-
-        def product(vector: Floats) -> Floats:
-            theta = scale * vector
-            return scale * (self.curvature * self.drawn.apply(theta) + self.ridge * theta)
-
+    def solve(right: Floats) -> Floats:
         return np.asarray(scale * conjugate_gradients(product, scale * right))
+
+    return solve, "conjugate gradients"
 
 
 def conjugate_gradients(product: Callable[[Floats], Floats], right: Floats) -> Floats:
     """Solve a symmetric positive semidefinite system of which only products are known.
 
-    Each step lowers the quadratic whose minimum is sought; of least norm where it is singular,
-    because the steps begin at 0.
+    Each step lowers the quadratic whose minimum is sought. The solution has the least norm where
+    the system is singular, because the steps begin at 0.
     """
     found, residual = np.zeros_like(right), right.copy()
     direction, square = residual.copy(), float((right**2).sum())

@@ -222,12 +222,11 @@ class DrawMatrix:
 
     def sums(self, y: Floats, groups: int = 1) -> list[LeafSums]:
         """Sums of Prop. 2 from all draws, or from each of several independent groups of them."""
-        size = DRAWS // groups
-        words = [np.uint64(((1 << size) - 1) << (size * g)) for g in range(groups)]
-        return [self._sums(y, draws, size) for draws in words]
+        return [self._sums(y, group, DRAWS // groups) for group in range(groups)]
 
-    def _sums(self, y: Floats, draws: np.uint64, size: int) -> LeafSums:
+    def _sums(self, y: Floats, group: int, size: int) -> LeafSums:
         width = self.ensemble.value.shape[1]
+        draws = np.uint64(((1 << size) - 1) << (size * group))
 
         def work(block: Block, out: Floats) -> None:
             add_sums(

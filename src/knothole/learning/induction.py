@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.densities.base import Density
+from knothole.densities.base import Density, row_weights
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
 
@@ -82,9 +82,9 @@ def expand(
     target = y if condition_on_target and density.target_ else None
     evidence = density.evidence(X, holes, target)
     n_rows = len(evidence.points)
-    weight = np.ones(n_rows) if sample_weight is None else np.asarray(sample_weight, np.float64)
-    if weight.shape != (n_rows,) or (y is not None and len(y) != n_rows):
-        raise InvalidInput(f"X has {n_rows} rows; y and sample_weight must have as many.")
+    weight = row_weights(sample_weight, n_rows)
+    if y is not None and len(y) != n_rows:
+        raise InvalidInput(f"X has {n_rows} rows; y must have as many, but has {len(y)}.")
     columns = density.columns_
     n_variables = len(columns.variables)
     has_hole = np.asarray(np.isnan(evidence.points[:, :n_variables]).any(axis=1))
@@ -96,12 +96,9 @@ def expand(
     points[np.isin(row, open_rows)] = drawn.reshape(-1, points.shape[1])
     matrix = columns.decode(points[:, :n_variables])
     share = (weight / np.where(has_hole, draws, 1))[row]
-    filled = matrix if isinstance(X, np.ndarray) and _numeric(columns) else _table(columns, matrix)
+    plain = isinstance(X, np.ndarray) and not any(column.levels for column in columns)
+    filled = matrix if plain else _table(columns, matrix)
     return Expanded(filled, None if y is None else np.asarray(y)[row], share, row)
-
-
-def _numeric(columns: Columns) -> bool:
-    return not any(column.levels for column in columns)
 
 
 def _table(columns: Columns, matrix: Floats) -> pd.DataFrame:

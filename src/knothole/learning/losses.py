@@ -105,7 +105,7 @@ class Logistic(LogLoss):
         return np.asarray((np.logaddexp(0.0, scaled) - y * scaled).sum(axis=1))
 
     def probability(self, scaled: Floats) -> Floats:
-        """Of each output by itself."""
+        """The probability of each output by itself."""
         return np.asarray(expit(scaled))
 
 
@@ -120,21 +120,20 @@ class Softmax(LogLoss):
         return np.asarray(logsumexp(scaled, axis=1) - (y * scaled).sum(axis=1))
 
     def probability(self, scaled: Floats) -> Floats:
-        """Of all outputs together."""
+        """The probabilities of all outputs, which sum to 1."""
         return np.asarray(softmax(scaled, axis=1))
+
+
+# By the name of the link.
+LOSSES: dict[str, type[Loss]] = {"identity": Squared, "sigmoid": Logistic, "softmax": Softmax}
 
 
 def loss_of(link: Link) -> Loss:
     """The loss that a model with this link is tuned by."""
-    losses: dict[str, type[Loss]] = {
-        "identity": Squared,
-        "sigmoid": Logistic,
-        "softmax": Softmax,
-    }
-    if link.name not in losses:
+    if link.name not in LOSSES:
         raise UnsupportedModel(
             f"a model with a {link.name!r} link (Poisson, gamma, Tweedie) cannot be tuned: its "
             f"trees do not say which loss it was trained on, and the loss has no quadratic bound. "
             f"Train a model on weighted completions instead: knothole.learning.induction.expand."
         )
-    return losses[link.name](link.scale)
+    return LOSSES[link.name](link.scale)

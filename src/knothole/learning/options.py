@@ -40,15 +40,15 @@ class TuningOptions:
     ridge : float or "auto"
         Lambda, in rows: what a leaf adds to the margin is drawn to 0, and the leaves of models
         without a base score to the mean (:mod:`knothole.learning.problem`). "auto" is 0 for
-        trees that are averaged (but for a single classification tree), whose leaves may hold one
-        row, and otherwise 1.
+        trees that are averaged, whose leaves may hold one row (except for a single classification
+        tree), and otherwise 1.
     method : {"auto", "tree", "forest", "boosting"}
         "tree": each tree predicts y by itself (Prop. 2); for averaged forests, and for a single
         tree. "forest": all leaves at once (Prop. 3). "boosting": each tree given the ones before
         it (Prop. 4), at the model's own learning rate. "auto": "tree" where that is possible,
         "boosting" for trees that are added up. "forest" has the least expected loss on the
-        training rows, but of many trees that were grown for small steps it keeps no trace of
-        them: it overfits.
+        training rows, but it overfits many trees that were grown for small steps: it forgets
+        these steps.
     objective : {"auto", "expected", "deployed"}
         "expected" is the paper's: the expected loss. "deployed" goes on from there towards the
         least squared error of expected predictions (:mod:`knothole.learning.deployed`), for

@@ -172,18 +172,12 @@ def margin_of(ensemble: Ensemble, mean: Floats) -> Floats:
 
 def encode(ensemble: Ensemble, y: Any, rows: int) -> Floats:
     """Targets as (rows, outputs): numbers, or 0 and 1 of classes."""
-    y = np.asarray(y)
-    if y.ndim not in (1, 2) or len(y) != rows:
-        raise InvalidInput(
-            f"y must have a target for each of the {rows} rows; got shape {y.shape}."
-        )
+    table = in_rows(y, rows)
     if ensemble.classes is not None:
-        return _one_hot(ensemble, y)
-    table = y.reshape(rows, -1)
-    single = ensemble.link.name == "softmax" and table.shape[1] == 1
-    if single:
-        return _codes(table[:, 0], ensemble.n_outputs)
-    table = _numbers(table)
+        return _one_hot(ensemble, table)
+    if ensemble.link.name == "softmax" and table.shape[1] == 1:
+        return _labels(table[:, 0], range(ensemble.n_outputs))
+    table = numbers(table)
     if table.shape[1] != ensemble.n_outputs:
         raise InvalidInput(
             f"y must have {ensemble.n_outputs} output(s), as the model has; got {table.shape[1]}."
@@ -193,28 +187,33 @@ def encode(ensemble: Ensemble, y: Any, rows: int) -> Floats:
     return table
 
 
-def _numbers(y: NDArray[Any]) -> Floats:
+def in_rows(y: Any, rows: int, name: str = "y") -> NDArray[Any]:
+    """Targets of so many rows, (rows, targets)."""
+    values = np.asarray(y)
+    if values.ndim not in (1, 2) or len(values) != rows:
+        raise InvalidInput(
+            f"{name} must have a target for each of the {rows} rows; got shape {values.shape}."
+        )
+    return values.reshape(rows, -1)
+
+
+def numbers(y: NDArray[Any], name: str = "y") -> Floats:
+    """Targets as finite numbers."""
     try:
-        numbers = y.astype(np.float64)
+        found = y.astype(np.float64)
     except (TypeError, ValueError):
-        raise InvalidInput(f"y must be numbers for this model; got {y.dtype}.") from None
-    if not np.isfinite(numbers).all():
-        raise InvalidInput("y must be finite everywhere; leave out rows whose target is unknown.")
-    return np.asarray(numbers)
+        raise InvalidInput(f"{name} must hold numbers for this model; got {y.dtype}.") from None
+    if not np.isfinite(found).all():
+        raise InvalidInput(
+            f"{name} must be finite everywhere; leave out rows whose target is not known."
+        )
+    return np.asarray(found)
 
 
-def _codes(y: NDArray[Any], n_classes: int) -> Floats:
-    codes = _numbers(y)
-    if not np.isin(codes, np.arange(n_classes)).all():
-        raise InvalidInput(f"y must hold the numbers of classes, 0 to {n_classes - 1}.")
-    return np.asarray(np.eye(n_classes)[codes.astype(np.intp)])
-
-
-def _one_hot(ensemble: Ensemble, y: NDArray[Any]) -> Floats:
+def _one_hot(ensemble: Ensemble, table: NDArray[Any]) -> Floats:
     """Ones in the outputs of each row's classes."""
     classes = ensemble.classes or ()
     lists = classes if isinstance(classes[0], tuple) else (classes,)
-    table = y.reshape(len(y), -1)
     if table.shape[1] != len(lists):
         raise InvalidInput(f"y must have {len(lists)} column(s) of labels; got {table.shape[1]}.")
     parts = [_labels(table[:, i], labels) for i, labels in enumerate(lists)]  # type: ignore[arg-type]

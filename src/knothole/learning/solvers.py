@@ -7,7 +7,7 @@ completions otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,28 +32,82 @@ T = TypeVar("T")
 
 # Pair reach is exact by default up to so many rows times pairs of trees.
 EXACT_WORK = 2_000_000
-# A rise of the expected loss by less than this part is none: leaves are only known so well.
+# Leaves are known only so well: a rise of the expected loss by less than this part does not count.
 NO_RISE = 1e-3
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TuningSummary:
+    """What tuning did.
+
+    Attributes
+    ----------
+    method : {"tree", "forest", "boosting"}
+    loss : {"squared error", "cross-entropy", "log loss"}
+    before, after : float
+        The loss of a row, of the old and the new leaves, without the ridge: the squared error of
+        expected predictions where the ``objective`` is "deployed"; otherwise the expected loss
+        under the density, of the whole model or (mean over trees) of each by itself. The deployed
+        error of old leaves on the rows that they were trained on may be the lower one. Without a
+        ridge "tree" and "forest" never raise the expected loss (a ridge may: what they minimise
+        is the loss and the ridge together). "boosting" may, above all at a learning rate that was
+        given, because it does not go on from the old leaves: each tree is fitted anew, given only
+        those before it, and is not looked at again.
+    error : float
+        Standard error of ``after``, 0 where it is exact: from draws that took no part, or from
+        the standard errors of the deployed predictions.
+    exact : bool
+        Whether holes were integrated exactly all the way, not by completions.
+    unreached : int array
+        Leaves that no row reaches. They keep their value if the ridge is 0.
+    conditioned : {"none", "given", "labels", "values", "scores"}
+        How the density knew y: not at all; the density passed in had a target; as classes; as
+        values; as normal scores.
+    samples : {"whole table", "bootstrap samples"}
+        Rows that trees and their densities were given.
+    solver : str
+        How systems of equations were solved.
+    steps : int
+        Steps of the solver that each lower the expected loss (1 for closed forms).
+    learning_rate : float
+        Part of its best values that each tree took on, the largest if outputs differ; always 1
+        except for "boosting".
+    objective : {"expected", "deployed"}
+        Which loss was lowered in the end.
+    moved : int
+        Trees whose leaves have moved on from the least expected loss.
+    """
+
+    method: str
+    loss: str
+    before: float
+    after: float
+    error: float = 0.0
+    exact: bool
+    unreached: NDArray[np.intp] = field(repr=False)
+    conditioned: str = "none"
+    samples: str = "whole table"
+    solver: str
+    steps: int = 1
+    learning_rate: float = 1.0
+    objective: str = "expected"
+    moved: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Theta of all leaves, and how it was found, as in a summary of tuning.
-
-    ``rates`` are the learning rates of the trees, (trees,).
-    """
+    """Theta of all leaves, the learning rates of the trees (trees,), and how they were found."""
 
     theta: Floats
-    unreached: NDArray[np.intp]
     rates: Floats
-    loss: str
-    before: float
-    after: float
-    error: float
-    exact: bool
-    solver: str
-    steps: int = 1
-    moved: int = 0
+    summary: TuningSummary
+
+    @classmethod
+    def of(cls, settings: Settings, theta: Floats, rates: Floats, **found: Any) -> Solution:
+        """A solution; ``found`` is the rest of its summary."""
+        rate = float(rates.max())
+        summary = TuningSummary(method=settings.method, learning_rate=rate, **found)
+        return cls(theta, rates, summary)
 
 
 def solve(
@@ -77,7 +131,7 @@ def _by_tree(
     rows = Rows(evidence, problem.y - problem.offset, problem.row_weight)
     with bar("rows", len(rows), verbose=settings.options.verbose) as advance:
         sums, fresh = _sums(expectation, rows, settings, advance)
-    return _trees_solved(problem, sums, fresh, settings.ridge)
+    return _trees_solved(problem, sums, fresh, settings)
 
 
 def by_sample(
@@ -109,7 +163,7 @@ def by_sample(
             fresh.append(found[1])
             advance()
     joined = [LeafSums.of_trees(group) for group in zip(*fresh, strict=True)]
-    return _trees_solved(problem, LeafSums.of_trees(parts), joined, settings.ridge)
+    return _trees_solved(problem, LeafSums.of_trees(parts), joined, settings)
 
 
 def _sums(
@@ -127,20 +181,21 @@ def _sums(
 
 
 def _trees_solved(
-    problem: Problem, sums: LeafSums, fresh: list[LeafSums], ridge: float
+    problem: Problem, sums: LeafSums, fresh: list[LeafSums], settings: Settings
 ) -> Solution:
     """Leaves from their sums, and what each tree's loss was and is."""
     unit = problem.tree_unit
-    change = sums.solve(ridge)
+    change = sums.solve(settings.ridge)
     old = (problem.theta - problem.leaf_start) / unit
-    if ridge == 0:
+    if settings.ridge == 0:
         change[sums.unreached] = old[sums.unreached]
     after = np.array([problem.tree_loss(part, change) for part in fresh or [sums]])
     before = np.mean([problem.tree_loss(part, old) for part in fresh or [sums]])
-    return Solution(
-        theta=problem.leaf_start + unit * change,
+    return Solution.of(
+        settings,
+        problem.leaf_start + unit * change,
+        np.ones(problem.ensemble.n_trees),
         unreached=sums.unreached,
-        rates=np.ones(problem.ensemble.n_trees),
         loss="cross-entropy" if problem.probabilities else "squared error",
         before=float(before),
         after=float(after.mean()),
@@ -197,14 +252,14 @@ def _by_systems(
             before += system.loss(old) * scale**2
             after += system.loss(change) * scale**2
     total, rest = problem.row_weight.sum(), problem.unserved_loss
-    return Solution(
-        theta=theta,
+    return Solution.of(
+        settings,
+        theta,
+        rates,
         unreached=np.flatnonzero(reached <= 0),
-        rates=rates,
         loss=problem.loss.name,
         before=before / total + rest,
         after=after / total + rest,
-        error=0.0,
         exact=True,
         solver="tree by tree" if settings.in_turn else "matrix",
     )
@@ -239,10 +294,11 @@ def _by_draws(
         return np.asarray(other.mean_by_group(work) * problem.loss.factor / weight.sum())
 
     after = losses(found.theta)
-    return Solution(
-        theta=found.theta,
+    return Solution.of(
+        settings,
+        found.theta,
+        np.full(n_trees, rate),
         unreached=np.flatnonzero(drawn.weight() <= 0),
-        rates=np.full(n_trees, rate),
         loss=problem.loss.name,
         before=float(losses(problem.theta).mean()),
         after=float(after.mean()),
@@ -268,7 +324,7 @@ def _without_a_rise(
 
 
 def _standard_error(values: Floats) -> float:
-    """Of the mean of independent values; 0 of a single, exact one."""
+    """Standard error of the mean of independent values; 0 for a single, exact one."""
     if len(values) < 2 or not np.isfinite(values).all():
         return 0.0 if len(values) < 2 else float("nan")
     return float(values.std(ddof=1) / np.sqrt(len(values)))

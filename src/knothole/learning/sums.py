@@ -102,13 +102,8 @@ class LeafSums:
     def of_trees(cls, parts: Sequence[LeafSums]) -> LeafSums:
         """Sums of trees that were gathered by themselves, one after the other."""
         sizes = np.concatenate([np.diff(part.leaf_start) for part in parts])
-        return cls(
-            np.append(0, np.cumsum(sizes)),
-            np.concatenate([part.weight for part in parts]),
-            np.concatenate([part.target for part in parts]),
-            np.concatenate([part.square for part in parts]),
-            np.concatenate([part.total for part in parts]),
-        )
+        arrays = [(part.weight, part.target, part.square, part.total) for part in parts]
+        return cls(np.append(0, np.cumsum(sizes)), *map(np.concatenate, zip(*arrays, strict=True)))
 
     def accumulate(
         self, engine: Engine, rows: Rows, threads: int | None = None, advance: Advance = silent

@@ -86,10 +86,8 @@ class LeafSystem:
         return self
 
     def solve(self, ridge: float) -> Floats:
-        """Prop. 3: theta of all leaves at once, (leaves, width); of least norm if M is singular."""
-        matrix = symmetric(self.pairs)
-        matrix[np.diag_indices_from(matrix)] += ridge
-        return Symmetric(matrix).solve(self.sums.target)
+        """Prop. 3: theta of all leaves at once, (leaves, width); the shortest if M is singular."""
+        return Symmetric(self.pairs, ridge).solve(self.sums.target)
 
     def solve_in_turn(self, ridge: float, learning_rate: float = 1.0) -> Floats:
         """Prop. 4: theta tree by tree, (leaves, width); 0 where no row comes and ridge is 0.
@@ -113,21 +111,18 @@ class LeafSystem:
         return float(self.sums.square[0] + (theta * (product - 2 * self.sums.target)).sum())
 
 
-def symmetric(upper: Floats) -> Floats:
-    """The symmetric matrix of which the upper part is given; zeros below."""
-    matrix = upper + upper.T
-    matrix[np.diag_indices_from(matrix)] -= np.diag(upper)
-    return np.asarray(matrix)
-
-
 class Symmetric:
-    """A symmetric positive semidefinite matrix, made ready to solve; of least norm if singular.
+    """A symmetric positive semidefinite matrix and a ridge, made ready to solve.
 
-    Cholesky where the matrix is safely definite. Otherwise the eigenvectors of eigenvalues that
-    rounding alone could have made are left out.
+    ``upper`` is the matrix with zeros below its diagonal. Cholesky where the sum is safely
+    definite. Otherwise the eigenvectors of eigenvalues that rounding alone could have made are
+    left out: solutions are of least norm.
     """
 
-    def __init__(self, matrix: Floats) -> None:
+    def __init__(self, upper: Floats, ridge: float) -> None:
+        matrix = np.asarray(upper + upper.T)
+        matrix[np.diag_indices_from(matrix)] -= np.diag(upper)
+        matrix[np.diag_indices_from(matrix)] += ridge
         self.factor = _cholesky(matrix)
         if self.factor is None:
             values, vectors = linalg.eigh(matrix, check_finite=False)

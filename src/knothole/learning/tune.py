@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,67 +17,10 @@ from knothole.learning.defaults import Settings
 from knothole.learning.deployed import Deployed
 from knothole.learning.options import TuningOptions
 from knothole.learning.problem import Problem
+from knothole.learning.solvers import TuningSummary
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import with_nan
 from knothole.trees.subset import some_trees
-
-
-@dataclass(frozen=True, eq=False)
-class TuningSummary:
-    """What tuning did.
-
-    Attributes
-    ----------
-    method : {"tree", "forest", "boosting"}
-    loss : {"squared error", "cross-entropy", "log loss"}
-    before, after : float
-        The loss of a row, of the old and the new leaves, without the ridge: the squared error of
-        expected predictions where the ``objective`` is "deployed"; otherwise the expected loss
-        under the density, of the whole model or (mean over trees) of each by itself. The deployed
-        error of old leaves on the rows that they were trained on may be the lower one. Without a
-        ridge "tree" and "forest" never raise the expected loss (a ridge may: what they minimise
-        is the loss and the ridge together). "boosting" may, above all at a learning rate that was
-        given, because it does not go on from the old leaves: each tree is fitted anew, given only
-        those before it, and is not looked at again.
-    error : float
-        Standard error of ``after``, 0 where it is exact: from draws that took no part, or from
-        the standard errors of the deployed predictions.
-    exact : bool
-        Whether holes were integrated exactly all the way, not by completions.
-    unreached : int array
-        Leaves that no row reaches. They keep their value if the ridge is 0.
-    conditioned : {"none", "given", "labels", "values", "scores"}
-        How the density knew y: not at all; the density passed in had a target; as classes; as
-        values; as normal scores.
-    samples : {"whole table", "bootstrap samples"}
-        Rows that trees and their densities were given.
-    solver : str
-        How systems of equations were solved.
-    steps : int
-        Steps of the solver that each lower the expected loss (1 for closed forms).
-    learning_rate : float
-        Part of its best values that each tree took on, the largest if outputs differ; 1 but for
-        "boosting".
-    objective : {"expected", "deployed"}
-        Which loss was lowered in the end.
-    moved : int
-        Trees whose leaves have moved on from the least expected loss.
-    """
-
-    method: str
-    loss: str
-    before: float
-    after: float
-    error: float
-    exact: bool
-    unreached: NDArray[np.intp] = field(repr=False)
-    conditioned: str
-    samples: str
-    solver: str
-    steps: int
-    learning_rate: float = 1.0
-    objective: str = "expected"
-    moved: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,27 +119,15 @@ def tune(
         evidence = expectation.evidence_of(matrix, holes)
         solution = Deployed(problem, expectation, evidence, settings).moved(solution, counts)
 
-    summary = TuningSummary(
-        method=settings.method,
-        loss=solution.loss,
-        before=solution.before,
-        after=solution.after,
-        error=solution.error,
-        exact=solution.exact,
-        unreached=leaves[solution.unreached],
-        conditioned=known.form,
-        samples="whole table" if counts is None else "bootstrap samples",
-        solver=solution.solver,
-        steps=solution.steps,
-        learning_rate=float(solution.rates.max()),
-        objective=settings.objective,
-        moved=solution.moved,
-    )
-    new = problem.values(solution.theta)
+    value, new = ensemble.value.copy(), problem.values(solution.theta)
+    unreached = solution.summary.unreached
     if settings.ridge == 0:  # leaves that nothing was learned about keep their values
-        new[solution.unreached] = part.value[solution.unreached]
-    value = ensemble.value.copy()
+        new[unreached] = part.value[unreached]
     value[leaves] = new
+    samples = "whole table" if counts is None else "bootstrap samples"
+    summary = replace(
+        solution.summary, unreached=leaves[unreached], conditioned=known.form, samples=samples
+    )
     return Tuned(ensemble.with_values(value), density, known.density, summary)
 
 
