@@ -151,6 +151,8 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
         native_leaf=native,
         set_start=arrays["set_start"],
         sets=arrays["sets"],
+        tree_output=arrays["tree_output"],
+        tree_weight=arrays["tree_weight"],
     )
     name, scale = header["link"]
     return Ensemble.build(
@@ -159,8 +161,6 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
         base=arrays["base"],
         library=header["library"],
         precision=header["precision"],
-        tree_output=arrays["tree_output"],
-        tree_weight=arrays["tree_weight"],
         link=Link(name, scale),
         classes=_classes_from(header["classes"]),
         sentinel=arrays["sentinel"],

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from knothole.arrays import Floats, Ints
-from knothole.errors import DamagedFile, KnotholeError, MissingExtra, UnsupportedModel
+from knothole.errors import DamagedFile, KnotholeError, MissingExtra, NotFitted, UnsupportedModel
 from knothole.trees.ensemble import Ensemble
 
 # (top-level package, class name) -> folder beside this module.
@@ -100,6 +100,14 @@ def files_of(model: Any) -> Any:
     """The module ``files`` for a model or a file; None where the library has no such files."""
     folder = library_of(model)
     return module_of(folder, "files") if folder in WITH_FILES else None
+
+
+def not_fitted(model: Any) -> NotFitted:
+    """The exception for a model that has no trees yet."""
+    return NotFitted(
+        f"this {type(model).__name__} has not been fitted, so it has no trees to read. Call its "
+        f"fit first."
+    )
 
 
 def reading_of(model: Any) -> Reading:

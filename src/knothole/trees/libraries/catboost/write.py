@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from knothole.trees.libraries.catboost import read as reader
 from knothole.trees.libraries.catboost.cbm import parse, replace_leaf_values
-from knothole.trees.libraries.catboost.parts import ObliviousTrees
 
 
 def write(model: Any, value: NDArray[np.float64]) -> Any:
@@ -22,13 +21,8 @@ def write(model: Any, value: NDArray[np.float64]) -> Any:
     data = reader.saved(model)
     parts = parse(data)
     ensemble = reader.read(model).ensemble
-    if isinstance(parts.trees, ObliviousTrees):
-        n_leaves = 1 << parts.trees.depth
-        first_leaf = np.cumsum(n_leaves) - n_leaves
-    else:
-        first_leaf = parts.trees.first_leaf
     own = np.array(parts.value)
-    own[first_leaf[ensemble.leaf_tree] + ensemble.native_leaf] = value
+    own[parts.trees.first_leaf[ensemble.leaf_tree] + ensemble.native_leaf] = value
     copy = model.copy()
     copy.load_model(blob=replace_leaf_values(data, own))
     _remember(copy, model)

@@ -29,7 +29,7 @@ def write(model: Any, value: NDArray[np.float64]) -> Any:
             f"{np.finfo(np.float32).max}; got {np.abs(value).max()}."
         )
     ensemble = reader.read(model).ensemble
-    booster = reader.unwrapped(model)
+    booster, _ = reader.unwrapped(model)
     state = booster.__getstate__()
     trees = reader.stored_trees(ubjson.parse(state["handle"])["Model"])
     for tree in range(ensemble.n_trees):
