@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile
+from knothole.errors import DamagedFile, MissingExtra
 from knothole.trees.libraries.registry import Replay, module_of
 
 TIMEOUT = 120.0  # seconds, for loading a file and predicting a few hundred rows
@@ -35,6 +35,7 @@ class Child:
     """A process that answers for one library, one file after the other, until one crashes it."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", __name__, name],
             stdin=subprocess.PIPE,
@@ -77,6 +78,11 @@ class Child:
             how = f"took longer than {TIMEOUT:.0f} s" if expired else "crashed the library"
             code = self._process.wait()
             raise DamagedFile(f"{path}: to load it and predict {how} (exit code {code}).")
+        if "missing" in answer:
+            raise MissingExtra(
+                f"{path}: it takes {self._name} itself to check what was read from it "
+                f"({answer['missing']}): pip install 'knothole[{self._name}]'."
+            )
         if "error" in answer:
             raise DamagedFile(f"{path}: the library itself refuses it: {answer['error']}")
         return Replay(answer["margin"], answer.get("leaves"))
@@ -110,7 +116,7 @@ def _answer(name: str, path: Path, rows: NDArray[np.float64]) -> dict[str, NDArr
         answer = module_of(name, "read").read(model).replay(rows)
     except Exception as error:  # whatever it is, the other side is to hear of it
         first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
-        return {"error": np.array(first_line)}
+        return {"missing" if isinstance(error, ImportError) else "error": np.array(first_line)}
     arrays = {"margin": answer.margin}
     if answer.leaves is not None:
         arrays["leaves"] = answer.leaves

@@ -10,12 +10,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from knothole.arrays import Floats, Ints
-from knothole.errors import DamagedFile, KnotholeError, MissingExtra, NotFitted, UnsupportedModel
+from knothole.errors import DamagedFile, KnotholeError, NotFitted, UnsupportedModel
 from knothole.trees.ensemble import Ensemble
 
 # (top-level package, class name) -> folder beside this module.
@@ -123,11 +122,6 @@ def read_file(path: Path) -> Reading:
     from knothole.trees.libraries import quarantine
 
     folder = library_of(path)
-    if find_spec(folder) is None:
-        raise MissingExtra(
-            f"{path}: to check what is read from this file takes {folder} itself: "
-            f"pip install 'knothole[{folder}]'."
-        )
     try:
         ensemble: Ensemble = module_of(folder, "files").read(path)
     except KnotholeError:
