@@ -136,14 +136,21 @@ class Regions:
 
 def arrivals(ensemble: Ensemble) -> Arrivals:
     """What arrives at every split; time linear in the paths' total length."""
-    tree = _tree(ensemble)
-    bounds = _unbounded(len(ensemble.feature))
-    fill_arrivals(tree, bounds)
-    return Arrivals(bounds.low, bounds.high, tree.arriving_set, tree.sets, bounds.missing)
+    return _arrivals(_tree(ensemble))
+
+
+def _arrivals(tree: _Tree) -> Arrivals:
+    n = len(tree.feature)
+    low, high, missing = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_)
+    fill_arrivals(tree, low, high, missing)
+    return Arrivals(low, high, tree.arriving_set, tree.sets, missing)
 
 
 def regions(ensemble: Ensemble) -> Regions:
-    """The region of every leaf; time linear in the paths' total length."""
+    """The region of every leaf; time linear in the paths' total length.
+
+    In a column, it is what arrives at the last split on it above the leaf and goes the leaf's way.
+    """
     tree = _tree(ensemble)
     leaf_node = np.empty(ensemble.n_leaves, dtype=np.int32)
     is_leaf = ensemble.feature < 0
@@ -151,24 +158,25 @@ def regions(ensemble: Ensemble) -> Regions:
     slot = np.full(len(ensemble.columns), -1, dtype=np.int64)
     start = np.zeros(ensemble.n_leaves + 1, dtype=np.int64)
     count_columns(tree, leaf_node, slot, start)
-    n = int(start[-1])
-    column, set_start = np.empty(n, dtype=np.int32), np.full(n, -1, dtype=np.int32)
-    bounds = _unbounded(n)
-    fill_regions(tree, leaf_node, slot, start, column, set_start, bounds)
-    return Regions(ensemble.columns, start, column, bounds.low, bounds.high, set_start, tree.sets,
-                   bounds.missing)  # fmt: skip
-
-
-class _Bounds(NamedTuple):
-    """What can be in a column on some path: values in ``[low, high)``, and whether NaN can."""
-
-    low: Floats
-    high: Floats
-    missing: Mask
-
-
-def _unbounded(n: int) -> _Bounds:
-    return _Bounds(np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_))
+    below = np.empty(int(start[-1]), dtype=np.int32)
+    slot[:] = -1
+    find_last_splits(tree, leaf_node, slot, start, below)
+    split = tree.parent[below]
+    arrived = _arrivals(tree)
+    is_left = below == tree.left[split]
+    low, high, cut = arrived.low[split], arrived.high[split], tree.cut[split]
+    set_start = tree.edge_set[below]
+    numeric = set_start < 0
+    return Regions(
+        columns=ensemble.columns,
+        start=start,
+        column=tree.feature[split],
+        low=np.where(numeric & ~is_left, np.maximum(low, cut), low),
+        high=np.where(numeric & is_left, np.minimum(high, cut), high),
+        set_start=set_start,
+        sets=tree.sets,
+        missing=arrived.missing[split] & (is_left == tree.missing_left[split]),
+    )
 
 
 class _Tree(NamedTuple):
@@ -235,31 +243,25 @@ def fill_sets(tree, splits, set_start, left_sets, full_start, n_words):  # type:
 
 
 @njit
-def fill_arrivals(tree, bounds):  # type: ignore[no-untyped-def]
+def fill_arrivals(tree, low, high, missing):  # type: ignore[no-untyped-def]
     """Climb from every inner node and gather what ancestors ask about its column."""
-    for n in range(len(tree.feature)):
+    for n in range(len(low)):
         column = tree.feature[n]
         if column < 0:
             continue
         node = n
         while tree.parent[node] >= 0:
-            if tree.feature[tree.parent[node]] == column:
-                tighten(tree, node, bounds, n)
-            node = tree.parent[node]
-
-
-@njit
-def tighten(tree, node, bounds, entry):  # type: ignore[no-untyped-def]
-    """Confine an entry to what its column's split above ``node`` sends to ``node``."""
-    split = tree.parent[node]
-    is_left = node == tree.left[split]
-    bounds.missing[entry] &= is_left == tree.missing_left[split]
-    if tree.edge_set[node] >= 0:
-        return
-    if is_left:
-        bounds.high[entry] = min(bounds.high[entry], tree.cut[split])
-    else:
-        bounds.low[entry] = max(bounds.low[entry], tree.cut[split])
+            split = tree.parent[node]
+            if tree.feature[split] == column:
+                is_left = node == tree.left[split]
+                missing[n] &= is_left == tree.missing_left[split]
+                if tree.edge_set[node] >= 0:
+                    pass  # the sets were filled before
+                elif is_left:
+                    high[n] = min(high[n], tree.cut[split])
+                else:
+                    low[n] = max(low[n], tree.cut[split])
+            node = split
 
 
 @njit
@@ -276,31 +278,19 @@ def count_columns(tree, leaf_node, slot, start):  # type: ignore[no-untyped-def]
 
 
 @njit
-def fill_regions(tree, leaf_node, slot, start, column, set_start, bounds):  # type: ignore[no-untyped-def]
-    """Climb from every leaf twice: for its columns, then for what the splits ask of them."""
-    slot[:] = -1
+def find_last_splits(tree, leaf_node, slot, start, below):  # type: ignore[no-untyped-def]
+    """For every leaf and column on its path, ascending, the node below the last split on it."""
     for leaf in range(len(leaf_node)):
-        first, stop = start[leaf], start[leaf]
-        node = tree.parent[leaf_node[leaf]]
-        while node >= 0:
-            c = tree.feature[node]
-            if slot[c] < 0:
-                slot[c] = 0
-                at = stop
-                while at > first and column[at - 1] > c:
-                    column[at] = column[at - 1]
-                    at -= 1
-                column[at] = c
-                stop += 1
-            node = tree.parent[node]
-        for entry in range(first, stop):
-            slot[column[entry]] = entry
+        stop = start[leaf]
         node = leaf_node[leaf]
         while tree.parent[node] >= 0:
-            entry = slot[tree.feature[tree.parent[node]]]
-            tighten(tree, node, bounds, entry)
-            if tree.edge_set[node] >= 0 and set_start[entry] < 0:
-                set_start[entry] = tree.edge_set[node]  # the deepest set has all above in it
+            column = tree.feature[tree.parent[node]]
+            if slot[column] != leaf:
+                slot[column] = leaf
+                at = stop
+                while at > start[leaf] and tree.feature[tree.parent[below[at - 1]]] > column:
+                    below[at] = below[at - 1]
+                    at -= 1
+                below[at] = node
+                stop += 1
             node = tree.parent[node]
-        for entry in range(first, stop):
-            slot[column[entry]] = -1

@@ -24,11 +24,11 @@ BY_CLASS = {
     ("lightgbm", "Booster"): "lightgbm",
     ("lightgbm", "LGBMModel"): "lightgbm",
     ("catboost", "CatBoost"): "catboost",
-    ("sklearn", "BaseDecisionTree"): "sklearn.forests",
-    ("sklearn", "BaseForest"): "sklearn.forests",
-    ("sklearn", "BaseBagging"): "sklearn.forests",
-    ("sklearn", "BaseGradientBoosting"): "sklearn.forests",
-    ("sklearn", "BaseHistGradientBoosting"): "sklearn.hist",
+    ("sklearn", "BaseDecisionTree"): "sklearn",
+    ("sklearn", "BaseForest"): "sklearn",
+    ("sklearn", "BaseBagging"): "sklearn",
+    ("sklearn", "BaseGradientBoosting"): "sklearn",
+    ("sklearn", "BaseHistGradientBoosting"): "sklearn",
 }
 # Folders with a module ``files``, named as their packages, in the order in which they are asked.
 WITH_FILES = ("lightgbm", "xgboost", "catboost")

@@ -19,18 +19,9 @@ from typing import Any
 import numpy as np
 from joblib import parallel_config
 from numpy.typing import NDArray
+from sklearn import ensemble as models
 from sklearn.base import is_classifier
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.ensemble import (
-    BaggingClassifier,
-    BaggingRegressor,
-    ExtraTreesClassifier,
-    ExtraTreesRegressor,
-    GradientBoostingClassifier,
-    GradientBoostingRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
 from sklearn.tree import BaseDecisionTree
 
 from knothole.arrays import Floats
@@ -51,13 +42,11 @@ from knothole.trees.sets import starts
 Positions = NDArray[np.intp]
 
 FORESTS = (
-    RandomForestClassifier,
-    RandomForestRegressor,
-    ExtraTreesClassifier,
-    ExtraTreesRegressor,
+    *(models.RandomForestClassifier, models.RandomForestRegressor),
+    *(models.ExtraTreesClassifier, models.ExtraTreesRegressor),
 )
-BAGS = (BaggingClassifier, BaggingRegressor)
-BOOSTED = (GradientBoostingClassifier, GradientBoostingRegressor)
+BAGS = (models.BaggingClassifier, models.BaggingRegressor)
+BOOSTED = (models.GradientBoostingClassifier, models.GradientBoostingRegressor)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from knothole.arrays import Floats
 from knothole.errors import UnsupportedModel
@@ -33,6 +34,7 @@ from knothole.trees.libraries.sklearn.shared import (
 )
 from knothole.trees.sets import starts
 
+KINDS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
 # The library keeps a set of categories as 256 bits.
 WORDS = 4
 
