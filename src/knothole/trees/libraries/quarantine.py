@@ -13,19 +13,19 @@ import subprocess
 import sys
 from pathlib import Path
 from threading import Timer
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Floats
 from knothole.errors import DamagedFile, MissingExtra
 from knothole.trees.libraries.registry import Replay, module_of
 
 TIMEOUT = 120.0  # seconds, for loading a file and predicting a few hundred rows
 
 
-def replay(name: str, path: Path, X: NDArray[np.float64]) -> Replay:
+def replay(name: str, path: Path, X: Floats) -> Replay:
     """Load ``path`` with the library of folder ``name`` and let it answer rows ``X``."""
     with Child(name) as child:
         return child.replay(path, X)
@@ -47,12 +47,7 @@ class Child:
     def __enter__(self) -> Child:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._process.kill()
         self._process.communicate()
 
@@ -61,7 +56,7 @@ class Child:
         """Whether it can still be asked."""
         return self._process.poll() is None
 
-    def replay(self, path: Path, X: NDArray[np.float64]) -> Replay:
+    def replay(self, path: Path, X: Floats) -> Replay:
         """What the library answers to rows ``X`` after it loaded ``path``."""
         question = {"path": np.array(str(path)), "rows": X}
         timer = Timer(TIMEOUT, self._process.kill)
@@ -110,7 +105,7 @@ def _serve(name: str, questions: BinaryIO, answers: BinaryIO) -> None:
         _send(answers, _answer(name, Path(str(question["path"])), question["rows"]))
 
 
-def _answer(name: str, path: Path, rows: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+def _answer(name: str, path: Path, rows: Floats) -> dict[str, NDArray[Any]]:
     try:
         model = module_of(name, "files").load(path)
         answer = module_of(name, "read").read(model).replay(rows)

@@ -5,29 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from knothole.arrays import Floats
-from knothole.trees.libraries.catboost import parts
+from knothole.trees.libraries.catboost import forest, parts
 from knothole.trees.libraries.catboost.flatbuffer import Buffer, Table
-from knothole.trees.libraries.catboost.forest import (
-    NO_SUCH_SPLIT,
-    Forest,
-    check_symmetric,
-    strict,
-    symmetric,
-)
+from knothole.trees.libraries.catboost.forest import NO_SUCH_SPLIT, Forest, strict
 from knothole.trees.libraries.catboost.parts import CtrKey, CtrTable, Parts
 from knothole.trees.sets import starts
 
 MAGIC = b"CBM1"
 FORMAT = "FlabuffersModel_v1"
 CTR_PART = "static_provider_v1"
-CTR_KINDS = (
-    "Borders",
-    "Buckets",
-    "BinarizedTargetMeanValue",
-    "FloatTargetMeanValue",
-    "Counter",
-    "FeatureFreq",
-)
+CTR_KINDS = (*parts.CLASSES, *parts.MEANS, *parts.COUNTERS)  # by number
 NAN_AS_TRUE = 2
 NO_BUCKET = np.uint64(2**64 - 1)
 BUCKET = np.dtype([("key", "<u8"), ("row", "<u4")])  # packed: 12 bytes
@@ -180,9 +167,9 @@ def _trees(table: Table, outputs: int, n_leaves: int) -> Forest:
     strict.require(np.array_equal(start, starts(size)), "the trees do not follow each other")
     step = table.vector(10, STEP)
     if not len(step):
-        check_symmetric(size, n_leaves)
+        forest.check_symmetric(size, n_leaves)
         strict.require((split >= 0).all(), NO_SUCH_SPLIT)
-        return symmetric(size, split)
+        return forest.symmetric(size, split)
     value = table.vector(11, "<u4").astype(np.int64)
     problem = "node arrays of different lengths"
     strict.require(len(step) == len(value) == len(split) and (size > 0).all(), problem)

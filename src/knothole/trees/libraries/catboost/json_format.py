@@ -9,14 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints
-from knothole.trees.libraries.catboost import parts
-from knothole.trees.libraries.catboost.forest import (
-    NO_SUCH_SPLIT,
-    Forest,
-    check_symmetric,
-    strict,
-    symmetric,
-)
+from knothole.trees.libraries.catboost import forest, parts
+from knothole.trees.libraries.catboost.forest import NO_SUCH_SPLIT, Forest, strict
 from knothole.trees.libraries.catboost.parts import CtrKey, CtrTable, Parts
 
 NAN_TREATMENTS = ("AsIs", "AsFalse", "AsTrue")
@@ -160,7 +154,7 @@ def _oblivious(trees: list[Any], asked: Floats) -> tuple[Forest, Floats]:
     depth = np.array([len(tree) for tree in splits], dtype=np.int64)
     per_tree = [strict.of(list, tree["leaf_values"]) for tree in trees]
     outputs = max(1, len(per_tree[0]) >> int(depth[0])) if trees and depth[0] < 64 else 1
-    check_symmetric(depth, sum(map(len, per_tree)) // outputs)
+    forest.check_symmetric(depth, sum(map(len, per_tree)) // outputs)
     strict.require(
         all(
             len(values) == outputs << d for values, d in zip(per_tree, depth.tolist(), strict=True)
@@ -169,7 +163,7 @@ def _oblivious(trees: list[Any], asked: Floats) -> tuple[Forest, Floats]:
     )
     value = _numbers([item for values in per_tree for item in values], "leaf_values")
     number = _split_numbers([split for tree in splits for split in tree], asked)
-    return symmetric(depth, number), value.reshape(-1, outputs)
+    return forest.symmetric(depth, number), value.reshape(-1, outputs)
 
 
 def _nested(trees: list[Any], asked: Floats) -> tuple[Forest, Floats]:
@@ -201,7 +195,7 @@ def _nested(trees: list[Any], asked: Floats) -> tuple[Forest, Floats]:
     split = np.full(len(nodes), -1)
     split[at] = _split_numbers(splits, asked)
     left, right, owner, leaf = np.array(nodes, dtype=np.int64).reshape(-1, 4).T
-    forest = Forest(
+    grown = Forest(
         roots=np.array(roots, dtype=np.int64),
         tree=owner,
         split=split,
@@ -211,7 +205,7 @@ def _nested(trees: list[Any], asked: Floats) -> tuple[Forest, Floats]:
         first_leaf=np.array(first_leaf, dtype=np.int64),
     )
     flat = _numbers([item for value in values for item in value], "value")
-    return forest, flat.reshape(-1, outputs)
+    return grown, flat.reshape(-1, outputs)
 
 
 def _split_numbers(splits: list[Any], asked: Floats) -> Ints:

@@ -15,7 +15,6 @@ CatBoost does, and what follows:
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Hashable
 from pathlib import Path
@@ -32,11 +31,7 @@ from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.catboost import cbm
 from knothole.trees.libraries.catboost.categories import HashedLevel, text_for
 from knothole.trees.libraries.catboost.forest import NO_SUCH_SPLIT, strict
-from knothole.trees.libraries.catboost.parts import (
-    CategoricalFeature,
-    NumericFeature,
-    Parts,
-)
+from knothole.trees.libraries.catboost.parts import CategoricalFeature, NumericFeature, Parts
 from knothole.trees.libraries.catboost.splits import Splits, known_hashes, splits_of
 from knothole.trees.libraries.registry import Reading, Replay, not_fitted
 from knothole.trees.links import Link
@@ -68,9 +63,9 @@ def saved(model: Any) -> bytes:
     if not model.is_fitted():
         raise not_fitted(model)
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.cbm")
-        model.save_model(path, format="cbm")
-        return Path(path).read_bytes()
+        path = Path(folder) / "model.cbm"
+        model.save_model(str(path), format="cbm")
+        return path.read_bytes()
 
 
 def parts_of(model: Any) -> Parts:
@@ -163,13 +158,12 @@ def _replay(model: Any, ensemble: Ensemble, X: Floats) -> Replay:
     """CatBoost's own margins and leaves for rows of codes."""
     import catboost
 
-    table = {}
-    for i, column in enumerate(ensemble.columns):
-        values = X[:, i]
-        table[i] = _texts(column, values) if column.kind == Kind.CATEGORICAL else values
+    categorical = [i for i, c in enumerate(ensemble.columns) if c.kind is Kind.CATEGORICAL]
+    table = dict(enumerate(X.T))
+    for i in categorical:
+        table[i] = _texts(ensemble.columns[i], X[:, i])
     frame = pd.DataFrame(table)
     frame.columns = pd.Index(ensemble.columns.names)
-    categorical = [i for i, c in enumerate(ensemble.columns) if c.kind == Kind.CATEGORICAL]
     pool = catboost.Pool(frame, cat_features=categorical, thread_count=1)
     # Wrappers' own ``predict`` differ in what they return and take.
     margin = catboost.CatBoost.predict(model, pool, "RawFormulaVal", thread_count=1)

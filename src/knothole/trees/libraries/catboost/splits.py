@@ -108,23 +108,25 @@ def ctr_values(ctr: CtrFeature, table: CtrTable, known: NDArray[np.uint32]) -> N
     the N of the most frequent one.
     """
     counts = table.counts
+    good: Any
+    total: Any
+    nothing = 0
     if ctr.key.kind in CLASSES:
         strict.require(
             0 <= ctr.target_border < counts.shape[1] - (ctr.key.kind == "Borders"),
             f"a CTR of target class {ctr.target_border}, which is not there",
         )
         above = counts[:, ctr.target_border + 1 :].sum(axis=1)
-        good: NDArray[Any] = above if ctr.key.kind == "Borders" else counts[:, ctr.target_border]
-        total: NDArray[Any] = counts.sum(axis=1)
+        good = above if ctr.key.kind == "Borders" else counts[:, ctr.target_border]
+        total = counts.sum(axis=1)
     elif ctr.key.kind in MEANS:
         good, total = counts.T
     elif ctr.key.kind in COUNTERS:
-        good, total = counts[:, 0], np.full(len(counts), table.denominator)
+        good, total, nothing = counts[:, 0], table.denominator, table.denominator
     else:
         raise UnsupportedModel(
             f"catboost: CTRs of type {ctr.key.kind!r} are not known to knothole."
         )
-    nothing = table.denominator if ctr.key.kind in COUNTERS else 0
     position = np.searchsorted(known, hashes_of_keys(table.keys))
     n = np.zeros(len(known) + 1, dtype=np.float32)
     n_all = np.full(len(known) + 1, nothing, dtype=np.float32)

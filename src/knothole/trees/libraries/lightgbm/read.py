@@ -64,9 +64,8 @@ def read(model: Any) -> Reading:
         if text.averages:
             margin = margin / n_iterations
         leaves = booster.predict(native, pred_leaf=True, num_threads=1)
-        return Replay(
-            margin.reshape(len(X), text.n_outputs), leaves.reshape(len(X), -1).astype(np.int64)
-        )
+        leaves = leaves.reshape(len(X), -1).astype(np.int64)
+        return Replay(margin.reshape(len(X), text.n_outputs), leaves)
 
     return Reading(ensemble, replay)
 
@@ -114,17 +113,11 @@ def _link(text: ModelText) -> Link:
             f"LightGBM: {what} transforms the margin in a way that knothole does not know. It "
             f"reads {', '.join(LINKS)}, without reg_sqrt; train on a transformed target instead."
         )
-    try:
-        n_classes = int(settings.get("num_class", 1))
-        scale = float(settings.get("sigmoid", 1.0))
-    except ValueError:
-        n_classes, scale = 0, 0.0
-    strict.require(
-        settings.keys() == SETTINGS.get(name, set())
-        and n_classes == text.n_outputs
-        and 0 < scale < np.inf,
-        f"objective {text.objective!r} makes no sense for {text.n_outputs} trees an iteration",
-    )
+    problem = f"objective {text.objective!r} makes no sense for {text.n_outputs} trees an iteration"
+    strict.require(settings.keys() == SETTINGS.get(name, set()), problem)
+    scale = float(settings.get("sigmoid", 1.0))
+    n_classes = int(settings.get("num_class", 1))
+    strict.require(n_classes == text.n_outputs and 0 < scale < np.inf, problem)
     return Link(LINKS[name], scale)
 
 
@@ -275,12 +268,8 @@ def _codes_in_sets(trees: Trees, members: Members) -> dict[int, set[int]]:
     """For every column with categorical splits, the codes in its sets."""
     split, code = members
     column = trees.split_feature[split]
-    codes: dict[int, set[int]] = {
-        int(c): set() for c in np.unique(trees.split_feature[_is_set(trees)])
-    }
-    for c in np.unique(column).tolist():
-        codes[c] = set(np.unique(code[column == c]).tolist())
-    return codes
+    with_sets = np.unique(trees.split_feature[_is_set(trees)]).tolist()
+    return {c: set(np.unique(code[column == c]).tolist()) for c in with_sets}
 
 
 def _sets(trees: Trees, members: Members, categories: dict[int, Categories]) -> tuple[Ints, Words]:

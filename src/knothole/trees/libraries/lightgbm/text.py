@@ -15,7 +15,6 @@ import json
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,33 +28,27 @@ VERSIONS = ("v3", "v4")
 strict = Strict("LightGBM", "Save the model again with LightGBM 4.")
 
 # Possessive quantifiers: no backtracking, whatever a damaged text looks like.
-_INTEGERS = re.compile(rb"(?:-?[0-9]++ )*+")
-_NUMBERS = re.compile(rb"(?:-?(?:[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+|inf) )*+")
-_STATISTICS = re.compile(rb"(?:-?(?:[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+|inf|nan) )*+")
+_INTEGERS = re.compile(r"(?:-?[0-9]++ )*+")
+_NUMBERS = re.compile(r"(?:-?(?:[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+|inf) )*+")
+_STATISTICS = re.compile(r"(?:-?(?:[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+|inf|nan) )*+")
 _PARAMETER = re.compile(r"\[[a-z0-9_]+: [^\x00-\x1f]*\]")
 
 _HEADER_KEYS = {
-    "version",
-    "num_class",
-    "num_tree_per_iteration",
-    "label_index",
-    "max_feature_idx",
-    "objective",
-    "average_output",
-    "feature_names",
-    "monotone_constraints",
-    "feature_infos",
+    *("version", "num_class", "num_tree_per_iteration", "label_index", "max_feature_idx"),
+    *("objective", "average_output", "feature_names", "monotone_constraints", "feature_infos"),
     "tree_sizes",
 }
 # Fields of a tree with one entry per split, which route a row; and statistics that no prediction
 # needs, but which must be well formed, or LightGBM itself would not load the text.
-_SPLIT_FIELDS = (b"split_feature", b"threshold", b"decision_type", b"left_child", b"right_child")
-_SPLIT_STATISTICS = (b"split_gain", b"internal_value", b"internal_weight", b"internal_count")
-_LEAF_STATISTICS = (b"leaf_weight", b"leaf_count")
+_ROUTES = ("split_feature", "decision_type", "left_child", "right_child")
+_SPLIT_STATISTICS = ("split_gain", "internal_value", "internal_weight", "internal_count")
+_LEAF_STATISTICS = ("leaf_weight", "leaf_count")
 _TREE_KEYS = {
-    *(b"num_leaves", b"num_cat", b"leaf_value", b"cat_boundaries", b"cat_threshold"),
-    *(b"is_linear", b"shrinkage", *_SPLIT_FIELDS, *_SPLIT_STATISTICS, *_LEAF_STATISTICS),
+    *("num_leaves", "num_cat", "threshold", "leaf_value", "cat_boundaries", "cat_threshold"),
+    *("is_linear", "shrinkage", *_ROUTES, *_SPLIT_STATISTICS, *_LEAF_STATISTICS),
 }
+
+Fields = list[dict[str, str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,22 +95,18 @@ def parse(text: bytes) -> ModelText:
     version = header.get("version", "")
     strict.require(version in VERSIONS, f"version {version!r} is none of {', '.join(VERSIONS)}")
     n_outputs = _whole(header, "num_tree_per_iteration")
-    strict.require(
-        n_outputs >= 1 and n_outputs == _whole(header, "num_class"),
-        "num_tree_per_iteration and num_class disagree",
-    )
+    agree = n_outputs >= 1 and n_outputs == _whole(header, "num_class")
+    strict.require(agree, "num_tree_per_iteration and num_class disagree")
     _whole(header, "label_index")
     n_columns = _whole(header, "max_feature_idx") + 1
     names = tuple(header.get("feature_names", "").split(" "))
     infos = tuple(header.get("feature_infos", "").split(" "))
     problem = "feature_names or feature_infos has the wrong length"
     strict.require(len(names) == len(infos) == n_columns, problem)
-    sizes = _integers(header.get("tree_sizes", "").encode(), "tree_sizes").tolist()
+    sizes = _integers(header.get("tree_sizes", ""), "tree_sizes").tolist()
     if not sizes:
         raise NotFitted("LightGBM: the model has no trees. Train it first.")
-    strict.require(
-        len(sizes) % n_outputs == 0, "the number of trees is no multiple of the classes'"
-    )
+    strict.require(len(sizes) % n_outputs == 0, "some classes have more trees than others")
     texts, tail = _tree_texts(text, end_of_header + len(b"\n\n"), sizes)
     parameters, last_line = _end_of_text(tail)
     return ModelText(
@@ -143,12 +132,12 @@ def _header(text: bytes) -> dict[str, str]:
 
 
 def _whole(header: dict[str, str], key: str) -> int:
-    numbers = _integers(header.get(key, "").encode(), key)
-    strict.require(len(numbers) == 1 and 0 <= numbers[0] < 2**31, f"{key} is not one whole number")
+    numbers = _integers(header.get(key, ""), key, stop=2**31)
+    strict.require(len(numbers) == 1, f"{key} is not one whole number")
     return int(numbers[0])
 
 
-def _tree_texts(text: bytes, start: int, sizes: list[int]) -> tuple[list[bytes], bytes]:
+def _tree_texts(text: bytes, start: int, sizes: list[int]) -> tuple[list[str], str]:
     """The text of every tree, without its first line, and all that follows the trees."""
     texts = []
     for number, size in enumerate(sizes):
@@ -158,44 +147,38 @@ def _tree_texts(text: bytes, start: int, sizes: list[int]) -> tuple[list[bytes],
             size > 0 and text.startswith(first_line, start) and text.endswith(b"\n\n", 0, stop),
             f"tree {number} is not where tree_sizes says",
         )
-        texts.append(text[start + len(first_line) : stop].rstrip(b"\n"))
+        texts.append(text[start + len(first_line) : stop].rstrip(b"\n").decode("ascii"))
         start = stop
-    tail = text[start:]
-    strict.require(tail.startswith(b"end of trees\n"), "the trees do not end where tree_sizes says")
+    tail = text[start:].decode("utf-8")
+    strict.require(tail.startswith("end of trees\n"), "the trees do not end where tree_sizes says")
     return texts, tail
 
 
-def _trees(texts: list[bytes]) -> Trees:
-    fields = [_fields(number, tree) for number, tree in enumerate(texts)]
-    n_leaves = _one_each(fields, b"num_leaves")
-    n_sets = _one_each(fields, b"num_cat")
+def _trees(texts: list[str]) -> Trees:
+    fields = [_fields(number, text) for number, text in enumerate(texts)]
+    one = np.ones(len(fields), dtype=np.int64)
+    n_leaves = _integers(_joined(fields, "num_leaves", one), "num_leaves", stop=2**31)
+    n_sets = _integers(_joined(fields, "num_cat", one), "num_cat", stop=2**31)
     strict.require((n_leaves >= 1).all(), "a tree without leaves")
-    split: dict[str, Any] = {
-        key.decode(): (_numbers if key == b"threshold" else _integers)(
-            _joined(fields, key, n_leaves - 1), key.decode()
-        )
-        for key in _SPLIT_FIELDS
-    }
+    routes = {key: _integers(_joined(fields, key, n_leaves - 1), key) for key in _ROUTES}
     set_start, set_words = _sets(fields, n_sets)
     _check_statistics(fields, n_leaves)
     return Trees(
         n_leaves=n_leaves,
         n_sets=n_sets,
-        **split,
-        leaf_value=_numbers(_joined(fields, b"leaf_value", n_leaves), "leaf_value"),
+        threshold=_numbers(_joined(fields, "threshold", n_leaves - 1), "threshold"),
+        leaf_value=_numbers(_joined(fields, "leaf_value", n_leaves), "leaf_value"),
         set_start=set_start,
         set_words=set_words,
+        **routes,
     )
 
 
-def _fields(number: int, text: bytes) -> dict[bytes, bytes]:
+def _fields(number: int, text: str) -> dict[str, str]:
     """The ``key=value`` lines of one tree."""
-    lines = text.split(b"\n")
-    fields = {}
-    for line in lines:
-        key, _, content = line.partition(b"=")
-        fields[key] = content
-    if fields.get(b"is_linear", b"0") != b"0":
+    lines = text.split("\n")
+    fields = dict(line.partition("=")[::2] for line in lines)
+    if fields.get("is_linear", "0") != "0":
         raise UnsupportedModel(
             "LightGBM: linear_tree=True puts a linear model into every leaf, and knothole reads "
             "trees with constant leaves only. Train with linear_tree=False."
@@ -205,71 +188,62 @@ def _fields(number: int, text: bytes) -> dict[bytes, bytes]:
     return fields
 
 
-def _one_each(fields: list[dict[bytes, bytes]], key: bytes) -> Ints:
-    """A field that is one whole number in every tree."""
-    text = _joined(fields, key, np.ones(len(fields), dtype=np.int64))
-    numbers = _integers(text, key.decode())
-    strict.within(numbers, 2**31, f"{key.decode()} out of range")
-    return numbers
-
-
-def _joined(fields: list[dict[bytes, bytes]], key: bytes, counts: Ints) -> bytes:
+def _joined(fields: Fields, key: str, counts: Ints) -> str:
     """A field of all trees in one text, each with as many entries as ``counts`` says."""
-    texts = []
-    for number, (tree, count) in enumerate(zip(fields, counts.tolist(), strict=True)):
-        text = tree.get(key, b"")
-        found = text.count(b" ") + 1 if text else 0
-        strict.require(
-            found == count, f"{key.decode()} of tree {number} has {found} entries, not {count}"
-        )
-        if text:
-            texts.append(text)
-    return b" ".join(texts)
+    texts = [tree.get(key, "") for tree in fields]
+    for number, (text, count) in enumerate(zip(texts, counts.tolist(), strict=True)):
+        found = text.count(" ") + 1 if text else 0
+        if found != count:
+            raise strict.damage(f"{key} of tree {number} has {found} entries, not {count}")
+    return " ".join(filter(None, texts))
 
 
-def _sets(fields: list[dict[bytes, bytes]], n_sets: Ints) -> tuple[Ints, NDArray[np.uint32]]:
+def _sets(fields: Fields, n_sets: Ints) -> tuple[Ints, NDArray[np.uint32]]:
     """Boundaries and words of all trees' categorical sets, joined."""
     with_sets = [tree for tree, count in zip(fields, n_sets, strict=True) if count]
     counts = n_sets[n_sets > 0]
-    bounds = _integers(_joined(with_sets, b"cat_boundaries", counts + 1), "cat_boundaries")
+    bounds = _integers(_joined(with_sets, "cat_boundaries", counts + 1), "cat_boundaries")
     last = np.cumsum(counts + 1) - 1  # each tree's last boundary: how many words it has
     n_words = np.delete(np.diff(bounds), last[:-1])
     ascend = (bounds[last - counts] == 0).all() and (n_words >= 0).all()
     strict.require(ascend, "cat_boundaries do not ascend from 0")
-    words = _integers(_joined(with_sets, b"cat_threshold", bounds[last]), "cat_threshold")
-    strict.within(words, 2**32, "cat_threshold out of range")
-    return np.concatenate([[0], np.cumsum(n_words)]), words.astype(np.uint32)
+    text = _joined(with_sets, "cat_threshold", bounds[last])
+    words = _integers(text, "cat_threshold", stop=2**32)
+    return np.append(0, np.cumsum(n_words)), words.astype(np.uint32)
 
 
-def _check_statistics(fields: list[dict[bytes, bytes]], n_leaves: Ints) -> None:
+def _check_statistics(fields: Fields, n_leaves: Ints) -> None:
     n_entries = {
         **dict.fromkeys(_SPLIT_STATISTICS, n_leaves - 1),
         **dict.fromkeys(_LEAF_STATISTICS, n_leaves),
-        b"shrinkage": np.ones_like(n_leaves),
+        "shrinkage": np.ones_like(n_leaves),
     }
     for key, counts in n_entries.items():
         there = np.array([key in tree for tree in fields]) & (n_leaves > 1)
         text = _joined([fields[i] for i in np.flatnonzero(there)], key, counts[there])
-        _check_form(text, _STATISTICS, key.decode())
+        _check_form(text, _STATISTICS, key)
 
 
-def _integers(text: bytes, name: str) -> Ints:
+def _integers(text: str, name: str, stop: int | None = None) -> Ints:
     _check_form(text, _INTEGERS, name)
-    return np.fromstring(text, dtype=np.int64, sep=" ")
+    numbers = np.fromstring(text, dtype=np.int64, sep=" ")
+    if stop is not None:
+        strict.within(numbers, stop, f"{name} out of range")
+    return numbers
 
 
-def _numbers(text: bytes, name: str) -> Floats:
+def _numbers(text: str, name: str) -> Floats:
     _check_form(text, _NUMBERS, name)
     return np.fromstring(text, dtype=np.float64, sep=" ")
 
 
-def _check_form(text: bytes, form: re.Pattern[bytes], name: str) -> None:
-    strict.require(not text or form.fullmatch(text + b" "), f"{name} are not numbers of that kind")
+def _check_form(text: str, form: re.Pattern[str], name: str) -> None:
+    strict.require(not text or form.fullmatch(text + " "), f"{name} are not numbers of that kind")
 
 
-def _end_of_text(tail: bytes) -> tuple[list[str], str]:
+def _end_of_text(tail: str) -> tuple[list[str], str]:
     """The lines of the training parameters, and what follows them."""
-    before, found, rest = tail.decode("utf-8").partition("\n\nend of parameters\n")
+    before, found, rest = tail.partition("\n\nend of parameters\n")
     _, begun, parameters = before.partition("\n\nparameters:\n")
     lines = parameters.split("\n")
     strict.require(found and begun, "it ends before the parameters do")
@@ -279,14 +253,12 @@ def _end_of_text(tail: bytes) -> tuple[list[str], str]:
 
 def _declared_categorical(parameters: list[str], names: tuple[str, ...]) -> frozenset[int]:
     """Columns that the training parameters call categorical."""
-    declared = ""
-    for line in parameters:
-        if line.startswith("[categorical_feature: "):
-            declared = line.removeprefix("[categorical_feature: ").removesuffix("]")
+    options = dict(line[1:-1].split(": ", 1) for line in parameters)
+    declared = options.get("categorical_feature", "")
     if declared.startswith("name:"):
         wanted = set(declared.removeprefix("name:").split(","))
         return frozenset(i for i, name in enumerate(names) if name in wanted)
-    numbers = _integers(declared.replace(",", " ").encode(), "categorical_feature").tolist()
+    numbers = _integers(declared.replace(",", " "), "categorical_feature").tolist()
     return frozenset(i for i in numbers if 0 <= i < len(names))
 
 
@@ -297,9 +269,8 @@ def _pandas_levels(last_line: str) -> tuple[tuple[Hashable, ...], ...]:
     key, _, content = last_line.partition(":")
     strict.require(key == "pandas_categorical", "something unknown follows the parameters")
     lists = json.loads(content)
-    levels = [
-        tuple(strict.of(list, column)) for column in strict.of(list, [] if lists is None else lists)
-    ]
+    lists = strict.of(list, [] if lists is None else lists)
+    levels = [tuple(strict.of(list, column)) for column in lists]
     known = all(isinstance(x, (str, int, float)) and x == x for column in levels for x in column)
     strict.require(known, "pandas_categorical has something else than categories")
     return tuple(levels)

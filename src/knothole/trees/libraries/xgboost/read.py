@@ -43,14 +43,8 @@ LINKS = {
 class Use:
     """How the object around the trees uses them.
 
-    Attributes
-    ----------
-    rounds : int or None
-        Boosting rounds that its predict takes; None for all.
-    missing : float
-        The number that stands for missing, besides NaN.
-    classifier : bool
-        Whether it has classes.
+    Its predict takes so many boosting ``rounds`` (None: all), a number ``missing`` stands for
+    missing besides NaN, and a ``classifier`` has classes.
     """
 
     rounds: int | None = None
@@ -77,9 +71,8 @@ def _saved(booster: Any) -> bytearray:
 
 def stored_trees(document: Any) -> Any:
     """The list of trees in a document."""
-    return strict.field(
-        _trees_and_weights(strict.field(document, "learner", "gradient_booster"))[0], "trees"
-    )
+    model, _ = _trees_and_weights(strict.field(document, "learner", "gradient_booster"))
+    return strict.field(model, "trees")
 
 
 def unwrapped(model: Any) -> tuple[Any, Use]:
@@ -139,11 +132,7 @@ def _trees_and_weights(booster: Any) -> tuple[Any, NDArray[np.float32] | None]:
             f"'dart'. Train with one of these, or use a linear model's own coefficients."
         )
     # Up to 3.3 DART wraps a gbtree and keeps the weights beside it, later the model has them.
-    model = (
-        strict.field(booster, "gbtree", "model")
-        if "gbtree" in booster
-        else strict.field(booster, "model")
-    )
+    model = strict.field(booster.get("gbtree", booster), "model")
     weights = booster.get("weight_drop", model.get("weight_drop"))
     if weights is None:
         strict.require(name != "dart", "a DART model without the weights of its trees")
