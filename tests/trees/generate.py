@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
+from knothole.compiled.bits import set_words
 from knothole.tables.columns import Column, Columns, Kind
-from knothole.trees.ensemble import Ensemble, Nodes, set_words
+from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.verify import probe_rows
 
 

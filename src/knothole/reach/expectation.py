@@ -7,10 +7,9 @@ from copy import copy
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Mask
 from knothole.compiled.threads import made_once, over_blocks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
@@ -18,10 +17,10 @@ from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.engine import Engine, Moments
 from knothole.reach.registry import exact_engine, sampler_of
 from knothole.tables.evidence import Evidence
+from knothole.tables.holes import HoleRule, Holes
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.in_variables import in_variables, with_nan
+from knothole.trees.in_variables import in_variables
 
-Holes = Literal["auto", "all"] | NDArray[np.bool_]
 T = TypeVar("T")
 
 
@@ -50,13 +49,12 @@ class Expectation:
         method: str,
         tol: float | None,
         seed: int,
-        integrate: NDArray[np.bool_] | None = None,
+        integrate: Mask | None = None,
     ) -> None:
         self.original = ensemble
         self.density = density
         self.columns = density.columns_
-        self._nullable = np.array([column.nullable for column in self.columns], dtype=np.bool_)
-        self.integrate = ~self._nullable if integrate is None else integrate | ~self._nullable
+        self.hole_rule = HoleRule.of(self.columns, ensemble.sentinel, integrate)
         self.ensemble = in_variables(ensemble, self.columns)
         self.tol = tol
         self.seed = seed
@@ -79,7 +77,7 @@ class Expectation:
         method: Literal["auto", "exact", "completions"] = "auto",
         tol: float | None = None,
         seed: int = 0,
-        integrate: NDArray[np.bool_] | None = None,
+        integrate: Mask | None = None,
     ) -> Expectation:
         """A model under a density.
 
@@ -118,6 +116,11 @@ class Expectation:
             del other.__dict__[engine]
         return other
 
+    @property
+    def integrate(self) -> Mask:
+        """Columns in which ``holes="auto"`` integrates over every NaN, (columns,)."""
+        return self.hole_rule.integrate
+
     # ---- engines: each is made when it is first used -------------------------------------------
 
     @property
@@ -151,8 +154,7 @@ class Expectation:
         table : table
             With the density's columns.
         holes : "auto", "all" or bool (rows, columns)
-            Which NaN to integrate over: every one but those of nullable columns, which are the
-            model's own value there; every one; or those that are marked.
+            Which NaN to integrate over; see :mod:`knothole.tables.holes`.
         target : array (rows,), optional
             For a density that was fitted with one.
         """
@@ -160,31 +162,8 @@ class Expectation:
 
     def evidence_of(self, matrix: Floats, holes: Holes = "auto", target: Any = None) -> Evidence:
         """:meth:`evidence` of rows that ``columns.matrix`` has encoded."""
-        values = with_nan(self.original, self.columns, matrix)
-        mask = self._holes(matrix, values, holes)
-        return self.density.extended(self.columns.evidence(values, mask), target)
-
-    def _holes(self, matrix: Floats, values: Floats, holes: Holes) -> NDArray[np.bool_] | None:
-        """Entries to integrate over; None for the columns' own reading.
-
-        A value that the model takes for NaN (``values``) is a hole where the model never met one.
-        """
-        if not isinstance(holes, str):
-            return _checked_mask(holes, matrix)
-        if holes not in ("auto", "all"):
-            raise InvalidInput(f"holes must be 'auto', 'all' or a mask; got {holes!r}.")
-        if holes == "auto" and np.array_equal(self.integrate, ~self._nullable):
-            return None
-        if holes == "all":
-            return np.isnan(matrix) | (np.isnan(values) & ~self._nullable)
-        missing = np.isnan(values)
-        mask = missing & self.integrate
-        for block in self.columns.blocks:
-            members = list(block.columns)
-            if not self.integrate[members].any():  # in part NaN: the others are holes
-                part = missing[:, members]
-                mask[:, members] = part & ~part.all(axis=1, keepdims=True)
-        return mask
+        own = self.columns.evidence(*self.hole_rule.read(matrix, holes))
+        return self.density.extended(own, target)
 
     # ---- linear in the leaves ------------------------------------------------------------------
 
@@ -339,18 +318,6 @@ class Expectation:
         nothing = [np.empty((0, self.ensemble.n_outputs))] * n
         parts = [nothing, *self._by_block(engine, evidence, work, threads)]
         return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-
-
-def _checked_mask(holes: Any, matrix: Floats) -> NDArray[np.bool_]:
-    mask = np.asarray(holes)
-    if mask.shape != matrix.shape or mask.dtype != np.bool_:
-        raise InvalidInput(
-            f"holes must be 'auto', 'all' or booleans of shape {matrix.shape}; got {mask.dtype} of "
-            f"shape {mask.shape}."
-        )
-    if not np.isnan(matrix[mask]).all():
-        raise InvalidInput("holes: an entry that is not NaN was marked as a hole.")
-    return mask
 
 
 # Forests up to this size have their second moments exactly by default: the work grows with the

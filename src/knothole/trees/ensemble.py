@@ -19,17 +19,9 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Integers
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.tables.columns import Columns
+from knothole.tables.holes import with_nan
 from knothole.trees import layout, traverse
 from knothole.trees.links import Link
-
-
-def set_words(n_levels: int) -> int:
-    """Words of 64 bits in the set of a split on a column with ``n_levels`` categories.
-
-    Bit ``c`` says that category ``c`` goes left; bit ``n_levels`` says it for every category
-    the model has never seen.
-    """
-    return n_levels // 64 + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +47,7 @@ class Nodes:
     set_start : int array (nodes,), optional
         First word of the node's set in ``sets``, -1 for a numeric split.
     sets : uint64 array, optional
-        Bits of all sets; a split on a column with ``n`` levels has ``set_words(n)`` words.
+        All sets (:mod:`knothole.compiled.bits`): the categories that go left.
     """
 
     roots: Integers
@@ -91,7 +83,7 @@ class Ensemble:
     set_start : int32 (nodes,)
         First word of a categorical split's set of left-going codes in ``sets``; -1 otherwise.
     sets : uint64 (words,)
-        The sets; see :func:`set_words`.
+        The sets; see :mod:`knothole.compiled.bits`.
     leaf_start : int64 (trees + 1,)
         Leaves ``leaf_start[t]`` to ``leaf_start[t + 1]`` belong to tree ``t``.
     value : float64 (leaves, width)
@@ -262,10 +254,4 @@ class Ensemble:
                 f"X must have shape (rows, {len(self.columns)}), one column for each of the "
                 f"model's; got {X.shape}."
             )
-        has_sentinel = ~np.isnan(self.sentinel[:, 0])
-        if has_sentinel.any():
-            low, high = self.sentinel[has_sentinel].T
-            X = X.copy()
-            part = X[:, has_sentinel]
-            X[:, has_sentinel] = np.where((low <= part) & (part <= high), np.nan, part)
-        return X
+        return with_nan(X, self.sentinel, self.columns)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.compiled.bits import has, put
 from knothole.compiled.policy import njit
 from knothole.errors import ColumnMismatch
 from knothole.tables.columns import NOT_RECORDED, Columns, Kind
@@ -23,7 +24,8 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     """The same trees over the variables of a table.
 
     Its rows are points (:meth:`~knothole.tables.columns.Columns.evidence`) of rows that went
-    through :func:`with_nan`; their leaves are those of the rows in ``ensemble``.
+    through :func:`knothole.tables.holes.with_nan`; their leaves are those of the rows in
+    ``ensemble``.
 
     Parameters
     ----------
@@ -78,21 +80,6 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
         sets=sets,
         sentinel=_sentinel(ensemble, columns),
     )
-
-
-def with_nan(ensemble: Ensemble, columns: Columns, X: Floats) -> Floats:
-    """Rows with NaN wherever the model itself takes a value for NaN (``missing=0`` and such).
-
-    Dummies of a block stay as they are: a zero there says which category it is not, and
-    :func:`in_variables` knows where the model sends it.
-    """
-    low, high = ensemble.sentinel.T
-    dummies = [column for block in columns.blocks for column in block.columns]
-    applies = ~np.isnan(low)
-    applies[dummies] = False
-    if not applies.any():
-        return X
-    return np.where(applies & (low <= X) & (high >= X), np.nan, X)
 
 
 def _check_match(ensemble: Ensemble, columns: Columns) -> None:
@@ -150,7 +137,6 @@ def fill_sets(splits, n_levels, nullable, dummy, sides, missing_left, old, start
             elif dummy[n] >= 0:
                 left = sides[n, 1 if code == dummy[n] else 0]
             else:
-                c = min(code, old_levels[n])
-                left = (old_sets[old_start[n] + (c >> 6)] >> np.uint64(c & 63)) & np.uint64(1) == 1
+                left = has(old_sets, old_start[n], min(code, old_levels[n]))
             if left:
-                sets[start[n] + (code >> 6)] |= np.uint64(1) << np.uint64(code & 63)
+                put(sets, start[n], code)

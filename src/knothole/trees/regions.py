@@ -4,7 +4,7 @@ For a column, the values that lead somewhere are an interval ``[low, high)`` or 
 categories, and besides, the library's own NaN may lead there. A region is the product of these
 over the columns on the path; a column that no split on the path asks about is free.
 
-Sets are kept as bits, in the ensemble's own layout (:func:`~knothole.trees.ensemble.set_words`):
+Sets are kept as bits, in the ensemble's own layout (:mod:`knothole.compiled.bits`):
 bit ``c`` for category ``c``, bit ``n_levels`` for every category the model has never seen. Every
 edge below a categorical split owns one set, which all leaves below share.
 

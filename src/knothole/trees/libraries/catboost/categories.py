@@ -20,7 +20,7 @@ from knothole.errors import DamagedFile, InvalidInput
 from knothole.tables.columns import Column, Kind
 from knothole.tables.encoding import check_names, observed_levels
 from knothole.tables.read import RawColumn, read_table
-from knothole.trees.ensemble import Ensemble, set_words
+from knothole.trees.ensemble import Ensemble
 
 MASK = 2**64 - 1
 # Of CityHash64 and its mixing function.
@@ -138,13 +138,6 @@ def _named(column: Column, source: RawColumn) -> Column:
         for level in column.levels
     )
     return replace(column, levels=tuple(levels))
-
-
-def pack(bits: NDArray[Any]) -> NDArray[np.uint64]:
-    """Words of a set from one bit a level and a last one for unseen categories."""
-    padded = np.zeros(64 * set_words(len(bits) - 1), dtype=np.uint8)
-    padded[: len(bits)] = bits
-    return np.packbits(padded, bitorder="little").view(np.uint64)
 
 
 def _rotate(x: int, by: int) -> int:

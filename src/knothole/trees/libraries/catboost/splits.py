@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.compiled.bits import pack
 from knothole.errors import DamagedFile, UnsupportedModel
-from knothole.trees.libraries.catboost.categories import hashes_of_keys, pack
+from knothole.trees.libraries.catboost.categories import hashes_of_keys
 from knothole.trees.libraries.catboost.parts import (
     CLASSES,
     COUNTERS,

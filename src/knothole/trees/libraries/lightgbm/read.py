@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.compiled.bits import set_words
 from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
-from knothole.trees.ensemble import Ensemble, Nodes, set_words
+from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.cuts import cut_less_equal
 from knothole.trees.libraries.lightgbm.columns import Categories, describe, find_categories
 from knothole.trees.libraries.lightgbm.text import ModelText, Trees, parse
