@@ -24,6 +24,7 @@ from knothole.arrays import Floats
 from knothole.densities import storage
 from knothole.densities.emissions import FAMILIES, Emission
 from knothole.errors import InvalidInput, NotFitted
+from knothole.tables import json_form
 from knothole.tables.columns import Columns, Evidence, Kind, Variable
 
 # Rows whose (rows, variables, states) terms are held in memory at once.
@@ -218,21 +219,21 @@ class Density(BaseEstimator):
         self._check_fitted()
         extra = self.variables_[len(self.columns_.variables) :]
         header = {
-            "columns": storage.describe_columns(self.columns_),
-            "extra": [storage.describe_column(variable) for variable in extra],
+            "columns": json_form.describe_columns(self.columns_),
+            "extra": [json_form.describe_column(variable) for variable in extra],
             "target": self.target_,
         }
         return header, {"indicated": self.indicated_}
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Take on what :meth:`state` gave. A subclass calls ``super().restore`` first."""
-        self.columns_ = storage.columns_from(header["columns"])
+        self.columns_ = json_form.columns_from(header["columns"])
         self.n_features_in_ = len(self.columns_)
         if self.columns_.named:
             self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
         extra = tuple(
             Variable(column.name, column.kind, column.levels)
-            for column in map(storage.column_from, header["extra"])
+            for column in map(json_form.column_from, header["extra"])
         )
         self.variables_ = self.columns_.variables + extra
         self.target_ = bool(header["target"])

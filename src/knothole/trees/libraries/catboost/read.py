@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 
 from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
 from knothole.tables.columns import Column, Columns, Kind
+from knothole.tables.levels import HashedLevel
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.catboost import cbm
-from knothole.trees.libraries.catboost.categories import HashedLevel, text_for
+from knothole.trees.libraries.catboost.categories import text_for
 from knothole.trees.libraries.catboost.parts import (
     BinaryTrees,
     CategoricalFeature,
