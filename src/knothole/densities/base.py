@@ -26,6 +26,7 @@ from knothole.densities.emissions import FAMILIES, Emission
 from knothole.errors import InvalidInput, NotFitted
 from knothole.tables import json_form
 from knothole.tables.columns import Columns, Evidence, Kind, Variable
+from knothole.tables.encoding import row_weights
 
 # Rows whose (rows, variables, states) terms are held in memory at once.
 BLOCK = 1024
@@ -148,7 +149,7 @@ class Density(BaseEstimator):
         self.target_ = target is not None
         targets = (describe_target(target),) if target is not None else ()
         self.variables_ = variables + indicators + targets
-        weight = _weights(sample_weight, len(matrix))
+        weight = row_weights(sample_weight, len(matrix))
         self._fit(self.extended(evidence, target), weight)
         return self
 
@@ -395,14 +396,3 @@ def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None
             f"about it. Leave it out, or, where NaN is a value of its own there, declare it "
             f"nullable (Columns.with_nullable)."
         )
-
-
-def _weights(sample_weight: Any, rows: int) -> Floats:
-    if sample_weight is None:
-        return np.ones(rows)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
-        raise InvalidInput(f"sample_weight must be {rows} finite numbers, none negative.")
-    if weight.sum() <= 0:
-        raise InvalidInput("sample_weight must not be all zero.")
-    return weight

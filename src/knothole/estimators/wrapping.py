@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 from sklearn.base import clone
 
 from knothole.arrays import Floats
@@ -20,6 +19,7 @@ from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Blocks, Columns
+from knothole.tables.encoding import row_weights
 from knothole.tables.holes import nullable_as_met, with_nan, without_nullable
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.catboost.categories import name_levels
@@ -112,7 +112,8 @@ def wrap(
         matrix = with_nan(described.matrix(X_train), ensemble.sentinel, described)
         auto = holes == "auto"
         described = nullable_as_met(described, matrix) if auto else without_nullable(described)
-    task = _Task(ensemble, matrix, described, sample_weight, random_state, verbose)
+    weight = row_weights(sample_weight, len(matrix))
+    task = _Task(ensemble, matrix, described, weight, random_state, verbose)
     loss = prediction_loss(ensemble, matrix, described, y_train)
     chosen, selected = _choose(density, task, loss)
     integrate, meaning = None, unmeasured(described, matrix)
@@ -136,7 +137,7 @@ class _Task:
     ensemble: Ensemble
     matrix: Floats
     columns: Columns
-    weight: Any
+    weight: Floats
     random_state: Any
     verbose: bool
 
@@ -145,13 +146,12 @@ class _Task:
         rows = trials(self.matrix, self.columns, self.random_state)
         if is_fitted(given) or isinstance(chosen, OwnDensity):
             return tuple((chosen, trial) for trial in rows)
-        weight = None if self.weight is None else np.asarray(self.weight)
         return tuple(
             (
                 clone(given).fit_matrix(
                     self.matrix[trial.train],
                     self.columns,
-                    sample_weight=None if weight is None else weight[trial.train],
+                    sample_weight=self.weight[trial.train],
                 ),
                 trial,
             )

@@ -24,6 +24,7 @@ from knothole.learning.defaults import (
 from knothole.learning.draw_matrix import DRAWS
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Settings, Solution
+from knothole.tables.encoding import row_weights
 from knothole.tables.holes import HoleRule, Holes
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
@@ -275,18 +276,6 @@ def tune(
     value = ensemble.value.copy()
     value[leaves] = _values(problem, solution, ridge)
     return Tuned(ensemble.with_values(value), density, known.density, summary)
-
-
-def row_weights(sample_weight: Any, rows: int) -> Floats:
-    """Weights of rows, 1 by default."""
-    if sample_weight is None:
-        return np.ones(rows)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
-        raise InvalidInput(f"sample_weight must be {rows} finite numbers, none negative.")
-    if weight.sum() <= 0:
-        raise InvalidInput("sample_weight must not be all zero.")
-    return weight
 
 
 def _values(problem: Problem, solution: Solution, ridge: float) -> Floats:
