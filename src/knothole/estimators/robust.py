@@ -16,8 +16,9 @@ from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
 from knothole.learning.defaults import Method, Objective
 from knothole.learning.tune import TuningSummary, tune
-from knothole.reach.expectation import Expectation, Holes
+from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns, Evidence
+from knothole.tables.holes import Holes
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import files_of
 from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 from sklearn.base import clone
 
 from knothole.arrays import Floats
@@ -20,8 +19,9 @@ from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Blocks, Columns
+from knothole.tables.encoding import row_weights
+from knothole.tables.holes import nullable_as_met, with_nan, without_nullable
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.in_variables import with_nan
 from knothole.trees.libraries.catboost.categories import name_levels
 from knothole.trees.read import read
 
@@ -106,12 +106,14 @@ def wrap(
     ensemble = name_levels(read(model), X_train)
     if is_fitted(density):
         described = _columns_of(density, ensemble, columns, blocks)
-        matrix = with_nan(ensemble, described, described.matrix(X_train))
+        matrix = with_nan(described.matrix(X_train), ensemble.sentinel, described)
     else:
         described = ensemble.columns.describe(X_train, blocks) if columns is None else columns
-        matrix = with_nan(ensemble, described, described.matrix(X_train))
-        described = _with_nullable(described, matrix, holes)
-    task = _Task(ensemble, matrix, described, sample_weight, random_state, verbose)
+        matrix = with_nan(described.matrix(X_train), ensemble.sentinel, described)
+        auto = holes == "auto"
+        described = nullable_as_met(described, matrix) if auto else without_nullable(described)
+    weight = row_weights(sample_weight, len(matrix))
+    task = _Task(ensemble, matrix, described, weight, random_state, verbose)
     loss = prediction_loss(ensemble, matrix, described, y_train)
     chosen, selected = _choose(density, task, loss)
     integrate, meaning = None, unmeasured(described, matrix)
@@ -135,7 +137,7 @@ class _Task:
     ensemble: Ensemble
     matrix: Floats
     columns: Columns
-    weight: Any
+    weight: Floats
     random_state: Any
     verbose: bool
 
@@ -144,13 +146,12 @@ class _Task:
         rows = trials(self.matrix, self.columns, self.random_state)
         if is_fitted(given) or isinstance(chosen, OwnDensity):
             return tuple((chosen, trial) for trial in rows)
-        weight = None if self.weight is None else np.asarray(self.weight)
         return tuple(
             (
                 clone(given).fit_matrix(
                     self.matrix[trial.train],
                     self.columns,
-                    sample_weight=None if weight is None else weight[trial.train],
+                    sample_weight=self.weight[trial.train],
                 ),
                 trial,
             )
@@ -214,14 +215,3 @@ def _columns_of(
                     f"model {one!r}. Fit it on the model's training table, columns in their order."
                 )
     return fitted
-
-
-def _with_nullable(columns: Columns, matrix: Floats, holes: str) -> Columns:
-    """The columns, nullable where NaN is a value that the model has met."""
-    nullable = np.zeros(len(columns), dtype=np.bool_)
-    if holes == "auto":
-        for variable in columns.variables:
-            members = list(variable.columns)
-            unrecorded = np.isnan(matrix[:, members]).all(axis=1).any()
-            nullable[members] = variable.nullable or unrecorded
-    return columns.with_nullable(nullable)

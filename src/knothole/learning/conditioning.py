@@ -25,6 +25,7 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
 from knothole.tables.evidence import Evidence
+from knothole.tables.holes import without_nullable
 
 Form = Literal["auto", "values", "scores"]
 
@@ -118,15 +119,12 @@ class Conditioned:
         return cls(fitted, target, chosen, table, holes)
 
 
-def without_unrecorded(
-    density: Density, table: Any, row_weight: Floats, holes: NDArray[np.bool_] | None
-) -> Density:
+def without_unrecorded(density: Density, table: Any, row_weight: Floats) -> Density:
     """The density, learned anew where it has "not recorded" as a state but every NaN is a hole."""
     columns = density.columns_
     if density.target_ or not any(column.nullable for column in columns):
         return density
-    plain = columns.with_nullable(np.zeros(len(columns), dtype=np.bool_))
-    return _fit(clonable(density), table, None, row_weight, holes, plain)
+    return _fit(clonable(density), table, None, row_weight, None, without_nullable(columns))
 
 
 def in_form(y: Floats, form: str) -> Floats:

@@ -13,6 +13,7 @@ from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
+from knothole.tables.encoding import row_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +83,9 @@ def expand(
     target = y if condition_on_target and density.target_ else None
     evidence = density.evidence(X, holes, target)
     n_rows = len(evidence.points)
-    weight = np.ones(n_rows) if sample_weight is None else np.asarray(sample_weight, np.float64)
-    if weight.shape != (n_rows,) or (y is not None and len(y) != n_rows):
-        raise InvalidInput(f"X has {n_rows} rows; y and sample_weight must have as many.")
+    weight = row_weights(sample_weight, n_rows)
+    if y is not None and len(y) != n_rows:
+        raise InvalidInput(f"X has {n_rows} rows; y must have as many, not {len(y)}.")
     columns = density.columns_
     n_variables = len(columns.variables)
     has_hole = np.asarray(np.isnan(evidence.points[:, :n_variables]).any(axis=1))

@@ -24,8 +24,9 @@ from knothole.learning.sums import LeafSums
 from knothole.learning.system import LeafSystem
 from knothole.progress import Advance, bar, silent
 from knothole.reach.completions.engine import GROUPS
-from knothole.reach.expectation import Expectation, Holes
+from knothole.reach.expectation import Expectation
 from knothole.tables.evidence import Evidence
+from knothole.tables.holes import Holes
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
 

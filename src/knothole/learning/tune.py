@@ -24,10 +24,9 @@ from knothole.learning.defaults import (
 from knothole.learning.draw_matrix import DRAWS
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Settings, Solution
-from knothole.reach.expectation import Holes
-from knothole.tables.columns import Columns
+from knothole.tables.encoding import row_weights
+from knothole.tables.holes import HoleRule, Holes
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.in_variables import with_nan
 from knothole.trees.subset import some_trees
 
 
@@ -175,7 +174,7 @@ def tune(
     target_form : {"auto", "values", "scores"}
         How a numeric target is given to that density; "auto" goes by held-out log p(x_o | y).
     holes : {"all", "auto"} or bool array
-        Which NaN are integrated over; see :class:`knothole.reach.expectation.Expectation`.
+        Which NaN are integrated over; see :mod:`knothole.tables.holes`.
     integrate : bool (columns,), optional
         What ``holes="auto"`` stands for; see :meth:`knothole.reach.expectation.Expectation.of`.
     counts : int array (trees, rows), optional
@@ -230,9 +229,10 @@ def tune(
     settings = Settings(
         ridge, rate, learning_rate == "auto", reach, words, seed, threads, verbose, integrate
     )
-    table, own_holes = _as_read(ensemble, density.columns_, X, matrix, holes)
+    table = _as_read(HoleRule.of(density.columns_, ensemble.sentinel), X, matrix)
     if isinstance(holes, str) and holes == "all":
-        density = without_unrecorded(density, table, problem.row_weight, own_holes)
+        density = without_unrecorded(density, table, problem.row_weight)
+    own_holes = HoleRule.of(density.columns_, ensemble.sentinel).read(matrix, holes)[1]
     known = Conditioned.of(
         density,
         table,
@@ -278,18 +278,6 @@ def tune(
     return Tuned(ensemble.with_values(value), density, known.density, summary)
 
 
-def row_weights(sample_weight: Any, rows: int) -> Floats:
-    """Weights of rows, 1 by default."""
-    if sample_weight is None:
-        return np.ones(rows)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
-        raise InvalidInput(f"sample_weight must be {rows} finite numbers, none negative.")
-    if weight.sum() <= 0:
-        raise InvalidInput("sample_weight must not be all zero.")
-    return weight
-
-
 def _values(problem: Problem, solution: Solution, ridge: float) -> Floats:
     """Leaf values; leaves that nothing was learned about keep theirs."""
     value = problem.values(solution.theta)
@@ -298,21 +286,17 @@ def _values(problem: Problem, solution: Solution, ridge: float) -> Floats:
     return value
 
 
-def _as_read(
-    ensemble: Ensemble, columns: Columns, X: Any, matrix: Floats, holes: Holes
-) -> tuple[Any, NDArray[np.bool_] | None]:
-    """The table and its holes as a density is to learn them, with the model's reading of NaN."""
-    values = with_nan(ensemble, columns, matrix)
-    if values is not matrix and not np.array_equal(values, matrix, equal_nan=True):
-        if any(column.levels for column in columns):
-            raise InvalidInput(
-                "X holds values that the model takes for NaN, beside categories; replace them by "
-                "NaN before tuning."
-            )
-        X = values
-    if isinstance(holes, str):
-        return X, np.isnan(values) if holes == "all" else None
-    return X, np.asarray(holes)
+def _as_read(rule: HoleRule, X: Any, matrix: Floats) -> Any:
+    """The table as a density is to learn it, with NaN where the model takes a value for it."""
+    values, _ = rule.read(matrix)
+    if values is matrix or np.array_equal(values, matrix, equal_nan=True):
+        return X
+    if any(column.levels for column in rule.columns):
+        raise InvalidInput(
+            "X holds values that the model takes for NaN, beside categories; replace them by "
+            "NaN before tuning."
+        )
+    return values
 
 
 def _checked_counts(

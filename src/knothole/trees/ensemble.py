@@ -1,9 +1,9 @@
 """What a tree model is once read: plain frozen arrays, the same for every library.
 
 One rule everywhere, in float64: **go left iff x < cut**. A categorical split is a set of category
-codes that go left, kept as bits (:mod:`.sets`). Siblings are stored side by side, so ``right ==
-left + 1`` and the children of a node need one number. A tree's margin is ``weight * value[leaf]``,
-added to the outputs that the tree serves, on top of ``base``.
+codes that go left, kept as bits (:mod:`knothole.compiled.bits`). Siblings are stored side by side,
+so ``right == left + 1`` and the children of a node need one number. A tree's margin is ``weight *
+value[leaf]``, added to the outputs that the tree serves, on top of ``base``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
+from knothole.tables.holes import with_nan
 from knothole.trees import layout, traverse
 from knothole.trees.links import IDENTITY, Link
 from knothole.trees.strict import Strict
@@ -77,7 +78,7 @@ class Ensemble:
     set_start : int32 (nodes,)
         First word of a categorical split's set of left-going codes in ``sets``; -1 otherwise.
     sets : uint64 (words,)
-        The sets, as in :mod:`knothole.trees.sets`.
+        The sets; see :mod:`knothole.compiled.bits`.
     leaf_start : int64 (trees + 1,)
         Leaves ``leaf_start[t]`` to ``leaf_start[t + 1]`` belong to tree ``t``.
     value : float64 (leaves, width)
@@ -239,10 +240,4 @@ class Ensemble:
                 f"X must have shape (rows, {len(self.columns)}), one column for each of the "
                 f"model's; got {X.shape}."
             )
-        has_sentinel = ~np.isnan(self.sentinel[:, 0])
-        if has_sentinel.any():
-            low, high = self.sentinel[has_sentinel].T
-            X = X.copy()
-            part = X[:, has_sentinel]
-            X[:, has_sentinel] = np.where((low <= part) & (part <= high), np.nan, part)
-        return X
+        return with_nan(X, self.sentinel, self.columns)

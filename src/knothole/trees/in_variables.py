@@ -13,18 +13,19 @@ from typing import NamedTuple
 import numpy as np
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.compiled.bits import has, put, set_words, starts
 from knothole.compiled.policy import njit
 from knothole.errors import ColumnMismatch
 from knothole.tables.columns import NOT_RECORDED, Columns, Kind
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.sets import set_words, starts
 
 
 def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     """The same trees over the variables of a table.
 
     Its rows are points (:meth:`~knothole.tables.columns.Columns.evidence`) of rows that went
-    through :func:`with_nan`; their leaves are those of the rows in ``ensemble``.
+    through :func:`knothole.tables.holes.with_nan`; their leaves are those of the rows in
+    ``ensemble``.
 
     Parameters
     ----------
@@ -83,21 +84,6 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
         sets=sets,
         sentinel=_sentinel(ensemble, columns),
     )
-
-
-def with_nan(ensemble: Ensemble, columns: Columns, X: Floats) -> Floats:
-    """Rows with NaN wherever the model itself takes a value for NaN (``missing=0`` and such).
-
-    Dummies of a block stay as they are: a zero there says which category it is not, and
-    :func:`in_variables` knows where the model sends it.
-    """
-    low, high = ensemble.sentinel.T
-    dummies = [column for block in columns.blocks for column in block.columns]
-    applies = ~np.isnan(low)
-    applies[dummies] = False
-    if not applies.any():
-        return X
-    return np.where(applies & (low <= X) & (high >= X), np.nan, X)
 
 
 def _check_match(ensemble: Ensemble, columns: Columns) -> None:
@@ -168,7 +154,6 @@ def fill_sets(splits, nodes, start, sets):  # type: ignore[no-untyped-def]
                 left = splits.dummy_left[n, 1 if code == splits.dummy[n] else 0]
             else:
                 c = min(code, splits.own_levels[n])
-                word = splits.own_sets[splits.own_start[n] + (c >> 6)]
-                left = (word >> np.uint64(c & 63)) & np.uint64(1) == 1
+                left = has(splits.own_sets, splits.own_start[n], c)
             if left:
-                sets[start[n] + (code >> 6)] |= np.uint64(1) << np.uint64(code & 63)
+                put(sets, start[n], code)

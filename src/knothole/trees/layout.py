@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from knothole.arrays import Integers, Ints, Mask
+from knothole.compiled.bits import set_words
 from knothole.compiled.policy import njit
-from knothole.trees.sets import set_words
 from knothole.trees.strict import Strict
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ For a column, the values that lead somewhere are an interval ``[low, high)`` or 
 categories, and besides, the library's own NaN may lead there. A region is the product of these
 over the columns on the path; a column that no split on the path asks about is free.
 
-Sets are kept as bits (:mod:`.sets`). Every edge below a categorical split owns one set, which all
-leaves below share.
+Sets are kept as bits (:mod:`knothole.compiled.bits`). Every edge below a categorical split owns one
+set, which all leaves below share.
 
 Values that the library takes for NaN (``Ensemble.sentinel``) are NaN here too.
 """
@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.compiled.bits import complement, members, set_words, starts
 from knothole.compiled.policy import njit
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.sets import complement, members, set_words, starts
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from knothole.arrays import Floats, Integers
+from knothole.compiled.bits import has
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import over_blocks
 
@@ -105,7 +106,7 @@ def goes_right(x, n, cut, missing_right, set_start, sets, n_levels, column):  # 
     code = n_levels[column]
     if x >= 0 and x < code:
         code = int(x)
-    return (sets[start + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1) == 0
+    return not has(sets, start, code)
 
 
 @njit

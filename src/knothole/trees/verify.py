@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from knothole.arrays import Floats, Integers, Mask
+from knothole.compiled.bits import members
 from knothole.errors import ReaderMismatch
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import Reading
-from knothole.trees.sets import members
 
 
 def verify(reading: Reading, rows: int = 384, seed: int = 0) -> None:

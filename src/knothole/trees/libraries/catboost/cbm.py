@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from knothole.arrays import Floats
+from knothole.compiled.bits import starts
 from knothole.trees.libraries.catboost import forest, parts
 from knothole.trees.libraries.catboost.flatbuffer import Buffer, Table
 from knothole.trees.libraries.catboost.forest import NO_SUCH_SPLIT, Forest, strict
 from knothole.trees.libraries.catboost.parts import CtrKey, CtrTable, Parts
-from knothole.trees.sets import starts
 
 MAGIC = b"CBM1"
 FORMAT = "FlabuffersModel_v1"

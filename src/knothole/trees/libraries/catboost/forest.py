@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from knothole.arrays import Ints
-from knothole.trees.sets import starts
+from knothole.compiled.bits import starts
 from knothole.trees.strict import Strict
 
 strict = Strict("catboost", "Save the model again with catboost.")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints, Mask, Words
+from knothole.compiled.bits import pack
 from knothole.errors import UnsupportedModel
 from knothole.trees.libraries.catboost.categories import hashes_of_keys
 from knothole.trees.libraries.catboost.forest import strict
@@ -21,7 +22,6 @@ from knothole.trees.libraries.catboost.parts import (
     Parts,
 )
 from knothole.trees.libraries.cuts import cut_less_equal_float32
-from knothole.trees.sets import pack
 
 
 @dataclass(frozen=True, eq=False)

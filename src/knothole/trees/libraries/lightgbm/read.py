@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints, Mask, Words
+from knothole.compiled.bits import pack, starts
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.cuts import cut_less_equal
@@ -24,7 +25,6 @@ from knothole.trees.libraries.lightgbm.columns import Categories, describe, find
 from knothole.trees.libraries.lightgbm.text import ModelText, Trees, parse, strict
 from knothole.trees.libraries.registry import Reading, Replay, not_fitted
 from knothole.trees.links import Link
-from knothole.trees.sets import pack, starts
 
 # Pairs (split, category code) as two arrays.
 Members = tuple[Ints, Ints]

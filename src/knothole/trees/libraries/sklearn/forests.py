@@ -25,6 +25,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.tree import BaseDecisionTree
 
 from knothole.arrays import Floats
+from knothole.compiled.bits import starts
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.cuts import cut_less_equal_float32
@@ -37,7 +38,6 @@ from knothole.trees.libraries.sklearn.shared import (
     link_of,
     require_fitted,
 )
-from knothole.trees.sets import starts
 
 Positions = NDArray[np.intp]
 

@@ -19,6 +19,7 @@ from sklearn.base import is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from knothole.arrays import Floats
+from knothole.compiled.bits import starts
 from knothole.errors import UnsupportedModel
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble, Nodes
@@ -32,7 +33,6 @@ from knothole.trees.libraries.sklearn.shared import (
     link_of,
     require_fitted,
 )
-from knothole.trees.sets import starts
 
 KINDS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
 # The library keeps a set of categories as 256 bits.

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Integers, Ints, Mask, Words
+from knothole.compiled.bits import complement, pack, set_words, starts
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Nodes
 from knothole.trees.libraries.cuts import cut_less_float32
-from knothole.trees.sets import complement, pack, set_words, starts
 from knothole.trees.strict import Strict
 
 Float32s = NDArray[np.float32]
