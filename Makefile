@@ -3,19 +3,24 @@ BIN := .venv/bin
 DEMO := .venv/.demo
 STAMP := .venv/.installed
 
-.PHONY: demo test lint bench suite reproduce clean
+.PHONY: demo test wheel-test lint bench suite reproduce clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
 	$(BIN)/knothole demo
 
 test: $(STAMP) lint  ## everything CI runs
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
+
+wheel-test: $(STAMP)  ## the built wheel, installed without extras: it works, and names what is absent
+	$(BIN)/python -m tools.wheel
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/towncrier build --draft --version next >/dev/null
 
 bench: $(STAMP)  ## ratios against the libraries themselves, measured in one run
 	$(BIN)/python -m benchmarks.speed $(SECTIONS)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md"))
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -46,7 +46,7 @@ def test_readme_runs():
 
 
 def test_links_lead_somewhere():
-    for page in ["README.md", "CONTRIBUTING.md", *PAGES]:
+    for page in ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *PAGES]:
         for link in re.findall(r"\]\((?!https?://)([^)#]+)", (ROOT / page).read_text()):
             assert ((ROOT / page).parent / link).exists(), f"{page} links to {link}"
 

@@ -22,7 +22,7 @@ def run():
         empty = LeafSums.empty(expectation.ensemble)
         return empty.accumulate(expectation.engine, Rows(evidence, y[:, None], weight), threads=1)
 
-    predicting = cpu(lambda: expectation.margin(holes, threads=1), 1)
+    predicting = cpu(lambda: expectation.margin(expectation.evidence(holes), threads=1), 1)
     yield Ratio(
         "learning", "Prop. 2 for 100 trees, 100,000 x 20, 20 % holes, Mixture(32), one thread",
         cpu(sums, 1), predicting, "predicting these rows", 2.0,
@@ -30,7 +30,7 @@ def run():
 
     few = slice(0, 20_000)
     options = TuningOptions(condition_on_target=False, learning_rate=0.3, threads=1)
-    predicting = cpu(lambda: expectation.margin(holes[few], threads=1), 1)
+    predicting = cpu(lambda: expectation.margin(expectation.evidence(holes[few]), threads=1), 1)
     for objective, what in (
         ("expected", "Prop. 4"),
         ("deployed", "Prop. 4 and the deployed error"),
@@ -53,7 +53,12 @@ def run():
     X, y, holes = X[:20_000], y[:20_000], holes[:20_000]
     density = GaussianMixture(8, random_state=0).fit(X[:10_000])
     options = TuningOptions(method="forest", condition_on_target=False, threads=1)
-    predicting = cpu(lambda: Expectation.of(ensemble, density).margin(holes, threads=1), 1)
+
+    def predict():
+        expectation = Expectation.of(ensemble, density)
+        return expectation.margin(expectation.evidence(holes), threads=1)
+
+    predicting = cpu(predict, 1)
     yield Ratio(
         "learning", f"Prop. 3 with {ensemble.n_leaves:,} leaves, 20,000 rows, GaussianMixture(8)",
         cpu(lambda: tune(ensemble, density, holes, y, options), 1),

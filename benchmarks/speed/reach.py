@@ -31,8 +31,8 @@ def run():
         for rate, limit in limits.items():
             holes = with_holes(fresh, rate)
             native = cpu(lambda holes=holes: booster.inplace_predict(holes), 9)
-            ours = cpu(lambda e=expectation, holes=holes: e.margin(holes, threads=1), 3)
-            mean, error = expectation.margin(holes)
+            ours = cpu(lambda e=expectation, holes=holes: e.margin(e.evidence(holes), threads=1), 3)
+            mean, error = expectation.margin(expectation.evidence(holes))
             rmse = np.sqrt(np.mean((mean[:, 0] - truth) ** 2))
             spread = np.sqrt(np.mean(error**2)) / truth.std()
             note = f"RMSE {rmse:.3f}"
@@ -44,7 +44,7 @@ def run():
             )  # fmt: skip
             speeds[name, rate] = ours
         row = with_holes(fresh[:1], 0.3)
-        seconds = cpu(lambda e=expectation, row=row: e.margin(row), 200)
+        seconds = cpu(lambda e=expectation, row=row: e.margin(e.evidence(row)), 200)
         yield Ratio("reach", f"{name}: one row", 1e3 * seconds, 1.0, "1 ms", 0.5)
 
     holes = with_holes(fresh, 0.3)

@@ -14,6 +14,7 @@ from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import DamagedFile, InvalidInput, NotFitted
 from knothole.files import read_container, write_container
 from knothole.tables.columns import Column, Columns, Kind
+from knothole.tables.json_form import column_from, describe_column
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +59,12 @@ def test_everything_learned_is_kept(density, path):
 def test_levels_of_every_type():
     levels = ("1", 1, 2.5, True, None, "ä", float("inf"), -0.0)
     column = Column("c", Kind.CATEGORICAL, levels, nullable=True)
-    description = json.loads(json.dumps(storage.describe_column(column)))
-    again = storage.column_from(description)
+    description = json.loads(json.dumps(describe_column(column)))
+    again = column_from(description)
     assert again == column
     assert [type(level) for level in again.levels] == [type(level) for level in levels]
     numpy_levels = Column("c", Kind.CATEGORICAL, (np.int64(3), np.str_("x")))
-    assert storage.column_from(storage.describe_column(numpy_levels)).levels == (3, "x")
+    assert column_from(describe_column(numpy_levels)).levels == (3, "x")
 
 
 def test_levels_that_cannot_be_stored_are_named(tmp_path):

@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.tree import DecisionTreeRegressor
 from tests.learning.worlds import problem_of, random_world, tune
-from tests.reach.cases import EXACT
+from tests.reach.cases import EXACT, asked
 
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
@@ -132,7 +132,7 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
     options = {"sample_weight": weight, "counts": counts, "ridge": 0.7}
     first = tune(ensemble, density, HOLES, y, **options, objective="expected")
     found = tune(ensemble, density, HOLES, y, **options)
-    reach = Expectation.of(ensemble, density).reach(HOLES, "all").toarray()
+    reach = asked(Expectation.of(ensemble, density), "reach", HOLES, "all").toarray()
     in_turn = model == "boosted"
     mean = np.average(y, weights=weight)
     start = 0.0 if in_turn else mean
@@ -150,7 +150,7 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
 def test_the_summary_has_the_errors_of_predictions(trained):
     found = tune(read(trained), DENSITY, HOLES, y)
     old, new = (
-        np.mean((Expectation.of(e, DENSITY).margin(HOLES, "all")[0][:, 0] - y) ** 2)
+        np.mean((asked(Expectation.of(e, DENSITY), "margin", HOLES, "all")[0][:, 0] - y) ** 2)
         for e in (read(trained), found.ensemble)
     )
     np.testing.assert_allclose([found.summary.before, found.summary.after], [old, new], rtol=1e-10)
@@ -219,7 +219,7 @@ def test_the_summary_is_of_the_model_that_is_returned():
     found = tune(tree, DENSITY, HOLES, y, reach="completions")
     assert len(found.summary.unreached)
     expectation = Expectation.of(found.ensemble, DENSITY, "completions")
-    margin = expectation.margin(HOLES, "all")[0][:, 0]
+    margin = expectation.margin(expectation.evidence(HOLES, "all"))[0][:, 0]
     assert found.summary.after == pytest.approx(np.mean((margin - y) ** 2), rel=1e-12)
 
 
@@ -236,7 +236,8 @@ def test_predictions_for_other_rows_are_better():
     def error(objective):
         tuned = tune(tree, density, rows, known, objective=objective)
         return np.mean(
-            (Expectation.of(tuned.ensemble, density).margin(others)[0][:, 0] - unknown) ** 2
+            (asked(Expectation.of(tuned.ensemble, density), "margin", others)[0][:, 0] - unknown)
+            ** 2
         )
 
     assert error("deployed") < 0.9 * error("expected")

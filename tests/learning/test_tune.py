@@ -14,6 +14,7 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from tests.learning.worlds import random_world, tune
+from tests.reach.cases import asked
 
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import InvalidInput
@@ -81,7 +82,7 @@ def test_the_written_model_predicts_what_was_tuned(model):
     written = write(model, tuned.ensemble)
     np.testing.assert_allclose(written.predict(X), tuned.ensemble.margin(X)[:, 0], rtol=1e-5)
     old, new = (
-        np.mean((Expectation.of(e, DENSITY).margin(HOLES, "all")[0][:, 0] - y) ** 2)
+        np.mean((asked(Expectation.of(e, DENSITY), "margin", HOLES, "all")[0][:, 0] - y) ** 2)
         for e in (read(model), tuned.ensemble)
     )
     assert new < old
@@ -170,7 +171,9 @@ def test_each_tree_of_a_forest_has_a_density_of_its_own():
         learned = Mixture(2, max_iter=20, tol=0.1, random_state=0).fit(
             HOLES, sample_weight=weight, columns=density.columns_
         )
-        by_hand = np.asarray(Expectation.of(own, learned).reach(HOLES[rows], "all").todense())
+        by_hand = np.asarray(
+            asked(Expectation.of(own, learned), "reach", HOLES[rows], "all").todense()
+        )
         mean = y.mean()
         expected = mean + (y[rows] - mean) @ by_hand / (1.0 + by_hand.sum(axis=0))
         np.testing.assert_allclose(tuned.ensemble.value[leaves, 0], expected, atol=1e-8)

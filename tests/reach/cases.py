@@ -97,3 +97,8 @@ def as_table(columns: Columns, X):
         else:
             table[column.name] = X[:, i]
     return pd.DataFrame(table)
+
+
+def asked(expectation, question, table, holes="auto"):
+    """What an expectation answers ("margin", "reach", ...) of a table."""
+    return getattr(expectation, question)(expectation.evidence(table, holes))

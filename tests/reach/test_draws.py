@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.reach.cases import as_table, random_case
+from tests.reach.cases import as_table, asked, random_case
 from tests.reach.naive import enumerate_row
 from tests.trees.generate import random_ensemble
 
@@ -42,8 +42,8 @@ def test_a_million_draws_agree(density, numbers, ensemble):
     fitted = DENSITIES[density](gaussian).fit(numbers, columns=columns)
     expectation = Expectation.of(ensemble, fitted, tol=1e-3)
     row = np.array([[0.4, np.nan, np.nan, -0.3]])
-    margin, error = expectation.margin(row)
-    moments = expectation.moments(row)
+    margin, error = expectation.margin(expectation.evidence(row))
+    moments = expectation.moments(expectation.evidence(row))
     margins = ensemble.margin(fitted.complete(row, draws=DRAWS)[0], 1)
     standard = margins.std() / np.sqrt(DRAWS)
     assert abs(margin[0, 0] - margins.mean()) <= 5 * np.hypot(standard, error[0, 0])
@@ -133,7 +133,7 @@ def test_errors_are_neither_too_small_nor_too_large(n_holes):
     fitted = GaussianMixture(2, random_state=0).fit(X, columns=ensemble.columns.describe(X))
     row = X[:1].copy()
     row[:, :n_holes] = np.nan
-    mean, error = Expectation.of(ensemble, fitted).margin(np.repeat(row, 1500, axis=0))
+    mean, error = asked(Expectation.of(ensemble, fitted), "margin", np.repeat(row, 1500, axis=0))
     assert (n_holes > FEW_HOLES) == (n_holes == 7)
     assert 0.85 < np.mean(error**2) / mean.var() < 1.15
 
@@ -144,10 +144,12 @@ def test_tol_adds_words_until_it_is_met(numbers, ensemble):
     fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers, columns=columns)
     rows = numbers[:30].copy()
     rows[np.random.default_rng(0).random(rows.shape) < 0.5] = np.nan
-    exact, _ = Expectation.of(ensemble, fitted).margin(rows)
-    plain, error = Expectation.of(ensemble, fitted, method="completions").margin(rows)
+    exact, _ = asked(Expectation.of(ensemble, fitted), "margin", rows)
+    plain, error = asked(Expectation.of(ensemble, fitted, method="completions"), "margin", rows)
     tol = 0.5 * error.max()
-    closer, bounded = Expectation.of(ensemble, fitted, method="completions", tol=tol).margin(rows)
+    closer, bounded = asked(
+        Expectation.of(ensemble, fitted, method="completions", tol=tol), "margin", rows
+    )
     assert (error > tol).any() and (bounded <= tol).all()
     enough = (error <= tol)[:, 0]
     np.testing.assert_array_equal(closer[enough], plain[enough])
@@ -177,8 +179,8 @@ def test_quantiles_of_complete_rows_are_the_prediction():
     case = random_case(13, rate=0.0, n_rows=5, link="sigmoid")
     expectation = Expectation.of(case.ensemble, case.density)
     table = as_table(case.density.columns_, case.rows)
-    found = expectation.quantiles(table, [0.0, 0.3, 1.0], case.holes)
-    mean, _ = expectation.predict(table, case.holes)
+    found = expectation.quantiles(expectation.evidence(table, case.holes), [0.0, 0.3, 1.0])
+    mean, _ = expectation.predict(expectation.evidence(table, case.holes))
     np.testing.assert_allclose(found, np.repeat(mean[:, :, None], 3, axis=2), atol=1e-12)
 
 
@@ -187,4 +189,6 @@ def test_wrong_quantiles_are_refused(quantiles):
     case = random_case(14, n_rows=1)
     expectation = Expectation.of(case.ensemble, case.density)
     with pytest.raises(InvalidInput, match="quantiles must be numbers from 0 to 1"):
-        expectation.quantiles(as_table(case.density.columns_, case.rows), quantiles, case.holes)
+        expectation.quantiles(
+            expectation.evidence(as_table(case.density.columns_, case.rows), case.holes), quantiles
+        )

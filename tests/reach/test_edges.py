@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reach.cases import EXACT, as_table, random_case
+from tests.reach.cases import EXACT, as_table, asked, random_case
 from tests.reach.naive import enumerate_row
 from tests.trees.generate import random_ensemble
 
@@ -69,7 +69,9 @@ def test_a_row_of_holes_is_the_prior_mean(density):
     case = random_case(5, density, rate=1.0, n_rows=1)
     case.holes[:] = True
     expectation = Expectation.of(case.ensemble, case.density)
-    found, _ = expectation.margin(as_table(case.density.columns_, case.rows), case.holes)
+    found, _ = expectation.margin(
+        expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    )
     draws = case.density.sample(40_000)
     margins = case.ensemble.margin(draws, 1)
     bound = 5 * margins.std(axis=0) / np.sqrt(len(draws))
@@ -108,7 +110,7 @@ def test_a_hole_in_a_column_that_no_tree_uses(density):
     rows = whole.rows.copy()
     rows[:, 3] = np.nan
     rows[np.isnan(rows[:, 1]), 1] = 0.0
-    found, error = expectation.margin(as_table(case.density.columns_, rows))
+    found, error = expectation.margin(expectation.evidence(as_table(case.density.columns_, rows)))
     np.testing.assert_array_equal(found, ensemble.margin(rows, 1))
     assert not error.any()
 
@@ -138,8 +140,10 @@ def test_vanishing_density_has_a_finite_answer(density, numbers):
     for far in (1e3, 1e20, 1e120, 1e200, -1e300):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ImpossibleRow)
-            margin, error = expectation.margin(np.array([[far, np.nan, 0.5], [np.nan, far, far]]))
-            reach = expectation.reach(np.array([[far, np.nan, 0.5]]))
+            margin, error = expectation.margin(
+                expectation.evidence(np.array([[far, np.nan, 0.5], [np.nan, far, far]]))
+            )
+            reach = expectation.reach(expectation.evidence(np.array([[far, np.nan, 0.5]])))
         assert np.isfinite(margin).all() and np.isfinite(error).all()
         assert (margin >= low - 1e-9).all() and (margin <= high + 1e-9).all()
         np.testing.assert_allclose(reach.sum(), ensemble.n_trees, atol=1e-9)
@@ -164,8 +168,8 @@ def test_an_impossible_value_warns_and_counts_as_unknown(density, numbers):
     expectation = Expectation.of(replace(ensemble, feature=feature), fitted)
     rows = np.array([[np.nan, 0.5, 1e200], [np.nan, 0.5, 0.0]])
     with pytest.warns(ImpossibleRow, match=r"1 row\(s\) have values that the density holds"):
-        found, _ = expectation.margin(rows)
-    expected, _ = expectation.margin(np.array([[np.nan, 0.5, np.nan]]))
+        found, _ = expectation.margin(expectation.evidence(rows))
+    expected, _ = expectation.margin(expectation.evidence(np.array([[np.nan, 0.5, np.nan]])))
     if density == "LatentTree":  # a value is forgotten, in the others the row
         np.testing.assert_allclose(found[0], expected[0], atol=1e-12)
     assert np.isfinite(found).all()
@@ -181,11 +185,11 @@ def test_completions_answer_impossible_rows_too(density, numbers):
     rows = np.array([[np.nan, 0.5, 1e200], [np.nan, 0.5, 0.0]])
     low, high = leaf_bounds(ensemble)
     with pytest.warns(ImpossibleRow, match=r"1 row\(s\) have values that the density holds"):
-        mean, _ = expectation.predict(rows)
+        mean, _ = expectation.predict(expectation.evidence(rows))
     with pytest.warns(ImpossibleRow):
-        moments = expectation.moments(rows, method="completions")
+        moments = expectation.moments(expectation.evidence(rows), method="completions")
     with pytest.warns(ImpossibleRow):
-        quantiles = expectation.quantiles(rows, [0.0, 1.0])
+        quantiles = expectation.quantiles(expectation.evidence(rows), [0.0, 1.0])
     assert (mean > 0).all() and (mean < 1).all()
     assert (moments.mean >= low).all() and (moments.mean <= high).all()
     assert (moments.variance >= 0).all()
@@ -239,13 +243,13 @@ def two_nan():
 
 def test_nan_is_the_models_own_value_in_a_nullable_column(two_nan):
     row = np.array([[np.nan, 0.0]])
-    assert two_nan.margin(row)[0] == 10.0
+    assert asked(two_nan, "margin", row)[0] == 10.0
     assert regions(two_nan.original).empty().tolist() == [False, True, False]
-    assert two_nan.reach(row).toarray().tolist() == [[0.0, 1.0, 0.0]]
+    assert asked(two_nan, "reach", row).toarray().tolist() == [[0.0, 1.0, 0.0]]
 
 
 def test_holes_all_integrates_over_it_and_includes_its_chance(two_nan):
-    reach = two_nan.reach(np.array([[np.nan, 0.0]]), "all").toarray()[0]
+    reach = asked(two_nan, "reach", np.array([[np.nan, 0.0]]), "all").toarray()[0]
     np.testing.assert_allclose(reach.sum(), 1.0, atol=1e-12)
     assert abs(reach[1] - 0.25) < 0.02  # how often it was not recorded
 
@@ -253,8 +257,8 @@ def test_holes_all_integrates_over_it_and_includes_its_chance(two_nan):
 def test_a_mask_says_it_entry_by_entry(two_nan):
     rows = np.array([[np.nan, 0.0], [np.nan, 0.0]])
     mask = np.array([[True, False], [False, False]])
-    found = two_nan.margin(rows, mask)[0]
-    assert found[0] == two_nan.margin(rows[:1], "all")[0]
+    found = asked(two_nan, "margin", rows, mask)[0]
+    assert found[0] == asked(two_nan, "margin", rows[:1], "all")[0]
     assert found[1] == 10.0
 
 
@@ -262,7 +266,7 @@ def test_where_nan_is_a_hole_a_leaf_that_only_nan_reaches_has_reach_zero():
     ensemble = two_nan_ensemble()
     X = np.array([[-1.0, 0.1], [-2.0, 0.2], [1.0, 0.3], [np.nan, 0.4]] * 25)
     expectation = Expectation.of(ensemble, Factorized(random_state=0).fit(X))
-    reach = expectation.reach(np.array([[np.nan, 0.0]])).toarray()[0]
+    reach = expectation.reach(expectation.evidence(np.array([[np.nan, 0.0]]))).toarray()[0]
     assert reach[1] == 0.0
     assert abs(reach[0] - 2 / 3) < 0.05
 
@@ -277,4 +281,4 @@ def test_where_nan_is_a_hole_a_leaf_that_only_nan_reaches_has_reach_zero():
 )
 def test_wrong_holes_are_refused(two_nan, holes, message):
     with pytest.raises(InvalidInput, match=message):
-        two_nan.margin(np.array([[np.nan, 0.0]]), holes)
+        two_nan.evidence(np.array([[np.nan, 0.0]]), holes)

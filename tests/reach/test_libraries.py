@@ -15,6 +15,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.tree import DecisionTreeRegressor
+from tests.reach.cases import asked
 from tests.trees.sklearn_parity import native_response
 from xgboost import XGBClassifier, XGBRegressor
 
@@ -77,13 +78,13 @@ def assert_native(model, table, density):
     tolerance = {"float32": 2e-6, "float64": 1e-12}[ensemble.precision]
     native = native_response(model, X, ensemble)
     scale = max(1.0, np.abs(native).max())
-    prediction, error = expectation.predict(X)
+    prediction, error = expectation.predict(expectation.evidence(X))
     np.testing.assert_allclose(prediction, native, atol=tolerance * scale)
     assert not error.any()
     # The engine's own walk, which `predict` does not take for complete rows.
     margin, _ = expectation.engine.margin(expectation.evidence(X), 0)
     np.testing.assert_allclose(margin, ensemble.margin(X, 1), atol=1e-12 * scale)
-    reach = expectation.reach(X)
+    reach = expectation.reach(expectation.evidence(X))
     assert (reach.getnnz(axis=1) == ensemble.n_trees).all()
     np.testing.assert_allclose(reach.data, 1.0, atol=1e-12)
 
@@ -116,5 +117,5 @@ def test_categories_of_lightgbm(table):
     assert len(ensemble.sets)
     columns = ensemble.columns.describe(frame)
     density = Mixture(2, n_init=1, max_iter=3, tol=10.0, random_state=0).fit(frame, columns=columns)
-    prediction, _ = Expectation.of(ensemble, density).predict(frame)
+    prediction, _ = asked(Expectation.of(ensemble, density), "predict", frame)
     np.testing.assert_allclose(prediction[:, 0], model.predict(frame), rtol=1e-12)

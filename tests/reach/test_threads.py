@@ -33,13 +33,13 @@ def rows():
 
 
 def answers(expectation, X, threads):
-    reach = expectation.reach(X, threads=threads)
-    moments = expectation.moments(X[:300], threads=threads)
+    reach = expectation.reach(expectation.evidence(X), threads=threads)
+    moments = expectation.moments(expectation.evidence(X[:300]), threads=threads)
     return [
-        *expectation.margin(X, threads=threads),
+        *expectation.margin(expectation.evidence(X), threads=threads),
         reach.indptr, reach.indices, reach.data,
         moments.mean, moments.variance,
-        expectation.quantiles(X[:300], [0.1, 0.9], threads=threads),
+        expectation.quantiles(expectation.evidence(X[:300]), [0.1, 0.9], threads=threads),
     ]  # fmt: skip
 
 
@@ -58,16 +58,17 @@ def test_variance_is_never_negative_and_zero_for_complete_rows(expectation, rows
     large = Expectation.of(expectation.original.with_values(value), expectation.density)
     complete = np.where(np.isnan(rows[:100]), 0.5, rows[:100])
     for method in ("auto", "completions", "exact") if large.exact else ("auto",):
-        assert (large.moments(rows[:100], method=method).variance >= 0).all()
-        whole = large.moments(complete, method=method)
+        assert (large.moments(large.evidence(rows[:100]), method=method).variance >= 0).all()
+        whole = large.moments(large.evidence(complete), method=method)
         assert not whole.variance.any() and not whole.variance_error.any()
         np.testing.assert_array_equal(whole.mean, large.original.margin(complete, 1))
 
 
 def test_many_python_threads_at_once(expectation, rows):
-    expected, _ = expectation.margin(rows, threads=1)
+    evidence = expectation.evidence(rows)
+    expected, _ = expectation.margin(evidence, threads=1)
     with ThreadPoolExecutor(8) as pool:
-        tasks = [pool.submit(expectation.margin, rows, threads=2) for _ in range(16)]
+        tasks = [pool.submit(expectation.margin, evidence, threads=2) for _ in range(16)]
     for task in tasks:
         np.testing.assert_array_equal(task.result()[0], expected)
 
@@ -77,8 +78,8 @@ def test_rows_do_not_depend_on_their_neighbours(expectation, rows):
     if not expectation.exact:
         pytest.skip("draws depend on a row's place")
     some = np.array([3, 700, 40])
-    whole, _ = expectation.margin(rows)
-    part, _ = expectation.margin(rows[some])
+    whole, _ = expectation.margin(expectation.evidence(rows))
+    part, _ = expectation.margin(expectation.evidence(rows[some]))
     np.testing.assert_allclose(part, whole[some], atol=1e-12)
 
 
@@ -103,11 +104,13 @@ def assert_forest_works(density, n_trees):
     expectation = Expectation.of(ensemble, DENSITIES[density](0).fit(X, columns=columns))
     rows = X[:40].copy()
     rows[rng.random(rows.shape) < 0.3] = np.nan
-    margin, error = expectation.margin(rows, threads=1)
+    margin, error = expectation.margin(expectation.evidence(rows), threads=1)
     assert np.isfinite(margin).all() and np.isfinite(error).all()
-    reach = expectation.reach(rows[:5], threads=1)
+    reach = expectation.reach(expectation.evidence(rows[:5]), threads=1)
     np.testing.assert_allclose(reach.sum(axis=1), n_trees, rtol=1e-9)
     if expectation.exact:
         weighted = ensemble.value[:, 0] * ensemble.tree_weight[ensemble.leaf_tree]
         np.testing.assert_allclose(reach @ weighted + ensemble.base[0], margin[:5, 0], rtol=1e-9)
-    np.testing.assert_array_equal(expectation.margin(X[:5])[0], ensemble.margin(X[:5], 1))
+    np.testing.assert_array_equal(
+        expectation.margin(expectation.evidence(X[:5]))[0], ensemble.margin(X[:5], 1)
+    )

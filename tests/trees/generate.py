@@ -4,13 +4,14 @@
 shuffled, as a reader may find them, so that laying them out is part of what is tested.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
 
+from knothole.compiled.bits import set_words
 from knothole.tables.columns import Column, Columns, Kind
-from knothole.trees.ensemble import Ensemble, Nodes, set_words
+from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.verify import probe_rows
 
 
@@ -73,12 +74,13 @@ def random_ensemble(shape=None, **changes):
     sentinel = np.full((len(shape.levels), 2), np.nan)
     if shape.sentinel:
         sentinel[0] = [-0.25, 0.25]
+    nodes = random_nodes(shape, rng)
+    base = rng.normal(size=shape.n_outputs)
+    output = rng.integers(0, shape.n_outputs - shape.width + 1, shape.n_trees)
     return Ensemble.build(
-        random_nodes(shape, rng),
+        replace(nodes, tree_output=output, tree_weight=rng.normal(size=shape.n_trees)),
         columns=columns_with(shape.levels),
-        base=rng.normal(size=shape.n_outputs),
-        tree_output=rng.integers(0, shape.n_outputs - shape.width + 1, shape.n_trees),
-        tree_weight=rng.normal(size=shape.n_trees),
+        base=base,
         library="generated",
         precision="float64",
         sentinel=sentinel,

@@ -10,7 +10,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from knothole.errors import ColumnMismatch
 from knothole.tables.columns import Block, Column, Columns, Kind
-from knothole.trees.in_variables import in_variables, with_nan
+from knothole.tables.holes import with_nan
+from knothole.trees.in_variables import in_variables
 from knothole.trees.read import read
 
 
@@ -63,7 +64,7 @@ def test_points_reach_the_leaves_of_their_rows(case):
     """NaN of nullable variables is a state, any other NaN a hole: both go the library's way."""
     ensemble, columns, X = case
     over_variables = in_variables(ensemble, columns)
-    points = columns.evidence(with_nan(ensemble, columns, X)).points
+    points = columns.evidence(with_nan(X, ensemble.sentinel, columns)).points
     assert points.shape[1] == len(over_variables.columns) == len(columns.variables)
     np.testing.assert_array_equal(
         over_variables.leaves(points, threads=1), ensemble.leaves(X, threads=1)
@@ -75,7 +76,7 @@ def test_points_reach_the_leaves_of_their_rows(case):
 def test_values_weights_and_leaves_stay(case):
     ensemble, columns, X = case
     over_variables = in_variables(ensemble, columns)
-    points = columns.evidence(with_nan(ensemble, columns, X)).points
+    points = columns.evidence(with_nan(X, ensemble.sentinel, columns)).points
     np.testing.assert_array_equal(over_variables.margin(points), ensemble.margin(X))
     assert over_variables.columns == columns.as_variables()
     assert (over_variables.left == ensemble.left).all()
@@ -119,7 +120,7 @@ def test_without_blocks_or_nullable_columns_nothing_changes():
 def test_rows_without_sentinels_are_not_copied():
     ensemble = random_ensemble()
     X = random_rows(ensemble, 10)
-    assert with_nan(ensemble, ensemble.columns, X) is X
+    assert with_nan(X, ensemble.sentinel, ensemble.columns) is X
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_from_a_table_through_variables_to_the_librarys_own_prediction(name):
     assert columns.blocks == (Block("city", (3, 4, 5)),)
     assert columns[0].kind is Kind.INTEGER and columns[2].levels == ("x", "y", "zz")
     X = columns.matrix(table)
-    seen = with_nan(ensemble, columns, X)
+    seen = with_nan(X, ensemble.sentinel, columns)
     columns = columns.with_nullable(np.isnan(seen).any(axis=0))
     over_variables = in_variables(ensemble, columns)
     assert over_variables.columns.names == ("age", "size", "zone", "city")

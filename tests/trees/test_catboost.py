@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from knothole.errors import InvalidInput, NotFitted, UnsupportedModel
 from knothole.tables.columns import Kind
+from knothole.tables.levels import HashedLevel
 from knothole.trees import verify
 from knothole.trees.libraries import quarantine
 from knothole.trees.libraries.catboost import read as reader
-from knothole.trees.libraries.catboost.categories import HashedLevel, hash_of, name_levels, text_for
+from knothole.trees.libraries.catboost.categories import hash_of, name_levels, text_for
 from knothole.trees.libraries.cuts import cut_less_equal_float32
 from knothole.trees.read import read
 from knothole.trees.write import write

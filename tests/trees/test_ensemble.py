@@ -8,8 +8,9 @@ from generate import columns_with, ensembles, random_ensemble, random_rows
 from hypothesis import given, settings
 from scipy.special import expit, softmax
 
+from knothole.compiled.bits import set_words
 from knothole.errors import DamagedFile, InvalidInput
-from knothole.trees.ensemble import Ensemble, Nodes, set_words
+from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
 
 
@@ -28,7 +29,8 @@ def stump(**changes):
     return Nodes(**(nodes | changes))
 
 
-def build(nodes, levels=(0, 0), **changes):
+def build(nodes, levels=(0, 0), tree_output=None, tree_weight=None, **changes):
+    nodes = dataclasses.replace(nodes, tree_output=tree_output, tree_weight=tree_weight)
     options = {"base": [0.0], "library": "generated", "precision": "float64"}
     return Ensemble.build(nodes, columns=columns_with(levels), **(options | changes))
 

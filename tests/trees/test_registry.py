@@ -1,9 +1,13 @@
 """Libraries are found by class and by how a file begins, and a folder has all about one."""
 
+import os
+import sys
+
+import numpy as np
 import pytest
 
 from knothole.errors import DamagedFile, MissingExtra, UnsupportedModel
-from knothole.trees.libraries import registry
+from knothole.trees.libraries import quarantine, registry
 from knothole.trees.read import read
 
 HEADS = {"xgboost": b'{"learner": {}}', "lightgbm": b"tree\n", "catboost": b"CBM1"}
@@ -39,6 +43,8 @@ def test_what_belongs_to_no_library_is_refused(tmp_path):
 def test_a_file_needs_its_library(folder, tmp_path, monkeypatch):
     path = tmp_path / "model"
     path.write_bytes(HEADS[folder])
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=rf"pip install 'knothole\[{folder}\]'"):
-        read(path)
+    (tmp_path / f"{folder}.py").write_text("raise ImportError('not installed')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    message = rf"not installed.*pip install 'knothole\[{folder}\]'"
+    with quarantine.Child(folder) as child, pytest.raises(MissingExtra, match=message):
+        child.replay(path, np.zeros((1, 1)))

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from knothole.errors import NotFitted, ReaderMismatch, UnsupportedModel
 from knothole.tables.columns import Kind
-from knothole.trees.libraries.sklearn.hist import read as reader
+from knothole.trees.libraries.sklearn import hist as reader
 from knothole.trees.links import Link
 from knothole.trees.read import read
 

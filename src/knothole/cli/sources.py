@@ -14,7 +14,8 @@ import pandas as pd
 
 from knothole.errors import DamagedFile, InvalidInput, MissingExtra
 from knothole.tables.columns import Column, Kind
-from knothole.trees.libraries.catboost.categories import HashedLevel, hash_of
+from knothole.tables.levels import HashedLevel
+from knothole.trees.libraries.catboost.categories import hash_of
 
 #: Rows read, answered and written at a time.
 BLOCK = 20_000

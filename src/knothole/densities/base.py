@@ -24,7 +24,9 @@ from knothole.arrays import Floats
 from knothole.densities import storage
 from knothole.densities.emissions import FAMILIES, Emission
 from knothole.errors import InvalidInput, NotFitted
+from knothole.tables import json_form
 from knothole.tables.columns import Columns, Evidence, Kind, Variable
+from knothole.tables.encoding import row_weights
 
 # Rows whose (rows, variables, states) terms are held in memory at once.
 BLOCK = 1024
@@ -218,21 +220,21 @@ class Density(BaseEstimator):
         self._check_fitted()
         extra = self.variables_[len(self.columns_.variables) :]
         header = {
-            "columns": storage.describe_columns(self.columns_),
-            "extra": [storage.describe_column(variable) for variable in extra],
+            "columns": json_form.describe_columns(self.columns_),
+            "extra": [json_form.describe_column(variable) for variable in extra],
             "target": self.target_,
         }
         return header, {"indicated": self.indicated_}
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Take on what :meth:`state` gave. A subclass calls ``super().restore`` first."""
-        self.columns_ = storage.columns_from(header["columns"])
+        self.columns_ = json_form.columns_from(header["columns"])
         self.n_features_in_ = len(self.columns_)
         if self.columns_.named:
             self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
         extra = tuple(
             Variable(column.name, column.kind, column.levels)
-            for column in map(storage.column_from, header["extra"])
+            for column in map(json_form.column_from, header["extra"])
         )
         self.variables_ = self.columns_.variables + extra
         self.target_ = bool(header["target"])
@@ -394,15 +396,3 @@ def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None
             f"about it. Leave it out, or, where NaN is a value of its own there, declare it "
             f"nullable (Columns.with_nullable)."
         )
-
-
-def row_weights(sample_weight: Any, rows: int) -> Floats:
-    """Weights of rows, 1 by default."""
-    if sample_weight is None:
-        return np.ones(rows)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
-        raise InvalidInput(f"sample_weight must be {rows} finite numbers, none negative.")
-    if weight.sum() <= 0:
-        raise InvalidInput("sample_weight must not be all zero.")
-    return weight

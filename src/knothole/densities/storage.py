@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Hashable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,6 @@ from numpy.typing import NDArray
 
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
-from knothole.tables.columns import Block, Column, Columns, Kind, Variable
 
 if TYPE_CHECKING:
     from knothole.densities.base import Density
@@ -38,9 +35,6 @@ CLASSES = {
 
 # Parameters that had another name in files of earlier commits.
 RENAMED = {"leaves": "families"}
-
-#: Levels that are more than a value, likewise: dataclasses of plain values.
-LEVELS = {"HashedLevel": "knothole.trees.libraries.catboost.categories"}
 
 
 def save(density: Density, path: str | os.PathLike[str]) -> None:
@@ -85,78 +79,6 @@ def restored(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: Path
         density: Density = cls(**parameters)
         density.restore(header["state"], arrays)
         return density
-
-
-# ---- columns in JSON ----------------------------------------------------------------------------
-
-
-def describe_columns(columns: Columns) -> dict[str, Any]:
-    """For JSON; the inverse of :func:`columns_from`."""
-    return {
-        "columns": [describe_column(column) for column in columns],
-        "blocks": [[block.name, list(block.columns), block.baseline] for block in columns.blocks],
-        "named": columns.named,
-    }
-
-
-def columns_from(description: dict[str, Any]) -> Columns:
-    """From JSON."""
-    return Columns(
-        tuple(column_from(column) for column in description["columns"]),
-        tuple(
-            Block(name, tuple(columns), baseline)
-            for name, columns, baseline in description["blocks"]
-        ),
-        description["named"],
-    )
-
-
-def describe_column(column: Column | Variable) -> dict[str, Any]:
-    """For JSON; the inverse of :func:`column_from`."""
-    return {
-        "name": column.name,
-        "kind": column.kind.value,
-        "levels": [describe_level(level, column.name) for level in column.levels],
-        "nullable": column.nullable,
-    }
-
-
-def column_from(description: dict[str, Any]) -> Column:
-    """From JSON."""
-    levels = tuple(level_from(level) for level in description["levels"])
-    return Column(
-        description["name"], Kind(description["kind"]), levels, bool(description["nullable"])
-    )
-
-
-def describe_level(level: Hashable, column: str) -> list[Any]:
-    """A level with the name of its type: 1, 1.0, True and "1" are different ones."""
-    if isinstance(level, np.generic):
-        level = level.item()
-    if level is None or type(level) in (bool, int, str):
-        return [type(level).__name__, level]
-    if type(level) is float:
-        return ["float", level.hex()]
-    if type(level).__name__ in LEVELS:
-        return [type(level).__name__, asdict(level)]  # type: ignore[call-overload]
-    raise InvalidInput(
-        f"column {column!r} has a level of type {type(level).__name__}, {level!r}; only text, "
-        f"numbers, booleans and None can be stored."
-    )
-
-
-def level_from(description: list[Any]) -> Hashable:
-    """From JSON."""
-    kind, value = description
-    if kind == "float":
-        return float.fromhex(value)
-    if kind in LEVELS:
-        made: Hashable = getattr(importlib.import_module(LEVELS[kind]), kind)(**value)
-        return made
-    level: Hashable = value
-    if type(level).__name__ != kind:
-        raise DamagedFile(f"level {value!r} is not of type {kind}.")
-    return level
 
 
 def _parameters(density: Density) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from knothole.densities.selection.held_out import Trial
 from knothole.estimators.scoring import PredictionLoss
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns, Variable
+from knothole.tables.holes import holes_in, nowhere
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,13 +77,13 @@ class NanMeaning:
         integrate = self.mask(chosen)
         parts = []
         for expectation, trial in self.trials:
-            holes = np.isnan(trial.matrix) & integrate
+            holes = holes_in(self.columns, trial.matrix, integrate)
             parts.append(self.loss.under(expectation, trial, holes))
         return np.concatenate(parts)
 
     def mask(self, chosen: Mask) -> Mask:
-        """Columns that are integrated over, (columns,): all that never were NaN, and the chosen."""
-        integrate = np.array([not column.nullable for column in self.columns], dtype=np.bool_)
+        """Columns of the chosen variables, (columns,)."""
+        integrate = np.zeros(len(self.columns), dtype=np.bool_)
         for (variable, _), flag in zip(self.variables, chosen.tolist(), strict=True):
             integrate[list(variable.columns)] = flag
         return integrate
@@ -97,7 +98,7 @@ def _gain(before: Floats, after: Floats) -> tuple[float, float]:
 def nullable(columns: Columns, matrix: Floats) -> list[tuple[Variable, float]]:
     """Variables of which NaN can be a value, and the part of their entries that are NaN."""
     return [
-        (variable, float(np.isnan(matrix[:, list(variable.columns)]).all(axis=1).mean()))
+        (variable, float(nowhere(variable, matrix).mean()))
         for variable in columns.variables
         if variable.nullable
     ]

@@ -17,8 +17,9 @@ from knothole.estimators.answers import Answers, class_lists, is_classifier
 from knothole.learning.options import TuningOptions
 from knothole.learning.solvers import TuningSummary
 from knothole.learning.tune import tune
-from knothole.reach.expectation import Expectation, Holes
+from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns, Evidence
+from knothole.tables.holes import Holes
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import files_of
 from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts

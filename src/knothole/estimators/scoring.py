@@ -15,6 +15,7 @@ from knothole.estimators.answers import is_classifier
 from knothole.learning.problem import encode, in_rows, numbers
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns
+from knothole.tables.holes import holes_in
 from knothole.trees.ensemble import Ensemble
 
 # Probabilities are kept this far from 0 in a log loss.
@@ -75,8 +76,7 @@ def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any
             return PredictionLoss(ensemble, truth, is_classifier(ensemble), everyone)
     used = np.zeros(len(columns), dtype=np.bool_)
     used[ensemble.feature[ensemble.feature >= 0]] = True
-    nullable = np.array([column.nullable for column in columns], dtype=np.bool_)
-    hole = np.isnan(matrix) & used & ~nullable
+    hole = holes_in(columns, matrix) & used
     return PredictionLoss(ensemble, response, False, np.asarray(~hole.any(axis=1)))
 
 

@@ -20,6 +20,7 @@ from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
 from knothole.learning.solvers import TuningSummary
 from knothole.reach.expectation import Expectation
+from knothole.tables import json_form
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
 
@@ -113,16 +114,18 @@ def load(path: str | os.PathLike[str]) -> Robust:
 
 # ---- trees --------------------------------------------------------------------------------------
 
-# The arrays of an ensemble that a file holds as they are: of nodes, of leaves, and of trees.
-OF_NODES = ("roots", "feature", "cut", "left", "missing_left", "set_start", "sets")
-OF_TREES = ("tree_output", "tree_weight", "base", "sentinel")
-ARRAYS = (*OF_NODES, "value", "native_leaf", *OF_TREES)
+# The arrays of an ensemble that a file holds as they are; the first go back into its nodes.
+OF_NODES = (
+    "roots", "feature", "cut", "left", "missing_left", "set_start", "sets", "tree_output",
+    "tree_weight",
+)  # fmt: skip
+ARRAYS = (*OF_NODES, "value", "native_leaf", "base", "sentinel")
 
 
 def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """An ensemble as a dictionary for JSON, and arrays; the inverse of :func:`ensemble_from`."""
     header = {
-        "columns": storage.describe_columns(ensemble.columns),
+        "columns": json_form.describe_columns(ensemble.columns),
         "link": [ensemble.link.name, ensemble.link.scale],
         "classes": _describe_classes(ensemble.classes),
         "library": ensemble.library,
@@ -148,12 +151,13 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
     name, scale = header["link"]
     return Ensemble.build(
         nodes,
-        columns=storage.columns_from(header["columns"]),
+        columns=json_form.columns_from(header["columns"]),
+        base=arrays["base"],
         library=header["library"],
         precision=header["precision"],
         link=Link(name, scale),
         classes=_classes_from(header["classes"]),
-        **{name: arrays[name] for name in OF_TREES},
+        sentinel=arrays["sentinel"],
     )
 
 
@@ -163,7 +167,7 @@ def _describe_classes(classes: Any) -> Any:
         return None
     if classes and isinstance(classes[0], tuple):
         return {"targets": [_describe_classes(each) for each in classes]}
-    return [storage.describe_level(label, "(class)") for label in classes]
+    return [json_form.describe_level(label, "(class)") for label in classes]
 
 
 def _classes_from(description: Any) -> Any:
@@ -171,7 +175,7 @@ def _classes_from(description: Any) -> Any:
         return None
     if isinstance(description, dict):
         return tuple(_classes_from(each) for each in description["targets"])
-    return tuple(storage.level_from(label) for label in description)
+    return tuple(json_form.level_from(label) for label in description)
 
 
 # ---- tuning and tables ---------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 from sklearn.base import clone
 
 from knothole.arrays import Floats
@@ -20,9 +19,10 @@ from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Blocks, Columns
+from knothole.tables.encoding import row_weights
+from knothole.tables.holes import nullable_as_met, with_nan, without_nullable
 from knothole.tables.read import read_table
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.in_variables import with_nan
 from knothole.trees.libraries.catboost.categories import name_levels
 from knothole.trees.read import read
 
@@ -108,12 +108,14 @@ def wrap(
     ensemble = name_levels(read(model), table)
     if is_fitted(density):
         described = _columns_of(density, ensemble, columns, blocks)
-        matrix = with_nan(ensemble, described, described.matrix(table))
+        matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
     else:
         described = ensemble.columns.describe(table, blocks) if columns is None else columns
-        matrix = with_nan(ensemble, described, described.matrix(table))
-        described = _with_nullable(described, matrix, holes)
-    task = _Task(ensemble, matrix, described, sample_weight, random_state, verbose)
+        matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
+        auto = holes == "auto"
+        described = nullable_as_met(described, matrix) if auto else without_nullable(described)
+    weight = row_weights(sample_weight, len(matrix))
+    task = _Task(ensemble, matrix, described, weight, random_state, verbose)
     loss = prediction_loss(ensemble, matrix, described, y_train)
     chosen, selected = _choose(density, task, loss)
     integrate, meaning = None, unmeasured(described, matrix)
@@ -137,7 +139,7 @@ class _Task:
     ensemble: Ensemble
     matrix: Floats
     columns: Columns
-    weight: Any
+    weight: Floats
     random_state: Any
     verbose: bool
 
@@ -151,8 +153,8 @@ class _Task:
 
     def fit(self, density: Density, rows: Any = slice(None)) -> Density:
         """A density like this one, learned from some of the rows."""
-        weight = None if self.weight is None else np.asarray(self.weight)[rows]
         fresh: Density = clone(density)
+        weight = self.weight[rows]
         return fresh.fit_matrix(self.matrix[rows], self.columns, sample_weight=weight)
 
 
@@ -210,14 +212,3 @@ def _columns_of(
                 f"model {one!r}. Fit it on the model's training table, columns in their order."
             )
     return fitted
-
-
-def _with_nullable(columns: Columns, matrix: Floats, holes: str) -> Columns:
-    """The columns, nullable where NaN is a value that the model has met."""
-    nullable = np.zeros(len(columns), dtype=np.bool_)
-    if holes == "auto":
-        for variable in columns.variables:
-            members = list(variable.columns)
-            unrecorded = np.isnan(matrix[:, members]).all(axis=1).any()
-            nullable[members] = variable.nullable or unrecorded
-    return columns.with_nullable(nullable)

@@ -25,6 +25,7 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
 from knothole.tables.evidence import Evidence
+from knothole.tables.holes import without_nullable
 
 # Rows that the choice of a form is made on, and the part of them that is held out.
 CHOICE_ROWS = 10_000
@@ -58,8 +59,7 @@ class Training:
         columns = density.columns_
         if density.target_ or not any(column.nullable for column in columns):
             return density
-        plain = columns.with_nullable(np.zeros(len(columns), dtype=np.bool_))
-        return self.fit(density, columns=plain)
+        return self.fit(density, columns=without_nullable(columns))
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.compiled.bits import lowest_bit, popcount
 from knothole.compiled.policy import inlined, njit
 from knothole.compiled.threads import over_blocks
 from knothole.learning import system
 from knothole.learning.sums import LeafSums
 from knothole.progress import Advance, silent
 from knothole.reach.completions.engine import GROUPS, CompletionsEngine
-from knothole.reach.completions.kernels import ALL, LANES, lowest_bit, popcount
+from knothole.reach.completions.kernels import ALL, LANES
 from knothole.tables.evidence import Evidence
 
 T = TypeVar("T")

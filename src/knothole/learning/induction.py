@@ -10,9 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.densities.base import Density, row_weights
+from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
+from knothole.tables.encoding import row_weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from knothole.errors import InvalidInput
 from knothole.learning.draw_matrix import DRAWS
-from knothole.reach.expectation import Holes
+from knothole.tables.holes import Holes
 
 Method = Literal["auto", "tree", "forest", "boosting"]
 Objective = Literal["auto", "expected", "deployed"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.densities.base import Density, row_weights
+from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.learning import solvers
 from knothole.learning.conditioning import Conditioned, Training
@@ -18,8 +18,9 @@ from knothole.learning.deployed import Deployed
 from knothole.learning.options import TuningOptions
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import TuningSummary
+from knothole.tables.encoding import row_weights
+from knothole.tables.holes import HoleRule
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.in_variables import with_nan
 from knothole.trees.subset import some_trees
 
 
@@ -97,12 +98,12 @@ def tune(
     if counts is not None:
         counts = counts[used]
 
-    values, holes = with_nan(ensemble, density.columns_, matrix), options.holes
-    every_nan = isinstance(holes, str) and holes == "all"
-    own_holes = None if isinstance(holes, str) else np.asarray(holes)
-    training = Training(values, np.isnan(values) if every_nan else own_holes, problem.row_weight)
-    if every_nan:
+    holes, values = options.holes, HoleRule.of(density.columns_, ensemble.sentinel).read(matrix)[0]
+    training = Training(values, None, problem.row_weight)
+    if isinstance(holes, str) and holes == "all":
         density = training.without_unrecorded(density)
+    own = HoleRule.of(density.columns_, ensemble.sentinel).read(matrix, holes)[1]
+    training = replace(training, holes=own)
     known = Conditioned(density, None, "none")
     if options.condition_on_target:
         labels = ensemble.classes is not None or not ensemble.link.linear

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from scipy.special import expit, logit
@@ -14,8 +14,8 @@ from knothole.missingness.variables import VariableTable, apply_mask, generator
 from knothole.tables.columns import Blocks
 
 __all__ = [
-    "apply_mask", "mar", "mar_mask", "mar_probability", "mcar", "mcar_mask", "mcar_probability",
-    "mnar", "mnar_mask", "mnar_probability", "outage", "outage_mask",
+    "Options", "apply_mask", "mar", "mar_mask", "mar_probability", "mcar", "mcar_mask",
+    "mcar_probability", "mnar", "mnar_mask", "mnar_probability", "outage", "outage_mask",
 ]  # fmt: skip
 
 
@@ -69,6 +69,25 @@ def mcar_probability(X: Any, rate: float, *, blocks: Blocks | None = None) -> Fl
 # --- at random, given columns that stay observed -------------------------------------------------
 
 
+class Options(TypedDict, total=False):
+    """What :func:`mar` and :func:`mnar` take beside options of their own.
+
+    Attributes
+    ----------
+    blocks : "auto" or mapping
+        One-hot blocks whose dummies go missing together.
+    reference : table
+        Table that fixes means, quantiles and intercepts; ``X`` itself by default.
+    mechanism : int
+        Seed of what is random in the mechanism: which columns stay observed, how they act, the
+        order of categories. By default ``seed``.
+    """
+
+    blocks: Blocks | None
+    reference: Any
+    mechanism: int | None
+
+
 def mar(
     X: Any,
     rate: float,
@@ -76,9 +95,7 @@ def mar(
     *,
     observed: float | Sequence[str | int] = 0.3,
     strength: float = 2.0,
-    blocks: Blocks | None = None,
-    reference: Any = None,
-    mechanism: int | None = None,
+    **options: Unpack[Options],
 ) -> Any:
     """Make entries missing depending on columns that stay observed.
 
@@ -100,13 +117,8 @@ def mar(
         Which columns (or blocks) stay observed; a share of them is chosen at random, at least one.
     strength : float
         How much they matter: 0 is MCAR in the other columns.
-    blocks : "auto" or mapping, optional
-        One-hot blocks whose dummies go missing together.
-    reference : table, optional
-        Table that fixes means and intercepts; ``X`` itself by default.
-    mechanism : int, optional
-        Seed of what is random in the mechanism: which columns stay observed, how they act. By
-        default ``seed``.
+    **options
+        ``blocks``, ``reference`` and ``mechanism``: see :class:`Options`.
 
     Examples
     --------
@@ -118,8 +130,7 @@ def mar(
     >>> bool(abs(X[holes[:, 1], 0].mean() - X[~holes[:, 1], 0].mean()) > 0.5)
     True
     """
-    mask = mar_mask(X, rate, seed, observed=observed, strength=strength, blocks=blocks,
-                    reference=reference, mechanism=mechanism)  # fmt: skip
+    mask = mar_mask(X, rate, seed, observed=observed, strength=strength, **options)
     return apply_mask(X, mask)
 
 
@@ -139,15 +150,11 @@ def _mar(
     X: Any,
     rate: float,
     seed: int,
-    *,
     observed: float | Sequence[str | int] = 0.3,
     strength: float = 2.0,
-    blocks: Blocks | None = None,
-    reference: Any = None,
-    mechanism: int | None = None,
+    **options: Unpack[Options],
 ) -> tuple[VariableTable, Floats]:
-    table = VariableTable(X, blocks, reference)
-    rng = generator(seed if mechanism is None else mechanism, 0)
+    table, rng = _prepared(X, seed, **options)
     drivers = table.drivers(observed, rng)
     scores, reference_scores = table.scores(rng)
     weights = rng.normal(size=(len(drivers), table.points.shape[1]))
@@ -171,9 +178,7 @@ def mnar(
     strength: float = 2.0,
     tail: Literal["upper", "lower", "both"] = "upper",
     share: float | None = None,
-    blocks: Blocks | None = None,
-    reference: Any = None,
-    mechanism: int | None = None,
+    **options: Unpack[Options],
 ) -> Any:
     """Make entries missing depending on their own value.
 
@@ -185,12 +190,8 @@ def mnar(
 
     Parameters
     ----------
-    X : numpy array or pandas DataFrame
-        It is not changed.
-    rate : float
-        Share of entries that go missing.
-    seed : int
-        The same seed gives the same holes.
+    X, rate, seed
+        As for :func:`mar`; every column can go missing.
     kind : {"self", "quantile"}
         The variant.
     strength : float
@@ -199,12 +200,8 @@ def mnar(
         Of the cut-off: which values can go missing.
     share : float, optional
         Of the cut-off: how many can, at least ``rate``.
-    blocks : "auto" or mapping, optional
-        One-hot blocks whose dummies go missing together.
-    reference : table, optional
-        Table that fixes means, quantiles and intercepts; ``X`` itself by default.
-    mechanism : int, optional
-        Seed of the order of categories; by default ``seed``.
+    **options
+        ``blocks``, ``reference`` and ``mechanism``: see :class:`Options`.
 
     Examples
     --------
@@ -212,9 +209,8 @@ def mnar(
     >>> mnar(X, 0.25, seed=0, kind="quantile").ravel()
     array([ 0.,  1.,  2.,  3.,  4.,  5., nan, nan])
     """
-    mask = mnar_mask(X, rate, seed, kind=kind, strength=strength, tail=tail, share=share,
-                     blocks=blocks, reference=reference, mechanism=mechanism)  # fmt: skip
-    return apply_mask(X, mask)
+    own: dict[str, Any] = {"kind": kind, "strength": strength, "tail": tail, "share": share}
+    return apply_mask(X, mnar_mask(X, rate, seed, **own, **options))
 
 
 def mnar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
@@ -233,18 +229,15 @@ def _mnar(
     X: Any,
     rate: float,
     seed: int,
-    *,
-    kind: Literal["self", "quantile"] = "self",
+    kind: str = "self",
     strength: float = 2.0,
-    tail: Literal["upper", "lower", "both"] = "upper",
+    tail: str = "upper",
     share: float | None = None,
-    blocks: Blocks | None = None,
-    reference: Any = None,
-    mechanism: int | None = None,
+    **options: Unpack[Options],
 ) -> tuple[VariableTable, Floats]:
     rate = _checked_rate(rate)
-    table = VariableTable(X, blocks, reference)
-    scores, fitted = table.scores(generator(seed if mechanism is None else mechanism, 0))
+    table, rng = _prepared(X, seed, **options)
+    scores, fitted = table.scores(rng)
     if kind == "self":
         return table, _logistic(scores * strength, fitted * strength, table.reference_known, rate)
     if kind != "quantile":
@@ -306,6 +299,15 @@ def outage_mask(X: Any, columns: Sequence[str | int], *, blocks: Blocks | None =
 
 
 # --- shared -------------------------------------------------------------------------------------
+
+
+def _prepared(
+    X: Any, seed: int, blocks: Blocks | None = None, reference: Any = None,
+    mechanism: int | None = None,
+) -> tuple[VariableTable, np.random.Generator]:  # fmt: skip
+    """A table as variables, and the randomness of the mechanism."""
+    rng = generator(seed if mechanism is None else mechanism, 0)
+    return VariableTable(X, blocks, reference), rng
 
 
 def _logistic(own: Floats, fitted: Floats, known: Mask, rate: float) -> Floats:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from knothole.arrays import Floats, Integers
+from knothole.compiled.bits import unpack_at
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import njit
 from knothole.densities.base import EmissionDensity
@@ -33,7 +34,6 @@ from knothole.reach.engine import (
     warn_impossible,
     weighted_values,
 )
-from knothole.reach.tables import bits_of
 from knothole.reach.walks.product_kernels import follow
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
@@ -144,7 +144,7 @@ class CircuitEngine(Engine):
                 codes &= allowed
             for entry in entries:
                 some = entry >= 0
-                codes[some] &= bits_of(box.sets, box.set_start[entry[some]], n_levels)
+                codes[some] &= unpack_at(box.sets, box.set_start[entry[some]], n_levels)
             return emission.set_mass(codes)
         low = np.max([np.where(entry < 0, -np.inf, box.low[entry]) for entry in entries], axis=0)
         high = np.min([np.where(entry < 0, np.inf, box.high[entry]) for entry in entries], axis=0)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Mask
 from knothole.compiled.threads import made_once, over_blocks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
@@ -18,19 +17,29 @@ from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.engine import Engine, Moments
 from knothole.reach.registry import exact_engine, sampler_of
 from knothole.tables.evidence import Evidence
+from knothole.tables.holes import HoleRule, Holes
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.in_variables import in_variables, with_nan
+from knothole.trees.in_variables import in_variables
 
-Holes = Literal["auto", "all"] | NDArray[np.bool_]
+T = TypeVar("T")
 
 
 class Expectation:
     """A tree model under a density: expectations given the observed part of rows.
 
-    Made by :meth:`of`. All methods take tables over the density's columns (or what
-    :meth:`evidence` made of them), and ``holes``: "auto" integrates over every NaN but those of
-    nullable columns, which are the model's own value there; "all" over every NaN; a boolean mask
-    says it by entry.
+    Made by :meth:`of`. :meth:`evidence` reads tables; all other methods take what it found.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> from knothole.densities.mixture.density import Factorized
+    >>> from knothole.trees.read import read
+    >>> X = np.array([[0.0], [1.0]])
+    >>> tree = read(DecisionTreeRegressor().fit(X, [0, 8]))
+    >>> expectation = Expectation.of(tree, Factorized().fit(X))
+    >>> evidence = expectation.evidence([[1.0], [np.nan]])
+    >>> expectation.margin(evidence)[0].ravel().round(3).tolist()
+    [8.0, 4.0]
     """
 
     def __init__(
@@ -40,13 +49,12 @@ class Expectation:
         method: str,
         tol: float | None,
         seed: int,
-        integrate: NDArray[np.bool_] | None = None,
+        integrate: Mask | None = None,
     ) -> None:
         self.original = ensemble
         self.density = density
         self.columns = density.columns_
-        self._nullable = np.array([column.nullable for column in self.columns], dtype=np.bool_)
-        self.integrate = ~self._nullable if integrate is None else integrate | ~self._nullable
+        self.hole_rule = HoleRule.of(self.columns, ensemble.sentinel, integrate)
         self.ensemble = in_variables(ensemble, self.columns)
         self.tol = tol
         self.seed = seed
@@ -69,7 +77,7 @@ class Expectation:
         method: Literal["auto", "exact", "completions"] = "auto",
         tol: float | None = None,
         seed: int = 0,
-        integrate: NDArray[np.bool_] | None = None,
+        integrate: Mask | None = None,
     ) -> Expectation:
         """A model under a density.
 
@@ -108,6 +116,11 @@ class Expectation:
             del other.__dict__[engine]
         return other
 
+    @property
+    def integrate(self) -> Mask:
+        """Columns in which ``holes="auto"`` integrates over every NaN, (columns,)."""
+        return self.hole_rule.integrate
+
     # ---- engines: each is made when it is first used -------------------------------------------
 
     @property
@@ -131,52 +144,59 @@ class Expectation:
             return self._source.completions.with_values(self.ensemble)
         return CompletionsEngine(self.ensemble, sampler_of(self.density, self.seed), self.tol)
 
+    # ---- what rows say --------------------------------------------------------------------------
+
+    def evidence(self, table: Any, holes: Holes = "auto", target: Any = None) -> Evidence:
+        """What the rows of a table say about the density's variables.
+
+        Parameters
+        ----------
+        table : table
+            With the density's columns.
+        holes : "auto", "all" or bool (rows, columns)
+            Which NaN to integrate over; see :mod:`knothole.tables.holes`.
+        target : array (rows,), optional
+            For a density that was fitted with one.
+        """
+        return self.evidence_of(self.columns.matrix(table), holes, target)
+
+    def evidence_of(self, matrix: Floats, holes: Holes = "auto", target: Any = None) -> Evidence:
+        """:meth:`evidence` of rows that ``columns.matrix`` has encoded."""
+        own = self.columns.evidence(*self.hole_rule.read(matrix, holes))
+        return self.density.extended(own, target)
+
     # ---- linear in the leaves ------------------------------------------------------------------
 
-    def margin(
-        self, X: Any, holes: Holes = "auto", *, target: Any = None, threads: int | None = None
-    ) -> tuple[Floats, Floats]:
+    def margin(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Expected margin (Prop. 1) and its standard error, (rows, outputs) each."""
-        evidence = self.evidence(X, holes, target)
-
-        def work(start: int, stop: int) -> tuple[Floats, ...]:
-            part = evidence[start:stop]
-            return self._with_complete(part, lambda some: self.engine.margin(some, start))
-
-        blocks = over_blocks(work, len(evidence.points), self.engine.block, threads)
-        mean, error = self._stacked(blocks, 2)
+        mean, error = self._answers(2, self.engine, evidence, self.engine.margin, threads)
         return mean, error
 
-    def reach(
-        self, X: Any, holes: Holes = "auto", *, target: Any = None, threads: int | None = None
-    ) -> sparse.csr_matrix:
+    def reach(self, evidence: Evidence, *, threads: int | None = None) -> sparse.csr_matrix:
         """The reach matrix, sparse (rows, leaves): p(region of leaf, x_o) / p(x_o)."""
-        evidence = self.evidence(X, holes, target)
         n_leaves = self.ensemble.n_leaves
 
-        def work(start: int, stop: int) -> sparse.csr_matrix:
-            parts = list(self.engine.entries(evidence[start:stop], start))
+        def work(part: Evidence, start: int) -> sparse.csr_matrix:
+            parts = list(self.engine.entries(part, start))
             row = np.concatenate([part.row for part in parts])
             leaf = np.concatenate([part.leaf for part in parts])
             reach = np.concatenate([part.reach for part in parts])
-            matrix = sparse.csr_matrix((reach, (row, leaf)), shape=(stop - start, n_leaves))
+            matrix = sparse.csr_matrix((reach, (row, leaf)), shape=(len(part.points), n_leaves))
             matrix.eliminate_zeros()
             return matrix
 
-        blocks = over_blocks(work, len(evidence.points), self.engine.block, threads)
-        if not blocks:
-            return sparse.csr_matrix((0, n_leaves))
-        return sparse.csr_matrix(sparse.vstack(blocks, format="csr"))
+        found = self._by_block(self.engine, evidence, work, threads)
+        return sparse.csr_matrix(
+            sparse.vstack(found, format="csr") if found else (len(evidence.points), n_leaves)
+        )
 
     # ---- beyond ---------------------------------------------------------------------------------
 
     def moments(
         self,
-        X: Any,
-        holes: Holes = "auto",
-        *,
+        evidence: Evidence,
         method: Literal["auto", "exact", "completions"] = "auto",
-        target: Any = None,
+        *,
         threads: int | None = None,
     ) -> Moments:
         """Mean and variance of the margin given x_o (Lemmas 1 and 2).
@@ -184,25 +204,19 @@ class Expectation:
         Exactly over all pairs of trees where the density allows and pairs are not too many
         ("auto": at most :data:`EXACT_TREES` trees), otherwise from completions.
         """
-        evidence = self.evidence(X, holes, target)
-        exact = self.exact and (method == "exact" or self.ensemble.n_trees <= EXACT_TREES)
         if method == "exact" and not self.exact:
             raise InvalidInput("method='exact': this density has no exact second moments.")
-        engine = self.engine if exact and method != "completions" else self.completions
+        few = self.ensemble.n_trees <= EXACT_TREES
+        exactly = method == "exact" or (method == "auto" and self.exact and few)
+        engine = self.engine if exactly else self.completions
 
-        def work(start: int, stop: int) -> tuple[Floats, ...]:
-            def incomplete(some: Evidence) -> tuple[Floats, ...]:
-                found = engine.moments(some, start)
-                return found.mean, found.variance, found.error, found.variance_error
+        def of_holes(part: Evidence, start: int) -> tuple[Floats, ...]:
+            found = engine.moments(part, start)
+            return found.mean, found.variance, found.error, found.variance_error
 
-            return self._with_complete(evidence[start:stop], incomplete, 4)
+        return Moments(*self._answers(4, engine, evidence, of_holes, threads))
 
-        parts = over_blocks(work, len(evidence.points), engine.block, threads)
-        return Moments(*self._stacked(parts, 4))
-
-    def predict(
-        self, X: Any, holes: Holes = "auto", *, target: Any = None, threads: int | None = None
-    ) -> tuple[Floats, Floats]:
+    def predict(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Expected prediction E[link(F)] and its standard error, (rows, outputs) each.
 
         For an identity link that is the expected margin; for others it comes from the
@@ -210,147 +224,100 @@ class Expectation:
         """
         link = self.ensemble.link
         if link.linear:
-            mean, error = self.margin(X, holes, target=target, threads=threads)
+            mean, error = self.margin(evidence, threads=threads)
             return mean * link.scale, error * abs(link.scale)
-        evidence = self.evidence(X, holes, target)
         engine = self.completions
 
-        def work(start: int, stop: int) -> tuple[Floats, ...]:
-            def incomplete(some: Evidence) -> tuple[Floats, ...]:
-                return engine.mean_of(link, some, start)
+        def of_holes(part: Evidence, start: int) -> tuple[Floats, ...]:
+            return engine.mean_of(link, part, start)
 
-            part = evidence[start:stop]
-            return self._with_complete(part, incomplete, complete=self.ensemble.predict)
-
-        blocks = over_blocks(work, len(evidence.points), engine.block, threads)
-        mean, error = self._stacked(blocks, 2)
+        predict = self.ensemble.predict
+        mean, error = self._answers(2, engine, evidence, of_holes, threads, predict)
         return mean, error
 
-    def std(
-        self, X: Any, holes: Holes = "auto", *, target: Any = None, threads: int | None = None
-    ) -> Floats:
+    def std(self, evidence: Evidence, *, threads: int | None = None) -> Floats:
         """Standard deviation of the prediction given x_o, (rows, outputs).
 
         For an identity link from :meth:`moments`, for others from the completions' predictions.
         """
         link = self.ensemble.link
         if link.linear:
-            variance = self.moments(X, holes, target=target, threads=threads).variance
+            variance = self.moments(evidence, threads=threads).variance
             return np.asarray(np.sqrt(variance) * abs(link.scale))
-        evidence = self.evidence(X, holes, target)
         engine = self.completions
 
-        def work(start: int, stop: int) -> tuple[Floats, ...]:
-            def incomplete(some: Evidence) -> tuple[Floats, ...]:
-                return (link(engine.margins(some, start)).std(axis=1),)
+        def of_holes(part: Evidence, start: int) -> tuple[Floats, ...]:
+            return (link(engine.margins(part, start)).std(axis=1),)
 
-            def complete(points: Floats, _: int) -> Floats:
-                return np.zeros((len(points), self.ensemble.n_outputs))
+        def nothing(points: Floats, _: int) -> Floats:
+            return np.zeros((len(points), self.ensemble.n_outputs))
 
-            return self._with_complete(evidence[start:stop], incomplete, 1, complete)
-
-        blocks = over_blocks(work, len(evidence.points), engine.block, threads)
-        return self._stacked(blocks, 1)[0]
+        return self._answers(1, engine, evidence, of_holes, threads, nothing)[0]
 
     def quantiles(
-        self,
-        X: Any,
-        quantiles: Sequence[float],
-        holes: Holes = "auto",
-        *,
-        target: Any = None,
-        threads: int | None = None,
+        self, evidence: Evidence, quantiles: Sequence[float], *, threads: int | None = None
     ) -> Floats:
         """Quantiles of the prediction given x_o, (rows, outputs, quantiles), from completions."""
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise InvalidInput(f"quantiles must be numbers from 0 to 1; got {quantiles!r}.")
-        evidence = self.evidence(X, holes, target)
         engine = self.completions
 
-        def work(start: int, stop: int) -> Floats:
-            predictions = self.ensemble.link(engine.margins(evidence[start:stop], start))
+        def work(part: Evidence, start: int) -> Floats:
+            predictions = self.ensemble.link(engine.margins(part, start))
             return np.moveaxis(np.quantile(predictions, levels, axis=1), 0, 2)
 
-        parts = over_blocks(work, len(evidence.points), engine.block, threads)
-        shape = (0, self.ensemble.n_outputs, len(levels))
-        return np.concatenate(parts) if parts else np.empty(shape)
+        nothing = np.empty((0, self.ensemble.n_outputs, len(levels)))
+        return np.concatenate([nothing, *self._by_block(engine, evidence, work, threads)])
 
-    # ---- shared -------------------------------------------------------------------------------
+    # ---- block by block -------------------------------------------------------------------------
 
-    def evidence(self, X: Any, holes: Holes = "auto", target: Any = None) -> Evidence:
-        """What rows say about the density's variables, under a reading of their NaN."""
-        if isinstance(X, Evidence):
-            return X
-        return self.evidence_of(self.columns.matrix(X), holes, target)
-
-    def evidence_of(self, matrix: Floats, holes: Holes = "auto", target: Any = None) -> Evidence:
-        """The evidence of rows that ``columns.matrix`` has encoded."""
-        values = with_nan(self.original, self.columns, matrix)
-        mask = self._holes(matrix, values, holes)
-        return self.density.extended(self.columns.evidence(values, mask), target)
-
-    def _holes(self, matrix: Floats, values: Floats, holes: Holes) -> NDArray[np.bool_] | None:
-        """Entries to integrate over; None for the columns' own reading.
-
-        A value that the model takes for NaN (``values``) is a hole where the model never met one.
-        """
-        if not isinstance(holes, str):
-            return _checked_mask(holes, matrix)
-        if holes not in ("auto", "all"):
-            raise InvalidInput(f"holes must be 'auto', 'all' or a mask; got {holes!r}.")
-        if holes == "auto" and np.array_equal(self.integrate, ~self._nullable):
-            return None
-        if holes == "all":
-            return np.isnan(matrix) | (np.isnan(values) & ~self._nullable)
-        missing = np.isnan(values)
-        mask = missing & self.integrate
-        for block in self.columns.blocks:
-            members = list(block.columns)
-            if not self.integrate[members].any():  # in part NaN: the others are holes
-                part = missing[:, members]
-                mask[:, members] = part & ~part.all(axis=1, keepdims=True)
-        return mask
-
-    def _with_complete(
+    def _by_block(
         self,
+        engine: Engine,
         evidence: Evidence,
-        incomplete: Callable[[Evidence], tuple[Floats, ...]],
-        parts: int = 2,
-        complete: Callable[[Floats, int], Floats] | None = None,
-    ) -> tuple[Floats, ...]:
-        """Answer rows without a hole that matters by the trees alone, the others by the engine."""
-        points = evidence.points
-        has_hole = np.isnan(points[:, self._used]).any(axis=1)
-        if has_hole.all():
-            return incomplete(evidence)
-        own = points[:, : len(self.ensemble.columns)]
-        out = [np.zeros((len(points), self.ensemble.n_outputs)) for _ in range(parts)]
-        native = self.ensemble.margin if complete is None else complete
-        out[0][~has_hole] = native(np.ascontiguousarray(own[~has_hole]), 1)
-        if has_hole.any():
-            for whole, part in zip(
-                out, incomplete(evidence[np.flatnonzero(has_hole)]), strict=True
-            ):
-                whole[has_hole] = part
-        return tuple(out)
-
-    def _stacked(self, blocks: list[tuple[Floats, ...]], parts: int) -> list[Floats]:
-        """Results of blocks, one below the other."""
-        nothing = np.empty((0, self.ensemble.n_outputs))
-        return [np.concatenate([nothing, *(block[i] for block in blocks)]) for i in range(parts)]
-
-
-def _checked_mask(holes: Any, matrix: Floats) -> NDArray[np.bool_]:
-    mask = np.asarray(holes)
-    if mask.shape != matrix.shape or mask.dtype != np.bool_:
-        raise InvalidInput(
-            f"holes must be 'auto', 'all' or booleans of shape {matrix.shape}; got {mask.dtype} of "
-            f"shape {mask.shape}."
+        work: Callable[[Evidence, int], T],
+        threads: int | None,
+    ) -> list[T]:
+        """What ``work`` makes of each block of rows, given its first row's number."""
+        n_rows = len(evidence.points)
+        return over_blocks(
+            lambda start, stop: work(evidence[start:stop], start), n_rows, engine.block, threads
         )
-    if not np.isnan(matrix[mask]).all():
-        raise InvalidInput("holes: an entry that is not NaN was marked as a hole.")
-    return mask
+
+    def _answers(
+        self,
+        n: int,
+        engine: Engine,
+        evidence: Evidence,
+        of_holes: Callable[[Evidence, int], tuple[Floats, ...]],
+        threads: int | None,
+        of_complete: Callable[[Floats, int], Floats] | None = None,
+    ) -> list[Floats]:
+        """``n`` arrays (rows, outputs): from the engine for rows with a hole that matters.
+
+        Other rows are answered by the trees alone: their margin, or what ``of_complete`` makes of
+        them, in the first array, and 0 in the others.
+        """
+        native = self.ensemble.margin if of_complete is None else of_complete
+
+        def work(part: Evidence, start: int) -> Sequence[Floats]:
+            points = part.points
+            has_hole = np.isnan(points[:, self._used]).any(axis=1)
+            if has_hole.all():
+                return of_holes(part, start)
+            own = points[~has_hole, : len(self.ensemble.columns)]
+            out = [np.zeros((len(points), self.ensemble.n_outputs)) for _ in range(n)]
+            out[0][~has_hole] = native(np.ascontiguousarray(own), 1)
+            if has_hole.any():
+                found = of_holes(part[np.flatnonzero(has_hole)], start)
+                for whole, some in zip(out, found, strict=True):
+                    whole[has_hole] = some
+            return out
+
+        nothing = [np.empty((0, self.ensemble.n_outputs))] * n
+        parts = [nothing, *self._by_block(engine, evidence, work, threads)]
+        return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 
 # Forests up to this size have their second moments exactly by default: the work grows with the

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.compiled.bits import unpack_at
 from knothole.densities.emissions.base import Emission
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.regions import arrivals
@@ -122,8 +123,8 @@ def left_probabilities(ensemble: Ensemble, tables: Tables) -> Floats:
         nodes = np.flatnonzero(ensemble.feature == v)
         rows = mass[grid.offset[v] : grid.offset[v + 1]]
         if n_levels:
-            region = bits_of(arriving.sets, arriving.set_start[nodes], n_levels)
-            goes_left = bits_of(ensemble.sets, ensemble.set_start[nodes], n_levels)
+            region = unpack_at(arriving.sets, arriving.set_start[nodes], n_levels)
+            goes_left = unpack_at(ensemble.sets, ensemble.set_start[nodes], n_levels)
             total, part = region @ rows, (region & goes_left) @ rows
         else:
             low = np.searchsorted(grid.cuts[v], arriving.low[nodes]) + 1
@@ -138,10 +139,3 @@ def left_probabilities(ensemble: Ensemble, tables: Tables) -> Floats:
         np.divide(part, total, out=part, where=total > 0)
         out[nodes] = np.where(total > 0, part, 0.0)
     return out
-
-
-def bits_of(sets: NDArray[np.uint64], start: NDArray[np.int32], n_levels: int) -> NDArray[np.bool_]:
-    """Sets of codes as booleans, (sets, levels)."""
-    words = np.ascontiguousarray(sets[start[:, None] + np.arange(n_levels // 64 + 1)])
-    bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
-    return bits[:, :n_levels].astype(np.bool_)

@@ -96,14 +96,15 @@ def coverage(
     """
     expectation = case.robust.expectation_
     rng = np.random.default_rng(seed)
-    truth, _ = expectation.predict(case.test)
+    truth, _ = expectation.predict(expectation.evidence(case.test))
     covered = {}
     for r, rate in enumerate(rates):
         mask = missingness.mcar_mask(case.test, rate, seed + r)
         rows = np.flatnonzero(mask.any(axis=1))
         if len(rows):
             poked = missingness.apply_mask(case.test, mask).iloc[rows]
-            place = _place(expectation.quantiles(poked, _GRID), truth[rows], rng)
+            found = expectation.quantiles(expectation.evidence(poked), _GRID)
+            place = _place(found, truth[rows], rng)
             inside = 2 * np.abs(place - 0.5)[:, :, None] <= np.asarray(levels)
             covered[rate] = inside.mean(axis=(0, 1))
     return Coverage(tuple(levels), covered)

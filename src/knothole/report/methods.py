@@ -18,7 +18,7 @@ from knothole.estimators import Robust, answers
 from knothole.report.filling import Filled, Imputer, Iterative
 from knothole.report.measures import Task, outputs
 from knothole.tables.columns import Columns, Kind
-from knothole.trees.in_variables import with_nan
+from knothole.tables.holes import with_nan
 
 KNOTHOLE, NATIVE, MEDIAN, ITERATIVE, DRAWS = "knothole", "native", "median", "MICE", "MICE x20"
 #: Methods in the order of legends and tables.
@@ -133,7 +133,7 @@ class FrozenTrees:
 
     def _response(self, table: Any) -> Floats:
         matrix = self.columns.matrix(table)
-        return self.ensemble.predict(with_nan(self.ensemble, self.columns, matrix))
+        return self.ensemble.predict(with_nan(matrix, self.ensemble.sentinel, self.columns))
 
 
 @dataclass(frozen=True, eq=False)

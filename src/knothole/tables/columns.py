@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.compiled.bits import word_offsets
 from knothole.errors import InvalidInput
 from knothole.tables import encoding, onehot, read
-from knothole.tables.evidence import NOT_RECORDED, Evidence, Plan, word_offsets
+from knothole.tables.evidence import NOT_RECORDED, Evidence, Plan
+from knothole.tables.holes import checked_mask, holes_in
 from knothole.tables.read import RawColumn, RawTable
 
 __all__ = ["NOT_RECORDED", "Block", "Column", "Columns", "Evidence", "Kind", "Variable"]
@@ -363,11 +365,7 @@ class Columns:
 
     @cached_property
     def set_offsets(self) -> NDArray[np.int64]:
-        """First word of each variable's set in a row of ``Evidence.allowed``, and the end.
-
-        A categorical variable with ``n`` levels has ``n // 64 + 1`` words, as in the sets of an
-        ensemble over the variables; a numeric one has none.
-        """
+        """First word of each variable's set in a row of ``Evidence.allowed``, and the end."""
         return word_offsets(self._plan.n_levels)
 
     def evidence(self, X: Floats, holes: NDArray[np.bool_] | None = None) -> Evidence:
@@ -379,8 +377,8 @@ class Columns:
             As :meth:`matrix` gives it.
         holes : bool (rows, columns), optional
             True where an entry is a hole. A NaN that is none is the model's own value, "not
-            recorded", which the variable must have as a state. By default every NaN is a hole
-            but those of nullable variables (of a nullable block: where all its dummies are NaN).
+            recorded", which the variable must have as a state. By default as
+            :func:`knothole.tables.holes.holes_in` has it.
 
         Returns
         -------
@@ -405,6 +403,12 @@ class Columns:
         >>> [f"{word:03b}" for word in known.allowed.ravel()]  # blue is the highest bit
         ['010', '111', '100', '110']
         """
+        if X.ndim != 2 or X.shape[1] != len(self):
+            raise InvalidInput(f"X must have shape (rows, {len(self)}); got {X.shape}.")
+        if holes is not None:
+            holes = checked_mask(holes, X.shape)
+        elif self._plan.nullable.any():
+            holes = holes_in(self, X)
         return self._plan.read(X, holes)
 
     def decode(self, points: Floats) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +114,18 @@ def check_same_encoding(name: str, known: Sequence[Hashable], observed: Sequence
             f"column {name!r} holds the category {strange[0]!r}, but the categories the model "
             f"knows are {listed(known)}. Encode the column the way it was for the model."
         )
+
+
+def row_weights(sample_weight: Any, rows: int) -> Floats:
+    """Weights of rows that a caller gave as ``sample_weight``, checked; 1 by default."""
+    if sample_weight is None:
+        return np.ones(rows)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
+        raise InvalidInput(f"sample_weight must be {rows} finite numbers, none negative.")
+    if weight.sum() <= 0:
+        raise InvalidInput("sample_weight must not be all zero.")
+    return weight
 
 
 def is_whole(values: Floats) -> bool:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats, Words
+from knothole.arrays import Floats, Mask, Words
+from knothole.compiled.bits import put, unpack, word_offsets
 from knothole.compiled.policy import njit
 from knothole.errors import InvalidInput
 
@@ -33,13 +34,11 @@ class Evidence:
         :data:`NOT_RECORDED` where a numeric variable is known not to be recorded (a categorical
         one then has the code of its last level, None).
     allowed : uint64 (rows, words) or None
-        None where every hole is a whole one. Otherwise the categories each categorical variable
-        may have: bit ``c % 64`` of word ``offset[v] + c // 64`` stands for category ``c`` of
-        variable ``v``, with the offsets of :attr:`knothole.tables.columns.Columns.set_offsets`. A
-        variable with ``n`` levels has ``n // 64 + 1`` words, as in the sets of an ensemble; the
-        bit of an unseen category (``n``) is never set. Numeric variables have no words. A row's
-        point has its one bit, a whole hole all bits, and a block in part observed those that
-        remain; it is NaN in ``points``.
+        None where every hole is a whole one. Otherwise the categories that each categorical
+        variable may have, as sets (:mod:`knothole.compiled.bits`) with the offsets of
+        :attr:`knothole.tables.columns.Columns.set_offsets`; the bit of unseen categories is never
+        set. A row's point has its one bit, a whole hole all bits, and a block in part observed
+        those that remain; it is NaN in ``points``.
     n_levels : int64 (variables,)
         Levels of each variable that ``allowed`` is about, 0 where it is numeric.
     """
@@ -70,18 +69,11 @@ class Evidence:
         offsets = word_offsets(self.n_levels)
         for v in np.flatnonzero(self.n_levels).tolist():
             rows = np.flatnonzero(np.isnan(self.points[:, v]))
-            words = np.ascontiguousarray(self.allowed[rows, offsets[v] : offsets[v + 1]])
-            bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
-            allowed = bits[:, : self.n_levels[v]].astype(np.bool_)
+            words = self.allowed[rows, offsets[v] : offsets[v + 1]]
+            allowed = unpack(words, int(self.n_levels[v]))
             partly = ~allowed.all(axis=1)
             if partly.any():
                 yield v, rows[partly], allowed[partly]
-
-
-def word_offsets(n_levels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """First word of each variable's set in a row of ``Evidence.allowed``, and the end."""
-    words = np.where(n_levels > 0, n_levels // 64 + 1, 0)
-    return np.concatenate([[0], np.cumsum(words)]).astype(np.int64)
 
 
 # What `read_categories` reports.
@@ -112,20 +104,12 @@ class Plan:
     block: NDArray[np.bool_]
     nullable: NDArray[np.bool_]
 
-    def read(self, X: Floats, holes: NDArray[np.bool_] | None = None) -> Evidence:
-        """Evidence of rows; see :meth:`knothole.tables.columns.Columns.evidence`."""
-        n_columns = len(self.members)
-        if X.ndim != 2 or X.shape[1] != n_columns:
-            raise InvalidInput(f"X must have shape (rows, {n_columns}); got {X.shape}.")
+    def read(self, X: Floats, holes: Mask | None = None) -> Evidence:
+        """Evidence of rows in which every NaN is a hole, or those that are marked."""
         if holes is None:
             if not (self.n_levels.any() or self.nullable.any()):
                 return Evidence(X)
-            holes = self._default_holes(X)
-        elif np.shape(holes) != X.shape or np.asarray(holes).dtype != np.bool_:
-            raise InvalidInput(
-                f"holes must be a matrix of booleans of the shape of X, {X.shape}; got "
-                f"{np.asarray(holes).dtype} of shape {np.shape(holes)}."
-            )
+            holes = np.isnan(X)
         points = self._numbers(X, holes)
         categorical = np.flatnonzero(self.n_levels)
         if not len(categorical):
@@ -156,7 +140,7 @@ class Plan:
             X[:, columns] = np.where(unknown, np.nan, entries)
         return X
 
-    def _numbers(self, X: Floats, holes: NDArray[np.bool_]) -> Floats:
+    def _numbers(self, X: Floats, holes: Mask) -> Floats:
         """Points with those of numeric variables filled in."""
         points = np.empty((len(X), len(self.names)))
         may_be_nan = self.nullable | (self.n_levels > 0)
@@ -168,14 +152,6 @@ class Plan:
             variable = int(np.argmax(np.isnan(X[row]) & ~holes[row] & ~may_be_nan))
             raise self._refusal(NOT_NULLABLE, row, variable, X)
         return points
-
-    def _default_holes(self, X: Floats) -> NDArray[np.bool_]:
-        """Every NaN is a hole, but where a nullable variable is NaN in all its columns."""
-        holes = np.isnan(X)
-        for v in np.flatnonzero(self.nullable).tolist():
-            columns = self.members[self.start[v] : self.start[v + 1]]
-            holes[:, columns] &= ~holes[:, columns].all(axis=1, keepdims=True)
-        return holes
 
     def _refusal(self, problem: int, row: int, variable: int, X: Floats) -> InvalidInput:
         members = self.members[self.start[variable] : self.start[variable + 1]]
@@ -299,9 +275,9 @@ def read_allowed(holes, variables, categorical, offsets, points, allowed):  # ty
     start, members, n_levels, block, nullable = variables
     for i in range(len(points)):
         for v in categorical:
-            words = allowed[i, offsets[v] : offsets[v + 1]]
+            words, first = allowed[i], offsets[v]
             if not np.isnan(points[i, v]):
-                set_bit(words, int(points[i, v]))
+                put(words, first, int(points[i, v]))
                 continue
             dummies = members[start[v] : start[v + 1]]
             whole = True
@@ -310,15 +286,9 @@ def read_allowed(holes, variables, categorical, offsets, points, allowed):  # ty
                     whole = whole and holes[i, dummies[c]]
             for c in range(n_levels[v]):
                 if whole:
-                    set_bit(words, c)
+                    put(words, first, c)
                 elif c < len(dummies):
                     if holes[i, dummies[c]]:
-                        set_bit(words, c)
+                        put(words, first, c)
                 elif c < n_levels[v] - nullable[v]:  # the baseline
-                    set_bit(words, c)
-
-
-@njit
-def set_bit(words, position):  # type: ignore[no-untyped-def]
-    """Set one bit of a set."""
-    words[position >> 6] |= np.uint64(1) << np.uint64(position & 63)
+                    put(words, first, c)

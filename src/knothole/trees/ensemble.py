@@ -1,9 +1,9 @@
 """What a tree model is once read: plain frozen arrays, the same for every library.
 
 One rule everywhere, in float64: **go left iff x < cut**. A categorical split is a set of category
-codes that go left, kept as bits. Siblings are stored side by side, so ``right == left + 1`` and
-the children of a node need one number. A tree's margin is ``weight * value[leaf]``, added to the
-outputs that the tree serves, on top of ``base``.
+codes that go left, kept as bits (:mod:`knothole.compiled.bits`). Siblings are stored side by side,
+so ``right == left + 1`` and the children of a node need one number. A tree's margin is ``weight *
+value[leaf]``, added to the outputs that the tree serves, on top of ``base``.
 """
 
 from __future__ import annotations
@@ -16,58 +16,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats, Integers
-from knothole.errors import DamagedFile, InvalidInput
+from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
+from knothole.tables.holes import with_nan
 from knothole.trees import layout, traverse
-from knothole.trees.links import Link
-
-
-def set_words(n_levels: int) -> int:
-    """Words of 64 bits in the set of a split on a column with ``n_levels`` categories.
-
-    Bit ``c`` says that category ``c`` goes left; bit ``n_levels`` says it for every category
-    the model has never seen.
-    """
-    return n_levels // 64 + 1
+from knothole.trees.links import IDENTITY, Link
+from knothole.trees.strict import Strict
 
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
     """Trees as a reader finds them: one entry a node, in any order, children by position.
 
+    Attributes are as in :class:`Ensemble`, but for these:
+
     Attributes
     ----------
-    roots : int array (trees,)
-        Position of each tree's root.
-    feature : int array (nodes,)
-        Column the node splits on; -1 at a leaf.
-    cut : float array (nodes,)
-        Go left iff x < cut. Ignored at leaves and categorical splits.
     left, right : int arrays (nodes,)
         Positions of the children; ignored at leaves.
-    missing_left : bool array (nodes,)
-        Where the library itself sends a NaN.
-    value : float array (nodes, width)
-        Leaf values; ignored at inner nodes.
-    native_leaf : int array (nodes,)
-        The library's own number for a leaf (what its ``apply`` or ``pred_leaf`` returns).
-    set_start : int array (nodes,), optional
-        First word of the node's set in ``sets``, -1 for a numeric split.
-    sets : uint64 array, optional
-        Bits of all sets; a split on a column with ``n`` levels has ``set_words(n)`` words.
+    value, native_leaf : arrays (nodes, width) and (nodes,)
+        Ignored at inner nodes, as ``cut`` is at leaves and categorical splits.
+    set_start, sets : int array (nodes,) and uint64 array, optional
+        Without them, all splits are numeric.
+    tree_output, tree_weight : arrays (trees,), optional
+        By default every tree serves the first output, and weighs 1.
     """
 
-    roots: Integers
-    feature: Integers
+    roots: NDArray[Any]
+    feature: NDArray[Any]
     cut: Floats
-    left: Integers
-    right: Integers
-    missing_left: NDArray[np.bool_]
+    left: NDArray[Any]
+    right: NDArray[Any]
+    missing_left: Mask
     value: Floats
-    native_leaf: Integers
-    set_start: Integers | None = None
-    sets: NDArray[np.uint64] | None = None
+    native_leaf: NDArray[Any]
+    set_start: NDArray[Any] | None = None
+    sets: Words | None = None
+    tree_output: Any = None
+    tree_weight: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +78,7 @@ class Ensemble:
     set_start : int32 (nodes,)
         First word of a categorical split's set of left-going codes in ``sets``; -1 otherwise.
     sets : uint64 (words,)
-        The sets; see :func:`set_words`.
+        The sets; see :mod:`knothole.compiled.bits`.
     leaf_start : int64 (trees + 1,)
         Leaves ``leaf_start[t]`` to ``leaf_start[t + 1]`` belong to tree ``t``.
     value : float64 (leaves, width)
@@ -123,10 +110,10 @@ class Ensemble:
     feature: Integers
     cut: Floats
     left: Integers
-    missing_left: NDArray[np.bool_]
+    missing_left: Mask
     set_start: Integers
-    sets: NDArray[np.uint64]
-    leaf_start: NDArray[np.int64]
+    sets: Words
+    leaf_start: Ints
     value: Floats
     native_leaf: Integers
     tree_output: Integers
@@ -152,9 +139,7 @@ class Ensemble:
         base: Any,
         library: str,
         precision: str,
-        tree_output: Any = None,
-        tree_weight: Any = None,
-        link: Link | None = None,
+        link: Link = IDENTITY,
         classes: tuple[Hashable, ...] | None = None,
         sentinel: Any = None,
     ) -> Ensemble:
@@ -163,33 +148,18 @@ class Ensemble:
         Anything that is not a forest of proper binary trees over these columns with finite
         leaf values is refused with :class:`~knothole.errors.DamagedFile`.
         """
-        n_trees = len(nodes.roots)
+        strict = Strict(library)
         base = np.array(base, dtype=np.float64).reshape(-1)
-        if not np.isfinite(base).all():
-            raise DamagedFile(f"{library}: the base score is not finite: {base}.")
-        value = np.asarray(nodes.value, dtype=np.float64)
-        if value.ndim == 1:
-            value = value[:, None]
+        strict.require(np.isfinite(base).all(), f"the base score is not finite: {base}")
         n_levels = np.array([len(column.levels) for column in columns], dtype=np.int64)
-        laid = layout.lay_out(nodes, value, n_levels, library)
-        tree_output = np.zeros(n_trees) if tree_output is None else np.asarray(tree_output)
-        tree_weight = np.ones(n_trees) if tree_weight is None else np.asarray(tree_weight)
-        width = value.shape[1]
-        if len(tree_output) != n_trees or len(tree_weight) != n_trees:
-            raise DamagedFile(f"{library}: {n_trees} trees, but not as many outputs or weights.")
-        if n_trees and not (tree_output.min() >= 0 and tree_output.max() + width <= len(base)):
-            raise DamagedFile(f"{library}: a tree serves an output that the model does not have.")
-        if not np.isfinite(tree_weight).all():
-            raise DamagedFile(f"{library}: a tree's weight is not finite.")
+        laid = layout.lay_out(nodes, n_levels, len(base), strict)
         if sentinel is None:
             sentinel = np.full((len(columns), 2), np.nan)
         return cls(
             columns=columns,
             **laid,
-            tree_output=tree_output.astype(np.int32),
-            tree_weight=tree_weight.astype(np.float64),
             base=base,
-            link=Link("identity") if link is None else link,
+            link=link,
             classes=classes,
             library=library,
             precision=precision,
@@ -221,6 +191,14 @@ class Ensemble:
     def n_levels(self) -> Integers:
         """Number of categories of each column; 0 where it is numeric."""
         return np.array([len(column.levels) for column in self.columns], dtype=np.int32)
+
+    @cached_property
+    def parent(self) -> Integers:
+        """The parent of each node; -1 at a root."""
+        inner = np.flatnonzero(self.feature >= 0)
+        parent = np.full(len(self.feature), -1, dtype=np.int32)
+        parent[self.left[inner]] = parent[self.left[inner] + 1] = inner
+        return parent
 
     @cached_property
     def _walker(self) -> traverse.Walker:
@@ -262,10 +240,4 @@ class Ensemble:
                 f"X must have shape (rows, {len(self.columns)}), one column for each of the "
                 f"model's; got {X.shape}."
             )
-        has_sentinel = ~np.isnan(self.sentinel[:, 0])
-        if has_sentinel.any():
-            low, high = self.sentinel[has_sentinel].T
-            X = X.copy()
-            part = X[:, has_sentinel]
-            X[:, has_sentinel] = np.where((low <= part) & (part <= high), np.nan, part)
-        return X
+        return with_nan(X, self.sentinel, self.columns)

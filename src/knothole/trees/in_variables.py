@@ -8,11 +8,12 @@ sends NaN.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.compiled.bits import has, put, set_words, starts
 from knothole.compiled.policy import njit
 from knothole.errors import ColumnMismatch
 from knothole.tables.columns import NOT_RECORDED, Columns, Kind
@@ -23,7 +24,8 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     """The same trees over the variables of a table.
 
     Its rows are points (:meth:`~knothole.tables.columns.Columns.evidence`) of rows that went
-    through :func:`with_nan`; their leaves are those of the rows in ``ensemble``.
+    through :func:`knothole.tables.holes.with_nan`; their leaves are those of the rows in
+    ``ensemble``.
 
     Parameters
     ----------
@@ -59,16 +61,20 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     dummy = np.where(inner, dummy_of[ensemble.feature], -1)
     feature = np.where(inner, variable_of[ensemble.feature], -1).astype(np.int32)
     has_set = (dummy >= 0) | (ensemble.set_start >= 0)
-    n_levels = np.array([len(variable.levels) for variable in variables], dtype=np.int64)
-    nullable = np.array([variable.nullable for variable in variables], dtype=np.bool_)
-    words = np.where(has_set, n_levels[feature] // 64 + 1, 0)
-    set_start = np.where(has_set, np.cumsum(words) - words, -1).astype(np.int32)
+    splits = _Splits(
+        n_levels=np.array([len(variable.levels) for variable in variables])[feature],
+        nullable=np.array([variable.nullable for variable in variables], dtype=np.bool_)[feature],
+        dummy=dummy,
+        dummy_left=_zero_and_one_left(ensemble),
+        missing_left=ensemble.missing_left,
+        own_levels=ensemble.n_levels[ensemble.feature],
+        own_start=ensemble.set_start,
+        own_sets=ensemble.sets,
+    )
+    words = np.where(has_set, set_words(splits.n_levels), 0)
+    set_start = np.where(has_set, starts(words), -1).astype(np.int32)
     sets = np.zeros(int(words.sum()), dtype=np.uint64)
-    old = (ensemble.n_levels[ensemble.feature], ensemble.set_start, ensemble.sets)
-    fill_sets(
-        np.flatnonzero(has_set), n_levels[feature], nullable[feature], dummy,
-        _zero_and_one_left(ensemble), ensemble.missing_left, old, set_start, sets,
-    )  # fmt: skip
+    fill_sets(splits, np.flatnonzero(has_set), set_start, sets)
     return replace(
         ensemble,
         columns=columns.as_variables(),
@@ -78,21 +84,6 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
         sets=sets,
         sentinel=_sentinel(ensemble, columns),
     )
-
-
-def with_nan(ensemble: Ensemble, columns: Columns, X: Floats) -> Floats:
-    """Rows with NaN wherever the model itself takes a value for NaN (``missing=0`` and such).
-
-    Dummies of a block stay as they are: a zero there says which category it is not, and
-    :func:`in_variables` knows where the model sends it.
-    """
-    low, high = ensemble.sentinel.T
-    dummies = [column for block in columns.blocks for column in block.columns]
-    applies = ~np.isnan(low)
-    applies[dummies] = False
-    if not applies.any():
-        return X
-    return np.where(applies & (low <= X) & (high >= X), np.nan, X)
 
 
 def _check_match(ensemble: Ensemble, columns: Columns) -> None:
@@ -117,7 +108,7 @@ def _check_match(ensemble: Ensemble, columns: Columns) -> None:
             )
 
 
-def _zero_and_one_left(ensemble: Ensemble) -> NDArray[np.bool_]:
+def _zero_and_one_left(ensemble: Ensemble) -> Mask:
     """Where the values 0 and 1 go at each numeric split, (nodes, 2): NaN's way if taken for it."""
     low, high = ensemble.sentinel[ensemble.feature].T
     sides = [
@@ -139,18 +130,30 @@ def _sentinel(ensemble: Ensemble, columns: Columns) -> Floats:
     return sentinel
 
 
+class _Splits(NamedTuple):
+    """Which categories go left at each node, in the terms of its variable and of its column."""
+
+    n_levels: Ints
+    nullable: Mask
+    dummy: Integers
+    dummy_left: Mask
+    missing_left: Mask
+    own_levels: Integers
+    own_start: Integers
+    own_sets: Words
+
+
 @njit
-def fill_sets(splits, n_levels, nullable, dummy, sides, missing_left, old, start, sets):  # type: ignore[no-untyped-def]
+def fill_sets(splits, nodes, start, sets):  # type: ignore[no-untyped-def]
     """Which categories of its variable go left at each split; the bit of the unseen is last."""
-    old_levels, old_start, old_sets = old
-    for n in splits:
-        for code in range(n_levels[n] + 1):
-            if nullable[n] and code == n_levels[n] - 1:
-                left = missing_left[n]
-            elif dummy[n] >= 0:
-                left = sides[n, 1 if code == dummy[n] else 0]
+    for n in nodes:
+        for code in range(splits.n_levels[n] + 1):
+            if splits.nullable[n] and code == splits.n_levels[n] - 1:
+                left = splits.missing_left[n]
+            elif splits.dummy[n] >= 0:
+                left = splits.dummy_left[n, 1 if code == splits.dummy[n] else 0]
             else:
-                c = min(code, old_levels[n])
-                left = (old_sets[old_start[n] + (c >> 6)] >> np.uint64(c & 63)) & np.uint64(1) == 1
+                c = min(code, splits.own_levels[n])
+                left = has(splits.own_sets, splits.own_start[n], c)
             if left:
-                sets[start[n] + (code >> 6)] |= np.uint64(1) << np.uint64(code & 63)
+                put(sets, start[n], code)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Integers, Ints, Mask
+from knothole.compiled.bits import set_words
 from knothole.compiled.policy import njit
-from knothole.errors import DamagedFile
+from knothole.trees.strict import Strict
 
 if TYPE_CHECKING:
     from knothole.trees.ensemble import Nodes
@@ -17,121 +18,126 @@ if TYPE_CHECKING:
 FINE, OUT_OF_RANGE, VISITED_TWICE = 0, 1, 2
 
 
-def lay_out(
-    nodes: Nodes, value: NDArray[np.float64], n_levels: NDArray[np.int64], library: str
-) -> dict[str, Any]:
+def lay_out(nodes: Nodes, n_levels: Ints, n_outputs: int, strict: Strict) -> dict[str, Any]:
     """Arrays of an :class:`~knothole.trees.ensemble.Ensemble`, by name, from ``nodes``.
 
     Breadth first within a tree, siblings side by side, leaves numbered in the order met. Nodes
     that no root leads to (deleted ones, in some libraries' files) are dropped.
     """
     n = len(nodes.feature)
-    per_node: list[Any] = [
-        nodes.cut,
-        nodes.left,
-        nodes.right,
-        nodes.missing_left,
-        value,
-        nodes.native_leaf,
-    ]
-    if nodes.set_start is not None:
-        per_node.append(nodes.set_start)
-    if any(len(a) != n for a in per_node):
-        raise DamagedFile(f"{library}: node arrays of different lengths.")
-    roots = _as_int32(nodes.roots, library)
-    feature = _as_int32(nodes.feature, library)
-    left = _as_int32(np.where(feature < 0, -1, nodes.left), library)
-    right = _as_int32(np.where(feature < 0, -1, nodes.right), library)
-    if n and (feature.max() >= len(n_levels) or feature.min() < -1):
-        raise DamagedFile(f"{library}: a node splits on a column that the model does not have.")
-
-    order = np.empty(n, dtype=np.int32)
-    new_left = np.empty(n, dtype=np.int32)
-    new_roots = np.empty(len(roots), dtype=np.int32)
-    leaf_start = np.zeros(len(roots) + 1, dtype=np.int64)
-    seen = np.zeros(n, dtype=np.bool_)
-    problem, count = order_nodes(
-        roots, feature, left, right, order, new_left, new_roots, leaf_start, seen
+    value = np.asarray(nodes.value, dtype=np.float64)
+    value = value[:, None] if value.ndim == 1 else value
+    per_node: list[Any] = [nodes.cut, nodes.left, nodes.right, nodes.missing_left]
+    per_node += [value, nodes.native_leaf]
+    per_node += [] if nodes.set_start is None else [nodes.set_start]
+    strict.require(all(len(a) == n for a in per_node), "node arrays of different lengths")
+    roots, feature = _as_int32(nodes.roots, strict), _as_int32(nodes.feature, strict)
+    problem = "a node splits on a column that the model does not have"
+    strict.within(feature + 1, len(n_levels) + 1, problem)  # -1 at leaves
+    left = _as_int32(np.where(feature < 0, -1, nodes.left), strict)
+    right = _as_int32(np.where(feature < 0, -1, nodes.right), strict)
+    laid = Laid(
+        order=np.empty(n, dtype=np.int32),
+        left=np.empty(n, dtype=np.int32),
+        roots=np.empty(len(roots), dtype=np.int32),
+        leaf_start=np.zeros(len(roots) + 1, dtype=np.int64),
+        seen=np.zeros(n, dtype=np.bool_),
     )
-    if problem == OUT_OF_RANGE:
-        raise DamagedFile(f"{library}: a node's child is not a node of the model.")
-    if problem == VISITED_TWICE:
-        raise DamagedFile(f"{library}: a node has two parents; this is not a tree.")
+    outcome, count = order_nodes(roots, feature, left, right, laid)
+    strict.require(outcome != OUT_OF_RANGE, "a node's child is not a node of the model")
+    strict.require(outcome != VISITED_TWICE, "a node has two parents; this is not a tree")
 
-    order = order[:count]
+    order = laid.order[:count]
     feature = feature[order]
     leaf = feature < 0
     set_start = np.full(count, -1, dtype=np.int32)
     sets = np.zeros(0, dtype=np.uint64)
     if nodes.set_start is not None and nodes.sets is not None:
-        set_start = _as_int32(np.where(leaf, -1, np.asarray(nodes.set_start)[order]), library)
+        set_start = _as_int32(np.where(leaf, -1, np.asarray(nodes.set_start)[order]), strict)
         sets = np.array(nodes.sets, dtype=np.uint64)
     categorical = set_start >= 0
-    last_word = set_start[categorical] + n_levels[feature[categorical]] // 64 + 1
-    if (last_word > len(sets)).any():
-        raise DamagedFile(f"{library}: a categorical split's set lies outside the model.")
+    end = set_start[categorical] + set_words(n_levels[feature[categorical]])
+    strict.require((end <= len(sets)).all(), "a categorical split's set lies outside the model")
     cut = np.where(leaf | categorical, np.nan, np.asarray(nodes.cut, dtype=np.float64)[order])
-    if np.isnan(cut[~leaf & ~categorical]).any():
-        raise DamagedFile(f"{library}: a numeric split without a threshold.")
+    numeric = ~leaf & ~categorical
+    strict.require(not np.isnan(cut[numeric]).any(), "a numeric split without a threshold")
     leaf_value = value[order[leaf]]
-    if not np.isfinite(leaf_value).all():
-        raise DamagedFile(f"{library}: a leaf value is not finite.")
+    strict.require(np.isfinite(leaf_value).all(), "a leaf value is not finite")
     return {
-        "roots": new_roots,
+        "roots": laid.roots,
         "feature": feature,
         "cut": cut,
-        "left": new_left[:count],
+        "left": laid.left[:count],
         "missing_left": np.asarray(nodes.missing_left, dtype=np.bool_)[order],
         "set_start": set_start,
         "sets": sets,
-        "leaf_start": leaf_start,
+        "leaf_start": laid.leaf_start,
         "value": np.ascontiguousarray(leaf_value),
         "native_leaf": np.asarray(nodes.native_leaf)[order[leaf]].astype(np.int32),
+        **_per_tree(nodes, n_outputs - value.shape[1], strict),
     }
 
 
-def _as_int32(numbers: Any, library: str) -> NDArray[np.int32]:
+def _per_tree(nodes: Nodes, last_output: int, strict: Strict) -> dict[str, Any]:
+    """The output that each tree serves (first), and its weight."""
+    n_trees = len(nodes.roots)
+    output = np.zeros(n_trees) if nodes.tree_output is None else np.asarray(nodes.tree_output)
+    weight = np.ones(n_trees) if nodes.tree_weight is None else np.asarray(nodes.tree_weight)
+    problem = f"{n_trees} trees, but not as many outputs or weights"
+    strict.require(len(output) == len(weight) == n_trees, problem)
+    strict.within(output, last_output + 1, "a tree serves an output that the model does not have")
+    strict.require(np.isfinite(weight).all(), "a tree's weight is not finite")
+    return {"tree_output": output.astype(np.int32), "tree_weight": weight.astype(np.float64)}
+
+
+def _as_int32(numbers: Any, strict: Strict) -> Integers:
     """As 32-bit integers; a number that has no room in them would become another."""
     numbers = np.asarray(numbers)
     room = np.iinfo(np.int32)
-    if numbers.size and not (room.min <= numbers.min() and numbers.max() <= room.max):
-        raise DamagedFile(f"{library}: a node or column number does not fit into 32 bits.")
+    strict.require(
+        not numbers.size or (room.min <= numbers.min() and numbers.max() <= room.max),
+        "a node or column number does not fit into 32 bits",
+    )
     return np.ascontiguousarray(numbers, dtype=np.int32)
+
+
+class Laid(NamedTuple):
+    """Where the nodes go: ``order`` holds, at each new position, the old one."""
+
+    order: Integers
+    left: Integers
+    roots: Integers
+    leaf_start: Ints
+    seen: Mask
 
 
 @njit
 def order_nodes(
-    roots: NDArray[np.int32],
-    feature: NDArray[np.int32],
-    left: NDArray[np.int32],
-    right: NDArray[np.int32],
-    order: NDArray[np.int32],
-    new_left: NDArray[np.int32],
-    new_roots: NDArray[np.int32],
-    leaf_start: NDArray[np.int64],
-    seen: NDArray[np.bool_],
+    roots: Integers, feature: Integers, left: Integers, right: Integers, laid: Laid
 ) -> tuple[int, int]:
     """Breadth-first order of every tree; returns (problem, number of nodes)."""
+    order, seen = laid.order, laid.seen
     n = len(feature)
     count = 0
     leaves = 0
     for t in range(len(roots)):
-        if roots[t] < 0 or roots[t] >= n:
+        root = roots[t]
+        if root < 0 or root >= n:
             return OUT_OF_RANGE, count
-        if seen[roots[t]]:
+        if seen[root]:
             return VISITED_TWICE, count
-        seen[roots[t]] = True
-        new_roots[t] = count
-        order[count] = roots[t]
+        seen[root] = True
+        laid.roots[t] = count
+        order[count] = root
         head = count
         count += 1
         while head < count:
             node = order[head]
             if feature[node] < 0:
-                new_left[head] = leaves
+                laid.left[head] = leaves
                 leaves += 1
             else:
-                new_left[head] = count
+                laid.left[head] = count
                 for child in (left[node], right[node]):
                     if child < 0 or child >= n:
                         return OUT_OF_RANGE, count
@@ -141,5 +147,5 @@ def order_nodes(
                     order[count] = child
                     count += 1
             head += 1
-        leaf_start[t + 1] = leaves
+        laid.leaf_start[t + 1] = leaves
     return FINE, count

@@ -48,3 +48,6 @@ class Link:
         if self.name == "exp":
             return np.asarray(np.exp(scaled))
         return np.asarray(scaled)
+
+
+IDENTITY = Link("identity")

@@ -4,9 +4,8 @@ For a column, the values that lead somewhere are an interval ``[low, high)`` or 
 categories, and besides, the library's own NaN may lead there. A region is the product of these
 over the columns on the path; a column that no split on the path asks about is free.
 
-Sets are kept as bits, in the ensemble's own layout (:func:`~knothole.trees.ensemble.set_words`):
-bit ``c`` for category ``c``, bit ``n_levels`` for every category the model has never seen. Every
-edge below a categorical split owns one set, which all leaves below share.
+Sets are kept as bits (:mod:`knothole.compiled.bits`). Every edge below a categorical split owns one
+set, which all leaves below share.
 
 Values that the library takes for NaN (``Ensemble.sentinel``) are NaN here too.
 """
@@ -17,15 +16,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from knothole.arrays import Floats, Integers, Words
+from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.compiled.bits import complement, members, set_words, starts
 from knothole.compiled.policy import njit
 from knothole.errors import InvalidInput
-from knothole.tables.columns import Column, Columns
+from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +48,7 @@ class Arrivals:
     high: Floats
     set_start: Integers
     sets: Words
-    missing: Flags
+    missing: Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,15 +75,15 @@ class Regions:
     """
 
     columns: Columns
-    start: NDArray[np.int64]
+    start: Ints
     column: Integers
     low: Floats
     high: Floats
     set_start: Integers
     sets: Words
-    missing: Flags
+    missing: Mask
 
-    def empty(self) -> Flags:
+    def empty(self) -> Mask:
         """Leaves that no value leads to, only a NaN if anything; (leaves,).
 
         They appear where a library learned a side for NaN, and have reach 0 when NaN is a hole.
@@ -95,7 +92,8 @@ class Regions:
         has_set = self.set_start >= 0
         for column in np.unique(self.column[has_set]).tolist():
             entries = np.flatnonzero(has_set & (self.column == column))
-            words = self.set_start[entries, None] + np.arange(_n_words(self.columns[column]))
+            n_words = set_words(len(self.columns[column].levels))
+            words = self.set_start[entries, None] + np.arange(n_words)
             nothing[entries] |= ~self.sets[words].any(axis=1)
         counts = np.concatenate([[0], np.cumsum(nothing)])
         return np.asarray(counts[self.start[1:]] > counts[self.start[:-1]])
@@ -120,17 +118,13 @@ class Regions:
             for entry in range(int(self.start[leaf]), int(self.start[leaf + 1]))
         }
 
-    def _words(self, entry: int) -> Words:
-        start = int(self.set_start[entry])
-        return self.sets[start : start + _n_words(self.columns[int(self.column[entry])])]
-
     def _phrase(self, entry: int) -> str:
         low, high = float(self.low[entry]), float(self.high[entry])
         if self.set_start[entry] >= 0:
             levels = self.columns[int(self.column[entry])].levels
-            bits = np.unpackbits(self._words(entry).view(np.uint8), bitorder="little")
-            options = [repr(level) for level, bit in zip(levels, bits, strict=False) if bit]
-            options += ["unseen"] if bits[len(levels)] else []
+            *known, unseen = members(self.sets[int(self.set_start[entry]) :], len(levels))
+            options = [repr(level) for level, leads in zip(levels, known, strict=True) if leads]
+            options += ["unseen"] if unseen else []
             phrase = f"one of {', '.join(options)}" if options else "no value"
         elif low >= high:
             phrase = "no value"
@@ -142,15 +136,21 @@ class Regions:
 
 def arrivals(ensemble: Ensemble) -> Arrivals:
     """What arrives at every split; time linear in the paths' total length."""
-    tree = _tree(ensemble)
-    n = len(ensemble.feature)
+    return _arrivals(_tree(ensemble))
+
+
+def _arrivals(tree: _Tree) -> Arrivals:
+    n = len(tree.feature)
     low, high, missing = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_)
     fill_arrivals(tree, low, high, missing)
     return Arrivals(low, high, tree.arriving_set, tree.sets, missing)
 
 
 def regions(ensemble: Ensemble) -> Regions:
-    """The region of every leaf; time linear in the paths' total length."""
+    """The region of every leaf; time linear in the paths' total length.
+
+    In a column, it is what arrives at the last split on it above the leaf and goes the leaf's way.
+    """
     tree = _tree(ensemble)
     leaf_node = np.empty(ensemble.n_leaves, dtype=np.int32)
     is_leaf = ensemble.feature < 0
@@ -158,11 +158,25 @@ def regions(ensemble: Ensemble) -> Regions:
     slot = np.full(len(ensemble.columns), -1, dtype=np.int64)
     start = np.zeros(ensemble.n_leaves + 1, dtype=np.int64)
     count_columns(tree, leaf_node, slot, start)
-    n = int(start[-1])
-    column, set_start = np.empty(n, dtype=np.int32), np.full(n, -1, dtype=np.int32)
-    low, high, missing = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_)
-    fill_regions(tree, leaf_node, slot, start, column, low, high, set_start, missing)
-    return Regions(ensemble.columns, start, column, low, high, set_start, tree.sets, missing)
+    below = np.empty(int(start[-1]), dtype=np.int32)
+    slot[:] = -1
+    find_last_splits(tree, leaf_node, slot, start, below)
+    split = tree.parent[below]
+    arrived = _arrivals(tree)
+    is_left = below == tree.left[split]
+    low, high, cut = arrived.low[split], arrived.high[split], tree.cut[split]
+    set_start = tree.edge_set[below]
+    numeric = set_start < 0
+    return Regions(
+        columns=ensemble.columns,
+        start=start,
+        column=tree.feature[split],
+        low=np.where(numeric & ~is_left, np.maximum(low, cut), low),
+        high=np.where(numeric & is_left, np.minimum(high, cut), high),
+        set_start=set_start,
+        sets=tree.sets,
+        missing=arrived.missing[split] & (is_left == tree.missing_left[split]),
+    )
 
 
 class _Tree(NamedTuple):
@@ -172,56 +186,40 @@ class _Tree(NamedTuple):
     feature: Integers
     cut: Floats
     left: Integers
-    missing_left: Flags
+    missing_left: Mask
     edge_set: Integers
     arriving_set: Integers
     sets: Words
 
 
-def _n_words(column: Column) -> int:
-    return len(column.levels) // 64 + 1
-
-
 def _tree(ensemble: Ensemble) -> _Tree:
-    n = len(ensemble.feature)
-    inner = np.flatnonzero(ensemble.feature >= 0)
-    parent = np.full(n, -1, dtype=np.int32)
-    parent[ensemble.left[inner]] = inner
-    parent[ensemble.left[inner] + 1] = inner
-
     # Words: the set of all categories for every categorical column, then two sets for every
     # categorical split, left and right.
     splits = np.flatnonzero(ensemble.set_start >= 0)
-    words = np.array([_n_words(column) for column in ensemble.columns], dtype=np.int64)
+    words = set_words(ensemble.n_levels.astype(np.int64))
     full_words = np.where(ensemble.n_levels > 0, words, 0)
-    full_start = (np.cumsum(full_words) - full_words).astype(np.int32)
+    n_full = int(full_words.sum())
     split_words = words[ensemble.feature[splits]]
-    split_start = full_words.sum() + 2 * (np.cumsum(split_words) - split_words)
-    sets = np.zeros(int(full_words.sum() + 2 * split_words.sum()), dtype=np.uint64)
-    if len(sets) > np.iinfo(np.int32).max:
+    split_start = n_full + 2 * starts(split_words)
+    n_words = n_full + 2 * int(split_words.sum())
+    if n_words > np.iinfo(np.int32).max:
         raise InvalidInput(
             f"{ensemble.library}: the sets of {len(splits)} categorical splits need "
-            f"{len(sets)} words, more than can be addressed. Use fewer categories or trees."
+            f"{n_words} words, more than can be addressed. Use fewer categories or trees."
         )
-    for column in np.flatnonzero(full_words).tolist():
-        _fill_bits(sets[full_start[column] :], int(ensemble.n_levels[column]) + 1)
-    edge_set = np.full(n, -1, dtype=np.int32)
+    sets = np.zeros(n_words, dtype=np.uint64)
+    sets[:n_full] = complement(ensemble.n_levels[ensemble.n_levels > 0], sets[:n_full])
+    edge_set = np.full(len(ensemble.feature), -1, dtype=np.int32)
     edge_set[ensemble.left[splits]] = split_start
     edge_set[ensemble.left[splits] + 1] = split_start + split_words
-    arriving_set = np.full(n, -1, dtype=np.int32)
+    arriving_set = np.full(len(ensemble.feature), -1, dtype=np.int32)
     tree = _Tree(
-        parent, ensemble.feature, ensemble.cut, ensemble.left, ensemble.missing_left,
+        ensemble.parent, ensemble.feature, ensemble.cut, ensemble.left, ensemble.missing_left,
         edge_set, arriving_set, sets,
     )  # fmt: skip
+    full_start = starts(full_words).astype(np.int32)
     fill_sets(tree, splits, ensemble.set_start, ensemble.sets, full_start, words)
     return tree
-
-
-def _fill_bits(words: Words, n_bits: int) -> None:
-    """Set the first bits of a set."""
-    words[: n_bits // 64] = ~np.uint64(0)
-    if n_bits % 64:
-        words[n_bits // 64] = np.uint64((1 << n_bits % 64) - 1)
 
 
 @njit
@@ -253,23 +251,17 @@ def fill_arrivals(tree, low, high, missing):  # type: ignore[no-untyped-def]
             continue
         node = n
         while tree.parent[node] >= 0:
-            if tree.feature[tree.parent[node]] == column:
-                tighten(tree, node, low, high, missing, n)
-            node = tree.parent[node]
-
-
-@njit
-def tighten(tree, node, low, high, missing, entry):  # type: ignore[no-untyped-def]
-    """Confine an entry to what its column's split above ``node`` sends to ``node``."""
-    split = tree.parent[node]
-    is_left = node == tree.left[split]
-    missing[entry] &= is_left == tree.missing_left[split]
-    if tree.edge_set[node] >= 0:
-        return
-    if is_left:
-        high[entry] = min(high[entry], tree.cut[split])
-    else:
-        low[entry] = max(low[entry], tree.cut[split])
+            split = tree.parent[node]
+            if tree.feature[split] == column:
+                is_left = node == tree.left[split]
+                missing[n] &= is_left == tree.missing_left[split]
+                if tree.edge_set[node] >= 0:
+                    pass  # the sets were filled before
+                elif is_left:
+                    high[n] = min(high[n], tree.cut[split])
+                else:
+                    low[n] = max(low[n], tree.cut[split])
+            node = split
 
 
 @njit
@@ -286,31 +278,19 @@ def count_columns(tree, leaf_node, slot, start):  # type: ignore[no-untyped-def]
 
 
 @njit
-def fill_regions(tree, leaf_node, slot, start, column, low, high, set_start, missing):  # type: ignore[no-untyped-def]
-    """Climb from every leaf twice: for its columns, then for what the splits ask of them."""
-    slot[:] = -1
+def find_last_splits(tree, leaf_node, slot, start, below):  # type: ignore[no-untyped-def]
+    """For every leaf and column on its path, ascending, the node below the last split on it."""
     for leaf in range(len(leaf_node)):
-        first, stop = start[leaf], start[leaf]
-        node = tree.parent[leaf_node[leaf]]
-        while node >= 0:
-            c = tree.feature[node]
-            if slot[c] < 0:
-                slot[c] = 0
-                at = stop
-                while at > first and column[at - 1] > c:
-                    column[at] = column[at - 1]
-                    at -= 1
-                column[at] = c
-                stop += 1
-            node = tree.parent[node]
-        for entry in range(first, stop):
-            slot[column[entry]] = entry
+        stop = start[leaf]
         node = leaf_node[leaf]
         while tree.parent[node] >= 0:
-            entry = slot[tree.feature[tree.parent[node]]]
-            tighten(tree, node, low, high, missing, entry)
-            if tree.edge_set[node] >= 0 and set_start[entry] < 0:
-                set_start[entry] = tree.edge_set[node]  # the deepest set has all above in it
+            column = tree.feature[tree.parent[node]]
+            if slot[column] != leaf:
+                slot[column] = leaf
+                at = stop
+                while at > start[leaf] and tree.feature[tree.parent[below[at - 1]]] > column:
+                    below[at] = below[at - 1]
+                    at -= 1
+                below[at] = node
+                stop += 1
             node = tree.parent[node]
-        for entry in range(first, stop):
-            slot[column[entry]] = -1

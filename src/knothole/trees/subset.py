@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Ints
 from knothole.trees.ensemble import Ensemble
 
 
@@ -51,11 +52,8 @@ def some_trees(ensemble: Ensemble, trees: NDArray[np.intp]) -> tuple[Ensemble, N
     return part, leaves
 
 
-def _ranges(
-    start: NDArray[np.int64], trees: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+def _ranges(start: Ints, trees: NDArray[np.intp]) -> tuple[NDArray[np.intp], Ints]:
     """The numbers from ``start[t]`` to ``start[t + 1]`` of each tree, and where each begins."""
     counts = np.diff(start)[trees]
     begins = np.append(0, np.cumsum(counts))
-    shift = np.repeat(start[trees] - begins[:-1], counts)
-    return np.arange(begins[-1]) + shift, begins
+    return np.arange(begins[-1]) + np.repeat(start[trees] - begins[:-1], counts), begins

@@ -8,11 +8,12 @@ deep or too lopsided for that walk row by row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Floats, Integers
+from knothole.compiled.bits import has
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import over_blocks
 
@@ -32,7 +33,6 @@ class Walker:
     def __init__(self, ensemble: Ensemble) -> None:
         leaf = ensemble.feature < 0
         here = np.arange(len(leaf), dtype=np.int32)
-        self.n_leaves = ensemble.n_leaves
         self.n_trees = ensemble.n_trees
         self.base = ensemble.base
         self.nodes = (
@@ -51,37 +51,31 @@ class Walker:
         self.weighted_value = ensemble.value * weight[:, None]
         self.tree_output = ensemble.tree_output
 
-    def leaves(self, X: NDArray[np.float64], threads: int | None) -> NDArray[np.int32]:
+    def leaves(self, X: Floats, threads: int | None) -> Integers:
         """Leaf numbers (rows, trees)."""
         out = np.empty((len(X), self.n_trees), dtype=np.int32)
-
-        def work(start: int, stop: int) -> None:
-            rows = X[start:stop]
-            node = np.empty(BLOCK, dtype=np.int32)
-            walk_leaves(rows, self.nodes, bool(np.isnan(rows).any()), self.leaf_number, node,
-                        out[start:stop])  # fmt: skip
-
-        over_blocks(work, len(X), CHUNK, threads)
+        self._walk(walk_leaves, (), X, out, threads)
         return out
 
-    def margin(self, X: NDArray[np.float64], threads: int | None) -> NDArray[np.float64]:
+    def margin(self, X: Floats, threads: int | None) -> Floats:
         """Margins (rows, outputs)."""
-        out = np.empty((len(X), len(self.base)))
-        out[:] = self.base
-
-        def work(start: int, stop: int) -> None:
-            rows = X[start:stop]
-            node = np.empty(BLOCK, dtype=np.int32)
-            walk_margin(rows, self.nodes, bool(np.isnan(rows).any()), self.leaf_number,
-                        self.weighted_value, self.tree_output, node, out[start:stop])  # fmt: skip
-
-        over_blocks(work, len(X), CHUNK, threads)
+        out = np.tile(self.base, (len(X), 1))
+        self._walk(walk_margin, (self.weighted_value, self.tree_output), X, out, threads)
         return out
 
+    def _walk(
+        self, kernel: Any, values: tuple[Any, ...], X: Floats, out: Any, threads: int | None
+    ) -> None:
+        def work(start: int, stop: int) -> None:
+            rows = X[start:stop]
+            has_nan = bool(np.isnan(rows).any())
+            node = np.empty(BLOCK, dtype=np.int32)
+            kernel(rows, self.nodes, has_nan, self.leaf_number, node, *values, out[start:stop])
 
-def tree_depths(
-    roots: NDArray[np.int32], feature: NDArray[np.int32], left: NDArray[np.int32]
-) -> NDArray[np.int32]:
+        over_blocks(work, len(X), CHUNK, threads)
+
+
+def tree_depths(roots: Integers, feature: Integers, left: Integers) -> Integers:
     """Number of splits on the longest path of each tree."""
     depths = np.empty(len(roots), dtype=np.int32)
     _tree_depths(roots, feature, left, np.empty(len(feature), dtype=np.int32), depths)
@@ -112,7 +106,7 @@ def goes_right(x, n, cut, missing_right, set_start, sets, n_levels, column):  # 
     code = n_levels[column]
     if x >= 0 and x < code:
         code = int(x)
-    return (sets[start + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1) == 0
+    return not has(sets, start, code)
 
 
 @njit
@@ -157,7 +151,7 @@ def walk_leaves(X, nodes, has_nan, leaf_number, node, out):  # type: ignore[no-u
 
 
 @njit
-def walk_margin(X, nodes, has_nan, leaf_number, weighted_value, tree_output, node, out):  # type: ignore[no-untyped-def]
+def walk_margin(X, nodes, has_nan, leaf_number, node, weighted_value, tree_output, out):  # type: ignore[no-untyped-def]
     """Add every tree's weighted values to ``out`` (rows, outputs)."""
     width = weighted_value.shape[1]
     for start in range(0, len(X), BLOCK):

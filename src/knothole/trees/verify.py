@@ -9,9 +9,9 @@ library's own summation can have.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Integers, Mask
+from knothole.compiled.bits import members
 from knothole.errors import ReaderMismatch
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import Reading
@@ -55,7 +55,7 @@ def verify(reading: Reading, rows: int = 384, seed: int = 0) -> None:
 _WAY_OUT = "The model was not read; please report it with the library's version and the model file."
 
 
-def rounding(ensemble: Ensemble, leaves: NDArray[np.int32]) -> Floats:
+def rounding(ensemble: Ensemble, leaves: Integers) -> Floats:
     """How far apart two sums of the same leaf values can be, for rows at these leaves.
 
     Adding n numbers in any order, in arithmetic with unit u, errs by at most about n u sum |x|.
@@ -69,16 +69,13 @@ def rounding(ensemble: Ensemble, leaves: NDArray[np.int32]) -> Floats:
 def probe_rows(ensemble: Ensemble, rows: int, rng: np.random.Generator) -> Floats:
     """Rows that visit thresholds, NaN and unseen categories: half steered, half random."""
     pools = [_values_around(ensemble, column) for column in range(len(ensemble.columns))]
-    X = (
-        np.column_stack([rng.choice(pool, rows) for pool in pools])
-        if pools
-        else np.empty((rows, 0))
-    )
+    X = np.empty((rows, len(pools)))
+    for column, pool in enumerate(pools):
+        X[:, column] = rng.choice(pool, rows)
     inner = np.flatnonzero(ensemble.feature >= 0)
-    parent = _parents(ensemble)
     if len(inner):
         for row in range(rows // 2):
-            _steer(ensemble, parent, int(rng.choice(inner)), X[row], rng)
+            _steer(ensemble, int(rng.choice(inner)), X[row], rng)
     holes = rng.random(X.shape) < rng.choice([0.0, 0.0, 0.1, 0.5], rows)[:, None]
     X[holes] = np.nan
     X[rows - 1] = np.nan
@@ -112,27 +109,13 @@ def steps_around(cuts: Floats) -> Floats:
     return np.concatenate([*doubles, single, below, above]).astype(np.float64)
 
 
-def _parents(ensemble: Ensemble) -> NDArray[np.int64]:
-    parent = np.full(len(ensemble.feature), -1, dtype=np.int64)
-    inner = np.flatnonzero(ensemble.feature >= 0)
-    parent[ensemble.left[inner]] = inner
-    parent[ensemble.left[inner] + 1] = inner
-    return parent
-
-
-def _steer(
-    ensemble: Ensemble,
-    parent: NDArray[np.int64],
-    target: int,
-    row: Floats,
-    rng: np.random.Generator,
-) -> None:
+def _steer(ensemble: Ensemble, target: int, row: Floats, rng: np.random.Generator) -> None:
     """Change ``row`` so that it arrives at node ``target``, at or next to the threshold there."""
     low = np.full(len(row), -np.inf)
     high = np.full(len(row), np.inf)
     node = target
-    while parent[node] >= 0:
-        child, node = node, int(parent[node])
+    while ensemble.parent[node] >= 0:
+        child, node = node, int(ensemble.parent[node])
         column = int(ensemble.feature[node])
         is_left = child == ensemble.left[node]
         if ensemble.set_start[node] >= 0:
@@ -155,10 +138,7 @@ def _steer(
             row[column] = rng.choice(arriving)
 
 
-def left_codes(ensemble: Ensemble, node: int) -> NDArray[np.bool_]:
+def left_codes(ensemble: Ensemble, node: int) -> Mask:
     """Whether each category, and last an unseen one, goes left at a categorical split."""
-    n = int(ensemble.n_levels[ensemble.feature[node]]) + 1
-    start = int(ensemble.set_start[node])
-    words = ensemble.sets[start : start + (n + 63) // 64]
-    bits = np.unpackbits(words.view(np.uint8), bitorder="little")[:n]
-    return bits.astype(np.bool_)
+    n_levels = int(ensemble.n_levels[ensemble.feature[node]])
+    return members(ensemble.sets[int(ensemble.set_start[node]) :], n_levels)

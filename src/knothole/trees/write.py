@@ -35,7 +35,7 @@ def write(model: Any, ensemble: Ensemble) -> Any:
     ):
         raise InvalidInput("ensemble was not read from this model: its trees are others.")
     writer = registry.module_of(registry.library_of(model), "write")
-    copy = writer.write(model, ensemble.value)
+    copy = writer.write(model, original.with_values(ensemble.value))
     written = read(copy)
     unit = np.finfo(ensemble.precision).eps
     nothing = getattr(writer, "NOTHING", float(np.finfo(np.float32).tiny))

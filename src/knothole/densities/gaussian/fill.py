@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from knothole.compiled import sobol
+from knothole.compiled.bits import has
 from knothole.compiled.policy import inlined, njit
 from knothole.compiled.sobol import WORD
 from knothole.densities.gaussian import kernels as kernels
@@ -36,7 +37,7 @@ def allows(words, first, code):  # type: ignore[no-untyped-def]
     """Whether a set of codes, whose first word is given, holds ``code``; all do without words."""
     if len(words) == 0 or first < 0:
         return True
-    return (words[first + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1) != np.uint64(0)
+    return has(words, first, code)
 
 
 @inlined

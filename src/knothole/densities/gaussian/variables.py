@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.compiled.bits import word_offsets
 from knothole.densities.emissions import Categorical, packed
 from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.choice import repeated_values
@@ -18,7 +19,6 @@ from knothole.densities.gaussian.draws import Discrete
 from knothole.densities.gaussian.em import Rows
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.tables.columns import Evidence, Kind, Variable
-from knothole.tables.evidence import word_offsets
 
 RECORDED, NOT_RECORDED = 0, 1
 

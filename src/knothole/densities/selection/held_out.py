@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats, Mask
 from knothole.tables.columns import Columns, Kind
+from knothole.tables.holes import holes_in
 
 # Rows that choosing uses at most, and the part of them that is held out.
 ROWS = 4000
@@ -62,7 +63,7 @@ def trials(
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     rows = rng.permutation(len(matrix))[:ROWS]
     candidates = rows if eligible is None else rows[eligible[rows]]
-    holes = _holes(matrix, columns)
+    holes = holes_in(columns, matrix)
     if len(matrix) < FEW_ROWS:
         parts = [part for part in np.array_split(candidates, FOLDS) if len(part)]
     else:
@@ -88,16 +89,6 @@ def _trial(
             added[:, members] = rng.random((len(held), 1)) < RATE
     # An entry that is NaN as the model's own value stays what it is where no hole is put on it.
     return Trial(train, held, np.where(added, np.nan, matrix[held]), holes[held] | added)
-
-
-def _holes(matrix: Floats, columns: Columns) -> Mask:
-    """Every NaN but those that are a state of their variable."""
-    holes = np.isnan(matrix)
-    for variable in columns.variables:
-        if variable.nullable:
-            members = list(variable.columns)
-            holes[:, members] &= ~holes[:, members].all(axis=1, keepdims=True)
-    return holes
 
 
 def mean_and_error(difference: Floats, weight: Floats) -> tuple[float, float]:

@@ -28,6 +28,7 @@ from knothole.densities.base import Density
 from knothole.densities.selection.held_out import ROWS, Trial, mean_and_error, resolution, trials
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns, Kind
+from knothole.tables.encoding import row_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,7 +126,7 @@ def select_matrix(
     Only rows that are ``eligible`` (rows,) are held out; by default all are.
     """
     named = _named(candidates)
-    weight = np.ones(len(matrix)) if sample_weight is None else np.asarray(sample_weight, float)
+    weight = row_weights(sample_weight, len(matrix))
     rows = trials(matrix, columns, random_state, eligible)
     # Units matter only where densities and probabilities meet in one score.
     unit = resolution(matrix, columns) if score is None else np.ones(len(columns))

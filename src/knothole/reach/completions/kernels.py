@@ -12,10 +12,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from knothole.compiled.bits import lowest_bit, popcount
 from knothole.compiled.policy import inlined, njit
 from knothole.reach.completions.masks import ALL as ALL
 from knothole.reach.completions.masks import LANES as LANES
@@ -65,26 +63,6 @@ class Scratch(NamedTuple):
     leaves: Any
     leaf_masks: Any
     tree_stop: Any
-
-
-@intrinsic
-def popcount(typing_context: Any, word: Any) -> Any:
-    """Number of bits set in a uint64."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctpop(args[0])
-
-    return types.uint64(types.uint64), generate
-
-
-@intrinsic
-def lowest_bit(typing_context: Any, word: Any) -> Any:
-    """Position of the lowest bit set in a uint64 that is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.uint64(types.uint64), generate
 
 
 @njit

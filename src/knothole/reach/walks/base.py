@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.compiled.bits import set_words, word_offsets
 from knothole.compiled.simd import padded
 from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import (
@@ -23,7 +24,7 @@ from knothole.reach.engine import (
 )
 from knothole.reach.tables import Tables
 from knothole.reach.walks import with_regions
-from knothole.tables.evidence import Evidence, word_offsets
+from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
 
@@ -133,7 +134,7 @@ class WalkEngine(Engine):
 
     def _frames(self) -> with_regions.Frames:
         """The part of a stack that all cursors have."""
-        words = int(self.ensemble.n_levels.max(initial=0)) // 64 + 1
+        words = set_words(int(self.ensemble.n_levels.max(initial=0)))
         return with_regions.Frames(
             top=np.zeros(1, dtype=np.int64),
             reach=np.empty(self.depth),

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
+from knothole.compiled.bits import has
 from knothole.compiled.pointers import prefetch, shift
 from knothole.compiled.policy import OPTIONS, inlined, njit
 from knothole.compiled.simd import add, copy, difference, dot, fill
@@ -141,15 +142,9 @@ def begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
             e = shift(messages.e, reduced.slot[v] * states)
             fill(e, 0.0, states)
             for code in range(tables.n_levels[v]):
-                if has(shift(region.sets, tables.set_offset[v]), code):
+                if has(region.sets, tables.set_offset[v], code):
                     add(e, shift(tables.mass, (tables.offset[v] + code) * states), states)
     start_messages(reduced, messages)
-
-
-@inlined
-def has(words, code):  # type: ignore[no-untyped-def]
-    """Whether a set of codes has this one."""
-    return (words[code >> 6] >> np.uint64(code & 63)) & np.uint64(1) != 0
 
 
 def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
@@ -299,14 +294,13 @@ def divide_interval(v, node, nodes, tables, region, left_mass, right_mass):  # t
 def divide_set(v, node, nodes, tables, region, left_mass, right_mass):  # type: ignore[no-untyped-def]
     """Masses of the two sides of what remains of a categorical hole."""
     states = tables.states
-    remaining = shift(region.sets, tables.set_offset[v])
-    goes = shift(nodes.sets, nodes.set_start[node])
+    remaining, goes = tables.set_offset[v], nodes.set_start[node]
     fill(left_mass, 0.0, states)
     fill(right_mass, 0.0, states)
     for code in range(tables.n_levels[v]):
-        if has(remaining, code):
+        if has(region.sets, remaining, code):
             mass = shift(tables.mass, (tables.offset[v] + code) * states)
-            add(left_mass if has(goes, code) else right_mass, mass, states)
+            add(left_mass if has(nodes.sets, goes, code) else right_mass, mass, states)
 
 
 @njit

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from knothole.compiled.bits import has
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import LANES, dot, load, store, whole
@@ -24,8 +25,7 @@ def observed_right(x, node, cut, missing_left, set_start, sets):  # type: ignore
         if x == np.inf:
             return not missing_left[node]
         return x >= cut[node]
-    code = int(x)
-    return (sets[start + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1) == 0
+    return not has(sets, start, int(x))
 
 
 @inlined

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba.extending import overload
 
+from knothole.compiled.bits import has
 from knothole.compiled.pointers import shift
 from knothole.compiled.policy import OPTIONS, inlined, njit
 from knothole.reach.walks import with_regions
@@ -183,18 +183,16 @@ def divide(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[n
 def divide_set(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
     """:func:`divide` where the hole is categorical."""
     components = tables.states
-    remaining = shift(region.sets, tables.set_offset[v])
-    goes = shift(nodes.sets, nodes.set_start[node])
+    remaining, goes = tables.set_offset[v], nodes.set_start[node]
     reach = 0.0
     for k in range(components):
         part = 0.0
         total = 0.0
         for code in range(tables.n_levels[v]):
-            bit = np.uint64(1) << np.uint64(code & 63)
-            if remaining[code >> 6] & bit:
+            if has(region.sets, remaining, code):
                 mass = tables.mass[(tables.offset[v] + code) * components + k]
                 total += mass
-                if goes[code >> 6] & bit:
+                if has(nodes.sets, goes, code):
                     part += mass
         moved = weight[k] * (part / total) if total > 0.0 else 0.0
         goes_left[k] = moved

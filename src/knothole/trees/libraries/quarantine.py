@@ -13,19 +13,19 @@ import subprocess
 import sys
 from pathlib import Path
 from threading import Timer
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile
+from knothole.arrays import Floats
+from knothole.errors import DamagedFile, MissingExtra
 from knothole.trees.libraries.registry import Replay, module_of
 
 TIMEOUT = 120.0  # seconds, for loading a file and predicting a few hundred rows
 
 
-def replay(name: str, path: Path, X: NDArray[np.float64]) -> Replay:
+def replay(name: str, path: Path, X: Floats) -> Replay:
     """Load ``path`` with the library of folder ``name`` and let it answer rows ``X``."""
     with Child(name) as child:
         return child.replay(path, X)
@@ -35,6 +35,7 @@ class Child:
     """A process that answers for one library, one file after the other, until one crashes it."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", __name__, name],
             stdin=subprocess.PIPE,
@@ -46,12 +47,7 @@ class Child:
     def __enter__(self) -> Child:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._process.kill()
         self._process.communicate()
 
@@ -60,7 +56,7 @@ class Child:
         """Whether it can still be asked."""
         return self._process.poll() is None
 
-    def replay(self, path: Path, X: NDArray[np.float64]) -> Replay:
+    def replay(self, path: Path, X: Floats) -> Replay:
         """What the library answers to rows ``X`` after it loaded ``path``."""
         question = {"path": np.array(str(path)), "rows": X}
         timer = Timer(TIMEOUT, self._process.kill)
@@ -77,6 +73,11 @@ class Child:
             how = f"took longer than {TIMEOUT:.0f} s" if expired else "crashed the library"
             code = self._process.wait()
             raise DamagedFile(f"{path}: to load it and predict {how} (exit code {code}).")
+        if "missing" in answer:
+            raise MissingExtra(
+                f"{path}: it takes {self._name} itself to check what was read from it "
+                f"({answer['missing']}): pip install 'knothole[{self._name}]'."
+            )
         if "error" in answer:
             raise DamagedFile(f"{path}: the library itself refuses it: {answer['error']}")
         return Replay(answer["margin"], answer.get("leaves"))
@@ -104,13 +105,13 @@ def _serve(name: str, questions: BinaryIO, answers: BinaryIO) -> None:
         _send(answers, _answer(name, Path(str(question["path"])), question["rows"]))
 
 
-def _answer(name: str, path: Path, rows: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+def _answer(name: str, path: Path, rows: Floats) -> dict[str, NDArray[Any]]:
     try:
         model = module_of(name, "files").load(path)
         answer = module_of(name, "read").read(model).replay(rows)
     except Exception as error:  # whatever it is, the other side is to hear of it
         first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
-        return {"error": np.array(first_line)}
+        return {"missing" if isinstance(error, ImportError) else "error": np.array(first_line)}
     arrays = {"margin": answer.margin}
     if answer.leaves is not None:
         arrays["leaves"] = answer.leaves

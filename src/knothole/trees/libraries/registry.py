@@ -10,12 +10,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from knothole.arrays import Floats, Ints
-from knothole.errors import DamagedFile, KnotholeError, MissingExtra, UnsupportedModel
+from knothole.errors import DamagedFile, KnotholeError, NotFitted, UnsupportedModel
 from knothole.trees.ensemble import Ensemble
 
 # (top-level package, class name) -> folder beside this module.
@@ -25,11 +24,11 @@ BY_CLASS = {
     ("lightgbm", "Booster"): "lightgbm",
     ("lightgbm", "LGBMModel"): "lightgbm",
     ("catboost", "CatBoost"): "catboost",
-    ("sklearn", "BaseDecisionTree"): "sklearn.forests",
-    ("sklearn", "BaseForest"): "sklearn.forests",
-    ("sklearn", "BaseBagging"): "sklearn.forests",
-    ("sklearn", "BaseGradientBoosting"): "sklearn.forests",
-    ("sklearn", "BaseHistGradientBoosting"): "sklearn.hist",
+    ("sklearn", "BaseDecisionTree"): "sklearn",
+    ("sklearn", "BaseForest"): "sklearn",
+    ("sklearn", "BaseBagging"): "sklearn",
+    ("sklearn", "BaseGradientBoosting"): "sklearn",
+    ("sklearn", "BaseHistGradientBoosting"): "sklearn",
 }
 # Folders with a module ``files``, named as their packages, in the order in which they are asked.
 WITH_FILES = ("lightgbm", "xgboost", "catboost")
@@ -102,6 +101,14 @@ def files_of(model: Any) -> Any:
     return module_of(folder, "files") if folder in WITH_FILES else None
 
 
+def not_fitted(model: Any) -> NotFitted:
+    """The exception for a model that has no trees yet."""
+    return NotFitted(
+        f"this {type(model).__name__} has not been fitted, so it has no trees to read. Call its "
+        f"fit first."
+    )
+
+
 def reading_of(model: Any) -> Reading:
     """What a live model, or a file at a path, is once read; not checked yet."""
     if isinstance(model, (str, os.PathLike)):
@@ -115,11 +122,6 @@ def read_file(path: Path) -> Reading:
     from knothole.trees.libraries import quarantine
 
     folder = library_of(path)
-    if find_spec(folder) is None:
-        raise MissingExtra(
-            f"{path}: to check what is read from this file takes {folder} itself: "
-            f"pip install 'knothole[{folder}]'."
-        )
     try:
         ensemble: Ensemble = module_of(folder, "files").read(path)
     except KnotholeError:

@@ -3,13 +3,13 @@
 A value is a string, or an integer written out; its hash is the lower half of its CityHash64. A CTR
 table is keyed by that hash, scrambled once more, which can be undone. So the categories that a
 model knows can be told from its file, but not what they are called: they appear as
-:class:`HashedLevel` until :func:`name_levels` meets them in a table.
+:class:`~knothole.tables.levels.HashedLevel` until :func:`name_levels` meets them in a table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -17,10 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.errors import DamagedFile, InvalidInput
-from knothole.tables.columns import Column, Kind
-from knothole.tables.encoding import check_names, observed_levels
-from knothole.tables.read import RawColumn, read_table
-from knothole.trees.ensemble import Ensemble, set_words
+from knothole.tables.levels import named_by
+from knothole.trees.ensemble import Ensemble
 
 MASK = 2**64 - 1
 # Of CityHash64 and its mixing function.
@@ -28,31 +26,6 @@ K0, K1, K2, K3 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F, 0xC
 MIX = 0x9DDFEA08EB382D69
 # Of the scrambling of CTR keys.
 SCRAMBLE = 0x4906BA494954CB65
-
-
-@dataclass(frozen=True)
-class HashedLevel:
-    """A category of which only CatBoost's hash is known (and, from some JSON files, its text).
-
-    It is not equal to the value that it stands for; looking that up among such levels would find
-    nothing and pass for an unseen category. So they refuse to be looked among (hashed, that is)
-    until :func:`name_levels` has searched a table for their names.
-    """
-
-    hash: int
-    text: str | None = None
-    searched: bool = False
-
-    def __hash__(self) -> int:
-        if not self.searched:
-            raise InvalidInput(
-                "a CatBoost model knows its categories only by hash: name them by the training "
-                "table first (knothole.trees.libraries.catboost.categories.name_levels)."
-            )
-        return self.hash
-
-    def __str__(self) -> str:
-        return f"category {self.hash:#010x}" if self.text is None else self.text
 
 
 def hash_of(value: Hashable) -> int:
@@ -97,6 +70,10 @@ def hashes_of_keys(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
 def name_levels(ensemble: Ensemble, table: Any) -> Ensemble:
     """The ensemble with its categories called what they are called in a table.
 
+    A model of CatBoost does not say what its categories are, only their hashes; the training table
+    does. So this comes between reading a model and describing its table
+    (:func:`knothole.estimators.wrapping.wrap`).
+
     Parameters
     ----------
     ensemble : Ensemble
@@ -112,39 +89,7 @@ def name_levels(ensemble: Ensemble, table: Any) -> Ensemble:
     """
     if ensemble.library != "catboost":
         return ensemble
-    raw = read_table(table)
-    check_names(ensemble.columns.names, raw.names, ensemble.columns.named and raw.named)
-    columns = [
-        _named(column, source) if column.kind is Kind.CATEGORICAL else column
-        for column, source in zip(ensemble.columns, raw.columns, strict=True)
-    ]
-    return replace(ensemble, columns=replace(ensemble.columns, columns=tuple(columns)))
-
-
-def _named(column: Column, source: RawColumn) -> Column:
-    values = source.levels if source.levels is not None else observed_levels(source)
-    names: dict[int, Hashable] = {}
-    for value in values:
-        other = names.setdefault(hash_of(value), value)
-        if other is not value:
-            raise InvalidInput(
-                f"column {column.name!r} holds {other!r} and {value!r}, which are one category to "
-                f"CatBoost. Write it in one way."
-            )
-    levels = (
-        names.get(level.hash, replace(level, searched=True))
-        if isinstance(level, HashedLevel)
-        else level
-        for level in column.levels
-    )
-    return replace(column, levels=tuple(levels))
-
-
-def pack(bits: NDArray[Any]) -> NDArray[np.uint64]:
-    """Words of a set from one bit a level and a last one for unseen categories."""
-    padded = np.zeros(64 * set_words(len(bits) - 1), dtype=np.uint8)
-    padded[: len(bits)] = bits
-    return np.packbits(padded, bitorder="little").view(np.uint64)
+    return replace(ensemble, columns=named_by(ensemble.columns, table, hash_of))
 
 
 def _rotate(x: int, by: int) -> int:

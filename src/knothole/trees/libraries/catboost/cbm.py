@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile
+from knothole.arrays import Floats
+from knothole.compiled.bits import starts
+from knothole.trees.libraries.catboost import forest, parts
 from knothole.trees.libraries.catboost.flatbuffer import Buffer, Table
-from knothole.trees.libraries.catboost.parts import (
-    COUNTERS,
-    MEANS,
-    BinaryTrees,
-    CategoricalFeature,
-    CtrFeature,
-    CtrKey,
-    CtrTable,
-    NumericFeature,
-    ObliviousTrees,
-    OneHotFeature,
-    Parts,
-    leaves_of_oblivious,
-    refuse_text_and_embeddings,
-)
+from knothole.trees.libraries.catboost.forest import NO_SUCH_SPLIT, Forest, strict
+from knothole.trees.libraries.catboost.parts import CtrKey, CtrTable, Parts
 
 MAGIC = b"CBM1"
 FORMAT = "FlabuffersModel_v1"
 CTR_PART = "static_provider_v1"
-CTR_KINDS = (
-    "Borders",
-    "Buckets",
-    "BinarizedTargetMeanValue",
-    "FloatTargetMeanValue",
-    "Counter",
-    "FeatureFreq",
-)
+CTR_KINDS = (*parts.CLASSES, *parts.MEANS, *parts.COUNTERS)  # by number
 NAN_AS_TRUE = 2
 NO_BUCKET = np.uint64(2**64 - 1)
 BUCKET = np.dtype([("key", "<u8"), ("row", "<u4")])  # packed: 12 bytes
@@ -45,13 +26,13 @@ def parse(data: bytes) -> Parts:
     """Everything a cbm file says about the trees."""
     core, rest = _core(data)
     trees = core.table(1)
-    refuse_text_and_embeddings(
+    parts.refuse_text_and_embeddings(
         bool(trees.span(12)[1]), bool(trees.span(18)[1]) or bool(trees.span(13)[1])
     )
     outputs = trees.number(0, "<i", 0)
     value = trees.vector(8, "<f8")
-    if outputs < 1 or len(value) % outputs:
-        raise DamagedFile("catboost: the number of leaf values is not a multiple of the outputs.")
+    whole = outputs >= 1 and len(value) % outputs == 0
+    strict.require(whole, "the number of leaf values is not a multiple of the outputs")
     bias = trees.vector(16, "<f8")
     if not len(bias):
         bias = np.full(outputs, trees.number(15, "<d", 0.0))
@@ -59,12 +40,12 @@ def parse(data: bytes) -> Parts:
         numeric=[_numeric(table) for table in trees.tables(5)],
         categorical=[_categorical(table) for table in trees.tables(4)],
         one_hot=[
-            OneHotFeature(table.number(0, "<i", -1), table.vector(1, "<u4"))
+            parts.OneHotFeature(table.number(0, "<i", -1), table.vector(1, "<u4"))
             for table in trees.tables(6)
         ],
         ctrs=[_ctr(table) for table in trees.tables(7)],
         tables=_ctr_tables(rest) if CTR_PART in core.strings(3) else {},
-        trees=_trees(trees, outputs, len(value)),
+        trees=_trees(trees, outputs, len(value) // outputs),
         value=value.reshape(-1, outputs),
         scale=trees.number(14, "<d", 1.0),
         bias=bias,
@@ -72,12 +53,11 @@ def parse(data: bytes) -> Parts:
     )
 
 
-def replace_leaf_values(data: bytes, value: NDArray[np.float64]) -> bytes:
+def replace_leaf_values(data: bytes, value: Floats) -> bytes:
     """The same file with other leaf values, in its own order of leaves; nothing else changes."""
     core, _ = _core(data)
     start, count = core.table(1).span(8)
-    if value.size != count:
-        raise DamagedFile(f"catboost: the model has {count} leaf values, not {value.size}.")
+    strict.require(value.size == count, f"the model has {count} leaf values, not {value.size}")
     start += len(MAGIC) + _size_at(data, len(MAGIC))[1]
     replaced = np.ascontiguousarray(value, dtype="<f8").tobytes()
     return data[:start] + replaced + data[start + len(replaced) :]
@@ -85,18 +65,13 @@ def replace_leaf_values(data: bytes, value: NDArray[np.float64]) -> bytes:
 
 def _core(data: bytes) -> tuple[Table, bytes]:
     """The model core, and the bytes after it."""
-    if not data.startswith(MAGIC):
-        raise DamagedFile("catboost: not a cbm file: it does not begin with 'CBM1'.")
+    strict.require(data.startswith(MAGIC), "not a cbm file: it does not begin with 'CBM1'")
     size, width = _size_at(data, len(MAGIC))
     start = len(MAGIC) + width
-    if start + size > len(data):
-        raise DamagedFile("catboost: the file is truncated. Save the model again with catboost.")
+    strict.require(start + size <= len(data), "the file is truncated")
     core = Buffer(data[start : start + size], "catboost").root()
     version = core.string(0)
-    if version != FORMAT:
-        raise DamagedFile(
-            f"catboost: format {version!r} is unknown; this version of knothole reads {FORMAT!r}."
-        )
+    strict.require(version == FORMAT, f"format {version!r} is unknown; {FORMAT!r} is read")
     return core, data[start + size :]
 
 
@@ -107,8 +82,8 @@ def _size_at(data: bytes, position: int) -> tuple[int, int]:
     return (size, 4) if size != 2**32 - 1 else (buffer.number(position + 4, "<Q"), 12)
 
 
-def _numeric(table: Table) -> NumericFeature:
-    return NumericFeature(
+def _numeric(table: Table) -> parts.NumericFeature:
+    return parts.NumericFeature(
         column=table.number(2, "<i", -1),
         name=table.string(4),
         borders=table.vector(3, "<f4"),
@@ -116,8 +91,8 @@ def _numeric(table: Table) -> NumericFeature:
     )
 
 
-def _categorical(table: Table) -> CategoricalFeature:
-    return CategoricalFeature(
+def _categorical(table: Table) -> parts.CategoricalFeature:
+    return parts.CategoricalFeature(
         column=table.number(1, "<i", -1), index=table.number(0, "<i", -1), name=table.string(2)
     )
 
@@ -125,8 +100,7 @@ def _categorical(table: Table) -> CategoricalFeature:
 def _ctr_key(base: Table) -> CtrKey:
     combination = base.table(0)
     kind = base.number(1, "<b", 0)
-    if not 0 <= kind < len(CTR_KINDS):
-        raise DamagedFile(f"catboost: no kind of CTR has number {kind}.")
+    strict.require(0 <= kind < len(CTR_KINDS), f"no kind of CTR has number {kind}")
     return CtrKey(
         kind=CTR_KINDS[kind],
         features=tuple(combination.vector(0, "<i4").tolist()),
@@ -135,9 +109,9 @@ def _ctr_key(base: Table) -> CtrKey:
     )
 
 
-def _ctr(table: Table) -> CtrFeature:
+def _ctr(table: Table) -> parts.CtrFeature:
     ctr = table.table(0)
-    return CtrFeature(
+    return parts.CtrFeature(
         key=_ctr_key(ctr.table(0)),
         target_border=ctr.number(1, "<i", 0),
         prior=ctr.number(2, "<f", 0.0),
@@ -154,8 +128,7 @@ def _ctr_tables(data: bytes) -> dict[CtrKey, CtrTable]:
     for _ in range(count):
         size, width = _size_at(data, position)
         position += width
-        if position + size > len(data):
-            raise DamagedFile("catboost: the file is truncated in its CTR tables.")
+        strict.require(position + size <= len(data), "the file is truncated in its CTR tables")
         table = Buffer(data[position : position + size], "catboost").root()
         key = _ctr_key(table.table(0))
         tables[key] = _ctr_table(table, key)
@@ -167,16 +140,17 @@ def _ctr_table(table: Table, key: CtrKey) -> CtrTable:
     buckets = table.vector(1, "u1").view(BUCKET)
     buckets = buckets[buckets["key"] != NO_BUCKET]
     blob = table.vector(2, "u1")
-    if key.kind in MEANS:
+    if key.kind in parts.MEANS:
         means = blob.view(MEAN)
         counts = np.column_stack([means["sum"], means["count"].astype(np.float32)])
     else:
-        per_row = 1 if key.kind in COUNTERS else table.number(4, "<i", 0)
-        if per_row < 1 or len(blob) % (4 * per_row):
-            raise DamagedFile(f"catboost: a {key.kind} table with {per_row} counts a category.")
+        per_row = 1 if key.kind in parts.COUNTERS else table.number(4, "<i", 0)
+        strict.require(
+            per_row >= 1 and len(blob) % (4 * per_row) == 0,
+            f"a {key.kind} table with {per_row} counts a category",
+        )
         counts = blob.view("<i4").reshape(-1, per_row)
-    if len(buckets) and buckets["row"].max() >= len(counts):
-        raise DamagedFile("catboost: a category without counts in a CTR table.")
+    strict.within(buckets["row"], len(counts), "a category without counts in a CTR table")
     return CtrTable(
         keys=buckets["key"].astype(np.uint64),
         counts=counts[buckets["row"]],
@@ -184,58 +158,42 @@ def _ctr_table(table: Table, key: CtrKey) -> CtrTable:
     )
 
 
-def _trees(table: Table, outputs: int, n_values: int) -> ObliviousTrees | BinaryTrees:
+def _trees(table: Table, outputs: int, n_leaves: int) -> Forest:
     split = table.vector(1, "<i4").astype(np.int64)
     size = table.vector(2, "<i4").astype(np.int64)
     start = table.vector(3, "<i4").astype(np.int64)
-    if len(start) != len(size) or (size < 0).any() or int(size.sum()) != len(split):
-        raise DamagedFile("catboost: the trees' sizes do not add up.")
-    if not np.array_equal(start, np.cumsum(size) - size):
-        raise DamagedFile("catboost: the trees do not follow each other.")
+    complete = len(start) == len(size) and (size >= 0).all() and int(size.sum()) == len(split)
+    strict.require(complete, "the trees' sizes do not add up")
+    strict.require(np.array_equal(start, starts(size)), "the trees do not follow each other")
     step = table.vector(10, STEP)
     if not len(step):
-        leaves_of_oblivious(size, outputs, n_values)
-        return ObliviousTrees(depth=size, split=split)
-    leaf = table.vector(11, "<u4").astype(np.int64)
-    if len(step) != len(split) or len(leaf) != len(split) or (size == 0).any():
-        raise DamagedFile("catboost: node arrays of different lengths.")
-    tree = np.repeat(np.arange(len(size)), size)
-    return _binary(start, tree, split, step, leaf, outputs, n_values)
-
-
-def _binary(
-    start: NDArray[np.int64],
-    tree: NDArray[np.int64],
-    split: NDArray[np.int64],
-    step: NDArray[np.void],
-    leaf: NDArray[np.int64],
-    outputs: int,
-    n_values: int,
-) -> BinaryTrees:
-    """Trees of steps: a step of 0 ends at the node itself, which then is a leaf as well.
-
-    A node that splits and has one such side gets a leaf of its own for it.
-    """
+        forest.check_symmetric(size, n_leaves)
+        strict.require((split >= 0).all(), NO_SUCH_SPLIT)
+        return forest.symmetric(size, split)
+    value = table.vector(11, "<u4").astype(np.int64)
+    problem = "node arrays of different lengths"
+    strict.require(len(step) == len(value) == len(split) and (size > 0).all(), problem)
+    # A step of 0 ends at the node itself, which then is a leaf as well. A node that splits and has
+    # one such side gets a leaf of its own for it.
+    to_left, to_right = step["left"].astype(np.int64), step["right"].astype(np.int64)
+    is_leaf = (to_left == 0) & (to_right == 0)
+    ends = (to_left == 0) ^ (to_right == 0)
+    has_value = is_leaf | ends
+    strict.require((split >= 0)[~is_leaf].all(), NO_SUCH_SPLIT)
+    problem = "a leaf without a value"
+    strict.require(not (value[has_value] % outputs).any(), problem)
+    leaf = np.where(has_value, value // outputs, n_leaves)
+    strict.within(leaf[has_value], n_leaves, problem)
     here = np.arange(len(split))
-    left, right = here + step["left"], here + step["right"]
-    ends_left = (step["left"] == 0) & (step["right"] != 0)
-    ends_right = (step["right"] == 0) & (step["left"] != 0)
-    ends = ends_left | ends_right
     extra = len(split) + np.cumsum(ends) - 1
-    left = np.where(ends_left, extra, left)
-    right = np.where(ends_right, extra, right)
-    own = np.arange(len(split), len(split) + int(ends.sum()))
-    value_node = (step["left"] == 0) | (step["right"] == 0)
-    used = leaf[value_node]
-    if (used % outputs).any() or (used >= n_values).any():
-        raise DamagedFile("catboost: a leaf without a value.")
-    first = np.minimum.reduceat(np.where(value_node, leaf, n_values), start)
-    return BinaryTrees(
+    own = extra[ends]
+    tree = np.repeat(np.arange(len(size)), size)
+    return Forest(
         roots=start,
         tree=np.concatenate([tree, tree[ends]]),
-        split=np.concatenate([split, np.zeros(len(own), dtype=np.int64)]),
-        left=np.concatenate([left, own]),
-        right=np.concatenate([right, own]),
-        leaf=np.concatenate([np.where(value_node, leaf, 0), leaf[ends]]) // outputs,
-        first_leaf=first // outputs,
+        split=np.concatenate([np.where(is_leaf, -1, split), np.full(len(own), -1)]),
+        left=np.concatenate([np.where(ends & (to_left == 0), extra, here + to_left), own]),
+        right=np.concatenate([np.where(ends & (to_right == 0), extra, here + to_right), own]),
+        leaf=np.concatenate([np.where(is_leaf, leaf, 0), leaf[ends]]),
+        first_leaf=np.minimum.reduceat(leaf, start),
     )

@@ -81,7 +81,7 @@ class Table:
     def span(self, slot: int) -> tuple[int, int]:
         """Position of a vector's first element, and how many it has; (0, 0) if it is absent."""
         target = self._target(slot)
-        return (0, 0) if target is None else (target + 4, self._buffer.number(target, "<I"))
+        return (0, 0) if target is None else self._span_at(target)
 
     def vector(self, slot: int, dtype: Any) -> NDArray[Any]:
         """A vector of numbers or structs."""
@@ -101,16 +101,18 @@ class Table:
 
     def tables(self, slot: int) -> list[Table]:
         """A vector of tables."""
-        start, _ = self.span(slot)
-        offsets = self.vector(slot, "<u4").tolist()
-        return [Table(self._buffer, start + 4 * i + offset) for i, offset in enumerate(offsets)]
+        return [Table(self._buffer, target) for target in self._targets(slot)]
 
     def strings(self, slot: int) -> list[str]:
         """A vector of strings."""
+        spans = [self._span_at(target) for target in self._targets(slot)]
+        texts = [self._buffer.array(start, "u1", count) for start, count in spans]
+        return [text.tobytes().decode("utf-8") for text in texts]
+
+    def _span_at(self, target: int) -> tuple[int, int]:
+        return target + 4, self._buffer.number(target, "<I")
+
+    def _targets(self, slot: int) -> list[int]:
         start, _ = self.span(slot)
-        texts = []
-        for i, offset in enumerate(self.vector(slot, "<u4").tolist()):
-            target = start + 4 * i + offset
-            count = self._buffer.number(target, "<I")
-            texts.append(self._buffer.array(target + 4, "u1", count).tobytes().decode("utf-8"))
-        return texts
+        offsets = self.vector(slot, "<u4").tolist()
+        return [start + 4 * i + offset for i, offset in enumerate(offsets)]

@@ -8,22 +8,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile
-from knothole.trees.libraries.catboost.parts import (
-    COUNTERS,
-    MEANS,
-    BinaryTrees,
-    CategoricalFeature,
-    CtrFeature,
-    CtrKey,
-    CtrTable,
-    NumericFeature,
-    ObliviousTrees,
-    OneHotFeature,
-    Parts,
-    leaves_of_oblivious,
-    refuse_text_and_embeddings,
-)
+from knothole.arrays import Floats, Ints
+from knothole.trees.libraries.catboost import forest, parts
+from knothole.trees.libraries.catboost.forest import NO_SUCH_SPLIT, Forest, strict
+from knothole.trees.libraries.catboost.parts import CtrKey, CtrTable, Parts
 
 NAN_TREATMENTS = ("AsIs", "AsFalse", "AsTrue")
 NO_BUCKET = 2**64 - 1
@@ -32,12 +20,12 @@ NO_BUCKET = 2**64 - 1
 def parse(data: bytes) -> Parts:
     """Everything a JSON file says about the trees."""
     model = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
-    features = _of(dict, model["features_info"])
-    refuse_text_and_embeddings("text_features" in features, "embedding_features" in features)
+    features = strict.of(dict, model["features_info"])
+    parts.refuse_text_and_embeddings("text_features" in features, "embedding_features" in features)
     categorical = _records(features, "categorical_features")
     numeric = [_numeric(record) for record in _records(features, "float_features")]
     one_hot = [
-        OneHotFeature(_whole(record["feature_index"]), _hashes(record["values"]))
+        parts.OneHotFeature(strict.of(int, record["feature_index"]), _hashes(record["values"]))
         for record in categorical
         if "values" in record
     ]
@@ -45,109 +33,89 @@ def parse(data: bytes) -> Parts:
     thresholds = [f.borders for f in numeric] + [f.hashes.view(np.int32) for f in one_hot]
     thresholds += [f.borders for f in ctrs]
     asked = np.concatenate([np.zeros(0), *thresholds])
-    trees: ObliviousTrees | BinaryTrees
     if "oblivious_trees" in model:
-        trees, value = _oblivious(_of(list, model["oblivious_trees"]), asked)
+        trees, value = _oblivious(strict.of(list, model["oblivious_trees"]), asked)
     else:
-        trees, value = _nested(_of(list, model["trees"]), asked)
+        trees, value = _nested(strict.of(list, model["trees"]), asked)
     scale, bias = model["scale_and_bias"]
-    bias = _numbers(bias)
+    bias = _numbers(bias, "bias")
     return Parts(
         numeric=numeric,
         categorical=[
-            CategoricalFeature(
-                column=_whole(record["flat_feature_index"]),
-                index=_whole(record["feature_index"]),
-                name=_of(str, record.get("feature_id", "")),
+            parts.CategoricalFeature(
+                column=strict.of(int, record["flat_feature_index"]),
+                index=strict.of(int, record["feature_index"]),
+                name=strict.of(str, record.get("feature_id", "")),
             )
             for record in categorical
         ],
         one_hot=one_hot,
         ctrs=ctrs,
-        tables=_tables(_of(dict, model.get("ctr_data") or {})),
+        tables=_tables(strict.of(dict, model.get("ctr_data") or {})),
         trees=trees,
         value=value if value.size else value.reshape(0, len(bias)),
-        scale=float(_numbers([scale])[0]),
+        scale=float(_numbers([scale], "scale")[0]),
         bias=bias,
-        info=_of(dict, model.get("model_info", {})),
+        info=strict.of(dict, model.get("model_info", {})),
         level_names={
-            _whole(record["hash"]) % 2**32: _of(str, record["value"])
+            strict.of(int, record["hash"]) % 2**32: strict.of(str, record["value"])
             for record in _records(features, "cat_features_hash")
         },
     )
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise DamagedFile(f"catboost: {name} is not a number that a model can hold.")
+    raise strict.damage(f"{name} is not a number that a model can hold")
 
 
-def _of(kind: type, item: Any) -> Any:
-    if not isinstance(item, kind):
-        raise DamagedFile(
-            f"catboost: expected {kind.__name__}, found {type(item).__name__} in the JSON file."
-        )
-    return item
-
-
-def _whole(item: Any) -> int:
-    if isinstance(item, bool) or not isinstance(item, int):
-        raise DamagedFile(f"catboost: expected a whole number in the JSON file, found {item!r}.")
-    return item
-
-
-def _numbers(items: Any) -> NDArray[np.float64]:
-    """A list of numbers; text that looks like a number is not one."""
-    array = np.array(_of(list, items), dtype=object)
-    if array.ndim != 1 or not {type(item) for item in items} <= {int, float}:
-        raise DamagedFile("catboost: expected a list of numbers in the JSON file.")
-    return array.astype(np.float64)
+def _numbers(items: Any, name: str) -> Floats:
+    return strict.numbers(strict.of(list, items), name).astype(np.float64)
 
 
 def _records(parent: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    return [_of(dict, record) for record in _of(list, parent.get(key) or [])]
+    return [strict.of(dict, record) for record in strict.of(list, parent.get(key) or [])]
 
 
 def _borders(items: Any) -> NDArray[np.float32]:
-    return _numbers(items or []).astype(np.float32)
+    return _numbers(items or [], "borders").astype(np.float32)
 
 
 def _hashes(items: Any) -> NDArray[np.uint32]:
-    return np.array([_whole(item) for item in _of(list, items)], dtype=np.int32).view(np.uint32)
+    signed = np.array([strict.of(int, item) for item in strict.of(list, items)], dtype=np.int32)
+    return signed.view(np.uint32)
 
 
-def _numeric(record: dict[str, Any]) -> NumericFeature:
+def _numeric(record: dict[str, Any]) -> parts.NumericFeature:
     treatment = record["nan_value_treatment"]
-    if treatment not in NAN_TREATMENTS:
-        raise DamagedFile(f"catboost: unknown nan_value_treatment {treatment!r}.")
-    return NumericFeature(
-        column=_whole(record["flat_feature_index"]),
-        name=_of(str, record.get("feature_id", "")),
+    strict.require(treatment in NAN_TREATMENTS, f"unknown nan_value_treatment {treatment!r}")
+    return parts.NumericFeature(
+        column=strict.of(int, record["flat_feature_index"]),
+        name=strict.of(str, record.get("feature_id", "")),
         borders=_borders(record["borders"]),
         nan_right=treatment == "AsTrue",
     )
 
 
 def _key(kind: Any, elements: Any) -> CtrKey:
-    elements = [_of(dict, element) for element in _of(list, elements)]
+    elements = [strict.of(dict, element) for element in strict.of(list, elements)]
     plain = [e for e in elements if e["combination_element"] == "cat_feature_value"]
     return CtrKey(
-        kind=_of(str, kind),
-        features=tuple(_whole(element["cat_feature_index"]) for element in plain),
+        kind=strict.of(str, kind),
+        features=tuple(strict.of(int, element["cat_feature_index"]) for element in plain),
         plain=len(plain) == len(elements),
     )
 
 
-def _ctr(record: dict[str, Any]) -> CtrFeature:
-    prior, weight, shift, scale = _numbers(
-        [record[name] for name in ("prior_numerator", "prior_denomerator", "shift", "scale")]
-    )
-    return CtrFeature(
+def _ctr(record: dict[str, Any]) -> parts.CtrFeature:
+    names = ("prior_numerator", "prior_denomerator", "shift", "scale")
+    prior, weight, shift, scale = _numbers([record[name] for name in names], "CTR").tolist()
+    return parts.CtrFeature(
         key=_key(record["ctr_type"], record["elements"]),
-        target_border=_whole(record["target_border_idx"]),
-        prior=float(prior),
-        prior_weight=float(weight),
-        shift=float(shift),
-        scale=float(scale),
+        target_border=strict.of(int, record["target_border_idx"]),
+        prior=prior,
+        prior_weight=weight,
+        shift=shift,
+        scale=scale,
         borders=_borders(record["borders"]),
     )
 
@@ -155,102 +123,97 @@ def _ctr(record: dict[str, Any]) -> CtrFeature:
 def _tables(ctr_data: dict[str, Any]) -> dict[CtrKey, CtrTable]:
     tables = {}
     for text, content in ctr_data.items():
-        name = _of(dict, json.loads(text, parse_constant=_refuse_constant))
+        name = strict.of(dict, json.loads(text, parse_constant=_refuse_constant))
         key = _key(name["type"], name["identifier"])
-        tables[key] = _table(_of(dict, content), key)
+        tables[key] = _table(strict.of(dict, content), key)
     return tables
 
 
 def _table(content: dict[str, Any], key: CtrKey) -> CtrTable:
-    stride = _whole(content["hash_stride"])
-    flat = _of(list, content["hash_map"])
-    width = 2 if key.kind in COUNTERS else 3
-    if stride < width or (stride > width and key.kind in MEANS + COUNTERS) or len(flat) % stride:
-        raise DamagedFile(f"catboost: a {key.kind} table with {stride} numbers a category.")
-    keys = [int(_of(str, item)) for item in flat[::stride]]
-    counts = np.column_stack([_numbers(flat[i::stride]) for i in range(1, stride)])
-    whole = np.abs(counts) < 2**31
-    if not whole.all() or (key.kind not in MEANS and (counts != np.floor(counts)).any()):
-        raise DamagedFile(f"catboost: a {key.kind} table with impossible counts.")
+    stride = strict.of(int, content["hash_stride"])
+    flat = strict.of(list, content["hash_map"])
+    width = 2 if key.kind in parts.COUNTERS else 3
+    fits = stride == width or (stride > width and key.kind not in parts.MEANS + parts.COUNTERS)
+    problem = f"a {key.kind} table with {stride} numbers a category"
+    strict.require(fits and len(flat) % stride == 0, problem)
+    keys = [int(strict.of(str, item)) for item in flat[::stride]]
+    counts = np.column_stack([_numbers(flat[i::stride], "hash_map") for i in range(1, stride)])
+    whole = key.kind in parts.MEANS or (counts == np.floor(counts)).all()
+    possible = whole and (np.abs(counts) < 2**31).all()
+    strict.require(possible, f"a {key.kind} table with impossible counts")
     used = np.array([item != NO_BUCKET for item in keys])
     return CtrTable(
         keys=np.array(keys, dtype=np.uint64)[used],
-        counts=counts[used].astype(np.float32 if key.kind in MEANS else np.int32),
-        denominator=_whole(content["counter_denominator"]),
+        counts=counts[used].astype(np.float32 if key.kind in parts.MEANS else np.int32),
+        denominator=strict.of(int, content["counter_denominator"]),
     )
 
 
-def _oblivious(
-    trees: list[Any], asked: NDArray[np.float64]
-) -> tuple[ObliviousTrees, NDArray[np.float64]]:
-    splits = [_of(list, _of(dict, tree).get("splits") or []) for tree in trees]
-    flat = [split for tree in splits for split in tree]
+def _oblivious(trees: list[Any], asked: Floats) -> tuple[Forest, Floats]:
+    splits = [strict.of(list, strict.of(dict, tree).get("splits") or []) for tree in trees]
     depth = np.array([len(tree) for tree in splits], dtype=np.int64)
-    per_tree = [_of(list, tree["leaf_values"]) for tree in trees]
-    value = _numbers([item for values in per_tree for item in values])
-    outputs = len(per_tree[0]) >> int(depth[0]) if trees and depth[0] < 64 else 1
-    leaves_of_oblivious(depth, outputs, len(value))
-    if any(len(values) != outputs << int(d) for values, d in zip(per_tree, depth, strict=True)):
-        raise DamagedFile("catboost: a tree's leaf values are not as many as its leaves.")
-    return ObliviousTrees(depth, _split_numbers(flat, asked)), value.reshape(-1, outputs)
+    per_tree = [strict.of(list, tree["leaf_values"]) for tree in trees]
+    outputs = max(1, len(per_tree[0]) >> int(depth[0])) if trees and depth[0] < 64 else 1
+    forest.check_symmetric(depth, sum(map(len, per_tree)) // outputs)
+    strict.require(
+        all(
+            len(values) == outputs << d for values, d in zip(per_tree, depth.tolist(), strict=True)
+        ),
+        "a tree's leaf values are not as many as its leaves",
+    )
+    value = _numbers([item for values in per_tree for item in values], "leaf_values")
+    number = _split_numbers([split for tree in splits for split in tree], asked)
+    return forest.symmetric(depth, number), value.reshape(-1, outputs)
 
 
-def _nested(
-    trees: list[Any], asked: NDArray[np.float64]
-) -> tuple[BinaryTrees, NDArray[np.float64]]:
+def _nested(trees: list[Any], asked: Floats) -> tuple[Forest, Floats]:
     """Trees whose nodes hold each other: numbered depth first, left to right, as CatBoost does."""
     roots, first_leaf = [], []
-    left: list[int] = []
-    right: list[int] = []
-    leaf, owner = [], []
-    at: list[int] = []  # nodes that split
-    splits: list[Any] = []
-    values: list[Any] = []
+    nodes: list[list[int]] = []  # left child, right child, tree, leaf
+    at, splits = [], []  # nodes that split
+    values: list[list[Any]] = []
     for number, tree in enumerate(trees):
-        roots.append(len(left))
+        roots.append(len(nodes))
         first_leaf.append(len(values))
-        # A node, and where to note its position.
-        waiting: list[tuple[Any, list[int], int]] = [(tree, left, -1)]
+        waiting = [(tree, -1, 0)]  # a node, its parent, and on which side
         while waiting:
-            node, side, parent = waiting.pop()
-            here = len(left)
-            left.append(here)
-            right.append(here)
-            leaf.append(0)
-            owner.append(number)
+            node, parent, side = waiting.pop()
+            here = len(nodes)
+            nodes.append([0, 0, number, 0])
             if parent >= 0:
-                side[parent] = here
-            if "value" in _of(dict, node):
-                leaf[here] = len(values)
+                nodes[parent][side] = here
+            if "value" in strict.of(dict, node):
+                nodes[here][-1] = len(values)
                 values.append(node["value"] if type(node["value"]) is list else [node["value"]])
             else:
                 at.append(here)
                 splits.append(node["split"])
-                waiting.append((node["right"], right, here))
-                waiting.append((node["left"], left, here))
+                waiting += [(node["right"], here, 1), (node["left"], here, 0)]
     outputs = len(values[0]) if values else 1
-    if any(len(value) != outputs for value in values):
-        raise DamagedFile("catboost: leaves with different numbers of values.")
-    split = np.zeros(len(left), dtype=np.int64)
+    same = all(len(value) == outputs for value in values)
+    strict.require(same, "leaves with different numbers of values")
+    split = np.full(len(nodes), -1)
     split[at] = _split_numbers(splits, asked)
-    binary = BinaryTrees(
+    left, right, owner, leaf = np.array(nodes, dtype=np.int64).reshape(-1, 4).T
+    grown = Forest(
         roots=np.array(roots, dtype=np.int64),
-        tree=np.array(owner, dtype=np.int64),
+        tree=owner,
         split=split,
-        left=np.array(left, dtype=np.int64),
-        right=np.array(right, dtype=np.int64),
-        leaf=np.array(leaf, dtype=np.int64),
+        left=left,
+        right=right,
+        leaf=leaf,
         first_leaf=np.array(first_leaf, dtype=np.int64),
     )
-    return binary, _numbers([item for value in values for item in value]).reshape(-1, outputs)
+    flat = _numbers([item for value in values for item in value], "value")
+    return grown, flat.reshape(-1, outputs)
 
 
-def _split_numbers(splits: list[Any], asked: NDArray[np.float64]) -> NDArray[np.int64]:
+def _split_numbers(splits: list[Any], asked: Floats) -> Ints:
     """Numbers of the splits; what each says about itself must be what that number stands for."""
-    number = np.array([_whole(_of(dict, s)["split_index"]) for s in splits], dtype=np.int64)
-    if len(number) and not 0 <= number.min() <= number.max() < len(asked):
-        raise DamagedFile("catboost: a split on a border that the model does not have.")
-    said = _numbers([split["border"] if "border" in split else split["value"] for split in splits])
-    if not np.array_equal(said.astype(np.float32), asked[number].astype(np.float32)):
-        raise DamagedFile("catboost: a split's border is not the one it is numbered as.")
+    numbers = [strict.of(int, strict.of(dict, split)["split_index"]) for split in splits]
+    number = np.array(numbers, dtype=np.int64)
+    strict.within(number, len(asked), NO_SUCH_SPLIT)
+    said = [split["border"] if "border" in split else split["value"] for split in splits]
+    same = _numbers(said, "border").astype(np.float32) == asked[number].astype(np.float32)
+    strict.require(same.all(), "a split's border is not the one it is numbered as")
     return number

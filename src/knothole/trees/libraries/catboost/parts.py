@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile, UnsupportedModel
+from knothole.arrays import Floats
+from knothole.errors import UnsupportedModel
+from knothole.trees.libraries.catboost.forest import Forest
 
 # Kinds of CTR: counts over classes of the target, or a mean of the target, or counts of rows.
 CLASSES = ("Borders", "Buckets")
 MEANS = ("BinarizedTargetMeanValue", "FloatTargetMeanValue")
 COUNTERS = ("Counter", "FeatureFreq")
-# More splits than this on every path cannot be trained, and would not fit in memory.
-DEEPEST = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,34 +88,6 @@ class CtrTable:
 
 
 @dataclass(frozen=True, eq=False)
-class ObliviousTrees:
-    """Trees that ask the same question everywhere on a level: ``depth`` splits each.
-
-    Bit k of a leaf's number is the answer to the tree's k-th split.
-    """
-
-    depth: NDArray[np.int64]
-    split: NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class BinaryTrees:
-    """Ordinary binary trees: children by position, a leaf points to itself.
-
-    ``tree`` is the tree of each node, ``leaf`` the node's position in the model's leaf values, and
-    ``first_leaf`` the position of a tree's first leaf.
-    """
-
-    roots: NDArray[np.int64]
-    tree: NDArray[np.int64]
-    split: NDArray[np.int64]
-    left: NDArray[np.int64]
-    right: NDArray[np.int64]
-    leaf: NDArray[np.int64]
-    first_leaf: NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
 class Parts:
     """A model as its file has it."""
 
@@ -124,10 +96,10 @@ class Parts:
     one_hot: list[OneHotFeature]
     ctrs: list[CtrFeature]
     tables: dict[CtrKey, CtrTable]
-    trees: ObliviousTrees | BinaryTrees
-    value: NDArray[np.float64]  # (leaves, outputs)
+    trees: Forest
+    value: Floats  # (leaves, outputs)
     scale: float
-    bias: NDArray[np.float64]
+    bias: Floats
     info: dict[str, Any]
     level_names: dict[int, str] = field(default_factory=dict)
 
@@ -158,14 +130,6 @@ class Parts:
         text = self.info.get(key, {})
         options = json.loads(text) if isinstance(text, str) and text else text
         return options if isinstance(options, dict) else {}
-
-
-def leaves_of_oblivious(depth: NDArray[np.int64], outputs: int, n_values: int) -> None:
-    """Refuse trees whose depths do not account for every leaf value."""
-    if len(depth) and not 0 <= depth.min() <= depth.max() <= DEEPEST:
-        raise DamagedFile(f"catboost: a tree's depth is not between 0 and {DEEPEST}.")
-    if outputs < 1 or int((1 << depth).sum()) * outputs != n_values:
-        raise DamagedFile("catboost: the number of leaf values is not that of the trees' leaves.")
 
 
 def refuse_text_and_embeddings(has_text: bool, has_embeddings: bool) -> None:

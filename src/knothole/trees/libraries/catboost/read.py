@@ -15,7 +15,6 @@ CatBoost does, and what follows:
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Hashable
 from pathlib import Path
@@ -25,33 +24,25 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
+from knothole.arrays import Floats
+from knothole.errors import UnsupportedModel
 from knothole.tables.columns import Column, Columns, Kind
+from knothole.tables.levels import HashedLevel
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.catboost import cbm
-from knothole.trees.libraries.catboost.categories import HashedLevel, text_for
-from knothole.trees.libraries.catboost.parts import (
-    BinaryTrees,
-    CategoricalFeature,
-    NumericFeature,
-    ObliviousTrees,
-    Parts,
-)
+from knothole.trees.libraries.catboost.categories import text_for
+from knothole.trees.libraries.catboost.forest import NO_SUCH_SPLIT, strict
+from knothole.trees.libraries.catboost.parts import CategoricalFeature, NumericFeature, Parts
 from knothole.trees.libraries.catboost.splits import Splits, known_hashes, splits_of
-from knothole.trees.libraries.registry import Reading, Replay
+from knothole.trees.libraries.registry import Reading, Replay, not_fitted
 from knothole.trees.links import Link
 
 # The link by loss. Without an entry, predictions are margins, or (of a classifier) what CatBoost's
 # predict_proba does with any loss: a sigmoid of one output, a softmax over several.
 LINKS = {
-    "Poisson": "exp",
-    "Tweedie": "exp",
-    "Logloss": "sigmoid",
-    "CrossEntropy": "sigmoid",
-    "Focal": "sigmoid",
-    "MultiClassOneVsAll": "sigmoid",
-    "MultiLogloss": "sigmoid",
-    "MultiCrossEntropy": "sigmoid",
+    **dict.fromkeys(["Poisson", "Tweedie"], "exp"),
+    **dict.fromkeys(["Logloss", "CrossEntropy", "Focal", "MultiClassOneVsAll"], "sigmoid"),
+    **dict.fromkeys(["MultiLogloss", "MultiCrossEntropy"], "sigmoid"),
     "MultiClass": "softmax",
 }
 # Several labels at once: outputs are not classes to choose from.
@@ -71,11 +62,11 @@ def read(model: Any) -> Reading:
 def saved(model: Any) -> bytes:
     """The model as the bytes of a cbm file."""
     if not model.is_fitted():
-        raise NotFitted(f"this {type(model).__name__} is not fitted: call its fit method first.")
+        raise not_fitted(model)
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.cbm")
-        model.save_model(path, format="cbm")
-        return Path(path).read_bytes()
+        path = Path(folder) / "model.cbm"
+        model.save_model(str(path), format="cbm")
+        return path.read_bytes()
 
 
 def parts_of(model: Any) -> Parts:
@@ -90,22 +81,17 @@ def ensemble_of(parts: Parts) -> Ensemble:
         raise UnsupportedModel(f"catboost: loss {loss} is not read: {UNSUPPORTED_LOSSES[loss]}.")
     known = known_hashes(parts)
     columns = _columns(parts, known)
-    splits = splits_of(parts, known)
-    if isinstance(parts.trees, ObliviousTrees):
-        nodes = _oblivious(parts.trees, parts.value, splits)
-    else:
-        nodes = _binary(parts.trees, parts.value, splits)
+    nodes = _nodes(parts, splits_of(parts, known))
     link = _link(parts)
-    if parts.value.shape[1] != len(parts.bias):
-        raise DamagedFile(f"catboost: {len(parts.bias)} biases for {parts.value.shape[1]} outputs.")
+    n_biases, n_outputs = len(parts.bias), parts.value.shape[1]
+    strict.require(n_biases == n_outputs, f"{n_biases} biases for {n_outputs} outputs")
     return Ensemble.build(
         nodes,
         columns=columns,
         base=parts.bias,
-        tree_weight=np.full(len(nodes.roots), parts.scale),
         link=link,
         classes=_classes(parts, link),
-        library="catboost",
+        library=strict.library,
         precision="float64",
     )
 
@@ -123,8 +109,8 @@ def _classes(parts: Parts, link: Link) -> tuple[Hashable, ...] | None:
     outputs = parts.value.shape[1]
     n_classes = 2 if outputs == 1 else outputs
     classes = parts.classes or tuple(range(n_classes))
-    if len(classes) != n_classes:
-        raise DamagedFile(f"catboost: {len(classes)} class labels for {outputs} outputs.")
+    problem = f"{len(classes)} class labels for {outputs} outputs"
+    strict.require(len(classes) == n_classes, problem)
     return classes
 
 
@@ -150,83 +136,35 @@ def _columns(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Columns:
     return Columns(tuple(columns), named=named)
 
 
-def _oblivious(trees: ObliviousTrees, value: NDArray[np.float64], splits: Splits) -> Nodes:
-    """Binary trees of symmetric ones: each tree a heap, all trees of one depth at once.
-
-    Node i of a heap has children 2 i + 1 and 2 i + 2, and its level's split is the tree's last but
-    level; so the leaves, from left to right, have the numbers that CatBoost gives them.
-    """
-    if len(trees.split) and not 0 <= trees.split.min() <= trees.split.max() < len(splits.cut):
-        raise DamagedFile("catboost: a split on a border that the model does not have.")
-    n_nodes = (2 << trees.depth) - 1
-    roots = np.cumsum(n_nodes) - n_nodes
-    first_split = np.cumsum(trees.depth) - trees.depth
-    first_leaf = np.cumsum(1 << trees.depth) - (1 << trees.depth)
-    total = int(n_nodes.sum())
-    split = np.full(total, -1, dtype=np.int64)
-    left = np.zeros(total, dtype=np.int32)
-    native = np.zeros(total, dtype=np.int32)
-    values = np.zeros((total, value.shape[1]))
-    for depth in np.unique(trees.depth).tolist():
-        chosen = trees.depth == depth
-        inner = np.arange((1 << depth) - 1)
-        level = np.frexp(inner + 1.0)[1] - 1
-        here = roots[chosen, None] + inner
-        split[here] = trees.split[first_split[chosen, None] + depth - 1 - level]
-        left[here] = roots[chosen, None] + 2 * inner + 1
-        number = np.arange(1 << depth)
-        leaves = roots[chosen, None] + len(inner) + number
-        native[leaves] = number
-        values[leaves] = value[first_leaf[chosen, None] + number]
-    return _nodes(roots, split, left, left + np.int32(1), values, native, splits)
-
-
-def _binary(trees: BinaryTrees, value: NDArray[np.float64], splits: Splits) -> Nodes:
-    leaf = trees.left == np.arange(len(trees.left))
-    split = np.where(leaf, -1, trees.split)
-    if not -1 <= split.min(initial=-1) <= split.max(initial=-1) < len(splits.cut):
-        raise DamagedFile("catboost: a split on a border that the model does not have.")
-    native = trees.leaf - trees.first_leaf[trees.tree]
-    return _nodes(trees.roots, split, trees.left, trees.right, value[trees.leaf], native, splits)
-
-
-def _nodes(
-    roots: NDArray[Any],
-    split: NDArray[np.int64],
-    left: NDArray[Any],
-    right: NDArray[Any],
-    value: NDArray[np.float64],
-    native_leaf: NDArray[Any],
-    splits: Splits,
-) -> Nodes:
-    """Nodes that ask the questions numbered ``split``, -1 at leaves."""
-    # The last entry is for leaves, whose split is -1.
-    feature = np.append(splits.feature, np.int32(-1))
+def _nodes(parts: Parts, splits: Splits) -> Nodes:
+    trees = parts.trees
+    strict.within(trees.split + 1, len(splits.cut) + 1, NO_SUCH_SPLIT)  # -1 at leaves
+    # The last of each of these is for leaves, whose split is -1.
     return Nodes(
-        roots=roots,
-        feature=feature[split],
-        cut=np.append(splits.cut, np.nan)[split],
-        left=left,
-        right=right,
-        missing_left=np.append(splits.missing_left, True)[split],
-        value=value,
-        native_leaf=native_leaf,
-        set_start=np.append(splits.set_start, np.int32(-1))[split],
+        roots=trees.roots,
+        feature=np.append(splits.feature, -1)[trees.split],
+        cut=np.append(splits.cut, np.nan)[trees.split],
+        left=trees.left,
+        right=trees.right,
+        missing_left=np.append(splits.missing_left, True)[trees.split],
+        value=parts.value[trees.leaf],
+        native_leaf=trees.leaf - trees.first_leaf[trees.tree],
+        set_start=np.append(splits.set_start, -1)[trees.split],
         sets=splits.sets,
+        tree_weight=np.full(len(trees.roots), parts.scale),
     )
 
 
-def _replay(model: Any, ensemble: Ensemble, X: NDArray[np.float64]) -> Replay:
+def _replay(model: Any, ensemble: Ensemble, X: Floats) -> Replay:
     """CatBoost's own margins and leaves for rows of codes."""
     import catboost
 
-    table = {}
-    for i, column in enumerate(ensemble.columns):
-        values = X[:, i]
-        table[i] = _texts(column, values) if column.kind == Kind.CATEGORICAL else values
+    categorical = [i for i, c in enumerate(ensemble.columns) if c.kind is Kind.CATEGORICAL]
+    table = dict(enumerate(X.T))
+    for i in categorical:
+        table[i] = _texts(ensemble.columns[i], X[:, i])
     frame = pd.DataFrame(table)
     frame.columns = pd.Index(ensemble.columns.names)
-    categorical = [i for i, c in enumerate(ensemble.columns) if c.kind == Kind.CATEGORICAL]
     pool = catboost.Pool(frame, cat_features=categorical, thread_count=1)
     # Wrappers' own ``predict`` differ in what they return and take.
     margin = catboost.CatBoost.predict(model, pool, "RawFormulaVal", thread_count=1)
@@ -235,7 +173,7 @@ def _replay(model: Any, ensemble: Ensemble, X: NDArray[np.float64]) -> Replay:
     return Replay(np.reshape(margin, shape), np.asarray(leaves, dtype=np.int64))
 
 
-def _texts(column: Column, codes: NDArray[np.float64]) -> NDArray[np.object_]:
+def _texts(column: Column, codes: Floats) -> NDArray[np.object_]:
     """Texts that CatBoost takes for the categories with these codes; any other code is unseen."""
     hashes = [level.hash for level in column.levels if isinstance(level, HashedLevel)]
     taken = set(hashes)

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile, UnsupportedModel
-from knothole.trees.libraries.catboost.categories import hashes_of_keys, pack
+from knothole.arrays import Floats, Ints, Mask, Words
+from knothole.compiled.bits import pack
+from knothole.errors import UnsupportedModel
+from knothole.trees.libraries.catboost.categories import hashes_of_keys
+from knothole.trees.libraries.catboost.forest import strict
 from knothole.trees.libraries.catboost.parts import (
     CLASSES,
     COUNTERS,
@@ -25,11 +28,11 @@ from knothole.trees.libraries.cuts import cut_less_equal_float32
 class Splits:
     """One entry a question, in CatBoost's numbering; columns as in ``Nodes``."""
 
-    feature: NDArray[np.int32]
-    cut: NDArray[np.float64]
-    missing_left: NDArray[np.bool_]
-    set_start: NDArray[np.int32]
-    sets: NDArray[np.uint64]
+    feature: Ints
+    cut: Floats
+    missing_left: Mask
+    set_start: Ints
+    sets: Words
 
 
 def known_hashes(parts: Parts) -> dict[int, NDArray[np.uint32]]:
@@ -37,11 +40,11 @@ def known_hashes(parts: Parts) -> dict[int, NDArray[np.uint32]]:
     found: dict[int, list[NDArray[np.uint32]]] = {
         feature.index: [np.zeros(0, dtype=np.uint32)] for feature in parts.categorical
     }
-    if len(found) < len(parts.categorical):
-        raise DamagedFile("catboost: two categorical features have the same number.")
+    problem = "two categorical features have the same number"
+    strict.require(len(found) == len(parts.categorical), problem)
     for one_hot in parts.one_hot:
-        if one_hot.feature not in found:
-            raise DamagedFile("catboost: a one-hot split on a feature that is not categorical.")
+        problem = "a one-hot split on a feature that is not categorical"
+        strict.require(one_hot.feature in found, problem)
         found[one_hot.feature].append(one_hot.hashes)
     for ctr in parts.ctrs:
         found[_only_feature(ctr, parts)].append(hashes_of_keys(_table(ctr, parts).keys))
@@ -51,22 +54,22 @@ def known_hashes(parts: Parts) -> dict[int, NDArray[np.uint32]]:
 def splits_of(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Splits:
     """All questions, numeric first, then one-hot, then CTR."""
     column_of = {feature.index: feature.column for feature in parts.categorical}
-    feature = [np.zeros(0, dtype=np.int32)]
+    feature = [np.zeros(0, dtype=np.int64)]
     cut = [np.zeros(0)]
     missing_left = [np.zeros(0, dtype=np.bool_)]
-    lefts: list[NDArray[np.bool_]] = []  # who goes left: each known category, then unseen ones
+    lefts: list[Mask] = []  # who goes left: each known category, then unseen ones
 
     for numeric in parts.numeric:
         # An infinite border is possible: CatBoost takes the middle of two huge values in float32.
-        if np.isnan(numeric.borders).any():
-            raise DamagedFile(f"catboost: a border of column {numeric.column} is not a number.")
-        feature.append(np.full(len(numeric.borders), numeric.column, dtype=np.int32))
+        problem = f"a border of column {numeric.column} is not a number"
+        strict.require(not np.isnan(numeric.borders).any(), problem)
+        feature.append(np.full(len(numeric.borders), numeric.column))
         cut.append(cut_less_equal_float32(numeric.borders))
         missing_left.append(np.full(len(numeric.borders), not numeric.nan_right))
 
-    def ask(index: int, right: NDArray[np.bool_]) -> None:
+    def ask(index: int, right: Mask) -> None:
         # CatBoost itself takes no NaN for a category: here it goes where an unseen one goes.
-        feature.append(np.array([column_of[index]], dtype=np.int32))
+        feature.append(np.array([column_of[index]]))
         cut.append(np.array([np.nan]))
         missing_left.append(~right[-1:])
         lefts.append(~right)
@@ -81,17 +84,18 @@ def splits_of(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Splits:
         for border in ctr.borders:
             ask(index, values > border)
 
-    words = [pack(left) for left in lefts]
-    ends = np.cumsum([len(piece) for piece in words], dtype=np.int64)
-    set_start = np.full(sum(map(len, cut)), -1, dtype=np.int32)
-    if words:
-        set_start[len(set_start) - len(words) :] = ends - [len(piece) for piece in words]
+    members = [np.flatnonzero(left) for left in lefts]
+    start, sets = pack(
+        np.array([len(left) - 1 for left in lefts], dtype=np.int64),
+        np.repeat(np.arange(len(lefts)), [len(codes) for codes in members]),
+        np.concatenate([np.zeros(0, dtype=np.int64), *members]),
+    )
     return Splits(
         feature=np.concatenate(feature),
         cut=np.concatenate(cut),
         missing_left=np.concatenate(missing_left),
-        set_start=set_start,
-        sets=np.concatenate([np.zeros(0, dtype=np.uint64), *words]),
+        set_start=np.append(np.full(sum(map(len, cut)) - len(lefts), -1), start),
+        sets=sets,
     )
 
 
@@ -104,23 +108,25 @@ def ctr_values(ctr: CtrFeature, table: CtrTable, known: NDArray[np.uint32]) -> N
     the N of the most frequent one.
     """
     counts = table.counts
+    good: Any
+    total: Any
+    nothing = 0
     if ctr.key.kind in CLASSES:
-        if not 0 <= ctr.target_border < counts.shape[1] - (ctr.key.kind == "Borders"):
-            raise DamagedFile(
-                f"catboost: a CTR of target class {ctr.target_border}, which is not there."
-            )
+        strict.require(
+            0 <= ctr.target_border < counts.shape[1] - (ctr.key.kind == "Borders"),
+            f"a CTR of target class {ctr.target_border}, which is not there",
+        )
         above = counts[:, ctr.target_border + 1 :].sum(axis=1)
-        good: NDArray[Any] = above if ctr.key.kind == "Borders" else counts[:, ctr.target_border]
-        total: NDArray[Any] = counts.sum(axis=1)
+        good = above if ctr.key.kind == "Borders" else counts[:, ctr.target_border]
+        total = counts.sum(axis=1)
     elif ctr.key.kind in MEANS:
         good, total = counts.T
     elif ctr.key.kind in COUNTERS:
-        good, total = counts[:, 0], np.full(len(counts), table.denominator)
+        good, total, nothing = counts[:, 0], table.denominator, table.denominator
     else:
         raise UnsupportedModel(
             f"catboost: CTRs of type {ctr.key.kind!r} are not known to knothole."
         )
-    nothing = table.denominator if ctr.key.kind in COUNTERS else 0
     position = np.searchsorted(known, hashes_of_keys(table.keys))
     n = np.zeros(len(known) + 1, dtype=np.float32)
     n_all = np.full(len(known) + 1, nothing, dtype=np.float32)
@@ -142,8 +148,8 @@ def _only_feature(ctr: CtrFeature, parts: Parts) -> int:
             f"Train it with max_ctr_complexity=1."
         )
     index = ctr.key.features[0]
-    if all(feature.index != index for feature in parts.categorical):
-        raise DamagedFile("catboost: a CTR of a feature that is not categorical.")
+    known = any(feature.index == index for feature in parts.categorical)
+    strict.require(known, "a CTR of a feature that is not categorical")
     return index
 
 

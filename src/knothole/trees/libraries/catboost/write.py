@@ -10,34 +10,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from knothole.trees.libraries.catboost import read as reader
+from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.catboost.cbm import parse, replace_leaf_values
-from knothole.trees.libraries.catboost.parts import ObliviousTrees
+from knothole.trees.libraries.catboost.read import saved
 
 
-def write(model: Any, value: NDArray[np.float64]) -> Any:
-    """A copy of ``model`` whose leaves hold ``value``, in the order of the reader's ensemble."""
-    data = reader.saved(model)
+def write(model: Any, ensemble: Ensemble) -> Any:
+    """A copy of ``model`` whose leaves hold the values of ``ensemble``."""
+    data = saved(model)
     parts = parse(data)
-    ensemble = reader.read(model).ensemble
-    if isinstance(parts.trees, ObliviousTrees):
-        n_leaves = 1 << parts.trees.depth
-        first_leaf = np.cumsum(n_leaves) - n_leaves
-    else:
-        first_leaf = parts.trees.first_leaf
-    own = np.array(parts.value)
-    own[first_leaf[ensemble.leaf_tree] + ensemble.native_leaf] = value
+    value = np.array(parts.value)
+    value[parts.trees.first_leaf[ensemble.leaf_tree] + ensemble.native_leaf] = ensemble.value
     copy = model.copy()
-    copy.load_model(blob=replace_leaf_values(data, own))
-    _remember(copy, model)
-    return copy
-
-
-def _remember(copy: Any, model: Any) -> None:
-    """What fitting leaves on a model beside the trees, and loading does not bring back."""
+    copy.load_model(blob=replace_leaf_values(data, value))
+    # What fitting leaves on a model beside the trees, and loading does not bring back.
     copy._n_features_in = model.n_features_in_
     if getattr(copy, "_prediction_values_change", None) is not None:
         copy.get_feature_importance(type="PredictionValuesChange")  # the copy keeps the result
     copy._loss_value_change = None  # of the old leaves; it takes data to compute it for the new
+    return copy

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile, UnsupportedModel
+from knothole.arrays import Ints
+from knothole.errors import UnsupportedModel
 from knothole.tables.columns import Column, Columns, Kind
-from knothole.trees.libraries.lightgbm.text import ModelText
+from knothole.trees.libraries.lightgbm.text import ModelText, strict
 
 # Integer categories up to here are taken to count from 0 without gaps.
 SPARSE = 4096
@@ -40,7 +40,7 @@ class Categories:
     was pandas', an integer that is in no set otherwise.
     """
 
-    codes: NDArray[np.int64]
+    codes: Ints
     levels: tuple[Hashable, ...]
     unseen: float
 
@@ -63,8 +63,8 @@ def find_categories(text: ModelText, in_sets: dict[int, set[int]]) -> dict[int, 
     for column in sorted(categorical | matched.keys()):
         if column in matched:
             levels = matched[column]
-            if len(set(levels)) != len(levels):
-                raise DamagedFile(f"LightGBM: column {column} has a pandas category twice.")
+            problem = f"column {column} has a pandas category twice"
+            strict.require(len(set(levels)) == len(levels), problem)
             if levels:  # none at all: the column was empty in training
                 categories[column] = Categories(np.arange(len(levels)), levels, np.nan)
         elif known[column]:
@@ -99,10 +99,10 @@ def _seen_values(text: ModelText) -> tuple[dict[int, tuple[float, float]], dict[
             ranges[column] = (float(found[1]), float(found[2]))
         elif _CODES.fullmatch(info):
             known[column] = {int(code) for code in info.split(":")} - {-1}  # -1 stands for NaN
-            if any(not 0 <= code < 2**31 for code in known[column]):
-                raise DamagedFile(f"LightGBM: column {column} has impossible categories: {info}.")
-        elif info != "none":
-            raise DamagedFile(f"LightGBM: feature_infos of column {column} is {info[:60]!r}.")
+            possible = all(0 <= code < 2**31 for code in known[column])
+            strict.require(possible, f"column {column} has impossible categories: {info}")
+        else:
+            strict.require(info == "none", f"feature_infos of column {column} is {info[:60]!r}")
     return ranges, known
 
 

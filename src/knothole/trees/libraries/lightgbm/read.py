@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
-from knothole.trees.ensemble import Ensemble, Nodes, set_words
+from knothole.arrays import Floats, Ints, Mask, Words
+from knothole.compiled.bits import pack, starts
+from knothole.errors import UnsupportedModel
+from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.cuts import cut_less_equal
 from knothole.trees.libraries.lightgbm.columns import Categories, describe, find_categories
-from knothole.trees.libraries.lightgbm.text import ModelText, Trees, parse
-from knothole.trees.libraries.registry import Reading, Replay
+from knothole.trees.libraries.lightgbm.text import ModelText, Trees, parse, strict
+from knothole.trees.libraries.registry import Reading, Replay, not_fitted
 from knothole.trees.links import Link
 
-LIBRARY = "LightGBM"
-
 # Pairs (split, category code) as two arrays.
-Members = tuple[NDArray[np.int64], NDArray[np.int64]]
+Members = tuple[Ints, Ints]
 
 # LightGBM's kZeroThreshold, a float32: values this close to zero are zero.
 ZERO = float(np.float32(1e-35))
@@ -58,15 +58,14 @@ def read(model: Any) -> Reading:
     ensemble, categories = understand(text, _classes(model))
     n_iterations = len(text.trees.n_leaves) // text.n_outputs
 
-    def replay(X: NDArray[np.float64]) -> Replay:
+    def replay(X: Floats) -> Replay:
         native = _native_codes(X, categories)
         margin = booster.predict(native, raw_score=True, num_threads=1)
         if text.averages:
             margin = margin / n_iterations
         leaves = booster.predict(native, pred_leaf=True, num_threads=1)
-        return Replay(
-            margin.reshape(len(X), text.n_outputs), leaves.reshape(len(X), -1).astype(np.int64)
-        )
+        leaves = leaves.reshape(len(X), -1).astype(np.int64)
+        return Replay(margin.reshape(len(X), text.n_outputs), leaves)
 
     return Reading(ensemble, replay)
 
@@ -76,10 +75,7 @@ def booster_of(model: Any) -> Any:
     if not hasattr(model, "fit"):
         return model
     if not model.__sklearn_is_fitted__():
-        raise NotFitted(
-            f"this {type(model).__name__} has not been fitted, so it has no trees to read. Call "
-            f"its fit first."
-        )
+        raise not_fitted(model)
     if model.get_params().get("pred_early_stop", False):
         raise UnsupportedModel(
             "LightGBM: with pred_early_stop=True the model's own predictions leave out trees. Set "
@@ -95,7 +91,7 @@ def _classes(model: Any) -> tuple[Hashable, ...] | None:
     return tuple(model.classes_.tolist())
 
 
-def _native_codes(X: NDArray[np.float64], categories: dict[int, Categories]) -> NDArray[np.float64]:
+def _native_codes(X: Floats, categories: dict[int, Categories]) -> Floats:
     """Rows of our codes as rows of LightGBM's."""
     native = X.copy()
     for column, found in categories.items():
@@ -117,20 +113,11 @@ def _link(text: ModelText) -> Link:
             f"LightGBM: {what} transforms the margin in a way that knothole does not know. It "
             f"reads {', '.join(LINKS)}, without reg_sqrt; train on a transformed target instead."
         )
-    try:
-        n_classes = int(settings.get("num_class", 1))
-        scale = float(settings.get("sigmoid", 1.0))
-    except ValueError:
-        n_classes, scale = 0, 0.0
-    if (
-        settings.keys() != SETTINGS.get(name, set())
-        or n_classes != text.n_outputs
-        or not 0 < scale < np.inf
-    ):
-        raise DamagedFile(
-            f"LightGBM: the objective {text.objective!r} makes no sense for {text.n_outputs} "
-            f"trees an iteration."
-        )
+    problem = f"objective {text.objective!r} makes no sense for {text.n_outputs} trees an iteration"
+    strict.require(settings.keys() == SETTINGS.get(name, set()), problem)
+    scale = float(settings.get("sigmoid", 1.0))
+    n_classes = int(settings.get("num_class", 1))
+    strict.require(n_classes == text.n_outputs and 0 < scale < np.inf, problem)
     return Link(LINKS[name], scale)
 
 
@@ -139,99 +126,95 @@ def understand(
 ) -> tuple[Ensemble, dict[int, Categories]]:
     """The ensemble, and what the codes of its categorical columns are to LightGBM."""
     trees = text.trees
-    n_trees = len(trees.n_leaves)
-    used = trees.split_feature
-    if len(used) and not 0 <= used.min() <= used.max() < len(text.feature_names):
-        raise DamagedFile("LightGBM: a split on a column that the model does not have.")
+    n_columns = len(text.feature_names)
+    problem = "a split on a column that the model does not have"
+    strict.within(trees.split_feature, n_columns, problem)
     members = _set_members(trees)
     categories = find_categories(text, _codes_in_sets(trees, members))
     _require_expressible(trees, categories)
-    columns = describe(text, categories)
     ensemble = Ensemble.build(
-        _nodes(trees, *_sets(trees, members, categories)),
-        columns=columns,
+        _nodes(text, *_sets(trees, members, categories)),
+        columns=describe(text, categories),
         base=np.zeros(text.n_outputs),
-        library=LIBRARY,
+        library=strict.library,
         precision="float64",
-        tree_output=np.arange(n_trees) % text.n_outputs,
-        tree_weight=np.full(n_trees, text.n_outputs / n_trees if text.averages else 1.0),
         link=_link(text),
         classes=classes,
-        sentinel=_sentinel(trees, categories, len(columns)),
+        sentinel=_sentinel(trees, categories, n_columns),
     )
-    if ensemble.n_leaves != trees.n_leaves.sum():
-        raise DamagedFile("LightGBM: a tree has leaves that no split leads to.")
+    complete = ensemble.n_leaves == trees.n_leaves.sum()
+    strict.require(complete, "a tree has leaves that no split leads to")
     return ensemble, categories
 
 
-def _nodes(trees: Trees, set_start: NDArray[np.int64], sets: NDArray[np.uint64]) -> Nodes:
+def _nodes(text: ModelText, set_start: Ints, sets: Words) -> Nodes:
     """All splits first, then all leaves, both one tree after the other."""
+    trees = text.trees
+    n_trees = len(trees.n_leaves)
     n_splits = trees.n_leaves - 1
-    first_split = np.cumsum(n_splits) - n_splits
-    total = int(n_splits.sum())
-    first_leaf = total + np.cumsum(trees.n_leaves) - trees.n_leaves
-    tree = np.repeat(np.arange(len(n_splits)), n_splits)
-    n_leaves = int(trees.n_leaves.sum())
+    total, n_leaves = int(n_splits.sum()), int(trees.n_leaves.sum())
+    first_split, first_leaf = starts(n_splits), total + starts(trees.n_leaves)
+    tree = np.repeat(np.arange(n_trees), n_splits)
 
-    def position(child: NDArray[np.int64]) -> NDArray[np.int64]:
-        if ((child < -trees.n_leaves[tree]) | (child >= n_splits[tree])).any():
-            raise DamagedFile("LightGBM: a split's child is not a node of its tree.")
+    def position(child: Ints) -> Ints:
+        inside = (child >= -trees.n_leaves[tree]) & (child < n_splits[tree])
+        strict.require(inside.all(), "a split's child is not a node of its tree")
         return np.where(child >= 0, first_split[tree] + child, first_leaf[tree] + ~child)
 
     def with_leaves(of_splits: Any, of_leaves: Any) -> NDArray[Any]:
         return np.concatenate([of_splits, np.broadcast_to(of_leaves, n_leaves)])
 
-    numbers = np.arange(n_leaves) + total
+    number_in_tree = np.arange(total, total + n_leaves) - np.repeat(first_leaf, trees.n_leaves)
     return Nodes(
-        roots=np.where(n_splits > 0, first_split, first_leaf).astype(np.int32),
-        feature=with_leaves(trees.split_feature, -1).astype(np.int32),
+        roots=np.where(n_splits > 0, first_split, first_leaf),
+        feature=with_leaves(trees.split_feature, -1),
         cut=with_leaves(cut_less_equal(_snapped(trees.threshold)), np.nan),
-        left=with_leaves(position(trees.left_child), -1).astype(np.int32),
-        right=with_leaves(position(trees.right_child), -1).astype(np.int32),
+        left=with_leaves(position(trees.left_child), -1),
+        right=with_leaves(position(trees.right_child), -1),
         missing_left=with_leaves(_missing_left(trees), False),
         value=with_leaves(np.zeros(total), trees.leaf_value),
-        native_leaf=with_leaves(
-            np.zeros(total), numbers - np.repeat(first_leaf, trees.n_leaves)
-        ).astype(np.int32),
-        set_start=with_leaves(set_start, -1).astype(np.int32),
+        native_leaf=with_leaves(np.zeros(total, dtype=np.int64), number_in_tree),
+        set_start=with_leaves(set_start, -1),
         sets=sets,
+        tree_output=np.arange(n_trees) % text.n_outputs,
+        tree_weight=np.full(n_trees, text.n_outputs / n_trees if text.averages else 1.0),
     )
 
 
-def _snapped(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
+def _snapped(threshold: Floats) -> Floats:
     """Thresholds such that values within ``ZERO`` of zero are on the side of zero."""
     below = np.nextafter(-ZERO, -np.inf)
     near = np.abs(threshold) <= ZERO
     return np.where(near, np.where(threshold >= 0, ZERO, below), threshold)
 
 
-def _is_set(trees: Trees) -> NDArray[np.bool_]:
+def _is_set(trees: Trees) -> Mask:
     return (trees.decision_type & CATEGORICAL) > 0
 
 
-def _default_left(trees: Trees) -> NDArray[np.bool_]:
+def _default_left(trees: Trees) -> Mask:
     return (trees.decision_type & DEFAULT_LEFT) > 0
 
 
-def _missing_type(trees: Trees) -> NDArray[np.int64]:
+def _missing_type(trees: Trees) -> Ints:
     return trees.decision_type >> MISSING_SHIFT
 
 
-def _missing_left(trees: Trees) -> NDArray[np.bool_]:
+def _missing_left(trees: Trees) -> Mask:
     own_side = _missing_type(trees) > 0
     numeric = np.where(own_side, _default_left(trees), trees.threshold >= 0)
     return ~_is_set(trees) & numeric
 
 
-def _on(columns: Any, trees: Trees) -> NDArray[np.bool_]:
+def _on(columns: Any, trees: Trees) -> Mask:
     """Splits on any of these columns."""
     return np.isin(trees.split_feature, list(columns))
 
 
 def _require_expressible(trees: Trees, categories: dict[int, Categories]) -> None:
     """Refuse what continued training can put together but no column can express."""
-    if ((trees.decision_type < 0) | (_missing_type(trees) > MISSING_NAN)).any():
-        raise DamagedFile("LightGBM: a split has a decision_type that does not exist.")
+    exists = (trees.decision_type >= 0) & (_missing_type(trees) <= MISSING_NAN)
+    strict.require(exists.all(), "a split has a decision_type that does not exist")
     numeric = ~_is_set(trees)
     integers = [i for i, found in categories.items() if not np.isnan(found.unseen)]
     if (numeric & _on(integers, trees)).any():
@@ -251,9 +234,7 @@ def _require_expressible(trees: Trees, categories: dict[int, Categories]) -> Non
         )
 
 
-def _sentinel(
-    trees: Trees, categories: dict[int, Categories], n_columns: int
-) -> NDArray[np.float64]:
+def _sentinel(trees: Trees, categories: dict[int, Categories], n_columns: int) -> Floats:
     """Around zero where zero is missing. (Categories put it into their sets.)
 
     That suits splits of the *none* type on the column too: there a NaN is a zero.
@@ -268,14 +249,14 @@ def _set_members(trees: Trees) -> Members:
     """Pairs (split, category code) of all categorical sets."""
     splits = np.flatnonzero(_is_set(trees))
     tree = np.repeat(np.arange(len(trees.n_leaves)), trees.n_leaves - 1)[splits]
-    first_set = np.cumsum(trees.n_sets) - trees.n_sets
+    first_set = starts(trees.n_sets)
     number = trees.threshold[splits]
     n_sets = int(trees.n_sets.sum())
     within = (number >= 0) & (number < trees.n_sets[tree])
     owner = first_set[tree] + np.where(within, number, -1).astype(np.int64)
     # Each set belongs to one split; this also keeps a small text from asking for much memory.
-    if not (within.all() and np.array_equal(np.sort(owner), np.arange(n_sets))):
-        raise DamagedFile("LightGBM: categorical splits and sets do not match one to one.")
+    matched = within.all() and np.array_equal(np.sort(owner), np.arange(n_sets))
+    strict.require(matched, "categorical splits and sets do not match one to one")
     split_of_set = splits[np.argsort(owner)]
     bits = np.unpackbits(trees.set_words.view(np.uint8), bitorder="little")
     word, bit = np.divmod(np.flatnonzero(bits), 32)
@@ -287,42 +268,31 @@ def _codes_in_sets(trees: Trees, members: Members) -> dict[int, set[int]]:
     """For every column with categorical splits, the codes in its sets."""
     split, code = members
     column = trees.split_feature[split]
-    codes: dict[int, set[int]] = {
-        int(c): set() for c in np.unique(trees.split_feature[_is_set(trees)])
-    }
-    for c in np.unique(column).tolist():
-        codes[c] = set(np.unique(code[column == c]).tolist())
-    return codes
+    with_sets = np.unique(trees.split_feature[_is_set(trees)]).tolist()
+    return {c: set(np.unique(code[column == c]).tolist()) for c in with_sets}
 
 
-def _sets(
-    trees: Trees, members: Members, categories: dict[int, Categories]
-) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _sets(trees: Trees, members: Members, categories: dict[int, Categories]) -> tuple[Ints, Words]:
     """First word of each split's set (-1: none), and all words."""
     has_set = _on(categories, trees)
-    words = np.zeros(len(has_set), dtype=np.int64)
-    for column, found in categories.items():
-        words[trees.split_feature == column] = set_words(len(found.codes))
-    set_start = np.where(has_set, np.cumsum(words) - words, -1)
-    sets = np.zeros(int(words.sum()), dtype=np.uint64)
+    n_levels = np.zeros(len(has_set), dtype=np.int64)
+    pairs = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
     split, code = members
     for column, found in categories.items():
+        n_levels[trees.split_feature == column] = len(found.codes)
         here = trees.split_feature[split] == column
         place = np.searchsorted(found.codes, code[here])
-        if (place == len(found.codes)).any():
-            raise DamagedFile(f"LightGBM: a set has a category that column {column} has not.")
-        _add_members(sets, set_start[split[here]], place)
-        _add_numeric(sets, set_start, trees, column, len(found.codes))
+        problem = f"a set has a category that column {column} has not"
+        strict.require((place < len(found.codes)).all(), problem)
+        pairs += [(split[here], place), _numeric_members(trees, column, len(found.codes))]
+    owner, level = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    start, sets = pack(n_levels[has_set], (np.cumsum(has_set) - 1)[owner], level)
+    set_start = np.full(len(has_set), -1)
+    set_start[has_set] = start
     return set_start, sets
 
 
-def _add_numeric(
-    sets: NDArray[np.uint64],
-    set_start: NDArray[np.int64],
-    trees: Trees,
-    column: int,
-    n_levels: int,
-) -> None:
+def _numeric_members(trees: Trees, column: int, n_levels: int) -> Members:
     """Splits on an ordered column of categories: the codes up to the threshold go left.
 
     A category that the model does not know becomes a NaN in pandas, and goes where that goes.
@@ -334,10 +304,4 @@ def _add_numeric(
     goes_left[:, 0] = np.where(zero_is_missing, missing_left, goes_left[:, 0])
     goes_left[:, n_levels] = missing_left
     split, code = np.nonzero(goes_left)
-    _add_members(sets, set_start[splits[split]], code)
-
-
-def _add_members(
-    sets: NDArray[np.uint64], start: NDArray[np.int64], code: NDArray[np.int64]
-) -> None:
-    np.bitwise_or.at(sets, start + code // 64, np.uint64(1) << (code % 64).astype(np.uint64))
+    return splits[split], code

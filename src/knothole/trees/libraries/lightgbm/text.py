@@ -1,7 +1,7 @@
 """LightGBM's model text, taken apart strictly.
 
 The text is what ``save_model`` writes and ``model_to_string`` returns: a header of ``key=value``
-lines, one block per tree whose sizes in bytes the header announces, the parameters, and a last
+lines, a part for each tree whose sizes in bytes the header announces, the parameters, and a last
 line with the categories of pandas columns. LightGBM's own parser forgives a lot and crashes on
 the rest; this one accepts what LightGBM writes and nothing else.
 
@@ -19,38 +19,36 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
+from knothole.arrays import Floats, Ints
+from knothole.errors import NotFitted, UnsupportedModel
+from knothole.trees.strict import Strict
 
 VERSIONS = ("v3", "v4")
 
+strict = Strict("LightGBM", "Save the model again with LightGBM 4.")
+
 # Possessive quantifiers: no backtracking, whatever a damaged text looks like.
-_INTEGERS = re.compile(rb"(?:-?[0-9]++ )*+")
-_NUMBERS = re.compile(rb"(?:-?(?:[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+|inf) )*+")
-_STATISTICS = re.compile(rb"(?:-?(?:[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+|inf|nan) )*+")
+_INTEGERS = re.compile(r"(?:-?[0-9]++ )*+")
+_NUMBERS = re.compile(r"(?:-?(?:[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+|inf) )*+")
+_STATISTICS = re.compile(r"(?:-?(?:[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+|inf|nan) )*+")
 _PARAMETER = re.compile(r"\[[a-z0-9_]+: [^\x00-\x1f]*\]")
 
 _HEADER_KEYS = {
-    "version",
-    "num_class",
-    "num_tree_per_iteration",
-    "label_index",
-    "max_feature_idx",
-    "objective",
-    "average_output",
-    "feature_names",
-    "monotone_constraints",
-    "feature_infos",
+    *("version", "num_class", "num_tree_per_iteration", "label_index", "max_feature_idx"),
+    *("objective", "average_output", "feature_names", "monotone_constraints", "feature_infos"),
     "tree_sizes",
 }
 # Fields of a tree with one entry per split, which route a row; and statistics that no prediction
 # needs, but which must be well formed, or LightGBM itself would not load the text.
-_SPLIT_FIELDS = (b"split_feature", b"threshold", b"decision_type", b"left_child", b"right_child")
-_SPLIT_STATISTICS = (b"split_gain", b"internal_value", b"internal_weight", b"internal_count")
-_LEAF_STATISTICS = (b"leaf_weight", b"leaf_count")
+_ROUTES = ("split_feature", "decision_type", "left_child", "right_child")
+_SPLIT_STATISTICS = ("split_gain", "internal_value", "internal_weight", "internal_count")
+_LEAF_STATISTICS = ("leaf_weight", "leaf_count")
 _TREE_KEYS = {
-    *(b"num_leaves", b"num_cat", b"leaf_value", b"cat_boundaries", b"cat_threshold"),
-    *(b"is_linear", b"shrinkage", *_SPLIT_FIELDS, *_SPLIT_STATISTICS, *_LEAF_STATISTICS),
+    *("num_leaves", "num_cat", "threshold", "leaf_value", "cat_boundaries", "cat_threshold"),
+    *("is_linear", "shrinkage", *_ROUTES, *_SPLIT_STATISTICS, *_LEAF_STATISTICS),
 }
+
+Fields = list[dict[str, str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +61,15 @@ class Trees:
     ``set_start[s + 1]``.
     """
 
-    n_leaves: NDArray[np.int64]
-    n_sets: NDArray[np.int64]
-    split_feature: NDArray[np.int64]
-    threshold: NDArray[np.float64]
-    decision_type: NDArray[np.int64]
-    left_child: NDArray[np.int64]
-    right_child: NDArray[np.int64]
-    leaf_value: NDArray[np.float64]
-    set_start: NDArray[np.int64]
+    n_leaves: Ints
+    n_sets: Ints
+    split_feature: Ints
+    threshold: Floats
+    decision_type: Ints
+    left_child: Ints
+    right_child: Ints
+    leaf_value: Floats
+    set_start: Ints
     set_words: NDArray[np.uint32]
 
 
@@ -91,39 +89,25 @@ class ModelText:
 
 def parse(text: bytes) -> ModelText:
     """Take a model text apart, or raise ``DamagedFile``."""
-    try:
-        return _parse(text)
-    except UnicodeDecodeError as error:
-        raise DamagedFile(f"LightGBM: the model text is not UTF-8 ({error}).") from error
-
-
-def _parse(text: bytes) -> ModelText:
     end_of_header = text.find(b"\n\n")
-    _require(text.startswith(b"tree\n") and end_of_header >= 0, "the header is not complete")
+    strict.require(text.startswith(b"tree\n") and end_of_header >= 0, "the header is not complete")
     header = _header(text[len(b"tree\n") : end_of_header])
     version = header.get("version", "")
-    if version not in VERSIONS:
-        raise DamagedFile(
-            f"LightGBM: the model text has version {version!r}; knothole reads "
-            f"{' and '.join(VERSIONS)}. Load the model with LightGBM 4 and save it again."
-        )
+    strict.require(version in VERSIONS, f"version {version!r} is none of {', '.join(VERSIONS)}")
     n_outputs = _whole(header, "num_tree_per_iteration")
-    _require(
-        n_outputs >= 1 and n_outputs == _whole(header, "num_class"),
-        "num_tree_per_iteration and num_class disagree",
-    )
+    agree = n_outputs >= 1 and n_outputs == _whole(header, "num_class")
+    strict.require(agree, "num_tree_per_iteration and num_class disagree")
     _whole(header, "label_index")
     n_columns = _whole(header, "max_feature_idx") + 1
     names = tuple(header.get("feature_names", "").split(" "))
     infos = tuple(header.get("feature_infos", "").split(" "))
-    _require(
-        len(names) == len(infos) == n_columns, "feature_names or feature_infos has the wrong length"
-    )
-    sizes = _integers(header.get("tree_sizes", "").encode(), "tree_sizes").tolist()
+    problem = "feature_names or feature_infos has the wrong length"
+    strict.require(len(names) == len(infos) == n_columns, problem)
+    sizes = _integers(header.get("tree_sizes", ""), "tree_sizes").tolist()
     if not sizes:
         raise NotFitted("LightGBM: the model has no trees. Train it first.")
-    _require(len(sizes) % n_outputs == 0, "the number of trees is no multiple of the classes'")
-    blocks, tail = _tree_blocks(text, end_of_header + len(b"\n\n"), sizes)
+    strict.require(len(sizes) % n_outputs == 0, "some classes have more trees than others")
+    texts, tail = _tree_texts(text, end_of_header + len(b"\n\n"), sizes)
     parameters, last_line = _end_of_text(tail)
     return ModelText(
         n_outputs=n_outputs,
@@ -133,174 +117,148 @@ def _parse(text: bytes) -> ModelText:
         feature_infos=infos,
         declared_categorical=_declared_categorical(parameters, names),
         pandas_levels=_pandas_levels(last_line),
-        trees=_trees(blocks),
+        trees=_trees(texts),
     )
-
-
-def _require(condition: bool, problem: str) -> None:
-    if not condition:
-        raise DamagedFile(
-            f"LightGBM: the model text is damaged: {problem}. Save the model again with LightGBM."
-        )
 
 
 def _header(text: bytes) -> dict[str, str]:
     header: dict[str, str] = {}
     for line in text.decode("utf-8").split("\n"):
         key, _, content = line.partition("=")
-        _require(key in _HEADER_KEYS, f"unknown header line {line[:60]!r}")
-        _require(key not in header, f"two header lines {key!r}")
+        strict.require(key in _HEADER_KEYS, f"unknown header line {line[:60]!r}")
+        strict.require(key not in header, f"two header lines {key!r}")
         header[key] = content
     return header
 
 
 def _whole(header: dict[str, str], key: str) -> int:
-    numbers = _integers(header.get(key, "").encode(), key)
-    _require(len(numbers) == 1 and 0 <= numbers[0] < 2**31, f"{key} is not one whole number")
+    numbers = _integers(header.get(key, ""), key, stop=2**31)
+    strict.require(len(numbers) == 1, f"{key} is not one whole number")
     return int(numbers[0])
 
 
-def _tree_blocks(text: bytes, start: int, sizes: list[int]) -> tuple[list[bytes], bytes]:
+def _tree_texts(text: bytes, start: int, sizes: list[int]) -> tuple[list[str], str]:
     """The text of every tree, without its first line, and all that follows the trees."""
-    blocks = []
+    texts = []
     for number, size in enumerate(sizes):
         first_line = b"Tree=%d\n" % number
         stop = start + size
-        _require(
+        strict.require(
             size > 0 and text.startswith(first_line, start) and text.endswith(b"\n\n", 0, stop),
             f"tree {number} is not where tree_sizes says",
         )
-        blocks.append(text[start + len(first_line) : stop].rstrip(b"\n"))
+        texts.append(text[start + len(first_line) : stop].rstrip(b"\n").decode("ascii"))
         start = stop
-    tail = text[start:]
-    _require(tail.startswith(b"end of trees\n"), "the trees do not end where tree_sizes says")
-    return blocks, tail
+    tail = text[start:].decode("utf-8")
+    strict.require(tail.startswith("end of trees\n"), "the trees do not end where tree_sizes says")
+    return texts, tail
 
 
-def _trees(blocks: list[bytes]) -> Trees:
-    fields = [_fields(number, block) for number, block in enumerate(blocks)]
-    n_leaves = _one_each(fields, b"num_leaves")
-    n_sets = _one_each(fields, b"num_cat")
-    _require(bool((n_leaves >= 1).all()), "a tree without leaves")
-    split = {key: _joined(fields, key, n_leaves - 1) for key in _SPLIT_FIELDS}
+def _trees(texts: list[str]) -> Trees:
+    fields = [_fields(number, text) for number, text in enumerate(texts)]
+    one = np.ones(len(fields), dtype=np.int64)
+    n_leaves = _integers(_joined(fields, "num_leaves", one), "num_leaves", stop=2**31)
+    n_sets = _integers(_joined(fields, "num_cat", one), "num_cat", stop=2**31)
+    strict.require((n_leaves >= 1).all(), "a tree without leaves")
+    routes = {key: _integers(_joined(fields, key, n_leaves - 1), key) for key in _ROUTES}
     set_start, set_words = _sets(fields, n_sets)
     _check_statistics(fields, n_leaves)
     return Trees(
         n_leaves=n_leaves,
         n_sets=n_sets,
-        split_feature=_integers(split[b"split_feature"], "split_feature"),
-        threshold=_numbers(split[b"threshold"], "threshold"),
-        decision_type=_integers(split[b"decision_type"], "decision_type"),
-        left_child=_integers(split[b"left_child"], "left_child"),
-        right_child=_integers(split[b"right_child"], "right_child"),
-        leaf_value=_numbers(_joined(fields, b"leaf_value", n_leaves), "leaf_value"),
+        threshold=_numbers(_joined(fields, "threshold", n_leaves - 1), "threshold"),
+        leaf_value=_numbers(_joined(fields, "leaf_value", n_leaves), "leaf_value"),
         set_start=set_start,
         set_words=set_words,
+        **routes,
     )
 
 
-def _fields(number: int, block: bytes) -> dict[bytes, bytes]:
+def _fields(number: int, text: str) -> dict[str, str]:
     """The ``key=value`` lines of one tree."""
-    lines = block.split(b"\n")
-    fields = {}
-    for line in lines:
-        key, _, content = line.partition(b"=")
-        fields[key] = content
-    if fields.get(b"is_linear", b"0") != b"0":
+    lines = text.split("\n")
+    fields = dict(line.partition("=")[::2] for line in lines)
+    if fields.get("is_linear", "0") != "0":
         raise UnsupportedModel(
             "LightGBM: linear_tree=True puts a linear model into every leaf, and knothole reads "
             "trees with constant leaves only. Train with linear_tree=False."
         )
-    _require(len(fields) == len(lines), f"tree {number} has the same field twice")
-    _require(fields.keys() <= _TREE_KEYS, f"tree {number} has an unknown field")
+    strict.require(len(fields) == len(lines), f"tree {number} has the same field twice")
+    strict.require(fields.keys() <= _TREE_KEYS, f"tree {number} has an unknown field")
     return fields
 
 
-def _one_each(fields: list[dict[bytes, bytes]], key: bytes) -> NDArray[np.int64]:
-    """A field that is one whole number in every tree."""
-    text = _joined(fields, key, np.ones(len(fields), dtype=np.int64))
-    numbers = _integers(text, key.decode())
-    _require(bool((numbers >= 0).all() and (numbers < 2**31).all()), f"{key.decode()} out of range")
-    return numbers
-
-
-def _joined(fields: list[dict[bytes, bytes]], key: bytes, counts: NDArray[np.int64]) -> bytes:
+def _joined(fields: Fields, key: str, counts: Ints) -> str:
     """A field of all trees in one text, each with as many entries as ``counts`` says."""
-    texts = []
-    for number, (tree, count) in enumerate(zip(fields, counts.tolist(), strict=True)):
-        text = tree.get(key, b"")
-        found = text.count(b" ") + 1 if text else 0
-        _require(
-            found == count, f"{key.decode()} of tree {number} has {found} entries, not {count}"
-        )
-        if text:
-            texts.append(text)
-    return b" ".join(texts)
+    texts = [tree.get(key, "") for tree in fields]
+    for number, (text, count) in enumerate(zip(texts, counts.tolist(), strict=True)):
+        found = text.count(" ") + 1 if text else 0
+        if found != count:
+            raise strict.damage(f"{key} of tree {number} has {found} entries, not {count}")
+    return " ".join(filter(None, texts))
 
 
-def _sets(
-    fields: list[dict[bytes, bytes]], n_sets: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+def _sets(fields: Fields, n_sets: Ints) -> tuple[Ints, NDArray[np.uint32]]:
     """Boundaries and words of all trees' categorical sets, joined."""
     with_sets = [tree for tree, count in zip(fields, n_sets, strict=True) if count]
     counts = n_sets[n_sets > 0]
-    bounds = _integers(_joined(with_sets, b"cat_boundaries", counts + 1), "cat_boundaries")
+    bounds = _integers(_joined(with_sets, "cat_boundaries", counts + 1), "cat_boundaries")
     last = np.cumsum(counts + 1) - 1  # each tree's last boundary: how many words it has
     n_words = np.delete(np.diff(bounds), last[:-1])
-    _require(
-        bool((bounds[last - counts] == 0).all() and (n_words >= 0).all()),
-        "cat_boundaries do not ascend from 0",
-    )
-    words = _integers(_joined(with_sets, b"cat_threshold", bounds[last]), "cat_threshold")
-    _require(bool((words >= 0).all() and (words < 2**32).all()), "cat_threshold out of range")
-    return np.concatenate([[0], np.cumsum(n_words)]), words.astype(np.uint32)
+    ascend = (bounds[last - counts] == 0).all() and (n_words >= 0).all()
+    strict.require(ascend, "cat_boundaries do not ascend from 0")
+    text = _joined(with_sets, "cat_threshold", bounds[last])
+    words = _integers(text, "cat_threshold", stop=2**32)
+    return np.append(0, np.cumsum(n_words)), words.astype(np.uint32)
 
 
-def _check_statistics(fields: list[dict[bytes, bytes]], n_leaves: NDArray[np.int64]) -> None:
+def _check_statistics(fields: Fields, n_leaves: Ints) -> None:
     n_entries = {
         **dict.fromkeys(_SPLIT_STATISTICS, n_leaves - 1),
         **dict.fromkeys(_LEAF_STATISTICS, n_leaves),
-        b"shrinkage": np.ones_like(n_leaves),
+        "shrinkage": np.ones_like(n_leaves),
     }
     for key, counts in n_entries.items():
         there = np.array([key in tree for tree in fields]) & (n_leaves > 1)
         text = _joined([fields[i] for i in np.flatnonzero(there)], key, counts[there])
-        _require(
-            not text or _STATISTICS.fullmatch(text + b" ") is not None,
-            f"{key.decode()} are not numbers",
-        )
+        _check_form(text, _STATISTICS, key)
 
 
-def _integers(text: bytes, name: str) -> NDArray[np.int64]:
-    _require(not text or _INTEGERS.fullmatch(text + b" ") is not None, f"{name} are not integers")
-    return np.fromstring(text, dtype=np.int64, sep=" ")
+def _integers(text: str, name: str, stop: int | None = None) -> Ints:
+    _check_form(text, _INTEGERS, name)
+    numbers = np.fromstring(text, dtype=np.int64, sep=" ")
+    if stop is not None:
+        strict.within(numbers, stop, f"{name} out of range")
+    return numbers
 
 
-def _numbers(text: bytes, name: str) -> NDArray[np.float64]:
-    _require(not text or _NUMBERS.fullmatch(text + b" ") is not None, f"{name} are not numbers")
+def _numbers(text: str, name: str) -> Floats:
+    _check_form(text, _NUMBERS, name)
     return np.fromstring(text, dtype=np.float64, sep=" ")
 
 
-def _end_of_text(tail: bytes) -> tuple[list[str], str]:
+def _check_form(text: str, form: re.Pattern[str], name: str) -> None:
+    strict.require(not text or form.fullmatch(text + " "), f"{name} are not numbers of that kind")
+
+
+def _end_of_text(tail: str) -> tuple[list[str], str]:
     """The lines of the training parameters, and what follows them."""
-    before, found, rest = tail.decode("utf-8").partition("\n\nend of parameters\n")
+    before, found, rest = tail.partition("\n\nend of parameters\n")
     _, begun, parameters = before.partition("\n\nparameters:\n")
     lines = parameters.split("\n")
-    _require(bool(found and begun), "it ends before the parameters do")
-    _require(all(map(_PARAMETER.fullmatch, lines)), "a parameter is not in brackets")
+    strict.require(found and begun, "it ends before the parameters do")
+    strict.require(all(map(_PARAMETER.fullmatch, lines)), "a parameter is not in brackets")
     return lines, rest.strip("\n")
 
 
 def _declared_categorical(parameters: list[str], names: tuple[str, ...]) -> frozenset[int]:
     """Columns that the training parameters call categorical."""
-    declared = ""
-    for line in parameters:
-        if line.startswith("[categorical_feature: "):
-            declared = line.removeprefix("[categorical_feature: ").removesuffix("]")
+    options = dict(line[1:-1].split(": ", 1) for line in parameters)
+    declared = options.get("categorical_feature", "")
     if declared.startswith("name:"):
         wanted = set(declared.removeprefix("name:").split(","))
         return frozenset(i for i, name in enumerate(names) if name in wanted)
-    numbers = _integers(declared.replace(",", " ").encode(), "categorical_feature").tolist()
+    numbers = _integers(declared.replace(",", " "), "categorical_feature").tolist()
     return frozenset(i for i in numbers if 0 <= i < len(names))
 
 
@@ -309,19 +267,10 @@ def _pandas_levels(last_line: str) -> tuple[tuple[Hashable, ...], ...]:
     if not last_line:  # saved by the command line or another language
         return ()
     key, _, content = last_line.partition(":")
-    _require(key == "pandas_categorical", "something unknown follows the parameters")
-    try:
-        levels = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DamagedFile(f"LightGBM: pandas_categorical is not JSON ({error}).") from error
-    levels = [] if levels is None else levels
-    _require(
-        isinstance(levels, list)
-        and all(
-            isinstance(column, list)
-            and all(isinstance(x, (str, int, float)) and x == x for x in column)
-            for column in levels
-        ),
-        "pandas_categorical is not a list of lists of categories",
-    )
-    return tuple(tuple(column) for column in levels)
+    strict.require(key == "pandas_categorical", "something unknown follows the parameters")
+    lists = json.loads(content)
+    lists = strict.of(list, [] if lists is None else lists)
+    levels = [tuple(strict.of(list, column)) for column in lists]
+    known = all(isinstance(x, (str, int, float)) and x == x for column in levels for x in column)
+    strict.require(known, "pandas_categorical has something else than categories")
+    return tuple(levels)

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from knothole.errors import NotFitted, UnsupportedModel
+from knothole.errors import UnsupportedModel
 from knothole.tables.columns import Column, Columns, Kind
 from knothole.tables.read import made_up_names
+from knothole.trees.libraries.registry import not_fitted
 from knothole.trees.links import Link
 
+LIBRARY = "scikit-learn"
 # A loss of scikit-learn names the way from raw predictions to the response by one of these.
 LINKS = {
     "IdentityLink": Link("identity"),
@@ -30,10 +32,7 @@ def require_fitted(model: Any) -> None:
     try:
         check_is_fitted(model)
     except NotFittedError as error:
-        raise NotFitted(
-            f"this {type(model).__name__} has not been fitted, so it has no trees to read. Call "
-            f"its fit first."
-        ) from error
+        raise not_fitted(model) from error
 
 
 def link_of(model: Any) -> Link:

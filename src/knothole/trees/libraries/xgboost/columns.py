@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from knothole.errors import DamagedFile, UnsupportedModel
+from knothole.errors import UnsupportedModel
 from knothole.tables.columns import Column, Columns, Kind
-from knothole.trees.libraries.xgboost.forest import Forest, field, integers
+from knothole.trees.libraries.xgboost.forest import Forest, strict
 
 # By XGBoost's own names; all others are numbers.
 KINDS = {"c": Kind.CATEGORICAL, "int": Kind.INTEGER, "i": Kind.INTEGER}
@@ -22,10 +22,8 @@ def columns_of(document: Any, model: Any, found: Forest, n_columns: int) -> Colu
     Where no names of categories are stored, the levels are the codes, as far as the splits know
     them: to the model, a higher code is like one never seen.
     """
-    learner = field(document, "learner")
-    names, types = (
-        _texts(learner.get(key) or [], n_columns, key) for key in ("feature_names", "feature_types")
-    )
+    learner = strict.field(document, "learner")
+    names, types = (_texts(learner, key, n_columns) for key in ("feature_names", "feature_types"))
     stored = _stored_levels(model, n_columns)
     highest = found.highest_category(n_columns).tolist()
     columns = []
@@ -43,7 +41,7 @@ def columns_of(document: Any, model: Any, found: Forest, n_columns: int) -> Colu
 
 def _check_codes(document: Any, columns: Columns) -> None:
     """Refuse a table's categories by code: before 3.1 XGBoost did not keep what the codes mean."""
-    version = integers(field(document, "version"), "version").tolist()
+    version = strict.integers(strict.field(document, "version"), "version").tolist()
     if version >= [3, 1] or not columns.named:
         return
     for column in columns:
@@ -55,24 +53,25 @@ def _check_codes(document: Any, columns: Columns) -> None:
             )
 
 
-def _texts(values: Any, n_columns: int, key: str) -> list[str]:
-    if not isinstance(values, list) or not all(isinstance(text, str) for text in values):
-        raise DamagedFile(f"XGBoost: {key} must be a list of texts.")
-    if values and len(values) != n_columns:
-        raise DamagedFile(f"XGBoost: {n_columns} columns, but {len(values)} {key}.")
-    return values
+def _texts(learner: Any, key: str, n_columns: int) -> list[str]:
+    """A text for each column, or none at all."""
+    texts = [strict.of(str, text) for text in strict.of(list, learner.get(key) or [])]
+    strict.require(len(texts) in (0, n_columns), f"{n_columns} columns, but {len(texts)} {key}")
+    return texts
 
 
 def _stored_levels(model: Any, n_columns: int) -> dict[int, tuple[Hashable, ...]]:
     """Levels by column, as a model trained on a table with categories keeps them (since 3.1)."""
     encoded = model.get("cats", {}).get("enc", [])
-    if len(encoded) not in (0, n_columns):
-        raise DamagedFile(f"XGBoost: {n_columns} columns, but the levels of {len(encoded)}.")
+    n_encoded = len(encoded)
+    strict.require(
+        n_encoded in (0, n_columns), f"{n_columns} columns, but the levels of {n_encoded}"
+    )
     return {i: _levels(entry, i) for i, entry in enumerate(encoded) if len(entry["values"])}
 
 
 def _levels(entry: Any, column: int) -> tuple[Hashable, ...]:
-    values = integers(entry["values"], "values")
+    values = strict.integers(entry["values"], "values")
     if "offsets" not in entry:
         levels = tuple(values.tolist())
     else:
@@ -84,11 +83,9 @@ def _levels(entry: Any, column: int) -> tuple[Hashable, ...]:
                 f"characters, not bytes), so they cannot be told. Train on ASCII names, or on "
                 f"integer codes."
             )
-        ends = integers(entry["offsets"], "offsets")
-        if ends[0] != 0 or ends[-1] != len(text) or (np.diff(ends) < 0).any():
-            raise DamagedFile(f"XGBoost: the categories of column {column} overlap.")
-        cuts = ends.tolist()
-        levels = tuple(text[a:b].decode() for a, b in pairwise(cuts))
-    if len(set(levels)) != len(levels):
-        raise DamagedFile(f"XGBoost: a category of column {column} is there twice.")
+        ends = strict.integers(entry["offsets"], "offsets")
+        ascend = ends[0] == 0 and ends[-1] == len(text) and (np.diff(ends) >= 0).all()
+        strict.require(ascend, f"the categories of column {column} overlap")
+        levels = tuple(text[a:b].decode() for a, b in pairwise(ends.tolist()))
+    strict.require(len(set(levels)) == len(levels), f"a category of column {column} is there twice")
     return levels

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from knothole.errors import DamagedFile
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.xgboost import ubjson
-from knothole.trees.libraries.xgboost.forest import field
+from knothole.trees.libraries.xgboost.forest import strict
 from knothole.trees.libraries.xgboost.read import Use, count_of, ensemble_of
 
 SUFFIXES = (".json", ".ubj")
@@ -25,7 +24,7 @@ def begins(head: bytes) -> bool:
 def read(path: Path) -> Ensemble:
     """Read a JSON or UBJ file by our own parsers."""
     document = _parsed(path.read_bytes())
-    _check_counts(field(document, "learner"))
+    _check_counts(strict.field(document, "learner"))
     return ensemble_of(document, _use(document))
 
 
@@ -66,7 +65,7 @@ def _use(document: Any) -> Use:
 
 def _estimator_type(document: Any) -> str | None:
     """The kind of wrapper that saved a file; None for a Booster."""
-    note = field(document, "learner").get("attributes", {}).get("scikit_learn")
+    note = strict.field(document, "learner").get("attributes", {}).get("scikit_learn")
     return None if note is None else json.loads(note).get("_estimator_type")
 
 
@@ -74,8 +73,8 @@ def _check_counts(learner: Any) -> None:
     for key in ("num_feature", "num_class", "num_target"):
         count = count_of(learner, key)
         proven = key == "num_feature" and len(learner.get("feature_names") or []) == count
-        if count > MAX_UNPROVEN and not proven:
-            raise DamagedFile(
-                f"XGBoost: the file says {key} {count} and nothing else in it does; at most "
-                f"{MAX_UNPROVEN} are believed. Give the columns names, or read the live model."
-            )
+        strict.require(
+            count <= MAX_UNPROVEN or proven,
+            f"the file says {key} {count} and nothing else in it does; at most {MAX_UNPROVEN} are "
+            f"believed. Give the columns names, or read the live model",
+        )

@@ -17,37 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.errors import DamagedFile, NotFitted, ReaderMismatch, UnsupportedModel
+from knothole.errors import NotFitted, ReaderMismatch, UnsupportedModel
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.cuts import cut_less_float32
-from knothole.trees.libraries.registry import Reading, Replay
+from knothole.trees.libraries.registry import Reading, Replay, not_fitted
 from knothole.trees.libraries.xgboost import ubjson
 from knothole.trees.libraries.xgboost.columns import columns_of
-from knothole.trees.libraries.xgboost.forest import field, floats, forest, integers
+from knothole.trees.libraries.xgboost.forest import floats, forest, strict
 from knothole.trees.links import Link
 
-LIBRARY = "XGBoost"
 # A model trained with a function of the user's carries the objective whose link its own predict
 # applies, so that such models need no entry. ``binary:hinge`` has a step for a link.
 LINKS = {
-    "reg:squarederror": "identity",
-    "reg:squaredlogerror": "identity",
-    "reg:absoluteerror": "identity",
-    "reg:pseudohubererror": "identity",
-    "reg:quantileerror": "identity",
-    "reg:logistic": "sigmoid",
-    "reg:gamma": "exp",
-    "reg:tweedie": "exp",
-    "binary:logistic": "sigmoid",
-    "binary:logitraw": "identity",
-    "count:poisson": "exp",
-    "multi:softmax": "softmax",
-    "multi:softprob": "softmax",
-    "rank:pairwise": "identity",
-    "rank:ndcg": "identity",
-    "rank:map": "identity",
-    "survival:aft": "exp",
-    "survival:cox": "exp",
+    **dict.fromkeys(["reg:squarederror", "reg:squaredlogerror", "reg:absoluteerror"], "identity"),
+    **dict.fromkeys(["reg:pseudohubererror", "reg:quantileerror"], "identity"),
+    **dict.fromkeys(["rank:pairwise", "rank:ndcg", "rank:map", "binary:logitraw"], "identity"),
+    **dict.fromkeys(["reg:logistic", "binary:logistic"], "sigmoid"),
+    **dict.fromkeys(["reg:gamma", "reg:tweedie", "count:poisson"], "exp"),
+    **dict.fromkeys(["survival:aft", "survival:cox"], "exp"),
+    **dict.fromkeys(["multi:softmax", "multi:softprob"], "softmax"),
 }
 
 
@@ -55,14 +43,8 @@ LINKS = {
 class Use:
     """How the object around the trees uses them.
 
-    Attributes
-    ----------
-    rounds : int or None
-        Boosting rounds that its predict takes; None for all.
-    missing : float
-        The number that stands for missing, besides NaN.
-    classifier : bool
-        Whether it has classes.
+    Its predict takes so many boosting ``rounds`` (None: all), a number ``missing`` stands for
+    missing besides NaN, and a ``classifier`` has classes.
     """
 
     rounds: int | None = None
@@ -72,7 +54,7 @@ class Use:
 
 def read(model: Any) -> Reading:
     """Read a live Booster or wrapper."""
-    booster, use = _unwrapped(model)
+    booster, use = unwrapped(model)
     ensemble = ensemble_of(ubjson.parse(bytes(_saved(booster))), use)
     return Reading(ensemble, lambda X: _replay(booster, use, ensemble, X))
 
@@ -87,17 +69,14 @@ def _saved(booster: Any) -> bytearray:
     return raw
 
 
-def unwrapped(model: Any) -> Any:
-    """The Booster of a fitted wrapper, or the Booster that ``model`` is."""
-    return _unwrapped(model)[0]
-
-
 def stored_trees(document: Any) -> Any:
     """The list of trees in a document."""
-    return field(_trees_and_weights(field(document, "learner", "gradient_booster"))[0], "trees")
+    model, _ = _trees_and_weights(strict.field(document, "learner", "gradient_booster"))
+    return strict.field(model, "trees")
 
 
-def _unwrapped(model: Any) -> tuple[Any, Use]:
+def unwrapped(model: Any) -> tuple[Any, Use]:
+    """The Booster of a fitted wrapper, or that ``model`` is, and how it is used."""
     import xgboost
     from sklearn.exceptions import NotFittedError
 
@@ -106,8 +85,7 @@ def _unwrapped(model: Any) -> tuple[Any, Use]:
     try:
         booster = model.get_booster()
     except NotFittedError as error:
-        name = type(model).__name__
-        raise NotFitted(f"this {name} has not been fitted; call its fit first.") from error
+        raise not_fitted(model) from error
     best = getattr(model, "best_iteration", None)
     return booster, Use(
         rounds=None if best is None else int(best) + 1,
@@ -118,62 +96,60 @@ def _unwrapped(model: Any) -> tuple[Any, Use]:
 
 def ensemble_of(document: Any, use: Use) -> Ensemble:
     """The ensemble in a document, as the object around its trees uses them."""
-    learner = field(document, "learner")
-    model, weights = _trees_and_weights(field(learner, "gradient_booster"))
+    learner = strict.field(document, "learner")
+    model, weights = _trees_and_weights(strict.field(learner, "gradient_booster"))
     outputs = count_of(learner, "num_class", "num_target")
     link = _link(learner)
-    trees = field(model, "trees")
+    trees = strict.field(model, "trees")
     n_trees = _trees_used(model, use.rounds)
     if n_trees == 0:
         raise NotFitted("this XGBoost model has no trees; train it for at least one round.")
     n_columns = count_of(learner, "num_feature")
     found = forest(trees[:n_trees], n_columns, outputs)
     columns = columns_of(document, model, found, n_columns)
-    sentinel = np.tile(_rounds_to(use.missing), (n_columns, 1))
     return Ensemble.build(
-        found.nodes(np.array([len(column.levels) for column in columns], dtype=np.int64)),
+        found.nodes(
+            np.array([len(column.levels) for column in columns], dtype=np.int64),
+            strict.integers(strict.field(model, "tree_info"), "tree_info")[:n_trees],
+            None if weights is None else weights[:n_trees].astype(np.float64),
+        ),
         columns=columns,
         base=_base(learner, link, outputs),
-        library=LIBRARY,
+        library=strict.library,
         precision="float32",
-        tree_output=integers(field(model, "tree_info"), "tree_info")[:n_trees],
-        tree_weight=None if weights is None else weights[:n_trees].astype(np.float64),
         link=link,
         classes=_classes(learner, outputs) if use.classifier else None,
-        sentinel=sentinel,
+        sentinel=np.tile(_rounds_to(use.missing), (n_columns, 1)),
     )
 
 
 def _trees_and_weights(booster: Any) -> tuple[Any, NDArray[np.float32] | None]:
     """The object with the trees, and DART's weights of them."""
-    name = field(booster, "name")
+    name = strict.field(booster, "name")
     if name not in ("gbtree", "dart"):
         raise UnsupportedModel(
             f"XGBoost's booster {name!r} has no trees to read; knothole reads 'gbtree' and "
             f"'dart'. Train with one of these, or use a linear model's own coefficients."
         )
     # Up to 3.3 DART wraps a gbtree and keeps the weights beside it, later the model has them.
-    model = field(booster, "gbtree", "model") if "gbtree" in booster else field(booster, "model")
+    model = strict.field(booster.get("gbtree", booster), "model")
     weights = booster.get("weight_drop", model.get("weight_drop"))
     if weights is None:
-        if name == "dart":
-            raise DamagedFile("XGBoost: a DART model without the weights of its trees.")
+        strict.require(name != "dart", "a DART model without the weights of its trees")
         return model, None
-    if len(weights) != len(field(model, "trees")):
-        raise DamagedFile(
-            f"XGBoost: {len(model['trees'])} trees, but {len(weights)} weights of trees."
-        )
+    n_trees = len(strict.field(model, "trees"))
+    strict.require(len(weights) == n_trees, f"{n_trees} trees, but {len(weights)} weights of trees")
     return model, floats(weights, "weight_drop")
 
 
 def count_of(learner: Any, *keys: str) -> int:
     """The largest of some counts, at least 1."""
-    params = field(learner, "learner_model_param")
+    params = strict.field(learner, "learner_model_param")
     return max(1, *(int(params.get(key, 1)) for key in keys))
 
 
 def _link(learner: Any) -> Link:
-    objective = field(learner, "objective", "name")
+    objective = strict.field(learner, "objective", "name")
     if objective not in LINKS:
         raise UnsupportedModel(
             f"XGBoost's objective {objective!r}: knothole does not know the way from its margin to "
@@ -187,10 +163,10 @@ def _base(learner: Any, link: Link, outputs: int) -> Floats:
 
     In XGBoost's arithmetic: with few trees, the rounding of a logit is what one would see.
     """
-    stored = json.loads(field(learner, "learner_model_param", "base_score"))
+    stored = json.loads(strict.field(learner, "learner_model_param", "base_score"))
     score = floats(stored if isinstance(stored, list) else [stored], "base_score")
-    if len(score) not in (1, outputs):
-        raise DamagedFile(f"XGBoost: {outputs} outputs, but {len(score)} base scores.")
+    problem = f"{outputs} outputs, but {len(score)} base scores"
+    strict.require(len(score) in (1, outputs), problem)
     with np.errstate(divide="ignore", invalid="ignore"):
         if link.name == "sigmoid":
             score = -np.log(1 / score - 1)
@@ -201,16 +177,16 @@ def _base(learner: Any, link: Link, outputs: int) -> Floats:
 
 def _trees_used(model: Any, rounds: int | None) -> int:
     """How many trees the first ``rounds`` boosting rounds have."""
-    n_trees = len(field(model, "trees"))
-    if int(field(model, "gbtree_model_param", "num_trees")) != n_trees:
-        raise DamagedFile(f"XGBoost: {n_trees} trees are not as many as the file says it has.")
+    n_trees = len(strict.field(model, "trees"))
+    said = int(strict.field(model, "gbtree_model_param", "num_trees"))
+    strict.require(said == n_trees, f"{n_trees} trees are not as many as the file says it has")
     if rounds is None:
         return n_trees
-    first = integers(field(model, "iteration_indptr"), "iteration_indptr")
-    if not (1 <= rounds < len(first) and 0 < first[rounds] <= n_trees):
-        raise DamagedFile(
-            f"XGBoost: predicts with {rounds} rounds, but has trees of {len(first) - 1}."
-        )
+    first = strict.integers(strict.field(model, "iteration_indptr"), "iteration_indptr")
+    strict.require(
+        1 <= rounds < len(first) and 0 < first[rounds] <= n_trees,
+        f"it predicts with {rounds} rounds, but has trees of {len(first) - 1}",
+    )
     return int(first[rounds])
 
 

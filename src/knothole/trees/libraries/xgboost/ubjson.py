@@ -17,22 +17,10 @@ from knothole.errors import DamagedFile
 MAX_DEPTH = 64
 
 _NUMBERS = {
-    ord("i"): struct.Struct(">b"),
-    ord("U"): struct.Struct(">B"),
-    ord("I"): struct.Struct(">h"),
-    ord("l"): struct.Struct(">i"),
-    ord("L"): struct.Struct(">q"),
-    ord("d"): struct.Struct(">f"),
-    ord("D"): struct.Struct(">d"),
+    marker: struct.Struct(f">{form}") for marker, form in zip(b"iUIlLdD", "bBhiqfd", strict=True)
 }
 _DTYPES: dict[int, np.dtype[Any]] = {
-    ord("i"): np.dtype("i1"),
-    ord("U"): np.dtype("u1"),
-    ord("I"): np.dtype(">i2"),
-    ord("l"): np.dtype(">i4"),
-    ord("L"): np.dtype(">i8"),
-    ord("d"): np.dtype(">f4"),
-    ord("D"): np.dtype(">f8"),
+    marker: np.dtype(number.format) for marker, number in _NUMBERS.items()
 }
 _LENGTHS = frozenset(b"iUIlL")
 _CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}

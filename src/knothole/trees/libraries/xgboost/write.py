@@ -11,27 +11,27 @@ import copy
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knothole.arrays import Ints
 from knothole.errors import InvalidInput
-from knothole.trees.libraries.xgboost import read as reader
+from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.xgboost import ubjson
-from knothole.trees.libraries.xgboost.forest import vector_leaves
+from knothole.trees.libraries.xgboost.forest import Float32s, vector_leaves
+from knothole.trees.libraries.xgboost.read import stored_trees, unwrapped
 
 
-def write(model: Any, value: NDArray[np.float64]) -> Any:
-    """Copy ``model`` with leaf values ``value`` (leaves, width), in the ensemble's order."""
+def write(model: Any, ensemble: Ensemble) -> Any:
+    """A copy of ``model`` whose leaves hold the values of ``ensemble``."""
     with np.errstate(over="ignore"):
-        single = value.astype(np.float32)
+        single = ensemble.value.astype(np.float32)
     if not np.isfinite(single).all():
         raise InvalidInput(
             f"XGBoost keeps leaf values in float32, where the largest is "
-            f"{np.finfo(np.float32).max}; got {np.abs(value).max()}."
+            f"{np.finfo(np.float32).max}; got {np.abs(ensemble.value).max()}."
         )
-    ensemble = reader.read(model).ensemble
-    booster = reader.unwrapped(model)
+    booster, _ = unwrapped(model)
     state = booster.__getstate__()
-    trees = reader.stored_trees(ubjson.parse(state["handle"])["Model"])
+    trees = stored_trees(ubjson.parse(state["handle"])["Model"])
     for tree in range(ensemble.n_trees):
         leaves = slice(*ensemble.leaf_start[tree : tree + 2])
         _overwrite(trees[tree], ensemble.native_leaf[leaves].astype(np.int64), single[leaves])
@@ -41,7 +41,7 @@ def write(model: Any, value: NDArray[np.float64]) -> Any:
     return copy.deepcopy(model, {id(booster): written})
 
 
-def _overwrite(tree: Any, leaves: NDArray[np.int64], value: NDArray[np.float32]) -> None:
+def _overwrite(tree: Any, leaves: Ints, value: Float32s) -> None:
     """Set values at the nodes ``leaves`` of a tree, in the buffer that it is a view of."""
     width = value.shape[1]
     if width == 1:

@@ -19,26 +19,19 @@ from typing import Any
 import numpy as np
 from joblib import parallel_config
 from numpy.typing import NDArray
+from sklearn import ensemble as models
 from sklearn.base import is_classifier
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.ensemble import (
-    BaggingClassifier,
-    BaggingRegressor,
-    ExtraTreesClassifier,
-    ExtraTreesRegressor,
-    GradientBoostingClassifier,
-    GradientBoostingRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
 from sklearn.tree import BaseDecisionTree
 
 from knothole.arrays import Floats
+from knothole.compiled.bits import starts
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.cuts import cut_less_equal_float32
 from knothole.trees.libraries.registry import Reading, Replay
 from knothole.trees.libraries.sklearn.shared import (
+    LIBRARY,
     as_fitted,
     columns_of,
     labels_of,
@@ -48,15 +41,12 @@ from knothole.trees.libraries.sklearn.shared import (
 
 Positions = NDArray[np.intp]
 
-LIBRARY = "scikit-learn"
 FORESTS = (
-    RandomForestClassifier,
-    RandomForestRegressor,
-    ExtraTreesClassifier,
-    ExtraTreesRegressor,
+    *(models.RandomForestClassifier, models.RandomForestRegressor),
+    *(models.ExtraTreesClassifier, models.ExtraTreesRegressor),
 )
-BAGS = (BaggingClassifier, BaggingRegressor)
-BOOSTED = (GradientBoostingClassifier, GradientBoostingRegressor)
+BAGS = (models.BaggingClassifier, models.BaggingRegressor)
+BOOSTED = (models.GradientBoostingClassifier, models.GradientBoostingRegressor)
 
 
 @dataclass(frozen=True)
@@ -67,15 +57,15 @@ class Member:
     ----------
     tree : sklearn.tree._tree.Tree
         The arrays. Its values have shape (nodes, outputs, most classes of an output).
-    columns : int array or None
-        The model's column for each column of the tree; None where they are the same.
+    columns : int array
+        The model's column for each column of the tree.
     source, target : int arrays
         Entry ``source[i]`` of a node's flattened values is the tree's part in output
         ``target[i]`` of those it serves. Other entries are padding, other outputs get 0.
     """
 
     tree: Any
-    columns: Positions | None
+    columns: Positions
     source: Positions
     target: Positions
 
@@ -89,9 +79,8 @@ class Member:
 def read(model: Any) -> Reading:
     """Read a fitted tree, forest, bag of trees or GradientBoosting model."""
     members = members_of(model)
-    if isinstance(model, BOOSTED):
-        return _read_boosted(model, members)
-    return _read_averaged(model, members)
+    ensemble = (_boosted if isinstance(model, BOOSTED) else _averaged)(model, members)
+    return Reading(ensemble, lambda X: _replay(model, X), takes_nan=_takes_nan(model))
 
 
 def members_of(model: Any) -> list[Member]:
@@ -111,7 +100,7 @@ def members_of(model: Any) -> list[Member]:
     return [_member(estimator) for estimator in np.ravel(model.estimators_)]
 
 
-def _member(estimator: BaseDecisionTree, columns: Positions | None = None) -> Member:
+def _member(estimator: BaseDecisionTree) -> Member:
     if is_classifier(estimator):
         sizes = np.atleast_1d(estimator.n_classes_)
         starts = np.arange(len(sizes)) * sizes.max()
@@ -120,6 +109,7 @@ def _member(estimator: BaseDecisionTree, columns: Positions | None = None) -> Me
         )
     else:
         source = np.arange(estimator.n_outputs_)
+    columns = np.arange(estimator.n_features_in_)
     return Member(estimator.tree_, columns, source, np.arange(len(source)))
 
 
@@ -135,7 +125,7 @@ def _bagged(model: Any) -> list[Member]:
                 f"single trees of the same kind (DecisionTree or ExtraTree, classifiers in a "
                 f"classifier and regressors in a regressor). Bag single trees instead."
             )
-        member = _member(estimator, np.asarray(columns, dtype=np.intp))
+        member = replace(_member(estimator), columns=np.asarray(columns, dtype=np.intp))
         if is_classifier(model):
             # Trees are fitted on positions of labels, and a tree knows only those it has seen.
             member = replace(member, target=estimator.classes_.astype(np.intp))
@@ -147,38 +137,30 @@ def nodes_of(members: Sequence[Member], width: int) -> Nodes:
     """All nodes of all trees, one tree after the other, with values of ``width`` outputs."""
     trees = [member.tree for member in members]
     counts = np.array([tree.node_count for tree in trees])
-    roots = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    roots = starts(counts)
     shift = np.repeat(roots, counts)
     left = np.concatenate([tree.children_left for tree in trees])
     leaf = left < 0
-    feature = np.concatenate(
-        [
-            member.tree.feature
-            if member.columns is None
-            else member.columns[np.maximum(member.tree.feature, 0)]
-            for member in members
-        ]
-    )
+    feature = [member.columns[np.maximum(member.tree.feature, 0)] for member in members]
     value = np.zeros((len(leaf), width))
     for root, count, member in zip(roots, counts, members, strict=True):
         value[root : root + count, member.target] = member.flat_value[:, member.source]
     threshold = np.concatenate([tree.threshold for tree in trees])
-    # Some versions leave NaN where only the missing are on one side. No number is at most NaN: all
-    # of them go right, as they do from a cut at -inf.
-    cut = np.where(np.isnan(threshold), -np.inf, cut_less_equal_float32(threshold))
     return Nodes(
-        roots=roots.astype(np.int32),
-        feature=np.where(leaf, -1, feature).astype(np.int32),
-        cut=cut,
-        left=(left + shift).astype(np.int32),
-        right=(np.concatenate([tree.children_right for tree in trees]) + shift).astype(np.int32),
-        missing_left=np.concatenate([tree.missing_go_to_left for tree in trees]).astype(np.bool_),
+        roots=roots,
+        feature=np.where(leaf, -1, np.concatenate(feature)),
+        # Some versions leave NaN where only the missing are on one side. No number is at most NaN:
+        # all of them go right, as they do from a cut at -inf.
+        cut=np.where(np.isnan(threshold), -np.inf, cut_less_equal_float32(threshold)),
+        left=left + shift,
+        right=np.concatenate([tree.children_right for tree in trees]) + shift,
+        missing_left=np.concatenate([tree.missing_go_to_left for tree in trees]),
         value=value,
-        native_leaf=(np.arange(len(leaf)) - shift).astype(np.int32),
+        native_leaf=np.arange(len(leaf)) - shift,
     )
 
 
-def _read_averaged(model: Any, members: list[Member]) -> Reading:
+def _averaged(model: Any, members: list[Member]) -> Ensemble:
     classes: tuple[Hashable, ...] | None = None
     if not is_classifier(model):
         width = len(members[0].source)
@@ -188,66 +170,62 @@ def _read_averaged(model: Any, members: list[Member]) -> Reading:
     else:
         classes = labels_of(model.classes_)
         width = len(classes)
-    ensemble = Ensemble.build(
-        nodes_of(members, width),
+    weight = np.full(len(members), 1 / len(members))
+    return Ensemble.build(
+        replace(nodes_of(members, width), tree_weight=weight),
         columns=columns_of(model),
         base=np.zeros(width),
-        tree_weight=np.full(len(members), 1 / len(members)),
         classes=classes,
         library=LIBRARY,
         precision="float64",
     )
 
-    def replay(X: Floats) -> Replay:
-        answer = _predict(model, X)
-        margin = np.hstack(answer) if isinstance(answer, list) else answer
-        return Replay(margin.reshape(len(X), -1), _apply(model, X).reshape(len(X), -1))
 
-    return Reading(ensemble, replay, takes_nan=_takes_nan(model))
-
-
-def _predict(model: Any, X: Floats) -> Any:
-    """The model's own prediction or probabilities, without starting processes for it."""
-    rows = as_fitted(model, X)
-    with parallel_config("sequential"):
-        return model.predict_proba(rows) if is_classifier(model) else model.predict(rows)
-
-
-def _apply(model: Any, X: Floats) -> NDArray[np.int64]:
-    """The model's own leaves; a bag has no ``apply``, but its trees do."""
-    if isinstance(model, BAGS):
-        parts = zip(model.estimators_, model.estimators_features_, strict=True)
-        return np.column_stack([tree.apply(X[:, columns]) for tree, columns in parts])
-    with parallel_config("sequential"):
-        leaves: NDArray[np.int64] = model.apply(as_fitted(model, X))
-    return leaves
-
-
-def _read_boosted(model: Any, members: list[Member]) -> Reading:
+def _boosted(model: Any, members: list[Member]) -> Ensemble:
     _require_constant_start(model)
     n_iterations, n_outputs = model.estimators_.shape
     start = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))
-    ensemble = Ensemble.build(
+    nodes = replace(
         nodes_of(members, width=1),
-        columns=columns_of(model),
-        base=start[0],
         tree_output=np.tile(np.arange(n_outputs), n_iterations),
         tree_weight=np.full(len(members), model.learning_rate),
+    )
+    return Ensemble.build(
+        nodes,
+        columns=columns_of(model),
+        base=start[0],
         link=link_of(model),
         classes=labels_of(model.classes_) if is_classifier(model) else None,
         library=LIBRARY,
         precision="float64",
     )
 
-    def replay(X: Floats) -> Replay:
-        rows = as_fitted(model, X)
-        margin = model.decision_function(rows) if is_classifier(model) else model.predict(rows)
+
+def _replay(model: Any, X: Floats) -> Replay:
+    """The model's own margins and leaves; a bag has no ``apply``, but its trees do."""
+    answer = _predict(model, X)
+    margin = np.hstack(answer) if isinstance(answer, list) else answer
+    if isinstance(model, BAGS):
+        parts = zip(model.estimators_, model.estimators_features_, strict=True)
+        leaves = np.column_stack([tree.apply(X[:, columns]) for tree, columns in parts])
+    elif isinstance(model, BOOSTED):
         # Its trees were fitted without names, and ``apply`` hands rows straight to them; it
         # returns the numbers of leaves as floats.
         leaves = model.apply(X).astype(np.int64)
-        return Replay(margin.reshape(len(X), -1), leaves.reshape(len(X), -1))
+    else:
+        with parallel_config("sequential"):
+            leaves = model.apply(as_fitted(model, X))
+    return Replay(margin.reshape(len(X), -1), leaves.reshape(len(X), -1))
 
-    return Reading(ensemble, replay, takes_nan=_takes_nan(model))
+
+def _predict(model: Any, X: Floats) -> Any:
+    """The model's own margin, or average, without starting processes for it."""
+    rows = as_fitted(model, X)
+    with parallel_config("sequential"):
+        if not is_classifier(model):
+            return model.predict(rows)
+        boosted = isinstance(model, BOOSTED)
+        return model.decision_function(rows) if boosted else model.predict_proba(rows)
 
 
 def _require_constant_start(model: Any) -> None:

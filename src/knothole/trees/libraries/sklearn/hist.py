@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from knothole.arrays import Floats
+from knothole.compiled.bits import starts
 from knothole.errors import UnsupportedModel
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.cuts import cut_less_equal
 from knothole.trees.libraries.registry import Reading, Replay
 from knothole.trees.libraries.sklearn.shared import (
+    LIBRARY,
     as_fitted,
     columns_of,
     labels_of,
@@ -30,7 +34,7 @@ from knothole.trees.libraries.sklearn.shared import (
     require_fitted,
 )
 
-LIBRARY = "scikit-learn"
+KINDS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
 # The library keeps a set of categories as 256 bits.
 WORDS = 4
 
@@ -42,12 +46,11 @@ def read(model: Any) -> Reading:
     levels = levels_of(model)
     columns = columns_of(model, levels)
     predictors = predictors_of(model)
-    n_outputs = model.n_trees_per_iteration_
+    output = np.tile(np.arange(model.n_trees_per_iteration_), len(model._predictors))
     ensemble = Ensemble.build(
-        nodes_of(predictors, column_order(model), columns),
+        replace(nodes_of(predictors, column_order(model), columns), tree_output=output),
         columns=columns,
         base=model._baseline_prediction,
-        tree_output=np.tile(np.arange(n_outputs), len(model._predictors)),
         link=link_of(model),
         classes=labels_of(model.classes_) if is_classifier(model) else None,
         library=LIBRARY,
@@ -109,7 +112,7 @@ def column_order(model: Any) -> NDArray[np.intp]:
 def nodes_of(predictors: list[Any], order: NDArray[np.intp], columns: Columns) -> Nodes:
     """All nodes of all trees, one tree after the other, in the user's columns."""
     counts = np.array([len(predictor.nodes) for predictor in predictors], dtype=np.int64)
-    roots = np.cumsum(counts) - counts
+    roots = starts(counts)
     shift = np.repeat(roots, counts)
     nodes = np.concatenate([predictor.nodes for predictor in predictors])
     leaf = nodes["is_leaf"].astype(np.bool_)
@@ -117,24 +120,22 @@ def nodes_of(predictors: list[Any], order: NDArray[np.intp], columns: Columns) -
     missing_left = nodes["missing_go_to_left"].astype(np.bool_)
     categorical = ~leaf & nodes["is_categorical"].astype(np.bool_)
 
-    bitsets = np.concatenate([predictor.raw_left_cat_bitsets for predictor in predictors])
-    n_bitsets = np.array([len(predictor.raw_left_cat_bitsets) for predictor in predictors])
-    bitset = nodes["bitset_idx"] + np.repeat(np.cumsum(n_bitsets) - n_bitsets, counts)
+    bitsets = [predictor.raw_left_cat_bitsets for predictor in predictors]
+    first_bitset = starts(np.array([len(each) for each in bitsets]))
+    bitset = nodes["bitset_idx"] + np.repeat(first_bitset, counts)
     n_levels = np.array([len(column.levels) for column in columns])
     return Nodes(
-        roots=roots.astype(np.int32),
-        feature=feature.astype(np.int32),
+        roots=roots,
+        feature=feature,
         cut=cut_less_equal(nodes["num_threshold"]),
-        left=(nodes["left"] + shift).astype(np.int32),
-        right=(nodes["right"] + shift).astype(np.int32),
+        left=nodes["left"] + shift,
+        right=nodes["right"] + shift,
         missing_left=missing_left,
         value=nodes["value"],
-        native_leaf=(np.arange(len(nodes)) - shift).astype(np.int32),
-        set_start=np.where(categorical, np.cumsum(categorical) * WORDS - WORDS, -1).astype(
-            np.int32
-        ),
+        native_leaf=np.arange(len(nodes)) - shift,
+        set_start=np.where(categorical, np.cumsum(categorical) * WORDS - WORDS, -1),
         sets=left_sets(
-            bitsets[bitset[categorical]],
+            np.concatenate(bitsets)[bitset[categorical]],
             n_levels[feature[categorical]],
             missing_left[categorical],
         ),

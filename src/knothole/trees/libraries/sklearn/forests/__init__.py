@@ -1,1 +1,0 @@
-"""scikit-learn's trees, forests, bags and GradientBoosting."""
