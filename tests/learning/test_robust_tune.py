@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import xgboost
 from sklearn.datasets import load_breast_cancer, load_diabetes
@@ -178,3 +179,21 @@ def test_measured_meanings_of_nan_stay(regression):
     np.testing.assert_allclose(tuned.predict(row), by_hand, rtol=1e-12)
     other = usual.tune(regression.X, regression.y, holes="auto")
     assert np.abs(tuned.ensemble_.value - other.ensemble_.value).max() > 1e-3
+
+
+def test_values_that_the_model_takes_for_nan_beside_categories():
+    """They are holes, as NaN is, while densities are learned and leaves tuned."""
+    rng = np.random.default_rng(0)
+    size = rng.normal(size=300)
+    city = pd.Categorical(np.where(size + rng.normal(size=300) > 0, "Graz", "Linz"))
+    y = size + (city == "Graz")
+    holes = np.where(rng.random(300) < 0.3, np.nan, size)
+    settings = {"n_estimators": 3, "max_depth": 2, "n_jobs": 1, "enable_categorical": True}
+    values = []
+    for sentinel in (np.nan, -999.0):
+        marked = np.where(np.isnan(holes), sentinel, holes)
+        table = pd.DataFrame({"size": marked, "city": city})
+        model = xgboost.XGBRegressor(missing=sentinel, **settings).fit(table, y)
+        robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), holes="all")
+        values.append(robust.tune(table, y, target_form="values").ensemble_.value)
+    np.testing.assert_allclose(*values, atol=1e-6)
