@@ -41,13 +41,7 @@ def xgboost_factory(task: Task, seed: int) -> ModelFactory:
 
 
 def scores(task: Task, target: NDArray[Any], predicted: Floats) -> dict[str, float]:
-    """RMSE of a regression; log loss and AUC of a classification (several: one against the rest).
-
-    Examples
-    --------
-    >>> scores(Task.REGRESSION, np.array([1.0, 2.0]), np.array([1.0, 4.0]))
-    {'rmse': 1.4142135623730951}
-    """
+    """RMSE of a regression; log loss and AUC of a classification (of several: one against all)."""
     errors = measure(task, target, predicted)
     if task is Task.REGRESSION:
         return {"rmse": errors["RMSE"]}

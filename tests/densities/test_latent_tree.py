@@ -20,8 +20,9 @@ from knothole.densities.latent_tree.em import expect, log_likelihood, log_prior,
 from knothole.densities.latent_tree.kernels import LOST
 from knothole.densities.latent_tree.training import Task, sticky_start
 from knothole.densities.mixture.density import Factorized
-from knothole.densities.storage import read, write
+from knothole.densities.storage import FORMAT, VERSION
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.files import read_container, write_container
 from knothole.tables.columns import Columns, Evidence
 
 HOLE = np.nan
@@ -371,8 +372,8 @@ def test_several_starts_and_no_held_out_rows():
 def test_files_that_do_not_fit_together(mixed, tmp_path, name, change, message):
     path = tmp_path / "tree"
     mixed.save(path)
-    header, arrays = read(path)
-    write(path, header, arrays | {name: change(arrays[name])})
+    header, arrays = read_container(path, FORMAT, VERSION)
+    write_container(path, header, arrays | {name: change(arrays[name])})
     with pytest.raises(DamagedFile, match=message):
         LatentTree.load(path)
 

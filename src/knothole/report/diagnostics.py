@@ -22,26 +22,17 @@ SHOWN_LEVELS = 12
 
 @dataclass(frozen=True, eq=False)
 class Outage:
-    """The error when one column (or one-hot block) is gone, for each, the worst first.
+    """The error when one column (or one-hot block) is gone, for each, the worst first."""
 
-    Attributes
-    ----------
-    metric : str
-        What is measured.
-    names : tuple of str
-        Columns, by how much the first method suffers.
-    errors : dict
-        By method: float64 (columns,).
-    complete : float
-        The error with nothing missing.
-    labels : dict
-        By method: what plots call it.
-    """
-
+    #: What is measured.
     metric: str
+    #: Columns, by how much the first method suffers.
     names: tuple[str, ...]
+    #: By method: float64 (columns,).
     errors: dict[str, Floats]
+    #: The error with nothing missing.
     complete: float
+    #: By method: what plots call it.
     labels: dict[str, str] = field(default_factory=dict)
 
 
@@ -68,17 +59,11 @@ def outages(case: Case, methods: tuple[str, ...] = (NATIVE, KNOTHOLE)) -> Outage
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """How often the model's answer to the complete row lies in the interval for the row with holes.
+    """How often the model's answer to the complete row lies in the interval with holes."""
 
-    Attributes
-    ----------
-    levels : tuple of float
-        What the central intervals promise.
-    covered : dict
-        By hole rate: float64 (levels,), the share that they keep.
-    """
-
+    #: What the central intervals promise.
     levels: tuple[float, ...]
+    #: By hole rate: float64 (levels,), the share that they keep.
     covered: dict[float, Floats]
 
 
@@ -124,22 +109,12 @@ def _place(quantiles: Floats, truth: Floats, rng: np.random.Generator) -> Floats
 
 @dataclass(frozen=True, eq=False)
 class Marginal:
-    """One variable as the data have it and as the density has it.
-
-    Attributes
-    ----------
-    name : str
-        Of the variable.
-    edges : float64 (bins + 1,) or None
-        Of the histogram; None for categories.
-    labels : tuple of str
-        Of the categories.
-    observed, modelled : float64 (bins,)
-        Shares of the data, and of draws from the density.
-    """
+    """One variable as the data have it and as the density has it: shares of both, by bin."""
 
     name: str
+    #: Of the histogram, (bins + 1,); None for categories.
     edges: Floats | None
+    #: Of the categories.
     labels: tuple[str, ...]
     observed: Floats
     modelled: Floats
@@ -161,20 +136,13 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The density against the data, by variable and by pairs of numeric variables.
+    """The density against the data, by variable and by pairs of numeric variables."""
 
-    Attributes
-    ----------
-    marginals : tuple of Marginal
-        In the order asked for.
-    pairs : tuple of Pair
-        Those most strongly associated in the data, no variable twice.
-    observed, modelled : float64 (pairs,)
-        Spearman's rank correlation of every pair, in the data and in the density.
-    """
-
+    #: In the order asked for.
     marginals: tuple[Marginal, ...]
+    #: Those most strongly associated in the data, no variable twice.
     pairs: tuple[Pair, ...]
+    #: Spearman's rank correlation of every pair, in the data and in the density.
     observed: Floats
     modelled: Floats
 

@@ -32,8 +32,8 @@ class Display(ABC, Generic[Results]):
 
     Parameters
     ----------
-    results
-        What to draw; each display says which.
+    results : Robustness, Outage, Coverage, Marginal, Pair or Fit
+        What to draw, as an :class:`~knothole.report.evaluation.Evaluation` has it.
 
     Attributes
     ----------
@@ -199,13 +199,7 @@ class OutageDisplay(Display[Outage]):
 
 
 class CoverageDisplay(Display[Coverage]):
-    """What intervals promise against what they keep; on the diagonal they are honest.
-
-    Parameters
-    ----------
-    results : Coverage
-        From :func:`~knothole.report.diagnostics.coverage`.
-    """
+    """What intervals promise against what they keep; on the diagonal they are honest."""
 
     _size = (4.6, 4.6)
 
@@ -227,13 +221,7 @@ class CoverageDisplay(Display[Coverage]):
 
 
 class MarginalDisplay(Display[Marginal]):
-    """One variable: bars as the data have it, a line (or dots) as the density has it.
-
-    Parameters
-    ----------
-    results : Marginal
-        One of :attr:`Fit.marginals <knothole.report.diagnostics.Fit>`.
-    """
+    """One variable: bars as the data have it, a line (or dots) as the density has it."""
 
     _size = (4.0, 2.6)
 
@@ -258,13 +246,7 @@ class MarginalDisplay(Display[Marginal]):
 
 
 class PairDisplay(Display[Pair]):
-    """Two variables: points of the data under points drawn from the density.
-
-    Parameters
-    ----------
-    results : Pair
-        One of :attr:`Fit.pairs <knothole.report.diagnostics.Fit>`.
-    """
+    """Two variables: points of the data under points drawn from the density."""
 
     _size = (4.0, 3.4)
 
@@ -289,13 +271,7 @@ class PairDisplay(Display[Pair]):
 
 
 class AssociationDisplay(Display[Fit]):
-    """Rank correlation of every pair of numeric variables: in the data, and in the density.
-
-    Parameters
-    ----------
-    results : Fit
-        From :func:`~knothole.report.diagnostics.density_fit`.
-    """
+    """Rank correlation of every pair of numeric variables: in the data, and in the density."""
 
     _size = (4.2, 4.2)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import nan
 
 from knothole.progress import Advance, silent
 from knothole.report.diagnostics import Coverage, Fit, Outage, coverage, density_fit, outages
@@ -27,10 +27,7 @@ class Evaluation:
 
 
 def evaluate(
-    case: Case,
-    comparison: Comparison = USUAL,
-    learning: float = math.nan,
-    advance: Advance = silent,
+    case: Case, comparison: Comparison = USUAL, learning: float = nan, advance: Advance = silent
 ) -> Evaluation:
     """Measure a wrapped model on held-out rows; the arguments are those of :func:`compare`.
 

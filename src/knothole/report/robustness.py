@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import nan
 
 import numpy as np
 import pandas as pd
@@ -22,33 +22,22 @@ RATES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
 @dataclass(frozen=True, eq=False)
 class Robustness:
-    """Errors of methods by hole rate.
+    """Errors of methods by hole rate."""
 
-    Attributes
-    ----------
-    rates : tuple of float
-        Shares of entries that were made missing.
-    errors : dict
-        By metric, then by method: float64 (rates, repeats). All metrics are errors: less is
-        better. The first is the main one.
-    constant : dict
-        By metric: the error of the best answer that ignores the row.
-    seconds : dict
-        By method: to predict 1000 rows with holes, on average.
-    learning : dict
-        By method: seconds to learn how to fill; of knothole those of wrapping, NaN if not known.
-    rows : int
-        How many rows were predicted, each time.
-    labels : dict
-        By method: what plots call it.
-    """
-
+    #: Shares of entries that were made missing.
     rates: tuple[float, ...]
+    #: By metric, then by method: float64 (rates, repeats). All metrics are errors: less is better.
+    #: The first is the main one.
     errors: dict[str, dict[str, Floats]]
+    #: By metric: the error of the best answer that ignores the row.
     constant: dict[str, float]
+    #: How many rows were predicted, each time.
     rows: int
+    #: By method: seconds to predict 1000 rows with holes, on average.
     seconds: dict[str, float] = field(default_factory=dict)
+    #: By method: seconds to learn how to fill; of knothole those of wrapping, NaN if not known.
     learning: dict[str, float] = field(default_factory=dict)
+    #: By method: what plots call it.
     labels: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -108,10 +97,7 @@ USUAL = Comparison()
 
 
 def compare(
-    case: Case,
-    comparison: Comparison = USUAL,
-    learning: float = math.nan,
-    advance: Advance = silent,
+    case: Case, comparison: Comparison = USUAL, learning: float = nan, advance: Advance = silent
 ) -> Robustness:
     """Poke holes completely at random, and let every method answer the same rows.
 
