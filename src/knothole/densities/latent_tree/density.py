@@ -7,19 +7,16 @@ the variable below it. With h = 1 the variables are independent.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats, Ints
 from knothole.densities.base import BLOCK, EmissionDensity, Within
-from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.build import tree_to_circuit
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.draw import check_possible, fill_holes
@@ -40,6 +37,7 @@ from knothole.densities.latent_tree.training import (
 )
 from knothole.densities.mixture.search import choose_families, families_alone
 from knothole.densities.mixture.training import Settings, Table
+from knothole.densities.parameters import SHARED, WHOLE, Rule
 from knothole.tables.columns import Evidence, Kind
 
 # Fewer rows than this cannot spare any to be held out; the prior then has this strength.
@@ -114,15 +112,16 @@ class LatentTree(EmissionDensity):
     True
     """
 
+    rules: ClassVar[Mapping[str, Rule]] = {**SHARED, "states": WHOLE.unless("auto")}
+    stored_values = ("strength", "held_out_score", "n_iter", "converged")
+    stored_arrays = ("parent", "order", "prior", "transition")
+
     states_: int
     parent_: NDArray[np.int64]
     order_: NDArray[np.int64]
     prior_: Floats
     transition_: Floats
-    strength_: float
     held_out_score_: float
-    n_iter_: int
-    converged_: bool
 
     def __init__(
         self,
@@ -138,21 +137,17 @@ class LatentTree(EmissionDensity):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
+        super().__init__(
+            max_iter=max_iter, tol=tol, n_init=n_init, validation_fraction=validation_fraction,
+            informative=informative, random_state=random_state, verbose=verbose,
+        )  # fmt: skip
         self.states = states
         self.families = families
         self.strength = strength
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.validation_fraction = validation_fraction
-        self.informative = informative
-        self.random_state = random_state
-        self.verbose = verbose
 
     # ---- learning ----------------------------------------------------------------------------
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        self._check_parameters()
         rng = self._rng()
         rows = rng.permutation(np.flatnonzero(weight > 0))
         table = Table(self.variables_, evidence, weight, rows)
@@ -163,14 +158,7 @@ class LatentTree(EmissionDensity):
             fit = self._independent(task, table, n_states=sizes[0] if len(sizes) == 1 else 1)
         else:
             fit = refined(task, fit)
-        self._keep(fit)
-        if not fit.converged:
-            warnings.warn(
-                f"EM stopped after max_iter={self.max_iter} rounds while it was still gaining more "
-                f"than tol={self.tol} per row; raise one of them.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        self._keep_fit(fit)
 
     def _task(self, table: Table, families: Mapping[str, str]) -> Task:
         rows = table.order
@@ -242,7 +230,7 @@ class LatentTree(EmissionDensity):
         )
         return choose_families(table, settings) | named
 
-    def _keep(self, fit: Fit) -> None:
+    def _keep_fit(self, fit: Fit) -> None:
         parameters = fit.parameters
         self.states_ = parameters.n_states
         self.parent_, self.order_ = parameters.tree.parent, parameters.tree.order
@@ -252,55 +240,13 @@ class LatentTree(EmissionDensity):
         self.held_out_score_ = fit.score
         self.n_iter_, self.converged_ = fit.n_iter, fit.converged
 
-    def _check_parameters(self) -> None:
-        if self.states != "auto":
-            check_whole("states", self.states)
-        if self.strength != "auto":
-            check_number("strength", self.strength)
-        check_whole("max_iter", self.max_iter)
-        check_whole("n_init", self.n_init)
-        check_number("tol", self.tol)
-        check_number("validation_fraction", self.validation_fraction, below=1)
-        check_names("families", self.families or {}, self.variables_)
-
-    def _report(self, line: str) -> None:
-        if self.verbose:
-            print(f"[LatentTree] {line}")
-
     # ---- storage -----------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """With the tree, its latents, and how training went."""
-        header, arrays = super().state()
-        header |= {
-            "strength": self.strength_,
-            "held_out_score": self.held_out_score_,
-            "n_iter": self.n_iter_,
-            "converged": self.converged_,
-        }
-        arrays |= {
-            "parent": self.parent_,
-            "order": self.order_,
-            "prior": self.prior_,
-            "transition": self.transition_,
-        }
-        return header, arrays
-
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With the tree, its latents, and how training went."""
+        """With a check that the arrays describe a tree."""
         super().restore(header, arrays)
-        tree = Tree(arrays["parent"], arrays["order"])
-        parameters = Parameters(tree, arrays["prior"], arrays["transition"], self.emissions_)
-        parameters.check()
-        self._keep(
-            Fit(
-                parameters,
-                header["strength"],
-                header["held_out_score"],
-                header["n_iter"],
-                header["converged"],
-            )
-        )
+        self._parameters.check()
+        self.states_ = len(self.prior_)
 
     # ---- questions ---------------------------------------------------------------------------
 

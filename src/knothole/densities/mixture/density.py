@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats
 from knothole.densities.base import EmissionDensity, Within
-from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.build import mixture_to_circuit
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.draw import check_possible, fill_holes
@@ -23,6 +19,7 @@ from knothole.densities.mixture.em import Components, log_densities, shares
 from knothole.densities.mixture.kernels import pick
 from knothole.densities.mixture.search import learn
 from knothole.densities.mixture.training import Settings, Table
+from knothole.densities.parameters import SHARED, WHOLE, Rule
 from knothole.tables.columns import Evidence
 
 
@@ -80,11 +77,11 @@ class Mixture(EmissionDensity):
     True
     """
 
+    rules: ClassVar[Mapping[str, Rule]] = {**SHARED, "components": WHOLE.unless("auto")}
+    stored_values = ("converged", "strength")
+    stored_arrays = ("weights", "objective")
+
     weights_: Floats
-    n_iter_: int
-    converged_: bool
-    objective_: Floats
-    strength_: float
 
     def __init__(
         self,
@@ -100,21 +97,17 @@ class Mixture(EmissionDensity):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
+        super().__init__(
+            max_iter=max_iter, tol=tol, n_init=n_init, validation_fraction=validation_fraction,
+            informative=informative, random_state=random_state, verbose=verbose,
+        )  # fmt: skip
         self.components = components
         self.families = families
         self.strength = strength
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.validation_fraction = validation_fraction
-        self.informative = informative
-        self.random_state = random_state
-        self.verbose = verbose
 
     # ---- learning ----------------------------------------------------------------------------
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        self._check_parameters()
         rng = self._rng()
         order = rng.permutation(np.flatnonzero(weight > 0))
         settings = Settings(
@@ -133,44 +126,6 @@ class Mixture(EmissionDensity):
         self.weights_, self.emissions_ = run.components.weight, run.components.emissions
         self.objective_, self.n_iter_ = run.objective, len(run.objective)
         self.converged_ = bool(run.converged)
-        if not run.converged:
-            warnings.warn(
-                f"EM stopped after max_iter={self.max_iter} steps while it was still gaining more "
-                f"than tol={self.tol} per row; raise one of them.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-    def _check_parameters(self) -> None:
-        if self.components != "auto":
-            check_whole("components", self.components)
-        if self.strength != "auto":
-            check_number("strength", self.strength)
-        check_whole("max_iter", self.max_iter)
-        check_whole("n_init", self.n_init)
-        check_number("tol", self.tol)
-        check_number("validation_fraction", self.validation_fraction, below=1)
-        check_names("families", self.families or {}, self.variables_)
-
-    def _report(self, line: str) -> None:
-        if self.verbose:
-            print(f"[{type(self).__name__}] {line}")
-
-    # ---- storage -----------------------------------------------------------------------------
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """With the weights, and how training went."""
-        header, arrays = super().state()
-        header |= {"converged": self.converged_, "strength": self.strength_}
-        arrays |= {"weights": self.weights_, "objective": self.objective_}
-        return header, arrays
-
-    def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With the weights, and how training went."""
-        super().restore(header, arrays)
-        self.weights_, self.objective_ = arrays["weights"], arrays["objective"]
-        self.n_iter_ = len(self.objective_)
-        self.converged_, self.strength_ = header["converged"], header["strength"]
 
     # ---- questions ---------------------------------------------------------------------------
 
