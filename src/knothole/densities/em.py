@@ -32,6 +32,10 @@ class Training:
         Gain per row below which steps stop.
     n_init : int
         Starts, of which the best is trained to the end.
+    fraction : float
+        Part of the rows that is held out.
+    may_mask : bool
+        Whether held-out rows may be given holes: not where holes themselves are variables.
     seed : int
         Of everything random.
     report : callable
@@ -41,6 +45,8 @@ class Training:
     max_iter: int
     tol: float
     n_init: int
+    fraction: float
+    may_mask: bool
     seed: int
     report: Callable[[str], None]
 
@@ -62,6 +68,8 @@ class Run(Generic[Parameters]):
         a worse held-out score.
     converged : bool
         Whether training stopped before it ran out of steps.
+    held_out : float
+        The held-out score of the parameters; NaN where nothing was held out.
     """
 
     parameters: Parameters
@@ -69,6 +77,7 @@ class Run(Generic[Parameters]):
     objective: Floats
     steps: int
     converged: bool
+    held_out: float = np.nan
 
 
 def train(
@@ -99,22 +108,27 @@ def train(
     --------
     Half of the way to 3 with each step:
 
-    >>> training = Training(max_iter=100, tol=1e-6, n_init=1, seed=0, report=print)
+    >>> training = Training(
+    ...     max_iter=100, tol=1e-6, n_init=1, fraction=0.1, may_mask=True, seed=0, report=print
+    ... )
     >>> run = train(lambda x: (-((x - 3) ** 2), (x + 3) / 2), 0.0, 0.0, 1.0, training)
     >>> round(run.parameters, 2), run.converged, run.steps == len(run.objective) - 1
     (3.0, True, True)
     """
     trace: list[float] = []
-    kept, steps, best, misses = parameters, 0, -np.inf, 0
-    while len(trace) < training.max_iter and misses < PATIENCE:
+    kept, steps, best, misses = parameters, 0, np.nan, 0
+    converged = False
+    while len(trace) < training.max_iter and not converged:
         objective, stepped = step(parameters)
         trace.append(objective)
-        if len(trace) > 1 and trace[-1] - trace[-2] < training.tol * rows:
-            return Run(kept, strength, np.array(trace), steps, converged=True)
+        converged = len(trace) > 1 and trace[-1] - trace[-2] < training.tol * rows
+        if converged:
+            break
         parameters = stepped
-        now = np.inf if score is None else score(parameters)
-        if now > best or score is None:
-            kept, steps, best, misses = parameters, len(trace), now, 0
-        else:
+        now = np.nan if score is None else score(parameters)
+        if now <= best:
             misses += 1
-    return Run(kept, strength, np.array(trace), steps, converged=misses == PATIENCE)
+            converged = misses == PATIENCE
+        else:
+            kept, steps, best, misses = parameters, len(trace), now, 0
+    return Run(kept, strength, np.array(trace), steps, converged, best)

@@ -92,8 +92,15 @@ class Trained(BaseEstimator):
 
     def _training(self, rng: np.random.Generator) -> Training:
         """How to train, with a seed of its own."""
-        seed = int(rng.integers(2**31))
-        return Training(self.max_iter, self.tol, self.n_init, seed, self._report)
+        return Training(
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_init=self.n_init,
+            fraction=self.validation_fraction,
+            may_mask=not self.informative,
+            seed=int(rng.integers(2**31)),
+            report=self._report,
+        )
 
     def _report(self, line: str) -> None:
         if self.verbose:
@@ -102,7 +109,7 @@ class Trained(BaseEstimator):
     def _keep(self, run: Run[Any]) -> None:
         """Remember how training went."""
         self.strength_, self.converged_ = float(run.strength), bool(run.converged)
-        self.objective_, self.n_iter_ = run.objective, len(run.objective)
+        self.n_iter_ = len(run.objective)
 
     def _warn_of_early_stop(self) -> None:
         if not self.converged_:

@@ -18,13 +18,15 @@ from knothole.densities.emissions.base import Emission, part_of
 from knothole.densities.emissions.table import log_of
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.draws import Sampler, tabulate
-from knothole.densities.gaussian.em import Components
+from knothole.densities.gaussian.em import GaussianComponents
+from knothole.densities.gaussian.learner import Covariances, GaussianLearner, sizes_for
 from knothole.densities.gaussian.masses import MOST_INTERVALS, box_mass
 from knothole.densities.gaussian.normal_scores import NormalScores
-from knothole.densities.gaussian.search import Plan, learn
 from knothole.densities.gaussian.variables import NOT_RECORDED as NOT_RECORDED_CODE
 from knothole.densities.gaussian.variables import RECORDED, Layout
 from knothole.densities.parameters import SHARED, WHOLE, Rule, one_of
+from knothole.densities.rows import WeightedRows
+from knothole.densities.search import Wanted, learn
 from knothole.errors import InvalidInput
 from knothole.tables.columns import NOT_RECORDED, Evidence
 
@@ -150,39 +152,29 @@ class GaussianMixture(Density):
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         rng = self._rng()
         order = rng.permutation(np.flatnonzero(weight > 0))
-        evidence, weight = evidence[order], weight[order]
-        layout = Layout.of(self.variables_)
-        rank = self.rank
-        if self.covariance == "low-rank" and rank is None:
-            rank = max(1, round(len(layout.numeric) ** 0.5))
-        plan = Plan(
-            emissions=layout.start_emissions(evidence.points, weight),
-            keys=layout.keys(),
-            tied=self.covariance == "tied",
-            rank=rank if self.covariance == "low-rank" else None,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            n_init=self.n_init,
-            seed=int(rng.integers(2**31)),
-            report=self._report,
+        training = self._training(rng)
+        rows = WeightedRows(self.variables_, evidence, weight, order)
+        layout = self._layout
+        rank = self.rank or max(1, round(len(layout.numeric) ** 0.5))
+        form = Covariances(
+            self.covariance == "tied", rank if self.covariance == "low-rank" else None
         )
-        maps = layout.maps(evidence.points, weight, self.normal_scores)
-        size = None if self.components == "auto" else int(self.components)
+        ways = layout.ways_to_read(rows, self.normal_scores)
+        learners = [GaussianLearner.of(rows, training, form, by_rank) for by_rank in ways]
+        sizes = sizes_for(len(rows)) if self.components == "auto" else [int(self.components)]
         strength = None if self.strength == "auto" else float(self.strength)
-        fraction = self.validation_fraction
-        learned = learn(layout, plan, evidence, weight, maps, size, strength, fraction)
-        self.scores_, self.strength_ = learned.scores, learned.strength
-        self.weights_, self.means_ = learned.components.weight, learned.components.mean
-        self.covariances_ = np.ascontiguousarray(learned.components.covariance)
-        self.emissions_ = learned.components.emissions
-        self.objective_, self.n_iter_ = learned.run.objective, len(learned.run.objective)
-        self.converged_ = learned.run.converged
+        learner, run = learn(learners, Wanted(sizes, strength))
+        self._keep(run)
+        self.objective_, self.scores_ = run.objective, learner.scores
+        self.weights_, self.means_ = run.parameters.weight, run.parameters.mean
+        self.covariances_ = np.ascontiguousarray(run.parameters.covariance)
+        self.emissions_ = run.parameters.emissions
 
     # ---- questions ---------------------------------------------------------------------------
 
     @property
-    def _components(self) -> Components:
-        return Components(self.weights_, self.means_, self.covariances_, self.emissions_)
+    def _components(self) -> GaussianComponents:
+        return GaussianComponents(self.weights_, self.means_, self.covariances_, self.emissions_)
 
     @property
     def _layout(self) -> Layout:

@@ -15,11 +15,12 @@ from knothole.densities.circuit.density import Circuit
 from knothole.densities.draw import check_possible, fill_holes
 from knothole.densities.emissions.packed import pack
 from knothole.densities.emissions.table import log_of
-from knothole.densities.mixture.em import Components, log_densities, shares
+from knothole.densities.mixture.em import ProductMixture, log_densities, shares
 from knothole.densities.mixture.kernels import pick
-from knothole.densities.mixture.search import learn
-from knothole.densities.mixture.training import Settings, Table
+from knothole.densities.mixture.learner import ProductLearner, choose_families, sizes_for
 from knothole.densities.parameters import SHARED, WHOLE, Rule
+from knothole.densities.rows import WeightedRows
+from knothole.densities.search import Wanted, can_hold_out, learn
 from knothole.tables.columns import Evidence
 
 
@@ -110,40 +111,37 @@ class Mixture(EmissionDensity):
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         rng = self._rng()
         order = rng.permutation(np.flatnonzero(weight > 0))
-        settings = Settings(
-            families=self.families or {},
-            max_iter=self.max_iter,
-            tol=self.tol,
-            n_init=self.n_init,
-            seed=int(rng.integers(2**31)),
-            may_mask=not self.informative,
-            report=self._report,
-        )
-        table = Table(self.variables_, evidence, weight, order)
-        size = self.components if self.components == "auto" else int(self.components)
-        strength = self.strength if self.strength == "auto" else float(self.strength)
-        run, self.strength_ = learn(table, settings, size, strength, self.validation_fraction)
-        self.weights_, self.emissions_ = run.components.weight, run.components.emissions
-        self.objective_, self.n_iter_ = run.objective, len(run.objective)
-        self.converged_ = bool(run.converged)
+        training = self._training(rng)
+        rows = WeightedRows(self.variables_, evidence, weight, order)
+        sizes = sizes_for(rows) if self.components == "auto" else [int(self.components)]
+        strength = None if self.strength == "auto" else float(self.strength)
+        named = self.families or {}
+        chosen: Mapping[str, str] | None = None if sizes[-1] == 1 else {}
+        if sizes[-1] > 1 and can_hold_out(training, len(rows)):
+            chosen = choose_families(rows, training, named)
+        learner = ProductLearner.of(rows, training, named, chosen)
+        _, run = learn([learner], Wanted(sizes, strength))
+        self._keep(run)
+        self.weights_, self.emissions_ = run.parameters.weight, run.parameters.emissions
+        self.objective_ = run.objective
 
     # ---- questions ---------------------------------------------------------------------------
 
     @property
-    def _components(self) -> Components:
-        return Components(self.weights_, self.emissions_)
+    def _mixture(self) -> ProductMixture:
+        return ProductMixture(self.weights_, self.emissions_)
 
     def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Log p(evidence), (rows,), and p(component | evidence), (rows, components).
 
         A row that no component can have has log p = -inf and the weights for responsibilities.
         """
-        return shares(pack(self.emissions_, evidence), self._components)
+        return shares(pack(self.emissions_, evidence), self._mixture)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
         regions = sum((self.log_region(region) for region in within), np.zeros(len(self.weights_)))
-        return log_densities(pack(self.emissions_, evidence), self._components, regions)
+        return log_densities(pack(self.emissions_, evidence), self._mixture, regions)
 
     def combine(self, terms: list[Floats]) -> Floats:
         """Log p of rows from their terms: the slow twin of the compiled sums."""
