@@ -25,8 +25,11 @@ from knothole.arrays import Floats
 from knothole.densities.em import Run, Training
 from knothole.densities.learner import FOLDS, STRENGTH, Learner
 from knothole.densities.rows import WeightedRows
-from knothole.densities.selection.held_out import SURE, mean_and_error
+from knothole.densities.selection.held_out import mean_and_error
 
+# Standard errors by which more than independent variables must be better than those: they cannot
+# overfit, and what is held against them is the best of many.
+SURE = 3.0
 # Fewer rows than this cannot spare any to be held out.
 TOO_FEW_TO_HOLD_OUT = 20
 # Below so many rows, folds are held out in turn.
@@ -69,12 +72,11 @@ def learn(learners: Sequence[L], wanted: Wanted) -> tuple[L, Run[Any]]:
     with what it found.
     """
     learner, sizes = learners[0], wanted.sizes
-    strength = learner.default_strength if wanted.strength is None else wanted.strength
-    if not can_hold_out(learner.training, len(learner.rows)):
-        size = sizes[-1] if wanted.fixed else sizes[0]
-        return fit_all(learner, size, STRENGTH if strength is None else strength)
     if sizes[-1] == 1 and learner.one_is_independent:
-        return fit_all(learner, 1, strength)
+        return fit_all(learner, 1, wanted)
+    if not can_hold_out(learner.training, len(learner.rows)):
+        return fit_all(learner, sizes[-1] if wanted.fixed else sizes[0], wanted)
+    strength = learner.default_strength if wanted.strength is None else wanted.strength
     tune = wanted.strength is None and strength is not None and learner.few_rows_for(sizes[-1])
     if len(sizes) == len(learners) == 1 and not tune:
         return learner, fit_and_refine(learner, sizes[0], strength)
@@ -93,10 +95,10 @@ def learn(learners: Sequence[L], wanted: Wanted) -> tuple[L, Run[Any]]:
     return search.finished(best)
 
 
-def fit_all(learner: L, size: int, strength: float | None) -> tuple[L, Run[Any]]:
+def fit_all(learner: L, size: int, wanted: Wanted) -> tuple[L, Run[Any]]:
     """With nothing held out."""
     learner = learner.alone() if size == 1 else learner
-    return learner, learner.fit(size, strength)
+    return learner, learner.fit(size, STRENGTH if wanted.strength is None else wanted.strength)
 
 
 def fit_and_refine(learner: Learner, size: int, strength: float | None) -> Run[Any]:
@@ -197,7 +199,7 @@ class Search(Generic[L]):
     """Sizes and strengths of one learner by held-out log p; each is tried once."""
 
     def __init__(self, learner: L, wanted: Wanted) -> None:
-        self.learner = learner
+        self.learner, self.wanted = learner, wanted
         # Standard errors by which more than size 1 must be better than that.
         self.margin = SURE if learner.one_is_independent else 1.0
         if wanted.fixed:
@@ -269,15 +271,12 @@ class Search(Generic[L]):
 
         Independent variables within a few of them.
         """
-        return self.simplest_of(self.sizes)
-
-    def simplest_of(self, sizes: Sequence[int]) -> Tried:
-        best = self.best_of(sizes)
+        best = self.best_of(self.sizes)
         ordered = sorted(self.tried.values(), key=lambda t: (t.size, -t.prior))
         for tried in ordered:
             loss, error = best.gain_over(tried)
             margin = self.margin if tried.size == 1 else 1.0
-            if tried.size in sizes and loss <= margin * error:
+            if loss <= margin * error:
                 return tried
         return best
 
@@ -308,7 +307,7 @@ class Search(Generic[L]):
         """What was chosen, trained on all rows."""
         size, strength = best.size, best.strength
         if size == 1 and self.learner.one_is_independent:
-            return fit_all(self.learner, 1, strength)
+            return fit_all(self.learner, 1, self.wanted)
         if len(self.folds) > 1:
             # What the folds learned is in the terms of their own rows: train again on all.
             return self.learner, self.learner.fit_like(size, strength, best.runs)

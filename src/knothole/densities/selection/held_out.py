@@ -25,9 +25,6 @@ FOLDS = 3
 TOO_FEW_ROWS = 20
 # Holes in variables that have none.
 RATE = 0.3
-# Standard errors by which more than independent variables must be better than those: they cannot
-# overfit, and what is held against them is the best of many.
-SURE = 3.0
 
 
 @dataclass(frozen=True, eq=False)
