@@ -16,7 +16,7 @@ import numpy as np
 
 from knothole.arrays import Floats, Mask
 from knothole.densities.base import Density
-from knothole.densities.selection.held_out import Trial
+from knothole.densities.selection.held_out import HeldOut
 from knothole.estimators.scoring import PredictionLoss
 from knothole.reach.expectation import compile
 from knothole.tables.columns import Columns
@@ -37,13 +37,13 @@ class Readings:
     def __init__(
         self,
         loss: PredictionLoss,
-        trials: tuple[tuple[Density, Trial], ...],
+        parts: tuple[tuple[Density, HeldOut], ...],
         columns: Columns,
         matrix: Floats,
     ) -> None:
         self.loss = loss
         self.columns = columns
-        self.trials = [(compile(loss.ensemble, density), trial) for density, trial in trials]
+        self.parts = [(compile(loss.ensemble, density), part) for density, part in parts]
         nullable = [v for v in columns.variables if v.nullable]
         rate = [float(np.isnan(matrix[:, list(v.columns)]).all(axis=1).mean()) for v in nullable]
         order = np.argsort(rate, kind="stable")
@@ -79,9 +79,9 @@ class Readings:
         """Losses of all held-out rows where the chosen variables are integrated over."""
         integrate = self.mask(chosen)
         parts = []
-        for expectation, trial in self.trials:
-            holes = np.isnan(trial.matrix) & integrate
-            parts.append(self.loss.under(expectation, trial, holes))
+        for expectation, part in self.parts:
+            holes = np.isnan(part.matrix) & integrate
+            parts.append(self.loss.under(expectation, part, holes))
         return np.concatenate(parts)
 
     def mask(self, chosen: Mask) -> Mask:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.densities.base import Density
-from knothole.densities.selection.held_out import Trial
+from knothole.densities.selection.held_out import HeldOut
 from knothole.errors import InvalidInput
 from knothole.estimators.answers import is_classifier
 from knothole.learning.problem import encode
@@ -43,15 +43,15 @@ class PredictionLoss:
     log: bool
     eligible: NDArray[np.bool_]
 
-    def __call__(self, density: Density, trial: Trial) -> Floats:
+    def __call__(self, density: Density, part: HeldOut) -> Floats:
         """Losses of the held-out rows."""
         expectation = compile(self.ensemble, density)
-        return self.under(expectation, trial, trial.holes)
+        return self.under(expectation, part, part.holes)
 
-    def under(self, expectation: Expectation, trial: Trial, holes: NDArray[np.bool_]) -> Floats:
+    def under(self, expectation: Expectation, part: HeldOut, holes: NDArray[np.bool_]) -> Floats:
         """Losses of the held-out rows where ``holes`` says which NaN are integrated over."""
-        evidence = expectation.evidence_of(trial.matrix, holes)
-        return self.of(expectation.predict(evidence)[0], trial.held)
+        evidence = expectation.evidence_of(part.matrix, holes)
+        return self.of(expectation.predict(evidence)[0], part.held)
 
     def of(self, response: Floats, rows: NDArray[np.intp]) -> Floats:
         """Losses of responses (rows, outputs)."""

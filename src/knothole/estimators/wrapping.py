@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from knothole.arrays import Floats
 from knothole.densities.base import Density
-from knothole.densities.selection.held_out import Trial, trials
+from knothole.densities.selection.held_out import HeldOut, hold_out
 from knothole.densities.selection.select import Selected, default_candidates, select_matrix
 from knothole.errors import ColumnMismatch, InvalidInput
 from knothole.estimators.nan_meaning import Readings, unmeasured
@@ -116,7 +116,7 @@ def wrap(
     chosen, selected = _choose(density, task, loss)
     integrate, readings = None, unmeasured(described, matrix)
     if y_train is not None and not readings.empty:
-        tried = selected.trials if selected is not None else task.tried(density, chosen)
+        tried = selected.scored if selected is not None else task.tried(density, chosen)
         if tried:
             integrate, readings = Readings(loss, tried, described, matrix).choose()
     expectation = compile(ensemble, chosen, tol=tol, integrate=integrate)
@@ -139,22 +139,22 @@ class _Task:
     random_state: Any
     verbose: bool
 
-    def tried(self, given: Any, chosen: Any) -> tuple[tuple[Any, Trial], ...]:
+    def tried(self, given: Any, chosen: Any) -> tuple[tuple[Any, HeldOut], ...]:
         """The density as learned without the held-out rows, where it is ours to learn."""
-        rows = trials(self.matrix, self.columns, self.random_state)
+        rows = hold_out(self.matrix, self.columns, self.random_state)
         if is_fitted(given) or isinstance(chosen, OwnDensity):
-            return tuple((chosen, trial) for trial in rows)
+            return tuple((chosen, part) for part in rows)
         weight = None if self.weight is None else np.asarray(self.weight)
         return tuple(
             (
                 clone(given).fit_matrix(
-                    self.matrix[trial.train],
+                    self.matrix[part.train],
                     self.columns,
-                    sample_weight=None if weight is None else weight[trial.train],
+                    sample_weight=None if weight is None else weight[part.train],
                 ),
-                trial,
+                part,
             )
-            for trial in rows
+            for part in rows
         )
 
 
