@@ -15,9 +15,15 @@ from knothole.compiled.sobol import WORD, quantiles, sobol_net
 from knothole.compiled.sobol import normals as word_normals
 from knothole.densities.base import Within
 from knothole.densities.gaussian.density import GaussianMixture
-from knothole.densities.gaussian.em import Components, Prior, Rows, expected, step
+from knothole.densities.gaussian.em import (
+    GaussianComponents,
+    Prior,
+    ScoreRows,
+    expected,
+    step,
+)
 from knothole.densities.gaussian.masses import below, box_mass
-from knothole.densities.gaussian.search import Tried
+from knothole.densities.search import Tried
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Column, Columns, Evidence
 
@@ -152,13 +158,13 @@ def random_rows(n=80, d=5, seed=0):
     z[rng.random((n, d)) < 0.4] = HOLE
     z[3], z[4] = HOLE, rng.normal(size=d)
     variance = np.where(np.isnan(z), 0.0, rng.uniform(size=(n, d)) * (rng.random(d) < 0.6))
-    return Rows(z, variance, np.zeros((n, d)), (variance > 0).any(axis=0), None, rng.random(n))
+    return ScoreRows(z, variance, np.zeros((n, d)), (variance > 0).any(axis=0), None, rng.random(n))
 
 
 @pytest.mark.parametrize("k", [1, 3, 11])
 def test_expectations_against_their_twin(k):
     rows = random_rows()
-    components = Components(*mixture(k, 5), ())
+    components = GaussianComponents(*mixture(k, 5), ())
     log_density, share, sums = expected(rows, components)
     logs, shares, first, second = slow_sums(rows, components)
     np.testing.assert_allclose(log_density, logs, rtol=1e-9, atol=1e-9)
@@ -169,10 +175,12 @@ def test_expectations_against_their_twin(k):
 
 def test_patterns_are_told_apart():
     """Neighbours with equal and different holes, in an order that once fooled the cache."""
-    components = Components(*mixture(2, 3), ())
+    components = GaussianComponents(*mixture(2, 3), ())
     z = np.array([[1.0, 2.0, HOLE], [1.0, 2.0, 3.0], [1.0, 2.0, HOLE], [HOLE, 2.0, 3.0],
                   [HOLE, HOLE, HOLE], [1.0, HOLE, 3.0]])  # fmt: skip
-    rows = Rows(z, np.zeros_like(z), np.zeros_like(z), np.zeros(3, bool), None, np.ones(len(z)))
+    rows = ScoreRows(
+        z, np.zeros_like(z), np.zeros_like(z), np.zeros(3, bool), None, np.ones(len(z))
+    )
     together = components.log_density(rows)
     alone = [components.log_density(rows[n : n + 1])[0] for n in range(len(z))]
     np.testing.assert_array_equal(together, alone)
@@ -199,8 +207,8 @@ def test_em_never_lowers_its_objective(covariance, normal_scores):
 def test_a_step_without_holes_is_the_textbook_step():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(100, 3))
-    rows = Rows(z, np.zeros_like(z), np.zeros_like(z), np.zeros(3, bool), None, np.ones(100))
-    one = Components(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], ())
+    rows = ScoreRows(z, np.zeros_like(z), np.zeros_like(z), np.zeros(3, bool), None, np.ones(100))
+    one = GaussianComponents(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], ())
     after = step(rows, one, Prior(1e-4, np.ones(3)))[1]
     np.testing.assert_allclose(after.mean[0], z.mean(axis=0), atol=1e-3)
     np.testing.assert_allclose(after.covariance[0], np.cov(z.T, bias=True), atol=1e-3)
@@ -601,8 +609,9 @@ def test_a_size_wins_by_rows_that_count():
     log_p = np.array([1.0, 1.1, 0.9, -2.0, -2.1])
 
     def beats(weight):
-        one, other = (Tried(2, 1.0, None, gain, weight, 0.0) for gain in (log_p, 0 * log_p))
-        return one.beats(other)
+        one, other = (Tried(2, 1.0, [], gain, weight) for gain in (log_p, 0 * log_p))
+        gain, error = one.gain_over(other)
+        return gain > error
 
     assert not beats(np.ones(5))
     assert beats(np.array([1.0, 1.0, 1.0, 0.01, 0.01]))

@@ -18,8 +18,9 @@ from knothole.densities.emissions.packed import pack
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.latent_tree.em import expect, log_likelihood, log_prior, maximise
 from knothole.densities.latent_tree.kernels import LOST
-from knothole.densities.latent_tree.training import Task, sticky_start
+from knothole.densities.latent_tree.training import sticky_start
 from knothole.densities.mixture.density import Factorized
+from knothole.densities.rows import EncodedRows
 from knothole.densities.storage import FORMAT, VERSION
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import read_container, write_container
@@ -274,9 +275,8 @@ def test_a_full_pass_never_lowers_the_objective(kind, strength):
     rows, weight = np.arange(len(X)), rng.uniform(0.2, 2, len(X))
     packed = pack(density.emissions_, evidence)
     emissions = tuple(emission.take(np.array([0])) for emission in density.emissions_)
-    task = Task(packed, weight, rows, rows, density._parameters.tree, emissions, strength,
-                max_iter=1, tol=0.0, n_init=1, report=print, anew=None)  # fmt: skip
-    parameters = sticky_start(task, 4, rng)
+    encoded, tree = EncodedRows(packed, weight), density._parameters.tree
+    parameters = sticky_start(encoded, tree, emissions, 4, rng)
     trace = []
     for _ in range(25):
         found = expect(parameters, packed, rows, weight)

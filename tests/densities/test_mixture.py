@@ -12,12 +12,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
 from knothole.densities.base import EmissionDensity
+from knothole.densities.em import Training, train
 from knothole.densities.emissions import start_emission
 from knothole.densities.emissions.packed import pack
 from knothole.densities.mixture.density import Factorized, Mixture
-from knothole.densities.mixture.em import Components, expected, shares, train
-from knothole.densities.mixture.search import FEW_ROWS
+from knothole.densities.mixture.em import ProductMixture, expected, shares, step
 from knothole.densities.mixture.start import assign, comparable
+from knothole.densities.rows import EncodedRows
+from knothole.densities.search import FEW_ROWS
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
 
@@ -67,8 +69,11 @@ def test_em_never_lowers_its_objective(strength, family):
     X, columns = clusters(holes=0.4)
     families = {} if family is None else {0: family, 1: family}
     _, emissions, packed = packed_and_emissions(X, columns, 5, families)
-    start = spread(Components(np.full(5, 0.2), emissions), packed, strength)
-    run = train(packed, np.linspace(0.5, 2, len(X)), start, strength, max_iter=40, tol=0)
+    start = spread(ProductMixture(np.full(5, 0.2), emissions), packed, strength)
+    rows = EncodedRows(packed, np.linspace(0.5, 2, len(X)))
+    training = Training(40, tol=0, n_init=1, fraction=0, may_mask=True, seed=0, report=print)
+    total = rows.weight.sum()
+    run = train(lambda at: step(rows, at, strength), start, strength, total, training)
     assert len(run.objective) > 5
     gains = np.diff(run.objective)
     assert (gains > -1e-9 * np.abs(run.objective[0])).all()
@@ -99,7 +104,7 @@ def test_compiled_sums_match_the_slow_twin():
 def test_statistics_match_the_slow_twin():
     X, columns = clusters()
     evidence, emissions, packed = packed_and_emissions(X, columns, 3)
-    components = spread(Components(np.array([0.2, 0.5, 0.3]), emissions), packed, 1.0)
+    components = spread(ProductMixture(np.array([0.2, 0.5, 0.3]), emissions), packed, 1.0)
     weight = np.random.default_rng(0).uniform(0, 2, len(X))
     found = expected(packed, weight, components)
     log_p, share = shares(packed, components)

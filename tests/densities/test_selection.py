@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.selection import select as module
-from knothole.densities.selection.held_out import RATE, resolution, trials
+from knothole.densities.selection.held_out import RATE, hold_out, resolution
 from knothole.densities.selection.select import default_candidates, select, select_matrix
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Block, Column, Columns, Kind
@@ -30,13 +30,13 @@ def two_groups(n, seed=0):
 
 def test_held_out_rows_are_masked_at_random_where_the_table_is_complete():
     X = np.random.default_rng(0).normal(size=(2000, 5))
-    (trial,) = trials(X, Columns.infer(X))
-    assert not np.intersect1d(trial.train, trial.held).size
-    assert len(trial.train) + len(trial.held) == 2000
-    assert np.array_equal(np.isnan(trial.matrix), trial.holes)
-    assert_allclose(trial.matrix[~trial.holes], X[trial.held][~trial.holes])
-    rate = trial.holes.mean(axis=0)
-    assert_allclose(rate, RATE, atol=4 * np.sqrt(RATE * (1 - RATE) / len(trial.held)))
+    (part,) = hold_out(X, Columns.infer(X))
+    assert not np.intersect1d(part.train, part.held).size
+    assert len(part.train) + len(part.held) == 2000
+    assert np.array_equal(np.isnan(part.matrix), part.holes)
+    assert_allclose(part.matrix[~part.holes], X[part.held][~part.holes])
+    rate = part.holes.mean(axis=0)
+    assert_allclose(rate, RATE, atol=4 * np.sqrt(RATE * (1 - RATE) / len(part.held)))
 
 
 def test_held_out_rows_take_the_patterns_of_other_rows():
@@ -44,11 +44,11 @@ def test_held_out_rows_take_the_patterns_of_other_rows():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(2000, 3))
     X[rng.random(2000) < 0.5, :2] = np.nan
-    (trial,) = trials(X, Columns.infer(X))
-    assert (trial.holes[:, 0] == trial.holes[:, 1]).all()
-    assert trial.holes[np.isnan(X[trial.held])].all()
-    assert_allclose(trial.holes[:, 0].mean(), 0.75, atol=0.08)  # its own, or those put on top
-    assert_allclose(trial.holes[:, 2].mean(), RATE, atol=0.08)
+    (part,) = hold_out(X, Columns.infer(X))
+    assert (part.holes[:, 0] == part.holes[:, 1]).all()
+    assert part.holes[np.isnan(X[part.held])].all()
+    assert_allclose(part.holes[:, 0].mean(), 0.75, atol=0.08)  # its own, or those put on top
+    assert_allclose(part.holes[:, 2].mean(), RATE, atol=0.08)
 
 
 def test_a_block_is_masked_as_one_and_a_state_is_no_hole():
@@ -59,25 +59,25 @@ def test_a_block_is_masked_as_one_and_a_state_is_no_hole():
         (*(Column(name, Kind.INTEGER) for name in "abc"), Column("d", nullable=True)),
         (Block("abc", (0, 1, 2)),),
     )
-    (trial,) = trials(X, columns)
-    assert (trial.holes[:, :3].all(axis=1) == trial.holes[:, :3].any(axis=1)).all()
-    unrecorded = np.isnan(trial.matrix[:, 3]) & ~trial.holes[:, 3]
-    assert unrecorded.any() and (trial.held[unrecorded] < 200).all()
-    assert_allclose(trial.holes[:, 3].mean(), RATE, atol=0.12)
+    (part,) = hold_out(X, columns)
+    assert (part.holes[:, :3].all(axis=1) == part.holes[:, :3].any(axis=1)).all()
+    unrecorded = np.isnan(part.matrix[:, 3]) & ~part.holes[:, 3]
+    assert unrecorded.any() and (part.held[unrecorded] < 200).all()
+    assert_allclose(part.holes[:, 3].mean(), RATE, atol=0.12)
 
 
 def test_few_rows_are_held_out_in_folds_and_very_few_not_at_all():
     X = np.random.default_rng(0).normal(size=(60, 2))
-    folds = trials(X, Columns.infer(X))
+    folds = hold_out(X, Columns.infer(X))
     assert sorted(np.concatenate([fold.held for fold in folds])) == list(range(60))
-    assert trials(X[:10], Columns.infer(X)) == []
+    assert hold_out(X[:10], Columns.infer(X)) == []
 
 
 def test_only_eligible_rows_are_held_out():
     X = np.random.default_rng(0).normal(size=(600, 2))
     eligible = np.arange(600) < 100
-    (trial,) = trials(X, Columns.infer(X), eligible=eligible)
-    assert eligible[trial.held].all() and len(trial.held) + len(trial.train) == 600
+    (part,) = hold_out(X, Columns.infer(X), eligible=eligible)
+    assert eligible[part.held].all() and len(part.held) + len(part.train) == 600
 
 
 def test_resolution():
@@ -111,8 +111,8 @@ def test_the_error_of_a_difference_is_that_of_paired_rows():
     X = two_groups(600)
     seen = {}
 
-    def loss(density, trial):
-        seen[type(density)] = trial.held + (0.0 if type(density) is Mixture else X[trial.held, 0])
+    def loss(density, part):
+        seen[type(density)] = part.held + (0.0 if type(density) is Mixture else X[part.held, 0])
         return seen[type(density)]
 
     selected = select([Mixture(2, random_state=0), Factorized()], X, score=loss)
@@ -143,9 +143,9 @@ def test_rows_of_no_weight_have_no_say():
     X = two_groups(600)
     weight = np.r_[np.ones(500), np.zeros(100)]
 
-    def loss(density, trial):
+    def loss(density, part):
         own = 0.0 if type(density) is Factorized else 1.0
-        return np.where(trial.held >= 500, 1e9 * (1 - own), own)
+        return np.where(part.held >= 500, 1e9 * (1 - own), own)
 
     selected = select(
         [Mixture(2, random_state=0), Factorized()], X, score=loss, sample_weight=weight
@@ -164,8 +164,8 @@ def test_a_candidate_that_fails_is_recorded():
 
 
 def test_a_loss_of_nan_is_a_failure():
-    def loss(density, trial):
-        return np.full(len(trial.held), np.nan if type(density) is Mixture else 1.0)
+    def loss(density, part):
+        return np.full(len(part.held), np.nan if type(density) is Mixture else 1.0)
 
     table = select(
         [Mixture(2, random_state=0), Factorized()], two_groups(100), score=loss
@@ -210,8 +210,8 @@ def test_large_tables_keep_the_size_that_was_found(monkeypatch):
     assert found.density.components == "auto"
     monkeypatch.setattr(module, "SEARCH_AGAIN", 100)
     kept = select([candidate], X)
-    ((trial_density, _),) = kept.trials
-    assert kept.density.components == len(trial_density.weights_)
+    ((scored, _),) = kept.scored
+    assert kept.density.components == len(scored.weights_)
 
 
 def test_the_same_seed_gives_the_same_scores():

@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
 from knothole.densities import storage
-from knothole.densities.emissions import FAMILIES, Emission
-from knothole.errors import InvalidInput, NotFitted
-from knothole.tables import json_form
+from knothole.densities.emissions import Emission, emission_arrays, emissions_from
+from knothole.densities.target import describe_target, encode_target
+from knothole.densities.trained import Trained
+from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns, Evidence, Kind, Variable
 from knothole.tables.encoding import row_weights
 
@@ -46,7 +45,7 @@ class Within:
     not_recorded: bool = False
 
 
-class Density(BaseEstimator):
+class Density(Trained):
     """Base of all densities.
 
     A subclass implements ``_fit``, ``log_evidence``, ``sample_points`` and ``complete_points``,
@@ -63,9 +62,6 @@ class Density(BaseEstimator):
     target_ : bool
         Whether the last variable is a target.
     """
-
-    informative: bool = False
-    random_state: Any = None
 
     # ---- to be implemented -------------------------------------------------------------------
 
@@ -130,12 +126,9 @@ class Density(BaseEstimator):
         holes: NDArray[np.bool_] | None = None,
     ) -> Self:
         """:meth:`fit` on a table that is encoded already, by ``columns.matrix``."""
-        self.columns_ = columns
         if len(matrix) == 0:
             raise InvalidInput("X has no rows: a density needs at least one.")
-        self.n_features_in_ = matrix.shape[1]
-        if self.columns_.named:
-            self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
+        self._take_columns(columns)
         evidence = self.columns_.evidence(matrix, holes)
         variables = self.columns_.variables
         _check_observed(evidence, variables)
@@ -150,7 +143,9 @@ class Density(BaseEstimator):
         targets = (describe_target(target),) if target is not None else ()
         self.variables_ = variables + indicators + targets
         weight = row_weights(sample_weight, len(matrix))
+        self._check_parameters()
         self._fit(self.extended(evidence, target), weight)
+        self._warn_of_early_stop()
         return self
 
     def score_samples(self, X: Any, target: Any = None) -> Floats:
@@ -212,39 +207,7 @@ class Density(BaseEstimator):
             )
         return density
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Everything that was learned: a dictionary for JSON, and arrays.
-
-        A subclass adds what it has to ``super().state()``.
-        """
-        self._check_fitted()
-        extra = self.variables_[len(self.columns_.variables) :]
-        header = {
-            "columns": json_form.describe_columns(self.columns_),
-            "extra": [json_form.describe_column(variable) for variable in extra],
-            "target": self.target_,
-        }
-        return header, {"indicated": self.indicated_}
-
-    def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Take on what :meth:`state` gave. A subclass calls ``super().restore`` first."""
-        self.columns_ = json_form.columns_from(header["columns"])
-        self.n_features_in_ = len(self.columns_)
-        if self.columns_.named:
-            self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
-        extra = tuple(
-            Variable(column.name, column.kind, column.levels)
-            for column in map(json_form.column_from, header["extra"])
-        )
-        self.variables_ = self.columns_.variables + extra
-        self.target_ = bool(header["target"])
-        self.indicated_ = arrays["indicated"]
-
     # ---- shared plumbing ---------------------------------------------------------------------
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "variables_"):
-            raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit(X) first.")
 
     def evidence(
         self, X: Any, holes: NDArray[np.bool_] | None = None, target: Any = None
@@ -282,11 +245,6 @@ class Density(BaseEstimator):
             raise InvalidInput(f"within: {name!r} has no level {unknown[0]!r}.")
         return Within(index, codes=tuple(variable.levels.index(level) for level in region))
 
-    def _rng(self) -> np.random.Generator:
-        """A generator that ``random_state`` determines."""
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return np.random.default_rng(seed)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -309,20 +267,12 @@ class EmissionDensity(Density):
         """With the families and arrays of the emissions."""
         header, arrays = super().state()
         header["families"] = [emission.family for emission in self.emissions_]
-        for v, emission in enumerate(self.emissions_):
-            arrays |= {f"leaf{v}.{name}": array for name, array in emission.arrays().items()}
-        return header, arrays
+        return header, arrays | emission_arrays(self.emissions_)
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """With the emissions."""
         super().restore(header, arrays)
-        parts: list[dict[str, NDArray[Any]]] = [{} for _ in header["families"]]
-        for name, array in arrays.items():
-            owner, dot, field = name.partition(".")
-            if dot and owner.startswith("leaf"):
-                parts[int(owner.removeprefix("leaf"))][field] = array
-        families = zip(header["families"], parts, strict=True)
-        self.emissions_ = tuple(FAMILIES[family].from_arrays(part) for family, part in families)
+        self.emissions_ = emissions_from(header["families"], arrays)
 
     @abstractmethod
     def combine(self, terms: list[Floats]) -> Floats:
@@ -364,29 +314,8 @@ class EmissionDensity(Density):
             return np.asarray(np.log(mass[0]))
 
 
-def describe_target(target: Any) -> Variable:
-    """A target as a variable: categorical where its values are labels, continuous otherwise."""
-    values = np.asarray(target)
-    if values.dtype.kind in "fiu":
-        return Variable("target", Kind.CONTINUOUS, (), ())
-    levels: tuple[Hashable, ...] = tuple(np.unique(values[values == values]).tolist())
-    return Variable("target", Kind.CATEGORICAL, levels, ())
-
-
-def encode_target(variable: Variable, target: Any) -> Floats:
-    """Numbers, or the codes of labels."""
-    values = np.asarray(target)
-    if variable.kind is not Kind.CATEGORICAL:
-        return np.asarray(values, dtype=np.float64)
-    codes = {level: float(code) for code, level in enumerate(variable.levels)}
-    unknown = [value for value in values.tolist() if value == value and value not in codes]
-    if unknown:
-        raise InvalidInput(f"target: {unknown[0]!r} is not one of {list(codes)}.")
-    return np.array([codes.get(value, np.nan) for value in values.tolist()])
-
-
 def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None:
-    """Of a variable that was never observed nothing can be learned."""
+    """Nothing can be learned about a variable that was never observed."""
     partly = {v for v, _, _ in evidence.restricted()}
     for v, variable in enumerate(variables):
         if v in partly or not np.isnan(evidence.points[:, v]).all():

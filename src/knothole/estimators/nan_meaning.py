@@ -16,7 +16,7 @@ import numpy as np
 
 from knothole.arrays import Floats, Mask
 from knothole.densities.base import Density
-from knothole.densities.selection.held_out import Trial
+from knothole.densities.selection.held_out import HeldOut
 from knothole.estimators.scoring import PredictionLoss
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns, Variable
@@ -38,13 +38,13 @@ class NanMeaning:
     def __init__(
         self,
         loss: PredictionLoss,
-        trials: tuple[tuple[Density, Trial], ...],
+        parts: tuple[tuple[Density, HeldOut], ...],
         columns: Columns,
         matrix: Floats,
     ) -> None:
         self.loss = loss
         self.columns = columns
-        self.trials = [(Expectation.of(loss.ensemble, density), trial) for density, trial in trials]
+        self.parts = [(Expectation.of(loss.ensemble, density), part) for density, part in parts]
         #: Nullable variables and the part of their entries that were NaN, the least first.
         self.variables = sorted(nullable(columns, matrix), key=lambda found: found[1])
 
@@ -76,9 +76,9 @@ class NanMeaning:
         """Losses of all held-out rows where the chosen variables are integrated over."""
         integrate = self.mask(chosen)
         parts = []
-        for expectation, trial in self.trials:
-            holes = holes_in(self.columns, trial.matrix, integrate)
-            parts.append(self.loss.under(expectation, trial, holes))
+        for expectation, part in self.parts:
+            holes = holes_in(self.columns, part.matrix, integrate)
+            parts.append(self.loss.under(expectation, part, holes))
         return np.concatenate(parts)
 
     def mask(self, chosen: Mask) -> Mask:

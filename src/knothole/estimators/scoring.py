@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.densities.base import Density
-from knothole.densities.selection.held_out import Trial
+from knothole.densities.selection.held_out import HeldOut
 from knothole.estimators.answers import is_classifier
 from knothole.learning.problem import encode, in_rows, numbers
 from knothole.reach.expectation import Expectation
@@ -43,15 +43,15 @@ class PredictionLoss:
     log: bool
     eligible: NDArray[np.bool_]
 
-    def __call__(self, density: Density, trial: Trial) -> Floats:
+    def __call__(self, density: Density, part: HeldOut) -> Floats:
         """Losses of the held-out rows."""
         expectation = Expectation.of(self.ensemble, density)
-        return self.under(expectation, trial, trial.holes)
+        return self.under(expectation, part, part.holes)
 
-    def under(self, expectation: Expectation, trial: Trial, holes: NDArray[np.bool_]) -> Floats:
+    def under(self, expectation: Expectation, part: HeldOut, holes: NDArray[np.bool_]) -> Floats:
         """Losses of the held-out rows where ``holes`` says which NaN are integrated over."""
-        evidence = expectation.evidence_of(trial.matrix, holes)
-        response, truth = expectation.predict(evidence)[0], self.truth[trial.held]
+        evidence = expectation.evidence_of(part.matrix, holes)
+        response, truth = expectation.predict(evidence)[0], self.truth[part.held]
         if not self.log:
             return np.asarray(((response - truth) ** 2).sum(axis=1))
         loss = -truth * np.log(np.maximum(response, LEAST))

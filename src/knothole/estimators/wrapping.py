@@ -11,7 +11,7 @@ from sklearn.base import clone
 from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.densities.own import OwnDensity
-from knothole.densities.selection.held_out import Trial, trials
+from knothole.densities.selection.held_out import HeldOut, hold_out
 from knothole.densities.selection.select import Selected, default_candidates, select_matrix
 from knothole.errors import ColumnMismatch, InvalidInput
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
@@ -120,7 +120,7 @@ def wrap(
     chosen, selected = _choose(density, task, loss)
     integrate, meaning = None, unmeasured(described, matrix)
     if y_train is not None and not meaning.empty:
-        tried = selected.trials if selected is not None else task.tried(density, chosen)
+        tried = selected.scored if selected is not None else task.tried(density, chosen)
         if tried:
             integrate, meaning = NanMeaning(loss, tried, described, matrix).choose()
     expectation = Expectation.of(ensemble, chosen, tol=tol, integrate=integrate)
@@ -143,12 +143,12 @@ class _Task:
     random_state: Any
     verbose: bool
 
-    def tried(self, given: Any, chosen: Any) -> tuple[tuple[Any, Trial], ...]:
+    def tried(self, given: Any, chosen: Any) -> tuple[tuple[Any, HeldOut], ...]:
         """The density as learned without the held-out rows, where it is ours to learn."""
         ours = not is_fitted(given) and not isinstance(chosen, OwnDensity)
         return tuple(
-            (self.fit(given, trial.train) if ours else chosen, trial)
-            for trial in trials(self.matrix, self.columns, self.random_state)
+            (self.fit(given, part.train) if ours else chosen, part)
+            for part in hold_out(self.matrix, self.columns, self.random_state)
         )
 
     def fit(self, density: Density, rows: Any = slice(None)) -> Density:

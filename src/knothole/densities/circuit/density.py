@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_blocks
 from knothole.densities.base import EmissionDensity
-from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.em import (
     Expected,
     emission_statistics,
@@ -28,6 +25,7 @@ from knothole.densities.draw import check_possible, fill_holes
 from knothole.densities.emissions import start_emission
 from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.table import log_of
+from knothole.densities.parameters import NUMBER, SHARED, Rule
 from knothole.tables.columns import Columns, Evidence
 
 # Numbers that a pass may hold for its edges at once: rows are taken in blocks accordingly.
@@ -125,11 +123,11 @@ class Circuit(EmissionDensity):
     True
     """
 
+    rules: ClassVar[Mapping[str, Rule]] = {**SHARED, "strength": NUMBER}
+    stored_arrays = ("weights", "objective")
+
     structure_: Structure
     weights_: Floats
-    objective_: Floats
-    n_iter_: int
-    converged_: bool
 
     def __init__(
         self,
@@ -144,15 +142,14 @@ class Circuit(EmissionDensity):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
+        super().__init__(
+            max_iter=max_iter, tol=tol, informative=informative, random_state=random_state,
+            verbose=verbose,
+        )  # fmt: skip
         self.nodes = nodes
         self.families = families
         self.strength = strength
-        self.max_iter = max_iter
-        self.tol = tol
         self.warm_start = warm_start
-        self.informative = informative
-        self.random_state = random_state
-        self.verbose = verbose
         read_nodes(nodes)
 
     # ---- other ways to make one --------------------------------------------------------------
@@ -162,7 +159,7 @@ class Circuit(EmissionDensity):
         """A circuit with all its parameters, from text; see the notes of the class."""
         document = read_circuit(text)
         circuit = cls(document.nodes)
-        circuit.columns_ = Columns(document.columns)
+        circuit._take_columns(Columns(document.columns))
         circuit.variables_ = circuit.columns_.variables
         circuit.indicated_, circuit.target_ = np.arange(0), False
         return circuit._assembled(document.emissions)
@@ -176,7 +173,8 @@ class Circuit(EmissionDensity):
     ) -> Self:
         """A circuit over the variables of another density, with the weights of ``nodes``."""
         circuit = cls(nodes, informative=density.informative, random_state=density.random_state)
-        circuit.columns_, circuit.variables_ = density.columns_, density.variables_
+        circuit._take_columns(density.columns_)
+        circuit.variables_ = density.variables_
         circuit.indicated_, circuit.target_ = density.indicated_, density.target_
         return circuit._assembled(emissions)
 
@@ -188,9 +186,6 @@ class Circuit(EmissionDensity):
     def _assembled(self, emissions: tuple[Emission, ...]) -> Self:
         """With the weights of the nodes, these emissions, and the variables that are set."""
         self._bind()
-        self.n_features_in_ = len(self.columns_)
-        if self.columns_.named:
-            self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
         self.weights_, self.emissions_ = self.structure_.weights, emissions
         self.objective_, self.n_iter_, self.converged_ = np.empty(0), 0, True
         return self
@@ -209,7 +204,6 @@ class Circuit(EmissionDensity):
         return super().fit(X, y, columns=columns, **options)
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        self._check_parameters()
         self._bind()
         if not (self.warm_start and hasattr(self, "emissions_")):
             self.weights_ = self.structure_.weights
@@ -226,19 +220,6 @@ class Circuit(EmissionDensity):
             if not self.converged_:
                 self._maximise(expected)
         self.objective_, self.n_iter_ = np.array(trace), len(trace)
-        if not self.converged_:
-            warnings.warn(
-                f"EM stopped after max_iter={self.max_iter} passes while it was still gaining more "
-                f"than tol={self.tol} per row; raise one of them.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-
-    def _check_parameters(self) -> None:
-        check_number("strength", self.strength)
-        check_whole("max_iter", self.max_iter)
-        check_number("tol", self.tol)
-        check_names("families", self.families or {}, self.variables_)
 
     def _start(
         self, evidence: Evidence, weight: Floats, rng: np.random.Generator
@@ -284,25 +265,15 @@ class Circuit(EmissionDensity):
 
     # ---- storage -----------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """With the weights, and how training went."""
-        header, arrays = super().state()
-        header["converged"] = self.converged_
-        arrays |= {"weights": self.weights_, "objective": self.objective_}
-        return header, arrays
-
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With the weights, and how training went."""
+        """With a check that weights and emissions fit the nodes."""
         super().restore(header, arrays)
-        self._assembled(self.emissions_)
+        self._bind()
         sizes = [len(nodes) for nodes in self.structure_.emission_nodes]
-        if arrays["weights"].shape != self.weights_.shape:
+        if self.weights_.shape != self.structure_.weights.shape:
             raise ValueError("weights do not fit the nodes.")
         if [emission.n_states for emission in self.emissions_] != sizes:
             raise ValueError("emissions do not fit the nodes.")
-        self.weights_ = arrays["weights"]
-        self.objective_, self.converged_ = arrays["objective"], header["converged"]
-        self.n_iter_ = len(self.objective_)
 
     # ---- questions ---------------------------------------------------------------------------
 

@@ -6,11 +6,15 @@ tests in ``tests/densities/test_emissions.py`` pick it up from there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.densities.emissions.atoms import Atoms
-from knothole.densities.emissions.base import Emission
+from knothole.densities.emissions.base import Emission, part_of
 from knothole.densities.emissions.categorical import Categorical
 from knothole.densities.emissions.choice import PLAIN, choose_plain, repeated_values
 from knothole.densities.emissions.gaussian import Gaussian
@@ -24,6 +28,8 @@ __all__ = [
     "Emission",
     "Gaussian",
     "choose",
+    "emission_arrays",
+    "emissions_from",
     "start_emission",
     "with_continuous",
 ]
@@ -83,3 +89,22 @@ def with_continuous(family: str, variable: Variable, x: Floats) -> str | None:
     if variable.kind is not Kind.CONTINUOUS:
         return None
     return f"atoms+{family}" if choose(variable, x) is Atoms else family
+
+
+def emission_arrays(emissions: Sequence[Emission]) -> dict[str, NDArray[Any]]:
+    """The arrays of some emissions, for storage; :func:`emissions_from` has the inverse."""
+    return {
+        f"leaf{e}.{name}": array
+        for e, emission in enumerate(emissions)
+        for name, array in emission.arrays().items()
+    }
+
+
+def emissions_from(
+    families: Sequence[str], arrays: dict[str, NDArray[Any]]
+) -> tuple[Emission, ...]:
+    """Emissions of these families."""
+    return tuple(
+        FAMILIES[family].from_arrays(part_of(arrays, f"leaf{e}"))
+        for e, family in enumerate(families)
+    )

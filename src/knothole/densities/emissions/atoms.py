@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics
+from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, part_of
 from knothole.densities.emissions.choice import PLAIN, choose_plain, repeated_values
 from knothole.densities.emissions.table import draw_codes, maximise_table, start_table, table_prior
 from knothole.tables.columns import NOT_RECORDED, Variable
@@ -137,10 +137,5 @@ class Atoms(Emission):
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
         """From fields."""
-        inner = {
-            name.removeprefix("rest."): array
-            for name, array in arrays.items()
-            if name.startswith("rest.")
-        }
-        rest = PLAIN[str(arrays["family"])].from_arrays(inner)
+        rest = PLAIN[str(arrays["family"])].from_arrays(part_of(arrays, "rest"))
         return cls(arrays["points"], arrays["table"], arrays["marginal"], rest)

@@ -16,7 +16,7 @@ statistics follow the same form: responsibilities summed per code, and weighted 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -148,14 +148,14 @@ class Emission(ABC):
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """The emission with only these states, in this order (repeats allowed)."""
 
-    @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that :meth:`from_arrays` needs, for storage without pickle."""
+        """All fields, for storage without pickle."""
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
     @classmethod
-    @abstractmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
         """The inverse of :meth:`arrays`."""
+        return cls(**{name: array if array.ndim else array[()] for name, array in arrays.items()})
 
     def log_density(self, x: Floats) -> Floats:
         """Log p(x | state), (rows, states); 0 at holes. The slow twin of the compiled sums."""
@@ -174,3 +174,13 @@ def observed(x: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """Values that are no holes (nor "not recorded") and have weight, and their weights."""
     keep = np.isfinite(x) & (weight > 0)
     return x[keep], weight[keep]
+
+
+def part_of(arrays: dict[str, NDArray[Any]], owner: str) -> dict[str, NDArray[Any]]:
+    """The arrays that are called ``owner.name``, by name."""
+    prefix = f"{owner}."
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }

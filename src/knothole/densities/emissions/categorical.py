@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,12 +45,3 @@ class Categorical(TableLeaf):
     def value(self, code: NDArray[np.int64], rng: np.random.Generator) -> Floats:
         """The code itself."""
         return code.astype(np.float64)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Fields."""
-        return {"table": self.table, "marginal": self.marginal}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """From fields."""
-        return cls(arrays["table"], arrays["marginal"])

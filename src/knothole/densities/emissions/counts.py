@@ -144,20 +144,6 @@ class Count(Emission):
         """Only these states."""
         return replace(self, mean=self.mean[states], table=self.table[:, states])
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Fields."""
-        return {
-            "mean": self.mean,
-            "centre": np.array(self.centre),
-            "table": self.table,
-            "marginal": self.marginal,
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """From fields."""
-        return cls(**{name: a if a.ndim else float(a) for name, a in arrays.items()})  # type: ignore[arg-type]
-
 
 def _negative_below(x: Floats) -> Floats:
     """P(number < x | negative) at whole x, (values, 1)."""
@@ -238,10 +224,6 @@ class NegativeBinomial(Count):
     def draw(self, mean: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
         """A Poisson whose mean is gamma distributed."""
         return rng.poisson(rng.gamma(self.size, mean / self.size))
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Fields."""
-        return {**super().arrays(), "size": np.array(self.size)}
 
 
 def best_size(x: Floats, weight: Floats) -> float:

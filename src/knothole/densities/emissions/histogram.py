@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,15 +107,6 @@ class Histogram(TableLeaf):
         excess = rng.exponential(size=len(code))
         x = np.where(code == bins, self.edges[0] - lower * excess, x)
         return np.where(code == bins + 1, self.edges[-1] + upper * excess, x)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Fields."""
-        return {"table": self.table, "marginal": self.marginal, "edges": self.edges}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """From fields."""
-        return cls(arrays["table"], arrays["marginal"], arrays["edges"])
 
 
 def _bin(edges: Floats, x: Floats) -> NDArray[np.int64]:

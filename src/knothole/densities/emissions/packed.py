@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,27 @@ from knothole.tables.columns import Evidence
 
 # Rows that are encoded at once: all temporary arrays stay in the cache.
 BLOCK = 4096
+
+
+class Values(NamedTuple):
+    """Some rows of :class:`Packed` as kernels take them."""
+
+    code: NDArray[Any]
+    z: Floats
+    base: Floats
+    slot: NDArray[np.int64]
+
+
+class Stacked(NamedTuple):
+    """Something of all emissions: a table (codes, states), and two numbers a slot and state.
+
+    Parameters are log probabilities and the factors of z and z**2; statistics are sums of shares,
+    and of shares times z and z**2.
+    """
+
+    table: Floats
+    linear: Floats
+    square: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +80,19 @@ class Packed:
         """Some of the rows."""
         return replace(self, code=self.code[rows], z=self.z[rows], base=self.base[rows])
 
-    def parameters(self, emissions: Sequence[Emission]) -> tuple[Floats, Floats, Floats]:
-        """The stacked table (codes, states), and ``linear`` and ``square`` (slots, states)."""
-        n_states = emissions[0].n_states
-        table = np.empty((int(self.offset[-1]), n_states))
-        linear = np.zeros((self.z.shape[1], n_states))
-        square = np.zeros((self.z.shape[1], n_states))
+    def values(self, start: int = 0, stop: int | None = None) -> Values:
+        """Some of the rows, for kernels."""
+        return Values(self.code[start:stop], self.z[start:stop], self.base[start:stop], self.slot)
+
+    def nothing(self, n_states: int) -> Stacked:
+        """Statistics of no rows."""
+        n_slots = self.z.shape[1]
+        shapes = (int(self.offset[-1]), n_states), (n_slots, n_states), (n_slots, n_states)
+        return Stacked(*(np.zeros(shape) for shape in shapes))
+
+    def parameters(self, emissions: Sequence[Emission]) -> Stacked:
+        """The parameters of all emissions."""
+        table, linear, square = stacked = self.nothing(emissions[0].n_states)
         for v, emission in enumerate(emissions):
             natural = emission.form
             start = self.offset[v]
@@ -75,12 +103,11 @@ class Packed:
             if self.slot[v] >= 0:
                 linear[self.slot[v]] = natural.linear
                 square[self.slot[v]] = natural.square
-        return table, linear, square
+        return stacked
 
-    def statistics(
-        self, emissions: Sequence[Emission], count: Floats, first: Floats, second: Floats
-    ) -> list[Statistics]:
+    def statistics(self, emissions: Sequence[Emission], sums: Stacked) -> list[Statistics]:
         """Each variable's statistics from the stacked ones, which ``emissions`` gave rise to."""
+        count, first, second = sums
         nothing = np.zeros(count.shape[1])
         out = []
         for v, emission in enumerate(emissions):

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import itertools
-import warnings
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats
 from knothole.compiled.sobol import WORD
 from knothole.densities.base import Density, Within
-from knothole.densities.checks import check_number, check_whole
-from knothole.densities.emissions import FAMILIES
-from knothole.densities.emissions.base import Emission
+from knothole.densities.emissions import Categorical, emission_arrays, emissions_from
+from knothole.densities.emissions.base import Emission, part_of
 from knothole.densities.emissions.table import log_of
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.draws import Sampler, tabulate
-from knothole.densities.gaussian.em import Components
+from knothole.densities.gaussian.em import GaussianComponents
+from knothole.densities.gaussian.learner import Covariances, GaussianLearner, sizes_for
 from knothole.densities.gaussian.masses import MOST_INTERVALS, box_mass
 from knothole.densities.gaussian.normal_scores import NormalScores
-from knothole.densities.gaussian.search import Plan, learn
 from knothole.densities.gaussian.variables import NOT_RECORDED as NOT_RECORDED_CODE
 from knothole.densities.gaussian.variables import RECORDED, Layout
+from knothole.densities.parameters import SHARED, WHOLE, Rule, one_of
+from knothole.densities.rows import WeightedRows
+from knothole.densities.search import Wanted, learn
 from knothole.errors import InvalidInput
-from knothole.tables.columns import NOT_RECORDED, Evidence, Kind
+from knothole.tables.columns import NOT_RECORDED, Evidence
 
 # Rows whose conditional moments are in memory at once.
 MOMENT_ROWS = 256
@@ -105,6 +105,16 @@ class GaussianMixture(Density):
     True
     """
 
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **SHARED,
+        "components": WHOLE.unless("auto"),
+        "covariance": one_of("full", "tied", "low-rank"),
+        "rank": WHOLE.unless(None),
+        "normal_scores": one_of(True, False, "auto"),
+    }
+    stored_values = ("strength", "converged")
+    stored_arrays = ("weights", "means", "covariances", "objective")
+
     weights_: Floats
     means_: Floats
     covariances_: Floats
@@ -127,89 +137,44 @@ class GaussianMixture(Density):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
+        super().__init__(
+            max_iter=max_iter, tol=tol, n_init=n_init, validation_fraction=validation_fraction,
+            informative=informative, random_state=random_state, verbose=verbose,
+        )  # fmt: skip
         self.components = components
         self.covariance = covariance
         self.rank = rank
         self.normal_scores = normal_scores
         self.strength = strength
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.validation_fraction = validation_fraction
-        self.informative = informative
-        self.random_state = random_state
-        self.verbose = verbose
 
     # ---- learning ----------------------------------------------------------------------------
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        self._check_parameters()
         rng = self._rng()
         order = rng.permutation(np.flatnonzero(weight > 0))
-        evidence, weight = evidence[order], weight[order]
-        layout = Layout.of(self.variables_)
-        rank = self.rank
-        if self.covariance == "low-rank" and rank is None:
-            rank = max(1, round(len(layout.numeric) ** 0.5))
-        plan = Plan(
-            emissions=layout.start_emissions(evidence.points, weight),
-            keys=layout.keys(),
-            tied=self.covariance == "tied",
-            rank=rank if self.covariance == "low-rank" else None,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            n_init=self.n_init,
-            seed=int(rng.integers(2**31)),
-            report=self._report,
+        training = self._training(rng)
+        rows = WeightedRows(self.variables_, evidence, weight, order)
+        layout = self._layout
+        rank = self.rank or max(1, round(len(layout.numeric) ** 0.5))
+        form = Covariances(
+            self.covariance == "tied", rank if self.covariance == "low-rank" else None
         )
-        maps = layout.maps(evidence.points, weight, self.normal_scores)
-        size = None if self.components == "auto" else int(self.components)
+        ways = layout.ways_to_read(rows, self.normal_scores)
+        learners = [GaussianLearner.of(rows, training, form, by_rank) for by_rank in ways]
+        sizes = sizes_for(len(rows)) if self.components == "auto" else [int(self.components)]
         strength = None if self.strength == "auto" else float(self.strength)
-        fraction = self.validation_fraction
-        learned = learn(layout, plan, evidence, weight, maps, size, strength, fraction)
-        self.scores_, self.strength_ = learned.scores, learned.strength
-        self.weights_, self.means_ = learned.components.weight, learned.components.mean
-        self.covariances_ = np.ascontiguousarray(learned.components.covariance)
-        self.emissions_ = learned.components.emissions
-        self.objective_, self.n_iter_ = learned.run.objective, len(learned.run.objective)
-        self.converged_ = learned.run.converged
-        if not self.converged_:
-            warnings.warn(
-                f"EM stopped after max_iter={self.max_iter} steps while it was still gaining more "
-                f"than tol={self.tol} per row; raise one of them.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-    def _check_parameters(self) -> None:
-        if self.components != "auto":
-            check_whole("components", self.components)
-        if self.covariance not in ("full", "tied", "low-rank"):
-            raise InvalidInput(
-                f"covariance must be 'full', 'tied' or 'low-rank'; got {self.covariance!r}."
-            )
-        if self.rank is not None:
-            check_whole("rank", self.rank)
-        if self.normal_scores not in (True, False, "auto"):
-            raise InvalidInput(
-                f"normal_scores must be True, False or 'auto'; got {self.normal_scores!r}."
-            )
-        if self.strength != "auto":
-            check_number("strength", self.strength)
-        check_whole("max_iter", self.max_iter)
-        check_whole("n_init", self.n_init)
-        check_number("tol", self.tol)
-        check_number("validation_fraction", self.validation_fraction, below=1)
-
-    def _report(self, line: str) -> None:
-        if self.verbose:
-            print(f"[{type(self).__name__}] {line}")
+        learner, run = learn(learners, Wanted(sizes, strength))
+        self._keep(run)
+        self.objective_, self.scores_ = run.objective, learner.scores
+        self.weights_, self.means_ = run.parameters.weight, run.parameters.mean
+        self.covariances_ = np.ascontiguousarray(run.parameters.covariance)
+        self.emissions_ = run.parameters.emissions
 
     # ---- questions ---------------------------------------------------------------------------
 
     @property
-    def _components(self) -> Components:
-        return Components(self.weights_, self.means_, self.covariances_, self.emissions_)
+    def _components(self) -> GaussianComponents:
+        return GaussianComponents(self.weights_, self.means_, self.covariances_, self.emissions_)
 
     @property
     def _layout(self) -> Layout:
@@ -373,40 +338,14 @@ class GaussianMixture(Density):
     # ---- storage -----------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """With the mixture, the maps and the discrete emissions."""
+        """With the maps and the discrete emissions."""
         header, arrays = super().state()
-        header |= {"strength": self.strength_, "converged": self.converged_}
-        arrays |= {
-            "weights": self.weights_,
-            "means": self.means_,
-            "covariances": self.covariances_,
-            "objective": self.objective_,
-        }
         arrays |= {f"scores.{name}": array for name, array in self.scores_.arrays().items()}
-        for e, emission in enumerate(self.emissions_):
-            arrays |= {f"leaf{e}.{name}": array for name, array in emission.arrays().items()}
-        return header, arrays
+        return header, arrays | emission_arrays(self.emissions_)
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With the mixture, the maps and the discrete emissions."""
+        """With the maps and the discrete emissions."""
         super().restore(header, arrays)
-        self.strength_, self.converged_ = float(header["strength"]), bool(header["converged"])
-        self.weights_, self.means_ = arrays["weights"], arrays["means"]
-        self.covariances_, self.objective_ = arrays["covariances"], arrays["objective"]
-        self.n_iter_ = len(self.objective_)
-        self.scores_ = NormalScores.from_arrays(_part(arrays, "scores"))
-        categorical = FAMILIES[Kind.CATEGORICAL.value]
-        self.emissions_ = tuple(
-            categorical.from_arrays(_part(arrays, f"leaf{e}"))
-            for e in range(self._layout.n_discrete)
-        )
-
-
-def _part(arrays: dict[str, NDArray[Any]], owner: str) -> dict[str, NDArray[Any]]:
-    """The arrays that are called ``owner.name``, by name."""
-    prefix = f"{owner}."
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
+        self.scores_ = NormalScores.from_arrays(part_of(arrays, "scores"))
+        families = [Categorical.family] * self._layout.n_discrete
+        self.emissions_ = emissions_from(families, arrays)

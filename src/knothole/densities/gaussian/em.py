@@ -9,7 +9,6 @@ and the variances of the whole table and no correlation. It never falls from one
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +24,8 @@ from knothole.densities.emissions.base import Emission
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.e_step import expectations
 from knothole.densities.gaussian.kernels import Packed
-from knothole.densities.mixture.kernels import gather, join
+from knothole.densities.mixture.em import emission_statistics
+from knothole.densities.mixture.kernels import join
 
 # The least variance of the prior's rows, for columns that do not vary.
 LEAST_VARIANCE = 1e-3
@@ -39,13 +39,11 @@ LEAST_NOISE = 1e-6
 # Rows of a block, and the most blocks: each has sums of its own.
 BLOCK = 1024
 MAX_BLOCKS = 16
-# Steps without a better held-out score before training stops.
-PATIENCE = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows as EM sees them.
+class ScoreRows:
+    """Normal scores of rows, and their discrete variables.
 
     Attributes
     ----------
@@ -70,7 +68,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.z)
 
-    def __getitem__(self, rows: Any) -> Rows:
+    def __getitem__(self, rows: Any) -> ScoreRows:
         return replace(
             self,
             z=self.z[rows],
@@ -80,14 +78,14 @@ class Rows:
             weight=self.weight[rows],
         )
 
-    def by_pattern(self) -> Rows:
+    def by_pattern(self) -> ScoreRows:
         """The same rows, equal patterns of holes side by side."""
         holes = np.packbits(np.isnan(self.z), axis=1)
         return self[np.lexsort(holes.T)] if holes.shape[1] else self
 
 
 @dataclass(frozen=True, eq=False)
-class Components:
+class GaussianComponents:
     """Parameters of the mixture.
 
     Attributes
@@ -119,14 +117,12 @@ class Components:
         """The Gaussian part as kernels take it."""
         return kernels.pack(self.weight, self.mean, *self.inverse)
 
-    def discrete_terms(self, rows: Rows) -> Floats:
+    def discrete_terms(self, rows: ScoreRows) -> Floats:
         """Log p of the discrete variables in each component, (rows, k)."""
         out = np.zeros((len(rows), len(self)))
         if rows.discrete is not None:
             packed = rows.discrete
-            table, linear, square = packed.parameters(self.emissions)
-            none = np.zeros(len(self))
-            join(packed.code, packed.z, packed.slot, table, linear, square, none, out)
+            join(packed.values(), packed.parameters(self.emissions), np.zeros(len(self)), out)
         return out
 
     def sharpness(self, repeats: NDArray[np.bool_]) -> Floats:
@@ -140,7 +136,7 @@ class Components:
         out[at] = np.einsum("kii->ik", block)
         return out
 
-    def log_joint(self, rows: Rows, threads: int | None = None) -> Floats:
+    def log_joint(self, rows: ScoreRows, threads: int | None = None) -> Floats:
         """Log (weight p) of what is known of each row, in each component, (rows, k)."""
         packed = self.packed()
         sharpness = self.sharpness(rows.repeats)
@@ -156,7 +152,7 @@ class Components:
         over_blocks(work, len(rows), BLOCK, threads)
         return np.asarray(out + rows.base.sum(axis=1)[:, None])
 
-    def log_density(self, rows: Rows, threads: int | None = None) -> Floats:
+    def log_density(self, rows: ScoreRows, threads: int | None = None) -> Floats:
         """Log p of what is known of each row."""
         return np.asarray(logsumexp(self.log_joint(rows, threads), axis=1))
 
@@ -180,7 +176,7 @@ class Prior:
     tied: bool = False
 
     @classmethod
-    def of(cls, rows: Rows, strength: float, tied: bool = False) -> Prior:
+    def of(cls, rows: ScoreRows, strength: float, tied: bool = False) -> Prior:
         """Centred on the variances of a table's scores."""
         known = ~np.isnan(rows.z)
         weight = rows.weight @ known
@@ -191,13 +187,13 @@ class Prior:
         variance = np.where(weight > 0, np.maximum(variance, LEAST_VARIANCE), 1.0)
         return cls(max(strength, LEAST_STRENGTH), variance, tied)
 
-    def log_density(self, components: Components) -> float:
+    def log_density(self, components: GaussianComponents) -> float:
         """Log prior of the parameters, up to a constant."""
         total = ANCHOR * float(np.log(components.weight).sum())
         total += sum(emission.log_prior(self.strength) for emission in components.emissions)
         precision, log_det = components.inverse
         size = log_det + np.einsum("kii,i->k", precision, self.variance)
-        # Components that share a covariance share the prior's rows for it, too.
+        # GaussianComponents that share a covariance share the prior's rows for it, too.
         total -= 0.5 * self.strength * float(size[0] if self.tied else size.sum())
         mean = components.mean
         return total - 0.5 * ANCHOR * float(np.einsum("ki,kij,kj->", mean, precision, mean))
@@ -213,8 +209,8 @@ class Sums:
 
 
 def step(
-    rows: Rows, components: Components, prior: Prior, threads: int | None = None
-) -> tuple[float, Components]:
+    rows: ScoreRows, components: GaussianComponents, prior: Prior, threads: int | None = None
+) -> tuple[float, GaussianComponents]:
     """One step of EM: the objective before it, and the components after it."""
     log_density, share, sums = expected(rows, components, threads)
     # Not a product by BLAS, whose threads would get in the way of ours.
@@ -226,7 +222,7 @@ def step(
 
 
 def expected(
-    rows: Rows, components: Components, threads: int | None = None
+    rows: ScoreRows, components: GaussianComponents, threads: int | None = None
 ) -> tuple[Floats, Floats, Sums]:
     """Log p of each row, its shares (rows, k), and the sums over all rows."""
     packed = components.packed()
@@ -252,19 +248,17 @@ def expected(
 
 
 def _maximised_emissions(
-    rows: Rows, components: Components, share: Floats, prior: Prior
+    rows: ScoreRows, components: GaussianComponents, share: Floats, prior: Prior
 ) -> tuple[Emission, ...]:
     """The discrete variables' emissions given the rows' shares."""
-    packed, emissions = rows.discrete, components.emissions
-    if packed is None:
+    emissions = components.emissions
+    if rows.discrete is None:
         return ()
-    sums = tuple(np.zeros_like(array) for array in packed.parameters(emissions))
-    gather(packed.code, packed.z, packed.slot, share, *sums)
-    pairs = zip(emissions, packed.statistics(emissions, *sums), strict=True)
+    pairs = zip(emissions, emission_statistics(rows.discrete, emissions, share), strict=True)
     return tuple(emission.maximise(statistics, prior.strength) for emission, statistics in pairs)
 
 
-def maximised(components: Components, sums: Sums, prior: Prior) -> Components:
+def maximised(components: GaussianComponents, sums: Sums, prior: Prior) -> GaussianComponents:
     """Maximum a posteriori weights, means and covariances."""
     count = sums.count[:, None, None]
     weight = sums.count + ANCHOR
@@ -316,53 +310,3 @@ def low_rank(scatter: Floats, before: Floats, loading: Floats) -> tuple[Floats, 
         loading = np.linalg.solve(moment, crossed.transpose(0, 2, 1)).transpose(0, 2, 1)
         noise = np.maximum(variance - (loading * crossed).sum(axis=2), least)
     return loading @ loading.transpose(0, 2, 1) + noise[:, :, None] * np.eye(d), loading
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """What training came to.
-
-    ``objective`` has the objective before each step; ``held_out`` the mean held-out log p of the
-    components that were kept, NaN where nothing was held out.
-    """
-
-    components: Components
-    objective: Floats
-    converged: bool
-    held_out: float = np.nan
-
-
-def train(
-    rows: Rows,
-    components: Components,
-    prior: Prior,
-    max_iter: int,
-    tol: float,
-    score: Callable[[Components], float] | None = None,
-) -> Run:
-    """EM until a step gains less than ``tol`` per row, or ``score`` has stopped rising.
-
-    With ``score`` (a held-out one), the components that had the best are kept.
-    """
-    trace: list[float] = []
-    best, best_score, worse = components, -np.inf, 0
-    total = float(rows.weight.sum())
-    converged = False
-    while len(trace) < max_iter and not converged:
-        objective, stepped = step(rows, components, prior)
-        trace.append(objective)
-        if len(trace) > 1 and trace[-1] - trace[-2] < tol * total:
-            converged = True
-            continue
-        components = stepped
-        if score is None:
-            continue
-        now = score(components)
-        if now > best_score:
-            best, best_score, worse = components, now, 0
-        else:
-            worse += 1
-            converged = worse == PATIENCE
-    if score is None:
-        return Run(components, np.array(trace), converged)
-    return Run(best, np.array(trace), converged, best_score)

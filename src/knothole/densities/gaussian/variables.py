@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,8 +15,9 @@ from knothole.densities.emissions import Categorical, packed
 from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.choice import repeated_values
 from knothole.densities.gaussian.draws import Discrete
-from knothole.densities.gaussian.em import Rows
+from knothole.densities.gaussian.em import ScoreRows
 from knothole.densities.gaussian.normal_scores import NormalScores
+from knothole.densities.rows import WeightedRows
 from knothole.tables.columns import Evidence, Kind, Variable
 
 RECORDED, NOT_RECORDED = 0, 1
@@ -60,34 +60,35 @@ class Layout:
         """Number of discrete emissions."""
         return len(self.categorical) + len(self.flagged)
 
-    def keys(self) -> tuple[int, ...]:
-        """A number of each numeric and each discrete variable, whatever the columns' order."""
-        names = [self.variables[v].name for v in (*self.numeric, *self.categorical)]
-        names += [f"{self.variables[v].name} recorded" for v in self.flagged]
-        return tuple(zlib.crc32(name.encode()) for name in names)
+    def ways_to_read(
+        self, rows: WeightedRows, normal_scores: bool | Literal["auto"]
+    ) -> list[NDArray[np.bool_]]:
+        """Which numeric variables may be taken by rank: the ways that are to be tried.
 
-    def maps(
-        self, points: Floats, weight: Floats, normal_scores: bool | Literal["auto"]
-    ) -> list[NormalScores]:
-        """Maps of the numeric variables that are to be tried.
-
-        "auto": all by rank, or only those whose values have probabilities of their own.
+        "auto": all, or only those whose values have probabilities of their own.
         """
-        numeric = [self.variables[v] for v in self.numeric]
-        x = points[:, self.numeric]
-        whole = np.array([variable.kind is Kind.INTEGER for variable in numeric], dtype=np.bool_)
-        often = [repeated_values(v, x[:, j], weight) for j, v in enumerate(numeric)]
-        repeat = whole | np.array([len(values) > 0 for values in often], dtype=np.bool_)
-        every = np.ones_like(whole)
+        every = np.ones(len(self.numeric), dtype=np.bool_)
         if normal_scores != "auto":
-            choices = [every if normal_scores else ~every]
-        else:
-            choices = [every] if repeat.all() else [every, repeat]
-        return [NormalScores.fit(x, weight, whole, often, choice) for choice in choices]
+            return [every if normal_scores else ~every]
+        whole, often = self._repeated(rows)
+        repeat = whole | np.array([len(values) > 0 for values in often], dtype=np.bool_)
+        return [every] if repeat.all() else [every, repeat]
 
-    def start_emissions(self, points: Floats, weight: Floats) -> tuple[Emission, ...]:
+    def scores(self, rows: WeightedRows, by_rank: NDArray[np.bool_]) -> NormalScores:
+        """Maps of the numeric variables, some by rank."""
+        x = rows.points()[:, self.numeric]
+        return NormalScores.fit(x, rows.own_weight(), *self._repeated(rows), by_rank)
+
+    def _repeated(self, rows: WeightedRows) -> tuple[NDArray[np.bool_], list[Floats]]:
+        """Which numeric variables are whole numbers, and values of the others that repeat."""
+        numeric = [self.variables[v] for v in self.numeric]
+        x, weight = rows.points()[:, self.numeric], rows.own_weight()
+        whole = np.array([variable.kind is Kind.INTEGER for variable in numeric], dtype=np.bool_)
+        return whole, [repeated_values(v, x[:, j], weight) for j, v in enumerate(numeric)]
+
+    def start_emissions(self, rows: WeightedRows) -> tuple[Emission, ...]:
         """Marginals of the discrete variables: one state each."""
-        columns = self._discrete_points(points)
+        columns, weight = self._discrete_points(rows.points()), rows.own_weight()
         flag = Variable("recorded", Kind.CATEGORICAL, (True, False))
         variables = [self.variables[v] for v in self.categorical] + [flag] * len(self.flagged)
         return tuple(
@@ -101,7 +102,7 @@ class Layout:
         weight: Floats,
         scores: NormalScores,
         emissions: Sequence[Emission],
-    ) -> Rows:
+    ) -> ScoreRows:
         """Evidence as EM takes it."""
         z, variance, base = scores.encode(evidence.points[:, self.numeric])
         discrete = None
@@ -110,7 +111,7 @@ class Layout:
                 self._discrete_points(evidence.points), evidence.allowed, self._levels(evidence)
             )
             discrete = packed.pack(emissions, own)
-        return Rows(z, variance, base, scores.repeats, discrete, weight)
+        return ScoreRows(z, variance, base, scores.repeats, discrete, weight)
 
     def _discrete_points(self, points: Floats) -> Floats:
         flags = points[:, self.flagged]

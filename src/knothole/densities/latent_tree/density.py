@@ -7,48 +7,29 @@ the variable below it. With h = 1 the variables are independent.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.exceptions import ConvergenceWarning
 
-from knothole.arrays import Floats, Ints
+from knothole.arrays import Floats
 from knothole.densities.base import BLOCK, EmissionDensity, Within
-from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.build import tree_to_circuit
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.draw import check_possible, fill_holes
-from knothole.densities.emissions import start_emission
-from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.packed import pack
 from knothole.densities.latent_tree import kernels as kernels
-from knothole.densities.latent_tree.chow_liu import Tree, chow_liu
-from knothole.densities.latent_tree.em import Parameters, log_likelihood, posterior_states
-from knothole.densities.latent_tree.training import (
-    Fit,
-    Task,
-    choose,
-    independence,
-    refined,
-    repeated,
-    sizes_for,
-)
-from knothole.densities.mixture.search import choose_families, families_alone
-from knothole.densities.mixture.training import Settings, Table
-from knothole.tables.columns import Evidence, Kind
-
-# Fewer rows than this cannot spare any to be held out; the prior then has this strength.
-TOO_FEW_TO_HOLD_OUT = 20
-STRENGTH_OF_FEW = 1.0
-# No choice needs more held-out rows than this.
-MOST_HELD_OUT = 20_000
-# The ranking of edges needs no more rows than this.
-ROWS_FOR_STRUCTURE = 20_000
+from knothole.densities.latent_tree.chow_liu import Tree
+from knothole.densities.latent_tree.em import TreeParameters, log_likelihood, posterior_states
+from knothole.densities.latent_tree.learner import TreeLearner, sizes_for
+from knothole.densities.latent_tree.training import independent
+from knothole.densities.mixture.learner import choose_families
+from knothole.densities.parameters import SHARED, WHOLE, Rule
+from knothole.densities.rows import WeightedRows
+from knothole.densities.search import Wanted, learn
+from knothole.tables.columns import Evidence
 
 
 class LatentTree(EmissionDensity):
@@ -114,15 +95,16 @@ class LatentTree(EmissionDensity):
     True
     """
 
+    rules: ClassVar[Mapping[str, Rule]] = {**SHARED, "states": WHOLE.unless("auto")}
+    stored_values = ("strength", "held_out_score", "n_iter", "converged")
+    stored_arrays = ("parent", "order", "prior", "transition")
+
     states_: int
     parent_: NDArray[np.int64]
     order_: NDArray[np.int64]
     prior_: Floats
     transition_: Floats
-    strength_: float
     held_out_score_: float
-    n_iter_: int
-    converged_: bool
 
     def __init__(
         self,
@@ -138,176 +120,53 @@ class LatentTree(EmissionDensity):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
+        super().__init__(
+            max_iter=max_iter, tol=tol, n_init=n_init, validation_fraction=validation_fraction,
+            informative=informative, random_state=random_state, verbose=verbose,
+        )  # fmt: skip
         self.states = states
         self.families = families
         self.strength = strength
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.validation_fraction = validation_fraction
-        self.informative = informative
-        self.random_state = random_state
-        self.verbose = verbose
 
     # ---- learning ----------------------------------------------------------------------------
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        self._check_parameters()
         rng = self._rng()
-        rows = rng.permutation(np.flatnonzero(weight > 0))
-        table = Table(self.variables_, evidence, weight, rows)
-        task = self._task(table, self._families(table, seed=int(rng.integers(2**31))))
-        sizes = sizes_for(len(task.train)) if self.states == "auto" else [int(self.states)]
-        fit = choose(task, sizes, rng)
-        if fit is None:
-            fit = self._independent(task, table, n_states=sizes[0] if len(sizes) == 1 else 1)
-        else:
-            fit = refined(task, fit)
-        self._keep(fit)
-        if not fit.converged:
-            warnings.warn(
-                f"EM stopped after max_iter={self.max_iter} rounds while it was still gaining more "
-                f"than tol={self.tol} per row; raise one of them.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-    def _task(self, table: Table, families: Mapping[str, str]) -> Task:
-        rows = table.order
-        n_held = min(round(self.validation_fraction * len(rows)), MOST_HELD_OUT)
+        order = rng.permutation(np.flatnonzero(weight > 0))
+        training = self._training(rng)
+        rows = WeightedRows(self.variables_, evidence, weight, order)
+        named = self.families or {}
         strength = None if self.strength == "auto" else float(self.strength)
-        if len(rows) < TOO_FEW_TO_HOLD_OUT or n_held == 0:
-            train = held = rows
-            strength = STRENGTH_OF_FEW if strength is None else strength
-        else:
-            held, train = rows[:n_held], rows[n_held:]
-
-        def task_on(train: Ints, held: Ints, seen: Ints) -> Task:
-            emissions = self._emissions(table, families, seen)
-            return Task(
-                packed=pack(emissions, table.evidence),
-                weight=table.weight,
-                train=train,
-                held=held,
-                tree=self._tree(table, seen[:ROWS_FOR_STRUCTURE]),
-                emissions=emissions,
-                strength=strength,
-                max_iter=self.max_iter,
-                tol=self.tol,
-                n_init=self.n_init,
-                report=self._report,
-                anew=lambda train, held: task_on(train, held, seen=train),
-            )
-
-        return task_on(train, held, seen=rows)
-
-    def _independent(self, task: Task, table: Table, n_states: int) -> Fit:
-        """Independent variables, each with the family that fits it alone, from all rows."""
-        rows = table.order
-        emissions = self._emissions(table, families_alone(table) | dict(self.families or {}), rows)
-        alone = replace(
-            task, emissions=emissions, packed=pack(emissions, table.evidence), train=rows, held=rows
-        )
-        fit = independence(alone)
-        return replace(fit, parameters=repeated(fit.parameters, n_states))
-
-    def _emissions(
-        self, table: Table, families: Mapping[str, str], rows: Ints
-    ) -> tuple[Emission, ...]:
-        """Marginals of some rows, with one state."""
-        weight = np.zeros(len(table.weight))
-        weight[rows] = table.weight[rows]
-        return tuple(
-            start_emission(
-                variable, table.evidence.points[:, v], weight, 1, families.get(variable.name)
-            )
-            for v, variable in enumerate(self.variables_)
-        )
-
-    def _tree(self, table: Table, rows: Ints) -> Tree:
-        categorical = [variable.kind is Kind.CATEGORICAL for variable in self.variables_]
-        return chow_liu(table.evidence.points[rows], table.weight[rows], categorical)
-
-    def _families(self, table: Table, seed: int) -> dict[str, str]:
-        """Families that are named, and those of continuous variables that serve a mixture best."""
-        named = dict(self.families or {})
-        settings = Settings(
-            families=named,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            n_init=1,
-            seed=seed,
-            may_mask=not self.informative,
-            report=self._report,
-        )
-        return choose_families(table, settings) | named
-
-    def _keep(self, fit: Fit) -> None:
-        parameters = fit.parameters
+        fixed = self.states != "auto"
+        sizes = [int(self.states)] if fixed else sizes_for(len(rows))
+        if fixed and strength is None and sizes[0] > 1:
+            sizes = [1, *sizes]
+        learner = TreeLearner.of(rows, training, named, choose_families(rows, training, named))
+        _, run = learn([learner], Wanted(sizes, strength, fixed))
+        parameters = run.parameters
+        if fixed and parameters.n_states < sizes[-1]:
+            parameters = independent(parameters.tree, parameters.emissions, sizes[-1])
+        self._keep(run)
+        self.held_out_score_ = run.held_out
         self.states_ = parameters.n_states
         self.parent_, self.order_ = parameters.tree.parent, parameters.tree.order
         self.prior_, self.transition_ = parameters.prior, parameters.transition
         self.emissions_ = parameters.emissions
-        self.strength_ = fit.strength
-        self.held_out_score_ = fit.score
-        self.n_iter_, self.converged_ = fit.n_iter, fit.converged
-
-    def _check_parameters(self) -> None:
-        if self.states != "auto":
-            check_whole("states", self.states)
-        if self.strength != "auto":
-            check_number("strength", self.strength)
-        check_whole("max_iter", self.max_iter)
-        check_whole("n_init", self.n_init)
-        check_number("tol", self.tol)
-        check_number("validation_fraction", self.validation_fraction, below=1)
-        check_names("families", self.families or {}, self.variables_)
-
-    def _report(self, line: str) -> None:
-        if self.verbose:
-            print(f"[LatentTree] {line}")
 
     # ---- storage -----------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """With the tree, its latents, and how training went."""
-        header, arrays = super().state()
-        header |= {
-            "strength": self.strength_,
-            "held_out_score": self.held_out_score_,
-            "n_iter": self.n_iter_,
-            "converged": self.converged_,
-        }
-        arrays |= {
-            "parent": self.parent_,
-            "order": self.order_,
-            "prior": self.prior_,
-            "transition": self.transition_,
-        }
-        return header, arrays
-
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With the tree, its latents, and how training went."""
+        """With a check that the arrays describe a tree."""
         super().restore(header, arrays)
-        tree = Tree(arrays["parent"], arrays["order"])
-        parameters = Parameters(tree, arrays["prior"], arrays["transition"], self.emissions_)
-        parameters.check()
-        self._keep(
-            Fit(
-                parameters,
-                header["strength"],
-                header["held_out_score"],
-                header["n_iter"],
-                header["converged"],
-            )
-        )
+        self._parameters.check()
+        self.states_ = len(self.prior_)
 
     # ---- questions ---------------------------------------------------------------------------
 
     @property
-    def _parameters(self) -> Parameters:
+    def _parameters(self) -> TreeParameters:
         tree = Tree(self.parent_, self.order_)
-        return Parameters(tree, self.prior_, self.transition_, self.emissions_)
+        return TreeParameters(tree, self.prior_, self.transition_, self.emissions_)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""

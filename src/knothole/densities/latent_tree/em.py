@@ -16,7 +16,7 @@ import numpy as np
 from knothole.arrays import Floats, Ints
 from knothole.compiled.threads import over_blocks
 from knothole.densities.emissions.base import Emission, Statistics
-from knothole.densities.emissions.packed import Packed
+from knothole.densities.emissions.packed import Packed, Stacked
 from knothole.densities.latent_tree import kernels as kernels
 from knothole.densities.latent_tree.chow_liu import Tree
 
@@ -29,8 +29,8 @@ FLOOR = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Parameters:
-    """A latent tree.
+class TreeParameters:
+    """All that a latent tree is made of.
 
     Attributes
     ----------
@@ -89,14 +89,14 @@ class Parameters:
             self.tree.order, self.tree.parent, self.prior, self.transition, transposed
         )
 
-    def scratch(self) -> kernels.Scratch:
+    def scratch(self) -> kernels.TileScratch:
         """Room for a tile."""
         return kernels.scratch_for(len(self.emissions), self.n_states)
 
 
 @dataclass(frozen=True, eq=False)
-class Expected:
-    """Expected sufficient statistics of some rows, additive.
+class TreeStatistics:
+    """TreeStatistics sufficient statistics of some rows, additive.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Expected:
     pairs: Floats
     emissions: tuple[Statistics, ...]
 
-    def moved(self, other: Expected, step: float) -> Expected:
+    def moved(self, other: TreeStatistics, step: float) -> TreeStatistics:
         """``(1 - step)`` of this and ``step`` of another."""
 
         def blend(own: Floats, new: Floats) -> Floats:
@@ -130,7 +130,7 @@ class Expected:
             )
             for own, new in zip(self.emissions, other.emissions, strict=True)
         )
-        return Expected(
+        return TreeStatistics(
             self.weight + step * (other.weight - self.weight),
             self.log_likelihood + step * (other.log_likelihood - self.log_likelihood),
             blend(self.roots, other.roots),
@@ -140,36 +140,39 @@ class Expected:
 
 
 def expect(
-    parameters: Parameters, packed: Packed, rows: Ints, weight: Floats, total: float | None = None
-) -> Expected:
+    parameters: TreeParameters,
+    packed: Packed,
+    rows: Ints,
+    weight: Floats,
+    total: float | None = None,
+) -> TreeStatistics:
     """Statistics of some rows under the parameters, scaled to ``total`` weight if that is given.
 
     ``weight`` is that of all packed rows. Rows are cut into the same parts, and the parts' sums
     added in the same order, for any number of threads.
     """
-    values, tables = values_of(packed), tables_of(packed, parameters.emissions)
+    values, tables = packed.values(), tables_of(packed, parameters.emissions)
     model = parameters.model()
-    n_codes, n_slots = len(tables.table), len(tables.linear)
     own = weight[rows]
     scaled = own if total is None else own * (total / own.sum())
 
-    def work(start: int, stop: int) -> tuple[float, kernels.Sums]:
+    def work(start: int, stop: int) -> tuple[float, kernels.TreeSums]:
         here, by = rows[start:stop], scaled[start:stop]
         out = np.empty(len(here))
-        sums = kernels.sums_for(len(parameters.emissions), parameters.n_states, n_codes, n_slots)
+        sums = kernels.sums_for(packed, parameters.n_states)
         kernels.expectation(values, tables, model, here, by, parameters.scratch(), out, sums)
         return float(by @ (out + packed.base[here])), sums
 
     block = max(LEAST_ROWS, -(-len(rows) // PARTS))
     log_likelihood, sums = reduce(_add, over_blocks(work, len(rows), block))
-    statistics = packed.statistics(parameters.emissions, sums.codes, sums.first, sums.second)
+    statistics = packed.statistics(parameters.emissions, sums.emissions)
     pairs = sums.pairs * parameters.transition
-    return Expected(float(scaled.sum()), log_likelihood, sums.roots, pairs, tuple(statistics))
+    return TreeStatistics(float(scaled.sum()), log_likelihood, sums.roots, pairs, tuple(statistics))
 
 
-def log_likelihood(parameters: Parameters, packed: Packed, rows: Ints | None = None) -> Floats:
+def log_likelihood(parameters: TreeParameters, packed: Packed, rows: Ints | None = None) -> Floats:
     """Log p of all or some rows; NaN where a log-space evaluation is needed to be sure."""
-    values, tables = values_of(packed), tables_of(packed, parameters.emissions)
+    values, tables = packed.values(), tables_of(packed, parameters.emissions)
     model = parameters.model()
     rows = np.arange(len(packed)) if rows is None else rows
 
@@ -183,12 +186,12 @@ def log_likelihood(parameters: Parameters, packed: Packed, rows: Ints | None = N
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def posterior_states(parameters: Parameters, packed: Packed, uniform: Floats) -> Ints:
+def posterior_states(parameters: TreeParameters, packed: Packed, uniform: Floats) -> Ints:
     """Latents drawn from p(z | row) with uniform numbers: (rows, draws, variables).
 
     Rows of probability 0 get -1.
     """
-    values, tables = values_of(packed), tables_of(packed, parameters.emissions)
+    values, tables = packed.values(), tables_of(packed, parameters.emissions)
     model = parameters.model()
     states = np.empty(uniform.shape, dtype=np.int64)
 
@@ -202,7 +205,9 @@ def posterior_states(parameters: Parameters, packed: Packed, uniform: Floats) ->
     return states
 
 
-def maximise(parameters: Parameters, expected: Expected, strength: float) -> Parameters:
+def maximise(
+    parameters: TreeParameters, expected: TreeStatistics, strength: float
+) -> TreeParameters:
     """The maximum a posteriori parameters given expected statistics."""
     tree = parameters.tree
     each = strength / parameters.n_states
@@ -210,7 +215,7 @@ def maximise(parameters: Parameters, expected: Expected, strength: float) -> Par
     transition = _normalised(expected.pairs + each)
     transition[tree.order[0]] = prior
     emissions = maximise_emissions(parameters.emissions, expected.emissions, strength)
-    return Parameters(tree, prior, transition, emissions)
+    return TreeParameters(tree, prior, transition, emissions)
 
 
 def maximise_emissions(
@@ -221,7 +226,7 @@ def maximise_emissions(
     return tuple(emission.maximise(own, strength) for emission, own in pairs)
 
 
-def log_prior(parameters: Parameters, strength: float) -> float:
+def log_prior(parameters: TreeParameters, strength: float) -> float:
     """What the objective adds to the log likelihood, up to a constant."""
     edges = np.delete(parameters.transition, parameters.tree.order[0], axis=0)
     latents = np.log(parameters.prior).sum() + np.log(edges).sum()
@@ -229,24 +234,21 @@ def log_prior(parameters: Parameters, strength: float) -> float:
     return float(strength / parameters.n_states * latents + emissions)
 
 
-def tables_of(packed: Packed, emissions: Sequence[Emission]) -> kernels.Tables:
+def tables_of(packed: Packed, emissions: Sequence[Emission]) -> kernels.EmissionTables:
     """The emissions' parameters in the layout of packed rows."""
     table, linear, square = packed.parameters(emissions)
     peak = table.max(axis=1)
     # A code that is impossible in every state has factor 0 (and peak -inf).
     factor = np.exp(table - np.where(np.isfinite(peak), peak, 0.0)[:, None])
-    return kernels.Tables(table, linear, square, peak, factor)
-
-
-def values_of(packed: Packed) -> kernels.Values:
-    """Packed rows as the kernels take them."""
-    return kernels.Values(packed.code, packed.z, packed.slot)
+    return kernels.EmissionTables(table, linear, square, peak, factor)
 
 
 def _add(
-    left: tuple[float, kernels.Sums], right: tuple[float, kernels.Sums]
-) -> tuple[float, kernels.Sums]:
-    sums = kernels.Sums(*(a + b for a, b in zip(left[1], right[1], strict=True)))
+    left: tuple[float, kernels.TreeSums], right: tuple[float, kernels.TreeSums]
+) -> tuple[float, kernels.TreeSums]:
+    one, other = left[1], right[1]
+    emissions = Stacked(*(a + b for a, b in zip(one.emissions, other.emissions, strict=True)))
+    sums = kernels.TreeSums(one.roots + other.roots, one.pairs + other.pairs, emissions)
     return left[0] + right[0], sums
 
 

@@ -11,7 +11,7 @@ scale, so that nothing underflows that matters.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Ints
 from knothole.compiled.exp import exponentials
 from knothole.compiled.policy import njit
+from knothole.densities.emissions.packed import Packed, Stacked
 
 # Rows that go through a pass together: a few variables' messages should stay in the cache.
 TILE = 128
@@ -26,16 +27,8 @@ TILE = 128
 LOST = -600.0
 
 
-class Values(NamedTuple):
-    """Encoded rows; see :class:`~knothole.densities.emissions.packed.Packed`."""
-
-    code: NDArray[np.signedinteger[Any]]
-    z: Floats
-    slot: Ints
-
-
-class Tables(NamedTuple):
-    """Parameters of all emissions (:meth:`~knothole.densities.emissions.packed.Packed.parameters`).
+class EmissionTables(NamedTuple):
+    """Parameters of all emissions (:class:`~knothole.densities.emissions.packed.Stacked`).
 
     ``peak`` is the largest entry of a code; ``factor = exp(table - peak)`` serves variables
     without ``z``.
@@ -58,7 +51,7 @@ class Model(NamedTuple):
     transposed: Floats
 
 
-class Scratch(NamedTuple):
+class TileScratch(NamedTuple):
     """Room for a tile: messages (variables, states, TILE), and numbers a row (TILE,)."""
 
     beta: Floats
@@ -71,33 +64,26 @@ class Scratch(NamedTuple):
     code: NDArray[np.int32]
 
 
-class Sums(NamedTuple):
-    """Where statistics are added up."""
+class TreeSums(NamedTuple):
+    """Where statistics are added up: of latents, and of emissions."""
 
     roots: Floats
     pairs: Floats
-    codes: Floats
-    first: Floats
-    second: Floats
+    emissions: Stacked
 
 
-def scratch_for(n_variables: int, n_states: int) -> Scratch:
+def scratch_for(n_variables: int, n_states: int) -> TileScratch:
     """Scratch for one thread."""
     beta, message, gamma = (np.empty((n_variables, n_states, TILE)) for _ in range(3))
     scale, spare, fall = np.empty((3, TILE))
     code = np.empty(TILE, dtype=np.int32)
-    return Scratch(beta, message, gamma, beta.view(np.int64), scale, spare, fall, code)
+    return TileScratch(beta, message, gamma, beta.view(np.int64), scale, spare, fall, code)
 
 
-def sums_for(n_variables: int, n_states: int, n_codes: int, n_slots: int) -> Sums:
+def sums_for(packed: Packed, n_states: int) -> TreeSums:
     """Sums of no rows."""
-    return Sums(
-        np.zeros(n_states),
-        np.zeros((n_variables, n_states, n_states)),
-        np.zeros((n_codes, n_states)),
-        np.zeros((n_slots, n_states)),
-        np.zeros((n_slots, n_states)),
-    )
+    pairs = np.zeros((len(packed.slot), n_states, n_states))
+    return TreeSums(np.zeros(n_states), pairs, packed.nothing(n_states))
 
 
 @njit
@@ -225,19 +211,20 @@ def downward(model, weight, scratch, width, sums):  # type: ignore[no-untyped-de
 @njit
 def add_statistics(values, rows, gamma, sums):  # type: ignore[no-untyped-def]
     """Responsibilities of the observed entries, summed per code and weighted by z and z**2."""
+    codes, first, second = sums
     for v in range(values.code.shape[1]):
         for n in range(len(rows)):
             c = values.code[rows[n], v]
             if c < 0:
                 continue
             for k in range(gamma.shape[1]):
-                sums.codes[c, k] += gamma[v, k, n]
+                codes[c, k] += gamma[v, k, n]
             if values.slot[v] >= 0:
                 slot = values.slot[v]
                 z = values.z[rows[n], slot]
                 for k in range(gamma.shape[1]):
-                    sums.first[slot, k] += gamma[v, k, n] * z
-                    sums.second[slot, k] += gamma[v, k, n] * (z * z)
+                    first[slot, k] += gamma[v, k, n] * z
+                    second[slot, k] += gamma[v, k, n] * (z * z)
 
 
 @njit
@@ -249,7 +236,7 @@ def expectation(values, tables, model, rows, weight, scratch, out, sums):  # typ
         fill_terms(values, tables, tile, scratch)
         upward(model, scratch, stop - start, -np.inf, out[start:stop])
         downward(model, weight[start:stop], scratch, stop - start, sums)
-        add_statistics(values, tile, scratch.gamma, sums)
+        add_statistics(values, tile, scratch.gamma, sums.emissions)
 
 
 @njit

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats
 from knothole.densities.base import EmissionDensity, Within
-from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.build import mixture_to_circuit
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.draw import check_possible, fill_holes
 from knothole.densities.emissions.packed import pack
 from knothole.densities.emissions.table import log_of
-from knothole.densities.mixture.em import Components, log_densities, shares
+from knothole.densities.mixture.em import ProductMixture, log_densities, shares
 from knothole.densities.mixture.kernels import pick
-from knothole.densities.mixture.search import learn
-from knothole.densities.mixture.training import Settings, Table
+from knothole.densities.mixture.learner import ProductLearner, choose_families, sizes_for
+from knothole.densities.parameters import SHARED, WHOLE, Rule
+from knothole.densities.rows import WeightedRows
+from knothole.densities.search import Wanted, can_hold_out, learn
 from knothole.tables.columns import Evidence
 
 
@@ -80,11 +78,11 @@ class Mixture(EmissionDensity):
     True
     """
 
+    rules: ClassVar[Mapping[str, Rule]] = {**SHARED, "components": WHOLE.unless("auto")}
+    stored_values = ("converged", "strength")
+    stored_arrays = ("weights", "objective")
+
     weights_: Floats
-    n_iter_: int
-    converged_: bool
-    objective_: Floats
-    strength_: float
 
     def __init__(
         self,
@@ -100,95 +98,50 @@ class Mixture(EmissionDensity):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
+        super().__init__(
+            max_iter=max_iter, tol=tol, n_init=n_init, validation_fraction=validation_fraction,
+            informative=informative, random_state=random_state, verbose=verbose,
+        )  # fmt: skip
         self.components = components
         self.families = families
         self.strength = strength
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.validation_fraction = validation_fraction
-        self.informative = informative
-        self.random_state = random_state
-        self.verbose = verbose
 
     # ---- learning ----------------------------------------------------------------------------
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        self._check_parameters()
         rng = self._rng()
         order = rng.permutation(np.flatnonzero(weight > 0))
-        settings = Settings(
-            families=self.families or {},
-            max_iter=self.max_iter,
-            tol=self.tol,
-            n_init=self.n_init,
-            seed=int(rng.integers(2**31)),
-            may_mask=not self.informative,
-            report=self._report,
-        )
-        table = Table(self.variables_, evidence, weight, order)
-        size = self.components if self.components == "auto" else int(self.components)
-        strength = self.strength if self.strength == "auto" else float(self.strength)
-        run, self.strength_ = learn(table, settings, size, strength, self.validation_fraction)
-        self.weights_, self.emissions_ = run.components.weight, run.components.emissions
-        self.objective_, self.n_iter_ = run.objective, len(run.objective)
-        self.converged_ = bool(run.converged)
-        if not run.converged:
-            warnings.warn(
-                f"EM stopped after max_iter={self.max_iter} steps while it was still gaining more "
-                f"than tol={self.tol} per row; raise one of them.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-    def _check_parameters(self) -> None:
-        if self.components != "auto":
-            check_whole("components", self.components)
-        if self.strength != "auto":
-            check_number("strength", self.strength)
-        check_whole("max_iter", self.max_iter)
-        check_whole("n_init", self.n_init)
-        check_number("tol", self.tol)
-        check_number("validation_fraction", self.validation_fraction, below=1)
-        check_names("families", self.families or {}, self.variables_)
-
-    def _report(self, line: str) -> None:
-        if self.verbose:
-            print(f"[{type(self).__name__}] {line}")
-
-    # ---- storage -----------------------------------------------------------------------------
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """With the weights, and how training went."""
-        header, arrays = super().state()
-        header |= {"converged": self.converged_, "strength": self.strength_}
-        arrays |= {"weights": self.weights_, "objective": self.objective_}
-        return header, arrays
-
-    def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With the weights, and how training went."""
-        super().restore(header, arrays)
-        self.weights_, self.objective_ = arrays["weights"], arrays["objective"]
-        self.n_iter_ = len(self.objective_)
-        self.converged_, self.strength_ = header["converged"], header["strength"]
+        training = self._training(rng)
+        rows = WeightedRows(self.variables_, evidence, weight, order)
+        sizes = sizes_for(rows) if self.components == "auto" else [int(self.components)]
+        strength = None if self.strength == "auto" else float(self.strength)
+        named = self.families or {}
+        chosen: Mapping[str, str] | None = None if sizes[-1] == 1 else {}
+        if sizes[-1] > 1 and can_hold_out(training, len(rows)):
+            chosen = choose_families(rows, training, named)
+        learner = ProductLearner.of(rows, training, named, chosen)
+        _, run = learn([learner], Wanted(sizes, strength))
+        self._keep(run)
+        self.weights_, self.emissions_ = run.parameters.weight, run.parameters.emissions
+        self.objective_ = run.objective
 
     # ---- questions ---------------------------------------------------------------------------
 
     @property
-    def _components(self) -> Components:
-        return Components(self.weights_, self.emissions_)
+    def _mixture(self) -> ProductMixture:
+        return ProductMixture(self.weights_, self.emissions_)
 
     def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Log p(evidence), (rows,), and p(component | evidence), (rows, components).
 
         A row that no component can have has log p = -inf and the weights for responsibilities.
         """
-        return shares(pack(self.emissions_, evidence), self._components)
+        return shares(pack(self.emissions_, evidence), self._mixture)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
         regions = sum((self.log_region(region) for region in within), np.zeros(len(self.weights_)))
-        return log_densities(pack(self.emissions_, evidence), self._components, regions)
+        return log_densities(pack(self.emissions_, evidence), self._mixture, regions)
 
     def combine(self, terms: list[Floats]) -> Floats:
         """Log p of rows from their terms: the slow twin of the compiled sums."""

@@ -1,13 +1,12 @@
 """EM for mixtures of products, on the likelihood of what was observed.
 
-The objective is the weighted log likelihood plus the log prior of all parameters. A step never
-lowers it. Results have the same bits for any number of threads: blocks of rows are the same, and
-what they found is merged in their order.
+Results have the same bits for any number of threads: blocks of rows are the same, and what they
+found is merged in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +14,10 @@ import numpy as np
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_blocks
 from knothole.densities.emissions.base import Emission, Statistics
-from knothole.densities.emissions.packed import Packed
+from knothole.densities.emissions.packed import Packed, Stacked
 from knothole.densities.emissions.table import log_of
-from knothole.densities.mixture.kernels import expect, join, normalise
+from knothole.densities.mixture.kernels import expect, gather, join, normalise
+from knothole.densities.rows import EncodedRows
 
 # Rows whose shares are in the cache together.
 TILE = 128
@@ -26,13 +26,11 @@ BLOCK = 4096
 MAX_BLOCKS = 64
 # Rows scored at once.
 SCORED = 1024
-# Steps without a better held-out score before training stops.
-PATIENCE = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Components:
-    """A mixture of products: weights (components,), and an emission for each variable."""
+class ProductMixture:
+    """Weights (components,), and an emission for each variable, which are independent given one."""
 
     weight: Floats
     emissions: tuple[Emission, ...]
@@ -40,14 +38,14 @@ class Components:
     def __len__(self) -> int:
         return len(self.weight)
 
-    def maximised(self, expected: Expected, strength: float) -> Components:
+    def maximised(self, expected: MixtureStatistics, strength: float) -> ProductMixture:
         """The next step of EM: maximum a posteriori given expected statistics.
 
         Weights have a Dirichlet prior of ``strength`` rows, the same for each component.
         """
         counts = expected.total + strength / len(self)
         emissions = zip(self.emissions, expected.statistics, strict=True)
-        return Components(
+        return ProductMixture(
             counts / counts.sum(),
             tuple(emission.maximise(statistics, strength) for emission, statistics in emissions),
         )
@@ -61,7 +59,7 @@ class Components:
 
 
 @dataclass(frozen=True, eq=False)
-class Expected:
+class MixtureStatistics:
     """What a pass over the rows finds: log likelihood, and statistics."""
 
     log_likelihood: float
@@ -69,111 +67,79 @@ class Expected:
     statistics: list[Statistics]
 
 
-def expected(packed: Packed, weight: Floats, components: Components) -> Expected:
-    """A pass over all rows."""
-    table, linear, square = packed.parameters(components.emissions)
-    prior, log_prior = components.weight, log_of(components.weight)
-    n_states = len(components)
+def step(
+    rows: EncodedRows, mixture: ProductMixture, strength: float
+) -> tuple[float, ProductMixture]:
+    """One step of EM: the objective before it, and the mixture after it."""
+    found = expected(rows.packed, rows.weight, mixture)
+    objective = found.log_likelihood + mixture.log_prior(strength)
+    return objective, mixture.maximised(found, strength)
 
-    def work(start: int, stop: int) -> tuple[float, tuple[Floats, ...]]:
-        joint = np.empty((TILE, n_states))
-        found = (np.zeros(n_states), *(np.zeros_like(a) for a in (table, linear, square)))
+
+def expected(packed: Packed, weight: Floats, mixture: ProductMixture) -> MixtureStatistics:
+    """A pass over all rows."""
+    form = packed.parameters(mixture.emissions)
+    prior, log_prior = mixture.weight, log_of(mixture.weight)
+    n_states = len(mixture)
+
+    def work(start: int, stop: int) -> tuple[float, Floats, Stacked]:
+        joint, total = np.empty((TILE, n_states)), np.zeros(n_states)
+        sums = packed.nothing(n_states)
         scratch = (joint, joint.view(np.int64), np.empty(TILE))
+        values = packed.values(start, stop)
         likelihood = expect(
-            packed.code[start:stop], packed.z[start:stop], packed.base[start:stop], packed.slot,
-            weight[start:stop], table, linear, square, log_prior, prior, scratch, found,
-        )  # fmt: skip
-        return likelihood, found
+            values, weight[start:stop], form, (log_prior, prior), scratch, total, sums
+        )
+        return likelihood, total, sums
 
     block = max(BLOCK, -(-len(packed) // MAX_BLOCKS))
-    parts = over_blocks(work, len(packed), block)
-    total, count, first, second = (sum(part[1][i] for part in parts) for i in range(4))
-    statistics = packed.statistics(components.emissions, count, first, second)
-    return Expected(sum(part[0] for part in parts), total, statistics)
+    likelihood, total, sums = zip(*over_blocks(work, len(packed), block), strict=True)
+    stacked = Stacked(*(sum(parts) for parts in zip(*sums, strict=True)))
+    statistics = packed.statistics(mixture.emissions, stacked)
+    return MixtureStatistics(sum(likelihood), np.asarray(sum(total)), statistics)
+
+
+def emission_statistics(
+    packed: Packed, emissions: Sequence[Emission], share: Floats
+) -> list[Statistics]:
+    """Statistics of each emission, from the rows' shares (rows, states)."""
+    sums = packed.nothing(share.shape[1])
+    gather(packed.values(), share, sums)
+    return packed.statistics(emissions, sums)
 
 
 def shares(
-    packed: Packed, components: Components, log_region: Floats | float = 0.0
+    packed: Packed, mixture: ProductMixture, log_region: Floats | float = 0.0
 ) -> tuple[Floats, Floats]:
     """Log p of each row, and its responsibilities (rows, components).
 
     ``log_region`` (components,) is added to the log density of every row. A row that no component
     can have has log p = -inf and the components' weights for responsibilities.
     """
-    joint = np.empty((len(packed), len(components)))
-    return _score(packed, components, log_region, joint), joint
+    joint = np.empty((len(packed), len(mixture)))
+    return _score(packed, mixture, log_region, joint), joint
 
 
 def log_densities(
-    packed: Packed, components: Components, log_region: Floats | float = 0.0
+    packed: Packed, mixture: ProductMixture, log_region: Floats | float = 0.0
 ) -> Floats:
     """Log p of each row; see :func:`shares`."""
-    return _score(packed, components, log_region, None)
+    return _score(packed, mixture, log_region, None)
 
 
 def _score(
-    packed: Packed, components: Components, log_region: Floats | float, joint: Floats | None
+    packed: Packed, mixture: ProductMixture, log_region: Floats | float, joint: Floats | None
 ) -> Floats:
     """Log p of each row; responsibilities go to ``joint`` where it is given."""
-    table, linear, square = packed.parameters(components.emissions)
-    log_prior = log_of(components.weight) + log_region
+    form = packed.parameters(mixture.emissions)
+    log_prior = log_of(mixture.weight) + log_region
     log_p = np.empty(len(packed))
 
     def work(start: int, stop: int) -> None:
-        part = np.empty((stop - start, len(components))) if joint is None else joint[start:stop]
-        join(packed.code[start:stop], packed.z[start:stop], packed.slot, table, linear, square,
-             log_prior, part)  # fmt: skip
-        normalise(packed.base[start:stop], components.weight, part, part.view(np.int64),
-                  log_p[start:stop])  # fmt: skip
+        part = np.empty((stop - start, len(mixture))) if joint is None else joint[start:stop]
+        values = packed.values(start, stop)
+        join(values, form, log_prior, part)
+        normalise(values.base, mixture.weight, part, part.view(np.int64), log_p[start:stop])
 
     over_blocks(work, len(packed), SCORED)
     return log_p
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """What training came to.
-
-    ``objective`` has the objective before each step; ``steps`` is how many of them the components
-    have behind them (fewer, where later ones had a worse held-out score).
-    """
-
-    components: Components
-    objective: Floats
-    steps: int
-    converged: bool
-
-
-def train(
-    packed: Packed,
-    weight: Floats,
-    components: Components,
-    strength: float,
-    max_iter: int,
-    tol: float,
-    score: Callable[[Components], float] | None = None,
-) -> Run:
-    """EM until a step gains less than ``tol`` per row, or ``score`` has stopped rising.
-
-    With ``score`` (a held-out one), the components that had the best are kept.
-    """
-    trace: list[float] = []
-    kept, steps, best, worse = components, 0, -np.inf, 0
-    rows = float(weight.sum())
-    converged = False
-    for step in range(1, max_iter + 1):
-        found = expected(packed, weight, components)
-        trace.append(found.log_likelihood + components.log_prior(strength))
-        if len(trace) > 1 and trace[-1] - trace[-2] < tol * rows:
-            converged = True
-            break
-        components = components.maximised(found, strength)
-        now = np.inf if score is None else score(components)
-        if now > best or score is None:
-            kept, steps, best, worse = components, step, now, 0
-        else:
-            worse += 1
-            if worse == PATIENCE:
-                converged = True
-                break
-    return Run(kept, np.array(trace), steps, converged)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from knothole.compiled.policy import njit
+from knothole.densities.emissions.packed import Values
 
 # exp(x) = 2**n * exp(f), n whole and |f| <= log(2) / 2.
 LOG2_E = 1.4426950408889634
@@ -19,8 +20,10 @@ NOTHING = 1e-303
 
 
 @njit
-def join(code, z, slot, table, linear, square, log_weight, out):  # type: ignore[no-untyped-def]
+def join(values, form, log_weight, out):  # type: ignore[no-untyped-def]
     """Log of weight times density, (rows, components), but for the base measure."""
+    code, z, _, slot = values
+    table, linear, square = form
     n_states = table.shape[1]
     for i in range(len(code)):
         joint = out[i]
@@ -81,8 +84,10 @@ def normalise(base, weight, joint, bits, log_p):  # type: ignore[no-untyped-def]
 
 
 @njit
-def gather(code, z, slot, share, count, first, second):  # type: ignore[no-untyped-def]
+def gather(values, share, sums):  # type: ignore[no-untyped-def]
     """Add the rows' shares to the statistics: per code, and times z and z**2."""
+    code, z, _, slot = values
+    count, first, second = sums
     n_states = share.shape[1]
     for v in range(code.shape[1]):
         s = slot[v]
@@ -107,14 +112,15 @@ def gather(code, z, slot, share, count, first, second):  # type: ignore[no-untyp
 
 
 @njit
-def expect(code, z, base, slot, weight, table, linear, square, log_prior, prior, scratch, found):  # type: ignore[no-untyped-def]
+def expect(values, weight, form, priors, scratch, total, sums):  # type: ignore[no-untyped-def]
     """One pass of EM over some rows, a scratch's length at a time.
 
-    Adds to what was ``found``: the shares' totals, and the statistics of :func:`gather`, all
-    weighted. Returns the weighted sum of log p.
+    Adds to the shares' totals, and to the statistics of :func:`gather`, all weighted; ``priors``
+    are the components' weights, their logarithms first. Returns the weighted sum of log p.
     """
+    code, z, base, slot = values
+    log_prior, prior = priors
     joint, bits, log_p = scratch
-    total, count, first, second = found
     tile = len(joint)
     n_states = len(prior)
     log_likelihood = 0.0
@@ -122,16 +128,16 @@ def expect(code, z, base, slot, weight, table, linear, square, log_prior, prior,
         stop = min(start + tile, len(code))
         width = stop - start
         share = joint[:width]
-        of_tile, z_tile = code[start:stop], z[start:stop]
-        join(of_tile, z_tile, slot, table, linear, square, log_prior, share)
-        normalise(base[start:stop], prior, share, bits[:width], log_p)
+        part = Values(code[start:stop], z[start:stop], base[start:stop], slot)
+        join(part, form, log_prior, share)
+        normalise(part.base, prior, share, bits[:width], log_p)
         for i in range(width):
             w = weight[start + i]
             log_likelihood += w * log_p[i]
             for k in range(n_states):
                 share[i, k] *= w
                 total[k] += share[i, k]
-        gather(of_tile, z_tile, slot, share, count, first, second)
+        gather(part, share, sums)
     return log_likelihood
 
 

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.policy import njit
 from knothole.densities.emissions.base import Emission
-from knothole.densities.emissions.packed import Packed
-from knothole.densities.mixture.em import Components, Expected
-from knothole.densities.mixture.kernels import gather
+from knothole.densities.mixture.em import (
+    MixtureStatistics,
+    ProductMixture,
+    emission_statistics,
+)
+from knothole.densities.rows import EncodedRows
 from knothole.tables.columns import Kind, Variable
 
 # The squared distance of two different categories, and of two rows that share no variable: what
@@ -44,31 +47,24 @@ def comparable(points: Floats, variables: Sequence[Variable]) -> Floats:
 
 
 def start(
-    packed: Packed,
-    weight: Floats,
-    value: Floats,
-    category: NDArray[np.bool_],
+    rows: EncodedRows,
+    nearest: NDArray[np.int64],
     emissions: Sequence[Emission],
     n_components: int,
     strength: float,
-    rng: np.random.Generator,
-) -> Components:
-    """Components fitted to the rows nearest to each of ``n_components`` seeds.
+) -> ProductMixture:
+    """Components fitted to the rows ``nearest`` to each of so many seeds.
 
-    ``emissions`` have one state, ``value`` is of :func:`comparable` for the same rows as
-    ``packed``.
+    ``emissions`` have one state.
     """
-    nearest = assign(value, category, weight, n_components, rng)
     alike = tuple(emission.take(np.zeros(n_components, dtype=np.int64)) for emission in emissions)
-    even = Components(np.full(n_components, 1 / n_components), alike)
-    share = np.zeros((len(packed), n_components))
-    share[np.arange(len(packed)), nearest] = weight
-    table, linear, square = packed.parameters(alike)
-    count, first, second = (np.zeros_like(array) for array in (table, linear, square))
-    gather(packed.code, packed.z, packed.slot, share, count, first, second)
-    statistics = packed.statistics(alike, count, first, second)
+    even = ProductMixture(np.full(n_components, 1 / n_components), alike)
+    share = np.zeros((len(rows), n_components))
+    share[np.arange(len(rows)), nearest] = rows.weight
+    statistics = emission_statistics(rows.packed, alike, share)
     # A seed has few rows: half a row of prior at the least.
-    return even.maximised(Expected(np.nan, share.sum(axis=0), statistics), max(strength, 0.5))
+    found = MixtureStatistics(np.nan, share.sum(axis=0), statistics)
+    return even.maximised(found, max(strength, 0.5))
 
 
 def assign(

@@ -26,13 +26,10 @@ FOLDS = 3
 TOO_FEW_ROWS = 20
 # Holes in variables that have none.
 RATE = 0.3
-# Standard errors by which more than independent variables must be better than those: they cannot
-# overfit, and what is held against them is the best of many.
-SURE = 3.0
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class HeldOut:
     """Rows to choose by: some to learn from, others held out and masked.
 
     Attributes
@@ -51,9 +48,9 @@ class Trial:
     holes: Mask
 
 
-def trials(
+def hold_out(
     matrix: Floats, columns: Columns, random_state: Any = 0, eligible: Mask | None = None
-) -> list[Trial]:
+) -> list[HeldOut]:
     """One split of the rows (folds, where they are few; none where nothing can be held out).
 
     Only rows that are ``eligible`` are held out; by default all are.
@@ -68,27 +65,18 @@ def trials(
         parts = [part for part in np.array_split(candidates, FOLDS) if len(part)]
     else:
         parts = [candidates[: round(HELD_OUT * len(rows))]]
-    return [
-        _trial(np.setdiff1d(rows, part, assume_unique=True), part, matrix, holes, columns, rng)
-        for part in parts
-    ]
-
-
-def _trial(
-    train: NDArray[np.intp],
-    held: NDArray[np.intp],
-    matrix: Floats,
-    holes: Mask,
-    columns: Columns,
-    rng: np.random.Generator,
-) -> Trial:
-    added = holes[rng.choice(train, size=len(held))]
-    for variable in columns.variables:
-        members = list(variable.columns)
-        if not holes[:, members].any():
-            added[:, members] = rng.random((len(held), 1)) < RATE
-    # An entry that is NaN as the model's own value stays what it is where no hole is put on it.
-    return Trial(train, held, np.where(added, np.nan, matrix[held]), holes[held] | added)
+    out = []
+    for held in parts:
+        train = np.setdiff1d(rows, held, assume_unique=True)
+        added = holes[rng.choice(train, size=len(held))]
+        for variable in columns.variables:
+            members = list(variable.columns)
+            if not holes[:, members].any():
+                added[:, members] = rng.random((len(held), 1)) < RATE
+        # An entry that is NaN as the model's own value stays so where no hole is put on it.
+        masked = np.where(added, np.nan, matrix[held])
+        out.append(HeldOut(train, held, masked, holes[held] | added))
+    return out
 
 
 def mean_and_error(difference: Floats, weight: Floats) -> tuple[float, float]:

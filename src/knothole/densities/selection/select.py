@@ -25,7 +25,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats, Mask
 from knothole.densities.base import Density
-from knothole.densities.selection.held_out import ROWS, Trial, mean_and_error, resolution, trials
+from knothole.densities.selection.held_out import (
+    ROWS,
+    HeldOut,
+    hold_out,
+    mean_and_error,
+    resolution,
+)
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns, Kind
 from knothole.tables.encoding import row_weights
@@ -39,7 +45,7 @@ SEARCH_AGAIN = 4 * ROWS
 
 
 #: The loss of every held-out row under a density fitted on the rows to learn from.
-Loss = Callable[[Density, Trial], Floats]
+Loss = Callable[[Density, HeldOut], Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +61,13 @@ class Selected:
         minus the mean loss: larger is better), ``behind`` (how far behind the best), the standard
         ``error`` of that difference, ``seconds`` to learn and score, whether it was ``chosen``,
         and a ``note``, such as why it failed.
-    trials : tuple of (Density, Trial)
-        The chosen candidate as it was when it was scored.
+    scored : tuple of (Density, HeldOut)
+        The chosen candidate as it was when it was scored, and the rows it was scored on.
     """
 
     density: Density
     selection_: pd.DataFrame
-    trials: tuple[tuple[Density, Trial], ...]
+    scored: tuple[tuple[Density, HeldOut], ...]
 
 
 def select(
@@ -85,7 +91,7 @@ def select(
     columns : Columns, optional
         Description of the columns; inferred from ``X`` by default.
     score : callable, optional
-        ``score(density, trial)`` gives the loss of every held-out row; by default minus log p of
+        ``score(density, held_out)`` gives the loss of every held-out row; by default minus log p of
         its observed part.
     sample_weight : array (rows,), optional
         Weights of the rows, in learning and in scores.
@@ -127,40 +133,37 @@ def select_matrix(
     """
     named = _named(candidates)
     weight = row_weights(sample_weight, len(matrix))
-    rows = trials(matrix, columns, random_state, eligible)
+    parts = hold_out(matrix, columns, random_state, eligible)
     # Units matter only where densities and probabilities meet in one score.
     unit = resolution(matrix, columns) if score is None else np.ones(len(columns))
     loss = minus_log_p(unit) if score is None else score
-    tried = []
-    for name, candidate in named.items():
-        outcome = _try(name, candidate, rows, matrix / unit, columns, weight, loss)
+    tried = [Candidate(name, candidate) for name, candidate in named.items()]
+    for candidate in tried:
+        candidate.judge(parts, matrix / unit, columns, weight, loss)
         if verbose:
-            print(f"[auto] {outcome}")
-        tried.append(outcome)
-    ranked = sorted(tried, key=lambda outcome: outcome.rank)
-    for place, outcome in enumerate(ranked):
-        if outcome.failure is not None:
+            print(f"[auto] {candidate}")
+    ranked = sorted(tried, key=lambda candidate: candidate.rank)
+    for best in ranked:
+        if best.failure is not None:
             continue
         try:
-            density = _fit(outcome.for_all(len(matrix)), matrix, columns, weight)
+            density = _fit(best.for_all(len(matrix)), matrix, columns, weight)
         except Exception as error:
-            outcome.failure = f"failed on all rows: {error}"
+            best.failure = f"failed on all rows: {error}"
             continue
         if verbose:
-            print(f"[auto] {outcome.name} it is")
-        return Selected(density, _table(ranked, place), outcome.trials(rows))
-    reasons = "; ".join(f"{outcome.name}: {outcome.failure}" for outcome in ranked)
+            print(f"[auto] {best.name} it is")
+        scored = tuple(zip(best.fitted, parts, strict=False))
+        return Selected(density, _table(ranked, best), scored)
+    reasons = "; ".join(f"{candidate.name}: {candidate.failure}" for candidate in ranked)
     raise InvalidInput(f"density='auto': no candidate could learn from these rows. {reasons}")
-
-
-# ---- scores -------------------------------------------------------------------------------------
 
 
 def minus_log_p(unit: Floats) -> Loss:
     """Minus log p of the observed part of each row, numbers in units of ``unit`` (columns,)."""
 
-    def loss(density: Density, trial: Trial) -> Floats:
-        evidence = density.columns_.evidence(trial.matrix / unit, trial.holes)
+    def loss(density: Density, part: HeldOut) -> Floats:
+        evidence = density.columns_.evidence(part.matrix / unit, part.holes)
         return -density.log_evidence(density.extended(evidence, None))
 
     return loss
@@ -187,38 +190,61 @@ def default_candidates(columns: Columns, random_state: Any = 0) -> list[Density]
     return candidates
 
 
-@dataclass(eq=False)
-class _Outcome:
-    """How a candidate did."""
+class Candidate:
+    """A density, how it did on held-out rows, and why it failed, if it did."""
 
-    name: str
-    candidate: Density
-    fitted: list[Density]
-    loss: Floats
-    weight: Floats
-    seconds: float
-    failure: str | None = None
+    def __init__(self, name: str, density: Density) -> None:
+        self.name, self.density = name, density
+        self.fitted: list[Density] = []
+        self.loss = self.weight = np.empty(0)
+        self.seconds = 0.0
+        self.failure: str | None = None
+
+    def judge(
+        self, parts: list[HeldOut], matrix: Floats, columns: Columns, weight: Floats, loss: Loss
+    ) -> None:
+        """Learn without the held-out rows, and find the loss of each of them."""
+        start = time.perf_counter()
+        fitted, losses = [], [np.empty(0)]
+        try:
+            for part in parts:
+                density = clone(self.density)
+                fitted.append(_fit(density, matrix[part.train], columns, weight[part.train]))
+                losses.append(loss(density, part))
+            if np.isnan(np.concatenate(losses)).any():
+                raise ArithmeticError("its loss is NaN")
+        except Exception as error:  # a candidate that fails is out, whatever the reason
+            self.failure = f"failed: {error}"
+        else:
+            self.fitted, self.loss = fitted, np.concatenate(losses)
+            self.weight = np.concatenate([np.empty(0), *(weight[part.held] for part in parts)])
+            if not self.weight.any():
+                self.weight = np.ones_like(self.weight)
+        self.seconds = time.perf_counter() - start
 
     @property
     def score(self) -> float:
         """Minus the mean loss; NaN where there is none."""
-        return -self.mean(self.loss) if len(self.loss) else np.nan
+        return -float(np.average(self.loss, weights=self.weight)) if len(self.loss) else np.nan
 
     @property
     def rank(self) -> tuple[bool, float]:
         """Sorts the best to the front, failures to the end."""
         return self.failure is not None, -self.score if len(self.loss) else 0.0
 
-    def mean(self, values: Floats) -> float:
-        return float(np.average(values, weights=self.weight))
-
     def __str__(self) -> str:
         result = f"score {self.score:.6g}" if self.failure is None else self.failure
         return f"{self.name}: {result} ({self.seconds:.1f} s)"
 
+    def behind(self, best: Candidate) -> tuple[float, float]:
+        """How much larger the mean loss is than the best one's, and the standard error of that."""
+        if not (np.isfinite(self.score) and np.isfinite(best.score)):
+            return best.score - self.score, np.nan
+        return mean_and_error(self.loss - best.loss, best.weight)
+
     def for_all(self, n_rows: int) -> Density:
         """What to fit on all rows: with the size found, where searching again would take long."""
-        again: Density = clone(self.candidate)
+        again: Density = clone(self.density)
         if n_rows <= SEARCH_AGAIN or not self.fitted:
             return again
         found = self.fitted[-1]
@@ -227,40 +253,6 @@ class _Outcome:
         if getattr(again, "states", None) == "auto":
             again.set_params(states=found.states_)
         return again
-
-    def trials(self, rows: Iterable[Trial]) -> tuple[tuple[Density, Trial], ...]:
-        return tuple(zip(self.fitted, rows, strict=True)) if self.fitted else ()
-
-
-def _try(
-    name: str,
-    candidate: Density,
-    rows: list[Trial],
-    matrix: Floats,
-    columns: Columns,
-    weight: Floats,
-    loss: Loss,
-) -> _Outcome:
-    start = time.perf_counter()
-    fitted: list[Density] = []
-    losses = [np.empty(0)]
-    failure = None
-    try:
-        for trial in rows:
-            density = _fit(clone(candidate), matrix[trial.train], columns, weight[trial.train])
-            losses.append(loss(density, trial))
-            fitted.append(density)
-        if np.isnan(np.concatenate(losses)).any():
-            raise ArithmeticError("its loss is NaN")
-    except Exception as error:  # a candidate that fails is out, whatever the reason
-        failure = f"failed: {error}"
-        fitted, losses = [], [np.empty(0)]
-    held = [weight[trial.held] for trial in rows] if fitted else []
-    own_weight = np.concatenate([np.empty(0), *held])
-    if not own_weight.any():
-        own_weight = np.ones_like(own_weight)
-    seconds = time.perf_counter() - start
-    return _Outcome(name, candidate, fitted, np.concatenate(losses), own_weight, seconds, failure)
 
 
 def _fit(density: Density, matrix: Floats, columns: Columns, weight: Floats) -> Density:
@@ -271,10 +263,7 @@ def _fit(density: Density, matrix: Floats, columns: Columns, weight: Floats) -> 
 
 
 def _named(candidates: Sequence[Density] | Mapping[str, Density]) -> dict[str, Density]:
-    if isinstance(candidates, Mapping):
-        named = dict(candidates)
-    else:
-        named = dict(_numbered(candidates))
+    named = dict(candidates if isinstance(candidates, Mapping) else _numbered(candidates))
     if not named:
         raise InvalidInput("candidates must hold at least one density; got none.")
     for name, candidate in named.items():
@@ -294,35 +283,22 @@ def _numbered(candidates: Iterable[Density]) -> Iterator[tuple[str, Density]]:
         yield (name if seen[name] == 1 else f"{name} {seen[name]}"), candidate
 
 
-def _table(ranked: list[_Outcome], chosen: int) -> pd.DataFrame:
+def _table(ranked: list[Candidate], best: Candidate) -> pd.DataFrame:
     import pandas as pd
 
-    best = ranked[chosen]
+    reason = "best on masked held-out rows" if len(best.loss) else "too few rows to compare"
     rows = []
-    for place, outcome in enumerate(ranked):
-        behind, error = _behind(outcome, best)
+    for candidate in ranked:
+        behind, error = candidate.behind(best)
         rows.append(
             {
-                "name": outcome.name,
-                "score": outcome.score,
+                "name": candidate.name,
+                "score": candidate.score,
                 "behind": behind,
                 "error": error,
-                "seconds": outcome.seconds,
-                "chosen": place == chosen,
-                "note": outcome.failure or _note(outcome, place == chosen),
+                "seconds": candidate.seconds,
+                "chosen": candidate is best,
+                "note": candidate.failure or (reason if candidate is best else ""),
             }
         )
     return pd.DataFrame(rows)
-
-
-def _behind(outcome: _Outcome, best: _Outcome) -> tuple[float, float]:
-    """How much larger the mean loss is than the best one's, and the standard error of that."""
-    if not (np.isfinite(outcome.score) and np.isfinite(best.score)):
-        return best.score - outcome.score, np.nan
-    return mean_and_error(outcome.loss - best.loss, best.weight)
-
-
-def _note(outcome: _Outcome, chosen: bool) -> str:
-    if not len(outcome.loss):
-        return "too few rows to compare" if chosen else ""
-    return "best on masked held-out rows" if chosen else ""

@@ -1,0 +1,133 @@
+"""The learner of Gaussian mixtures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats
+from knothole.densities.em import Training
+from knothole.densities.emissions.base import Emission
+from knothole.densities.gaussian.em import GaussianComponents, Prior, ScoreRows, step
+from knothole.densities.gaussian.normal_scores import NormalScores
+from knothole.densities.gaussian.variables import Layout
+from knothole.densities.learner import MixtureLearner
+from knothole.densities.mixture.start import CLIP, assign
+from knothole.densities.rows import WeightedRows
+
+# Sizes to choose from; a component needs so many rows on average to be worth trying.
+SIZES = (1, 2, 4, 8, 16, 32)
+ROWS_PER_COMPONENT = 5
+# With more rows than this for each parameter, the strength makes no difference.
+ROWS_PER_PARAMETER = 20
+
+
+@dataclass(frozen=True)
+class Covariances:
+    """The form of the covariances: one for all components, or of low rank."""
+
+    tied: bool = False
+    rank: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianLearner(MixtureLearner[GaussianComponents, ScoreRows]):
+    """Trains Gaussian mixtures.
+
+    Attributes
+    ----------
+    form : Covariances
+    by_rank : bool (numeric variables,)
+        Which of them are taken by rank.
+    layout : Layout
+    scores : NormalScores
+        The maps of the numeric variables.
+    emissions : tuple of Emission
+        The discrete variables' marginals: one state each.
+    """
+
+    one_is_independent: ClassVar[bool] = False
+
+    form: Covariances
+    by_rank: NDArray[np.bool_]
+    layout: Layout
+    scores: NormalScores
+    emissions: tuple[Emission, ...]
+
+    @classmethod
+    def of(
+        cls, rows: WeightedRows, training: Training, form: Covariances, by_rank: NDArray[np.bool_]
+    ) -> Self:
+        """A learner for some rows."""
+        layout = Layout.of(rows.variables)
+        scores, emissions = layout.scores(rows, by_rank), layout.start_emissions(rows)
+        encoded = layout.rows(rows.evidence[rows.order], rows.own_weight(), scores, emissions)
+        return cls(rows, training, encoded, form, by_rank, layout, scores, emissions)
+
+    def on(self, rows: WeightedRows) -> Self:
+        """A learner for other rows, which alone say how columns are read."""
+        return self.of(rows, self.training, self.form, self.by_rank)
+
+    def first(self, n: int) -> Self:
+        """The same, training on the first of its rows only; columns are read as before."""
+        return replace(self, rows=self.rows[:n], encoded=self.encoded[:n])
+
+    def few_rows_for(self, size: int) -> bool:
+        """Whether rows are so few that the strength of the prior makes a difference."""
+        d = len(self.layout.numeric)
+        return len(self.rows) <= ROWS_PER_PARAMETER * size * d * (d + 3) / 2
+
+    def encode(self, rows: WeightedRows) -> ScoreRows:
+        """Rows as scores, equal patterns of holes side by side."""
+        evidence, weight = rows.evidence[rows.order], rows.own_weight()
+        return self.layout.rows(evidence, weight, self.scores, self.emissions).by_pattern()
+
+    def prior(self, strength: float) -> Prior:
+        """Centred on the variances of the scores."""
+        return Prior.of(self.encoded, strength, self.form.tied)
+
+    def start(self, size: int, prior: Prior, number: int) -> GaussianComponents:
+        """Components around rows that are far from each other, as in k-means++."""
+        rows = self.encoded
+        rng = np.random.default_rng([self.training.seed, size, number])
+        d = rows.z.shape[1]
+        value = np.clip(rows.z, -CLIP, CLIP)
+        category = np.zeros(d, dtype=np.bool_)
+        if rows.discrete is not None:
+            code = rows.discrete.code
+            value = np.hstack([value, np.where(code < 0, np.nan, code)])
+            category = np.arange(value.shape[1]) >= d
+        nearest = assign(value, category, rows.weight, size, rng)
+        share = np.zeros((len(rows), size))
+        share[np.arange(len(rows)), nearest] = rows.weight
+        known = ~np.isnan(rows.z)
+        mean = (share.T @ np.where(known, rows.z, 0.0)) / (share.T @ known + 1)
+        covariance = np.tile(np.diag(prior.variance) / (1 if size == 1 else 2), (size, 1, 1))
+        weight = share.sum(axis=0) + 1
+        everywhere = np.zeros(size, dtype=np.int64)
+        emissions = tuple(emission.take(everywhere) for emission in self.emissions)
+        rank = self.form.rank
+        loading = np.zeros((size, d, min(rank, d))) if rank is not None and d else None
+        return GaussianComponents(weight / weight.sum(), mean, covariance, emissions, loading)
+
+    @cached_property
+    def by_pattern(self) -> ScoreRows:
+        """The rows, equal patterns of holes side by side, which steps are quick on."""
+        return self.encoded.by_pattern()
+
+    def step(self, mixture: GaussianComponents, prior: Prior) -> tuple[float, GaussianComponents]:
+        """The objective, and the components after a step."""
+        return step(self.by_pattern, mixture, prior)
+
+    def log_densities(self, parameters: GaussianComponents, rows: ScoreRows) -> Floats:
+        """Log p of encoded rows."""
+        return parameters.log_density(rows)
+
+
+def sizes_for(n_rows: int) -> list[int]:
+    """Sizes worth trying with so many rows."""
+    return [size for size in SIZES if size == 1 or size * ROWS_PER_COMPONENT <= n_rows]

@@ -1,0 +1,94 @@
+"""Rows to learn from and to judge by, as the learners of all densities take them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats
+from knothole.densities.emissions import start_emission
+from knothole.densities.emissions.base import Emission
+from knothole.densities.emissions.packed import Packed, pack
+from knothole.tables.columns import Evidence, Variable
+
+# Rows for the first steps of training, and to see what columns are like.
+FIRST_ROWS = 8192
+# Where rows have fewer holes than this, those held out are given this many.
+HARDLY_ANY_HOLES = 0.1
+HELD_OUT_HOLES = 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedRows:
+    """Some rows of evidence, which ``order`` names: in random order, each with its weight."""
+
+    variables: Sequence[Variable]
+    evidence: Evidence
+    weight: Floats
+    order: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> WeightedRows:
+        return replace(self, order=self.order[rows])
+
+    def own_weight(self) -> Floats:
+        """The weight of each of the rows."""
+        return self.weight[self.order]
+
+    def points(self) -> Floats:
+        """What is known of each of the rows."""
+        return self.evidence.points[self.order]
+
+    def marginals(self, families: Mapping[str, str]) -> tuple[Emission, ...]:
+        """An emission with one state for each variable, learned from these rows alone."""
+        weight = np.zeros(len(self.weight))
+        weight[self.order] = self.own_weight()
+        points = self.evidence.points
+        return tuple(
+            start_emission(variable, points[:, v], weight, 1, families.get(variable.name))
+            for v, variable in enumerate(self.variables)
+        )
+
+    def with_holes(self, seed: int) -> WeightedRows:
+        """Rows to judge by: with holes as they are, or, if there are hardly any, some at random.
+
+        What a density is for is rows with holes; how it does on complete ones says less.
+        """
+        held = self.evidence[self.order]
+        own = [v for v, variable in enumerate(self.variables) if variable.columns]
+        if held.allowed is not None or np.isnan(held.points[:, own]).mean() >= HARDLY_ANY_HOLES:
+            return self
+        points = held.points.copy()
+        for v in own:
+            # By name, so that the order of columns does not matter.
+            name = zlib.crc32(self.variables[v].name.encode())
+            rng = np.random.default_rng([seed, name])
+            points[rng.random(len(points)) < HELD_OUT_HOLES, v] = np.nan
+        masked = replace(held, points=points)
+        return WeightedRows(self.variables, masked, self.own_weight(), np.arange(len(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """Rows in the terms of some emissions, and their weights."""
+
+    packed: Packed
+    weight: Floats
+
+    @classmethod
+    def of(cls, rows: WeightedRows, emissions: Sequence[Emission]) -> EncodedRows:
+        """Encode rows."""
+        return cls(pack(emissions, rows.evidence, rows.order), rows.own_weight())
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def __getitem__(self, rows: slice) -> EncodedRows:
+        return EncodedRows(self.packed[rows], self.weight[rows])

@@ -1,0 +1,161 @@
+"""What every density has as something that is trained: parameters, how training went, storage."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from knothole.arrays import Floats
+from knothole.densities.em import Run, Training
+from knothole.densities.parameters import SHARED, Rule, check_names
+from knothole.errors import NotFitted
+from knothole.tables import json_form
+from knothole.tables.columns import Columns, Variable
+
+
+class Trained(BaseEstimator):
+    """Parameters that all densities share, and what a file keeps of one.
+
+    A subclass declares what it has besides: ``rules`` for further parameters, and the attributes
+    that a file keeps.
+
+    Attributes
+    ----------
+    objective_ : float64 (n_iter_,)
+        The objective before each step of EM.
+    n_iter_ : int
+        Steps of EM.
+    converged_ : bool
+        Whether training stopped before it ran out of steps.
+    strength_ : float
+        Weight of the prior, in rows.
+    """
+
+    #: What each parameter must be.
+    rules: ClassVar[Mapping[str, Rule]] = SHARED
+    #: Attributes (less the underscore at their end) that a file keeps: plain values, and arrays.
+    stored_values: ClassVar[tuple[str, ...]] = ("converged",)
+    stored_arrays: ClassVar[tuple[str, ...]] = ()
+
+    columns_: Columns
+    variables_: tuple[Variable, ...]
+    indicated_: NDArray[np.int64]
+    target_: bool
+    objective_: Floats
+    n_iter_: int
+    converged_: bool
+    strength_: float
+
+    def __init__(
+        self,
+        *,
+        max_iter: int = 200,
+        tol: float = 1e-3,
+        n_init: int = 1,
+        validation_fraction: float = 0.1,
+        informative: bool = False,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_init = n_init
+        self.validation_fraction = validation_fraction
+        self.informative = informative
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ---- training ----------------------------------------------------------------------------
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "variables_"):
+            raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit(X) first.")
+
+    def _take_columns(self, columns: Columns) -> None:
+        """Remember the columns, for scikit-learn as well."""
+        self.columns_, self.n_features_in_ = columns, len(columns)
+        if columns.named:
+            self.feature_names_in_ = np.array(columns.names, dtype=object)
+
+    def _check_parameters(self) -> None:
+        for name, rule in self.rules.items():
+            if hasattr(self, name):
+                rule.check(name, getattr(self, name))
+        check_names("families", getattr(self, "families", None) or {}, self.variables_)
+
+    def _training(self, rng: np.random.Generator) -> Training:
+        """How to train, with a seed of its own."""
+        return Training(
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_init=self.n_init,
+            fraction=self.validation_fraction,
+            may_mask=not self.informative,
+            seed=int(rng.integers(2**31)),
+            report=self._report,
+        )
+
+    def _report(self, line: str) -> None:
+        if self.verbose:
+            print(f"[{type(self).__name__}] {line}")
+
+    def _keep(self, run: Run[Any]) -> None:
+        """Remember how training went."""
+        self.strength_, self.converged_ = float(run.strength), bool(run.converged)
+        self.n_iter_ = len(run.objective)
+
+    def _warn_of_early_stop(self) -> None:
+        if not self.converged_:
+            warnings.warn(
+                f"EM stopped after max_iter={self.max_iter} steps while it was still gaining more "
+                f"than tol={self.tol} per row; raise one of them.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _rng(self) -> np.random.Generator:
+        """A generator that ``random_state`` determines."""
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return np.random.default_rng(seed)
+
+    # ---- storage -----------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Everything that was learned: a dictionary for JSON, and arrays.
+
+        A subclass adds what it has to ``super().state()``.
+        """
+        self._check_fitted()
+        extra = self.variables_[len(self.columns_.variables) :]
+        header = {
+            "columns": json_form.describe_columns(self.columns_),
+            "extra": [json_form.describe_column(variable) for variable in extra],
+            "target": self.target_,
+        }
+        header |= {name: getattr(self, f"{name}_") for name in self.stored_values}
+        arrays = {name: getattr(self, f"{name}_") for name in self.stored_arrays}
+        return header, {"indicated": self.indicated_, **arrays}
+
+    def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Take on what :meth:`state` gave. A subclass calls ``super().restore`` first."""
+        self._take_columns(json_form.columns_from(header["columns"]))
+        extra = tuple(
+            Variable(column.name, column.kind, column.levels)
+            for column in map(json_form.column_from, header["extra"])
+        )
+        self.variables_ = self.columns_.variables + extra
+        self.target_ = bool(header["target"])
+        self.indicated_ = arrays["indicated"]
+        for name in self.stored_values:
+            setattr(self, f"{name}_", header[name])
+        for name in self.stored_arrays:
+            setattr(self, f"{name}_", arrays[name])
+        if "objective" in self.stored_arrays:
+            self.n_iter_ = len(self.objective_)
