@@ -58,7 +58,15 @@ class made_once(Generic[T]):
 
 
 class Memory(threading.local):
-    """Working memory to use again: every thread has its own, and copies and pickles have none."""
+    """Working memory to use again: every thread has its own, and pickles have none."""
+
+    def once(self, make: Callable[[], T]) -> T:
+        """What a function gave when this thread first asked for what it gives."""
+        name = make.__name__
+        if name not in self.__dict__:
+            self.__dict__[name] = make()
+        found: T = self.__dict__[name]
+        return found
 
     def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
         return Memory, ()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from knothole.arrays import Floats, Integers
+from knothole.arrays import Floats, Integers, Mask
 from knothole.compiled.policy import njit
 from knothole.errors import ImpossibleRow
 from knothole.tables.evidence import Evidence
@@ -27,13 +27,22 @@ from knothole.trees.traverse import tree_depths
 ENTRIES = 1 << 16
 
 
-@dataclass(frozen=True, eq=False)
-class Entries:
+class Entries(NamedTuple):
     """A part of a block's reach matrix: rows (in the block), leaves, and the reach of each."""
 
     row: Integers
     leaf: Integers
     reach: Floats
+
+    @classmethod
+    def room(cls, ensemble: Ensemble) -> Entries:
+        """Arrays to write entries to; at least for the leaves of one tree."""
+        n = max(ENTRIES, int(np.diff(ensemble.leaf_start).max(initial=1)) + 1)
+        return cls(np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32), np.empty(n))
+
+    def first(self, n: int) -> Entries:
+        """The first entries."""
+        return Entries(self.row[:n], self.leaf[:n], self.reach[:n])
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +162,26 @@ def node_arrays(ensemble: Ensemble) -> NodeArrays:
         ensemble.sets,
         twins,
     )
+
+
+class Leaves(NamedTuple):
+    """The leaves as kernels take them."""
+
+    start: Any  # (trees + 1,) first leaf of each tree
+    value: Any  # (leaves, width) times the tree's weight
+    output: Any  # (trees,) first output that each tree serves
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, value: Floats) -> Leaves:
+        """The leaves of an ensemble with these weighted values."""
+        return cls(ensemble.leaf_start, value, ensemble.tree_output)
+
+
+def used_variables(ensemble: Ensemble) -> Mask:
+    """Variables that some tree splits on, (variables,)."""
+    used = np.zeros(len(ensemble.columns), dtype=np.bool_)
+    used[ensemble.feature[ensemble.feature >= 0]] = True
+    return used
 
 
 def plain(ensemble: Ensemble, points: Floats) -> bool:

@@ -14,7 +14,7 @@ from knothole.compiled.threads import made_once, over_blocks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine
-from knothole.reach.engine import Engine, Moments
+from knothole.reach.engine import Engine, Moments, used_variables
 from knothole.reach.registry import exact_engine, sampler_of
 from knothole.tables.evidence import Evidence
 from knothole.tables.holes import HoleRule, Holes
@@ -65,9 +65,7 @@ class Expectation:
                 f"method='exact': {type(density).__name__} has no closed form for regions; use "
                 f"method='completions', or a Mixture, LatentTree or Circuit."
             )
-        used = np.zeros(len(self.ensemble.columns), dtype=np.bool_)
-        used[self.ensemble.feature[self.ensemble.feature >= 0]] = True
-        self._used = np.flatnonzero(used)
+        self._used = np.flatnonzero(used_variables(self.ensemble))
 
     @classmethod
     def of(
