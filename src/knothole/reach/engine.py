@@ -119,6 +119,22 @@ class Engine(ABC):
         return other
 
 
+class ExactEngine(Engine):
+    """An engine whose answers have no error."""
+
+    exact = True
+
+    @abstractmethod
+    def squares(self, evidence: Evidence) -> Floats:
+        """E[margin^2] of each output, without the base, (rows, outputs): Lemma 2."""
+
+    def moments(self, evidence: Evidence, first_row: int) -> Moments:
+        """Lemmas 1 and 2, over all pairs of trees that serve the same output."""
+        mean, error = self.margin(evidence, first_row)
+        variance = self.squares(evidence) - (mean - self.ensemble.base) ** 2
+        return Moments(mean, np.maximum(variance, 0.0), error, np.zeros_like(error))
+
+
 def warn_impossible(log_p: Floats) -> None:
     """Say so where the density gives what is observed no probability at all."""
     n = int(np.isneginf(log_p).sum())

@@ -22,8 +22,10 @@ from knothole.reach.walks.latent import LatentEngine
 from knothole.reach.walks.product import ProductEngine
 from knothole.trees.ensemble import Ensemble
 
+EngineMaker = Callable[[Ensemble, Any], Engine]
+
 #: Exact engines, made from an ensemble over variables and a density of the class.
-ENGINES: dict[type, Callable[[Ensemble, Any], Engine]] = {
+ENGINES: dict[type, EngineMaker] = {
     Circuit: CircuitEngine,
     LatentTree: LatentEngine,
     Mixture: ProductEngine,
@@ -37,7 +39,7 @@ SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
 }
 
 
-def exact_engine(density: Any) -> Callable[[Ensemble, Any], Engine] | None:
+def exact_engine(density: Any) -> EngineMaker | None:
     """The exact engine for a density, if there is one.
 
     Examples

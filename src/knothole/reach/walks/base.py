@@ -14,10 +14,9 @@ from knothole.compiled.simd import padded
 from knothole.compiled.threads import Memory
 from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import (
-    Engine,
     Entries,
+    ExactEngine,
     Leaves,
-    Moments,
     node_arrays,
     stack_size,
     weighted_values,
@@ -29,10 +28,9 @@ from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
 
-class WalkEngine(Engine):
+class WalkEngine(ExactEngine):
     """Exact expectations by walks; a subclass says what its density makes of rows."""
 
-    exact = True
     block = 512
 
     def __init__(self, ensemble: Ensemble, emissions: Sequence[Emission]) -> None:
@@ -80,13 +78,11 @@ class WalkEngine(Engine):
             count, at = with_regions.emit_reach(*arguments, at, out)
             yield out.first(count)
 
-    def moments(self, evidence: Evidence, first_row: int) -> Moments:
-        """Lemmas 1 and 2, over all pairs of trees."""
-        square = np.zeros((len(evidence.points), self.ensemble.n_outputs))
-        with_regions.add_pairs(*self._arguments(evidence), np.empty((0, 0)), square)
-        mean, error = self.margin(evidence, first_row)
-        variance = np.maximum(square - (mean - self.ensemble.base) ** 2, 0.0)
-        return Moments(mean, variance, error, np.zeros_like(error))
+    def squares(self, evidence: Evidence) -> Floats:
+        """E[margin^2] of each output, without the base, (rows, outputs): Lemma 2."""
+        out = np.zeros((len(evidence.points), self.ensemble.n_outputs))
+        with_regions.add_pairs(*self._arguments(evidence), np.empty((0, 0)), out)
+        return out
 
     def add_pairs(
         self, evidence: Evidence, row_weight: Floats, first_row: int, out: Floats
