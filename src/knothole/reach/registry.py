@@ -16,7 +16,7 @@ from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.reach.circuit import CircuitEngine
 from knothole.reach.completions.engine import IndependentDraws, Sampler
-from knothole.reach.completions.impossible import Forgiving
+from knothole.reach.completions.impossible import ForgetsImpossible
 from knothole.reach.engine import Engine
 from knothole.reach.walks.latent import LatentEngine
 from knothole.reach.walks.product import ProductEngine
@@ -34,7 +34,7 @@ ENGINES: dict[type, EngineMaker] = {
 #: Samplers, made from a density of the class and a seed; anything can be drawn from independently.
 SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
     object: IndependentDraws,
-    EmissionDensity: lambda density, seed: IndependentDraws(Forgiving(density), seed),
+    EmissionDensity: lambda density, seed: IndependentDraws(ForgetsImpossible(density), seed),
     GaussianMixture: lambda density, seed: density.sampler(seed),
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 from knothole.compiled.bits import has
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, njit
-from knothole.compiled.simd import LANES, dot, load, store, whole
+from knothole.compiled.simd import AT_ONCE, dot, load, store, whole
 
 # Rows that walk a tree one after the other, so that the tree's q stays in cache.
 ROWS = 64
@@ -52,7 +52,7 @@ def follow(x, node, nodes, plain):  # type: ignore[no-untyped-def]
 @inlined
 def divide(weight, go_left, left, right, n):  # type: ignore[no-untyped-def]
     """Divide ``n`` weights into what goes left and what goes right at a split on a hole."""
-    for k in range(0, n, LANES):
+    for k in range(0, n, AT_ONCE):
         here = load(weight, k)
         part = here * load(go_left, k)
         store(left, k, part)
