@@ -11,50 +11,9 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-
-class made_once(Generic[T]):
-    """A property that is made when it is first read, by one thread while others wait.
-
-    It is an entry of the instance's ``__dict__`` from then on, under its own name.
-
-    Examples
-    --------
-    >>> class Square:
-    ...     @made_once
-    ...     def area(self):
-    ...         print("made")
-    ...         return 4.0
-    >>> square = Square()
-    >>> square.area + square.area
-    made
-    8.0
-    """
-
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self.make = make
-        self.name = make.__name__
-        self.__doc__ = make.__doc__
-        self._lock = threading.RLock()
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> made_once[T]: ...
-
-    @overload
-    def __get__(self, instance: object, owner: type) -> T: ...
-
-    def __get__(self, instance: object | None, owner: type) -> made_once[T] | T:
-        if instance is None:
-            return self
-        made = instance.__dict__
-        with self._lock:
-            if self.name not in made:
-                made[self.name] = self.make(instance)
-        found: T = made[self.name]
-        return found
 
 
 class Memory(threading.local):

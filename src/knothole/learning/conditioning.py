@@ -122,7 +122,7 @@ class Conditioned:
 def without_unrecorded(density: Density, table: Any, row_weight: Floats) -> Density:
     """The density, learned anew where it has "not recorded" as a state but every NaN is a hole."""
     columns = density.columns_
-    if density.target_ or not any(column.nullable for column in columns):
+    if density.target_ or not columns.nullable.any():
         return density
     return _fit(clonable(density), table, None, row_weight, None, without_nullable(columns))
 

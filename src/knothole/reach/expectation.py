@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from knothole.arrays import Floats, Ints, Mask
-from knothole.compiled.threads import made_once, over_blocks
+from knothole.compiled.threads import over_blocks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine
@@ -32,20 +32,6 @@ class Expectation:
 
     Made by :meth:`of`. :meth:`evidence` reads tables; all other methods take what it found.
 
-    Attributes
-    ----------
-    original, ensemble : Ensemble
-        The trees over columns, and over variables.
-    density : Density
-    hole_rule : HoleRule
-        Which NaN are holes.
-    tol, seed
-        Of completions.
-    exact_engine : callable or None
-        What makes the exact engine, if holes are integrated exactly.
-    source : Expectation or None
-        One with other leaf values, whose tables serve this one too.
-
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeRegressor
@@ -59,14 +45,14 @@ class Expectation:
     [8.0, 4.0]
     """
 
-    original: Ensemble
-    ensemble: Ensemble
+    original: Ensemble  # over columns
+    ensemble: Ensemble  # over variables
     density: Density
     hole_rule: HoleRule
     tol: float | None
     seed: int
-    exact_engine: EngineMaker | None
-    source: Expectation | None = None
+    exact_engine: EngineMaker | None  # None where holes are not integrated exactly
+    source: Expectation | None = None  # one with other leaf values, whose tables serve this one too
 
     @classmethod
     def of(
@@ -132,14 +118,14 @@ class Expectation:
         """Columns in which ``holes="auto"`` integrates over every NaN, (columns,)."""
         return self.hole_rule.integrate
 
-    # ---- engines: each is made when it is first used -------------------------------------------
+    # ---- engines: made when first used; should two threads make one each, they are alike -------
 
     @property
     def exact(self) -> bool:
         """Whether margins and reach are exact."""
         return self.exact_engine is not None
 
-    @made_once
+    @cached_property
     def engine(self) -> Engine:
         """What margins and reach come from."""
         if self.exact_engine is None:
@@ -148,7 +134,7 @@ class Expectation:
             return self.source.engine.with_values(self.ensemble)
         return self.exact_engine(self.ensemble, self.density)
 
-    @made_once
+    @cached_property
     def completions(self) -> CompletionsEngine:
         """What answers that are not linear in the leaves come from."""
         if self.source is not None:

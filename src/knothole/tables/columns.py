@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.tables import encoding, onehot, read
 from knothole.tables.evidence import NOT_RECORDED, Evidence, Plan
@@ -245,7 +244,7 @@ class Columns:
 
     # --- to variables ----------------------------------------------------------------------------
 
-    def with_nullable(self, nullable: NDArray[np.bool_] | Sequence[bool]) -> Columns:
+    def with_nullable(self, nullable: Mask | Sequence[bool]) -> Columns:
         """The same columns, nullable where the mask says so; a block is as its dummies are.
 
         Examples
@@ -271,6 +270,11 @@ class Columns:
             replace(column, nullable=bool(flag)) for column, flag in zip(self, mask, strict=True)
         ]
         return replace(self, columns=tuple(columns))
+
+    @cached_property
+    def nullable(self) -> Mask:
+        """Which columns are, (columns,)."""
+        return np.array([column.nullable for column in self.columns], dtype=np.bool_)
 
     @cached_property
     def variables(self) -> tuple[Variable, ...]:
@@ -301,7 +305,7 @@ class Columns:
             named=self.named,
         )
 
-    def evidence(self, X: Floats, holes: NDArray[np.bool_] | None = None) -> Evidence:
+    def evidence(self, X: Floats, holes: Mask | None = None) -> Evidence:
         """What rows of columns say about each variable.
 
         Parameters
@@ -340,7 +344,7 @@ class Columns:
             raise InvalidInput(f"X must have shape (rows, {len(self)}); got {X.shape}.")
         if holes is not None:
             holes = checked_mask(holes, X.shape)
-        elif self._plan.nullable.any():
+        elif self.nullable.any():
             holes = holes_in(self, X)
         return self._plan.read(X, holes)
 
