@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from knothole.compiled.policy import njit
-from knothole.compiled.threads import Memory, over_blocks, thread_count
+from knothole.compiled.threads import Memory, over_chunks, thread_count
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7, None])
 @pytest.mark.parametrize("n_rows", [0, 1, 9, 10, 11, 95])
 def test_blocks_cover_the_rows_once_and_results_keep_their_order(n_rows, threads):
-    blocks = over_blocks(lambda start, stop: range(start, stop), n_rows, 10, threads)
+    blocks = over_chunks(lambda start, stop: range(start, stop), n_rows, 10, threads)
     assert [row for block in blocks for row in block] == list(range(n_rows))
     assert all(len(block) == 10 for block in blocks[:-1])
 
 
 def test_blocks_run_on_several_threads_at_once():
     meeting = threading.Barrier(2, timeout=30)
-    names = over_blocks(
+    names = over_chunks(
         lambda start, stop: (meeting.wait(), threading.current_thread().name)[1], 2, 1, threads=2
     )
     assert len(set(names)) == 2
@@ -31,8 +31,8 @@ def test_blocks_run_on_several_threads_at_once():
 
 def test_one_thread_or_one_block_needs_no_pool():
     here = threading.current_thread()
-    assert over_blocks(lambda *_: threading.current_thread(), 3, 1, threads=1) == [here] * 3
-    assert over_blocks(lambda *_: threading.current_thread(), 3, 3, threads=4) == [here]
+    assert over_chunks(lambda *_: threading.current_thread(), 3, 1, threads=1) == [here] * 3
+    assert over_chunks(lambda *_: threading.current_thread(), 3, 3, threads=4) == [here]
 
 
 def test_an_error_in_a_block_reaches_the_caller():
@@ -42,7 +42,7 @@ def test_an_error_in_a_block_reaches_the_caller():
 
     for threads in (1, 2):
         with pytest.raises(ZeroDivisionError, match="in block 2"):
-            over_blocks(work, 5, 1, threads)
+            over_chunks(work, 5, 1, threads)
 
 
 def test_the_number_of_threads_is_the_argument_then_the_setting_then_the_cores(monkeypatch):

@@ -1,7 +1,7 @@
 """One way to run kernels on several threads, and what threads must not share.
 
 Kernels release the interpreter lock (:mod:`knothole.compiled.policy`), so parallelism is a thread
-pool over blocks of rows around them. A block's result never depends on which thread computed it or
+pool over chunks of rows around them. A chunk's result never depends on which thread computed it or
 on how many there are.
 """
 
@@ -41,11 +41,11 @@ def thread_count(threads: int | None = None) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def over_blocks(
-    work: Callable[[int, int], Any], n_rows: int, block: int, threads: int | None = None
+def over_chunks(
+    work: Callable[[int, int], Any], n_rows: int, size: int, threads: int | None = None
 ) -> list[Any]:
-    """Call ``work(start, stop)`` for consecutive blocks of rows; results in the blocks' order."""
-    bounds = [(start, min(start + block, n_rows)) for start in range(0, n_rows, block)]
+    """Call ``work(start, stop)`` for consecutive chunks of rows; results in the chunks' order."""
+    bounds = [(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
     workers = min(thread_count(threads), len(bounds))
     if workers <= 1:
         return [work(start, stop) for start, stop in bounds]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.errors import InvalidInput
 from knothole.progress import Advance, silent
 from knothole.reach.engine import Engine
@@ -117,7 +117,7 @@ class LeafSums:
             advance(amount=stop - start)
             return sums
 
-        for part in over_blocks(work, len(y), engine.block, threads):
+        for part in over_chunks(work, len(y), engine.chunk, threads):
             self.merge(part)
         self.add_squares(ensemble, y, row_weight)
         return self

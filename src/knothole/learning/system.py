@@ -22,7 +22,7 @@ import numpy as np
 from scipy import linalg
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.errors import InvalidInput
 from knothole.learning.sums import LeafSums, check_ridge
 from knothole.progress import Advance, silent
@@ -73,18 +73,18 @@ class LeafSystem:
         self.sums.accumulate(engine, evidence, y, row_weight, first_row, threads)
         n_rows = len(y)
         # One matrix for each of a fixed number of parts, whatever the threads: the same bits.
-        blocks = -(-n_rows // engine.block)
-        part = engine.block * max(1, -(-blocks // PARTS))
+        blocks = -(-n_rows // engine.chunk)
+        part = engine.chunk * max(1, -(-blocks // PARTS))
 
         def work(start: int, stop: int) -> Floats:
             pairs = np.zeros_like(self.pairs)
-            for first in range(start, stop, engine.block):
-                rows = slice(first, min(first + engine.block, stop))
+            for first in range(start, stop, engine.chunk):
+                rows = slice(first, min(first + engine.chunk, stop))
                 engine.add_pairs(evidence[rows], row_weight[rows], first_row + first, pairs)
                 advance(amount=rows.stop - rows.start)
             return pairs
 
-        for pairs in over_blocks(work, n_rows, part, threads):
+        for pairs in over_chunks(work, n_rows, part, threads):
             self.pairs += pairs
         return self
 

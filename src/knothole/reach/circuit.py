@@ -45,7 +45,7 @@ EVALUATIONS = 4096
 class CircuitEngine(ExactEngine):
     """Exact expectations under a circuit, or any density that is evaluated from its emissions."""
 
-    block = 64
+    chunk = 64
 
     def __init__(self, ensemble: Ensemble, density: EmissionDensity) -> None:
         self.ensemble = ensemble
@@ -72,7 +72,7 @@ class CircuitEngine(ExactEngine):
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
-        """The reach matrix of a block, part by part."""
+        """The reach matrix of a chunk, part by part."""
         known = Known(self.density, evidence)
         row, leaf = self._candidates(evidence)
         for start in range(0, len(row), EVALUATIONS):
@@ -162,7 +162,7 @@ class CircuitEngine(ExactEngine):
 
 
 class Known:
-    """What is known of a block's rows.
+    """What is known of a chunk's rows.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
-"""What an engine does: reach, margins and second moments of a block of rows.
+"""What an engine does: reach, margins and second moments of a chunk of rows.
 
 There is one engine for each way to integrate over holes: exactly under a mixture of products, a
 latent tree or a circuit, and by completions under anything that can draw them. All of them work on
-evidence about variables and on an ensemble over variables; rows come in blocks.
+evidence about variables and on an ensemble over variables; rows come in chunks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENTRIES = 1 << 16
 
 
 class Entries(NamedTuple):
-    """A part of a block's reach matrix: rows (in the block), leaves, and the reach of each."""
+    """A part of a chunk's reach matrix: rows (in the chunk), leaves, and the reach of each."""
 
     row: Integers
     leaf: Integers
@@ -65,19 +65,19 @@ class Engine(ABC):
     ensemble: Ensemble
     value: Floats  # see `weighted_values`
     exact: bool
-    block: int  # rows that are best handled together
+    chunk: int  # rows that are best handled together
 
     @abstractmethod
     def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
-        """Expected margin of a block's rows and its standard error, (rows, outputs) each.
+        """Expected margin of a chunk's rows and its standard error, (rows, outputs) each.
 
-        ``first_row`` is the place of the block's first row in the whole table: draws are seeded
-        by a row's place, so that blocks and threads do not matter.
+        ``first_row`` is the place of the chunk's first row in the whole table: draws are seeded
+        by a row's place, so that chunks and threads do not matter.
         """
 
     @abstractmethod
     def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
-        """The reach matrix of a block, part by part."""
+        """The reach matrix of a chunk, part by part."""
 
     @abstractmethod
     def moments(self, evidence: Evidence, first_row: int) -> Moments:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from knothole.arrays import Floats, Ints, Mask
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine
@@ -186,7 +186,7 @@ class Expectation:
             matrix.eliminate_zeros()
             return matrix
 
-        found = self._by_block(self.engine, evidence, work, threads)
+        found = self._by_chunk(self.engine, evidence, work, threads)
         return sparse.csr_matrix(
             sparse.vstack(found, format="csr") if found else (len(evidence.points), n_leaves)
         )
@@ -269,21 +269,21 @@ class Expectation:
             return np.moveaxis(np.quantile(predictions, levels, axis=1), 0, 2)
 
         nothing = np.empty((0, self.ensemble.n_outputs, len(levels)))
-        return np.concatenate([nothing, *self._by_block(engine, evidence, work, threads)])
+        return np.concatenate([nothing, *self._by_chunk(engine, evidence, work, threads)])
 
-    # ---- block by block -------------------------------------------------------------------------
+    # ---- chunk by chunk -------------------------------------------------------------------------
 
-    def _by_block(
+    def _by_chunk(
         self,
         engine: Engine,
         evidence: Evidence,
         work: Callable[[Evidence, int], T],
         threads: int | None,
     ) -> list[T]:
-        """What ``work`` makes of each block of rows, given its first row's number."""
+        """What ``work`` makes of each chunk of rows, given its first row's number."""
         n_rows = len(evidence.points)
-        return over_blocks(
-            lambda start, stop: work(evidence[start:stop], start), n_rows, engine.block, threads
+        return over_chunks(
+            lambda start, stop: work(evidence[start:stop], start), n_rows, engine.chunk, threads
         )
 
     def _answers(
@@ -318,7 +318,7 @@ class Expectation:
             return out
 
         nothing = [np.empty((0, self.ensemble.n_outputs))] * n
-        parts = [nothing, *self._by_block(engine, evidence, work, threads)]
+        parts = [nothing, *self._by_chunk(engine, evidence, work, threads)]
         return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.densities.base import EmissionDensity
 from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.em import (
@@ -268,7 +268,7 @@ class Circuit(EmissionDensity):
                 self.structure_, self.weights_, self.emissions_, part, self.terms(part), own
             )
 
-        parts: list[Expected] = over_blocks(work, len(weight), self._block)
+        parts: list[Expected] = over_chunks(work, len(weight), self._block)
         return reduce(Expected.__add__, parts)
 
     def _maximise(self, expected: Expected) -> None:
@@ -319,7 +319,7 @@ class Circuit(EmissionDensity):
             part = [term[start:stop] for term in terms]
             return np.asarray(evaluate(self.structure_, log_weights, part)[-1])
 
-        return np.concatenate(over_blocks(work, len(terms[0]), self._block))
+        return np.concatenate(over_chunks(work, len(terms[0]), self._block))
 
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
         """Draws of all variables, (n, variables)."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.packed import Packed
 from knothole.densities.emissions.table import log_of
@@ -86,7 +86,7 @@ def expected(packed: Packed, weight: Floats, components: Components) -> Expected
         return likelihood, found
 
     block = max(BLOCK, -(-len(packed) // MAX_BLOCKS))
-    parts = over_blocks(work, len(packed), block)
+    parts = over_chunks(work, len(packed), block)
     total, count, first, second = (sum(part[1][i] for part in parts) for i in range(4))
     statistics = packed.statistics(components.emissions, count, first, second)
     return Expected(sum(part[0] for part in parts), total, statistics)
@@ -126,7 +126,7 @@ def _score(
         normalise(packed.base[start:stop], components.weight, part, part.view(np.int64),
                   log_p[start:stop])  # fmt: skip
 
-    over_blocks(work, len(packed), SCORED)
+    over_chunks(work, len(packed), SCORED)
     return log_p
 
 

@@ -31,7 +31,7 @@ from knothole.trees.ensemble import Ensemble
 class WalkEngine(ExactEngine):
     """Exact expectations by walks; a subclass says what its density makes of rows."""
 
-    block = 512
+    chunk = 512
 
     def __init__(self, ensemble: Ensemble, emissions: Sequence[Emission]) -> None:
         self.ensemble = ensemble
@@ -70,7 +70,7 @@ class WalkEngine(ExactEngine):
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
-        """The reach matrix of a block, part by part."""
+        """The reach matrix of a chunk, part by part."""
         arguments = self._arguments(evidence)
         at = 0, 0
         while at[1] < len(evidence.points):

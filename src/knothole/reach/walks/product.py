@@ -60,7 +60,7 @@ class ProductEngine(WalkEngine):
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
-        """The reach matrix of a block, part by part."""
+        """The reach matrix of a chunk, part by part."""
         whole, partly = _whole_and_partly(evidence)
         if len(whole):
             walk, at = self._walk(evidence[whole]), (0, 0)

@@ -132,7 +132,7 @@ def add_margin(points, weights, trees, leaves, slots, out):  # type: ignore[no-u
 
 @njit
 def emit_reach(points, weights, trees, leaves, slots, at, out):  # type: ignore[no-untyped-def]
-    """Write (row, leaf, reach) of a block of rows, tree by tree, until ``out`` is full.
+    """Write (row, leaf, reach) of a chunk of rows, tree by tree, until ``out`` is full.
 
     The walk of :func:`add_margin`, with the reach of leaves kept. Starts ``at`` (tree, row);
     returns the number of entries and where to go on.

@@ -207,7 +207,7 @@ def add_margin(rows, nodes, leaves, tables, given, working, out):  # type: ignor
 
 @njit
 def emit_reach(rows, nodes, leaves, tables, given, working, at, out):  # type: ignore[no-untyped-def]
-    """Write (row, leaf, reach) of a block of rows, row by row, until ``out`` is full.
+    """Write (row, leaf, reach) of a chunk of rows, row by row, until ``out`` is full.
 
     Starts ``at`` (tree, row); returns the number of entries and where to go on.
     """
