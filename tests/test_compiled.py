@@ -1,4 +1,4 @@
-"""The thread pool around kernels: order, coverage, errors, and how many threads."""
+"""Threads around kernels, the cache of kernels, and sets of bits."""
 
 import copy
 import pickle
@@ -8,22 +8,25 @@ import threading
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from knothole.compiled import bits
 from knothole.compiled.policy import njit
-from knothole.compiled.threads import Memory, over_blocks, thread_count
+from knothole.compiled.threads import Memory, over_chunks, thread_count
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7, None])
 @pytest.mark.parametrize("n_rows", [0, 1, 9, 10, 11, 95])
 def test_blocks_cover_the_rows_once_and_results_keep_their_order(n_rows, threads):
-    blocks = over_blocks(lambda start, stop: range(start, stop), n_rows, 10, threads)
+    blocks = over_chunks(lambda start, stop: range(start, stop), n_rows, 10, threads)
     assert [row for block in blocks for row in block] == list(range(n_rows))
     assert all(len(block) == 10 for block in blocks[:-1])
 
 
 def test_blocks_run_on_several_threads_at_once():
     meeting = threading.Barrier(2, timeout=30)
-    names = over_blocks(
+    names = over_chunks(
         lambda start, stop: (meeting.wait(), threading.current_thread().name)[1], 2, 1, threads=2
     )
     assert len(set(names)) == 2
@@ -31,8 +34,8 @@ def test_blocks_run_on_several_threads_at_once():
 
 def test_one_thread_or_one_block_needs_no_pool():
     here = threading.current_thread()
-    assert over_blocks(lambda *_: threading.current_thread(), 3, 1, threads=1) == [here] * 3
-    assert over_blocks(lambda *_: threading.current_thread(), 3, 3, threads=4) == [here]
+    assert over_chunks(lambda *_: threading.current_thread(), 3, 1, threads=1) == [here] * 3
+    assert over_chunks(lambda *_: threading.current_thread(), 3, 3, threads=4) == [here]
 
 
 def test_an_error_in_a_block_reaches_the_caller():
@@ -42,7 +45,7 @@ def test_an_error_in_a_block_reaches_the_caller():
 
     for threads in (1, 2):
         with pytest.raises(ZeroDivisionError, match="in block 2"):
-            over_blocks(work, 5, 1, threads)
+            over_chunks(work, 5, 1, threads)
 
 
 def test_the_number_of_threads_is_the_argument_then_the_setting_then_the_cores(monkeypatch):
@@ -129,3 +132,31 @@ def test_a_kernel_is_forgotten_when_one_that_it_calls_changes(tmp_path):
             [sys.executable, "caller.py"], cwd=tmp_path, capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == str(2 * value)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sets(st.integers(0, 200)), min_size=1, max_size=5), st.integers(1, 200))
+def test_sets_of_codes_are_those_that_were_put_in(sets, n_levels):
+    """The slow twin is Python's own set."""
+    sets = [{code for code in codes if code <= n_levels} for codes in sets]
+    size = bits.set_words(n_levels)
+    words = np.zeros(size * len(sets), dtype=np.uint64)
+    starts = size * np.arange(len(sets))
+    for start, codes in zip(starts, sets, strict=True):
+        for code in codes:
+            bits.put(words, start, code)
+    expected = [[code in codes for code in range(n_levels)] for codes in sets]
+    assert bits.unpack_at(words, starts, n_levels).tolist() == expected
+    assert bits.unpack(words.reshape(len(sets), size), n_levels).tolist() == expected
+    for start, codes in zip(starts, sets, strict=True):
+        flags = [code in codes for code in range(n_levels + 1)]
+        assert [bits.has(words, start, code) for code in range(n_levels + 1)] == flags
+        assert bits.members(words[start:], n_levels).tolist() == flags
+    pairs = np.array([(i, code) for i, codes in enumerate(sets) for code in codes]).reshape(-1, 2)
+    start, packed = bits.pack(np.full(len(sets), n_levels), *pairs.T.astype(np.int64))
+    assert (start.tolist(), packed.tolist()) == (starts.tolist(), words.tolist())
+    others = bits.complement(np.full(len(sets), n_levels), words)
+    assert (
+        bits.unpack_at(others, starts, n_levels + 1)
+        != np.array([[code in codes for code in range(n_levels + 1)] for codes in sets])
+    ).all()

@@ -54,7 +54,7 @@ def test_draws_depend_on_a_row_s_place_only():
     world = random_world(12, n_rows=1100, n_trees=2)
     expectation = Expectation.of(world.case.ensemble, world.case.density, "completions")
     evidence = expectation.evidence(world.table, world.case.holes)
-    parts, block = (world, expectation.engine, evidence), expectation.engine.block
+    parts, block = (world, expectation.engine, evidence), expectation.engine.chunk
     assert 2 * block < 1100
     (whole,) = gathered(LeafSystem, parts, [(0, 1100)])
     first, second = gathered(LeafSystem, parts, [(0, block), (block, 1100)])

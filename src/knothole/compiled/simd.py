@@ -1,8 +1,8 @@
-"""Short vectors, one number for each component or state, as pointers (:mod:`.pointers`).
+"""Sums and products of a few numbers, one for each component or state, by pointers.
 
-Vectors of sixteen numbers are too short for a compiler's loops: testing whether two of them overlap
-takes longer than the work. So the four numbers that a processor handles at once are a type of their
-own here, :class:`Four`; lengths are multiples of :data:`LANES`.
+Sixteen numbers are too few for a compiler's loops: testing whether two arrays overlap takes longer
+than the work. So the four numbers that a processor handles at once are a type of their
+own here, :class:`Four`; lengths are multiples of :data:`AT_ONCE`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from knothole.compiled.policy import FASTMATH, inlined
 
-#: Numbers of components and states are padded to a multiple of this.
-LANES = 4
+#: Numbers that a processor handles at once; components and states are padded to a multiple.
+AT_ONCE = 4
 
-_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+_VECTOR = ir.VectorType(ir.DoubleType(), AT_ONCE)
 _FLAGS = tuple(sorted(FASTMATH))
 
 
@@ -72,11 +72,11 @@ def spread(typing_context: Any, value: Any) -> Any:
     """The same number four times."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lane = builder.insert_element(
+        first = builder.insert_element(
             ir.Constant(_VECTOR, ir.Undefined), args[0], ir.Constant(ir.IntType(32), 0)
         )
-        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        return builder.shuffle_vector(lane, ir.Constant(_VECTOR, ir.Undefined), everywhere)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), AT_ONCE), [0] * AT_ONCE)
+        return builder.shuffle_vector(first, ir.Constant(_VECTOR, ir.Undefined), everywhere)
 
     return four(types.float64), codegen
 
@@ -86,11 +86,11 @@ def total(typing_context: Any, values: Any) -> Any:
     """Sum of the four."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lanes = [
-            builder.extract_element(args[0], ir.Constant(ir.IntType(32), i)) for i in range(LANES)
+        parts = [
+            builder.extract_element(args[0], ir.Constant(ir.IntType(32), i)) for i in range(AT_ONCE)
         ]
-        first = builder.fadd(lanes[0], lanes[2], flags=_FLAGS)
-        second = builder.fadd(lanes[1], lanes[3], flags=_FLAGS)
+        first = builder.fadd(parts[0], parts[2], flags=_FLAGS)
+        second = builder.fadd(parts[1], parts[3], flags=_FLAGS)
         return builder.fadd(first, second, flags=_FLAGS)
 
     return types.float64(values), codegen
@@ -119,35 +119,35 @@ _define(operator.mul, "fmul")
 @inlined
 def fill(out, value, n):  # type: ignore[no-untyped-def]
     """``out`` = value."""
-    for z in range(0, n, LANES):
+    for z in range(0, n, AT_ONCE):
         store(out, z, spread(value))
 
 
 @inlined
 def copy(out, x, n):  # type: ignore[no-untyped-def]
     """``out`` = x."""
-    for z in range(0, n, LANES):
+    for z in range(0, n, AT_ONCE):
         store(out, z, load(x, z))
 
 
 @inlined
 def product(out, x, y, n):  # type: ignore[no-untyped-def]
     """``out`` = x * y; ``out`` may be one of the two."""
-    for z in range(0, n, LANES):
+    for z in range(0, n, AT_ONCE):
         store(out, z, load(x, z) * load(y, z))
 
 
 @inlined
 def difference(out, x, y, n):  # type: ignore[no-untyped-def]
     """``out`` = x - y."""
-    for z in range(0, n, LANES):
+    for z in range(0, n, AT_ONCE):
         store(out, z, load(x, z) - load(y, z))
 
 
 @inlined
 def add(out, x, n):  # type: ignore[no-untyped-def]
     """``out`` += x."""
-    for z in range(0, n, LANES):
+    for z in range(0, n, AT_ONCE):
         store(out, z, load(out, z) + load(x, z))
 
 
@@ -155,7 +155,7 @@ def add(out, x, n):  # type: ignore[no-untyped-def]
 def times(out, factor, n):  # type: ignore[no-untyped-def]
     """``out`` *= factor."""
     everywhere = spread(factor)
-    for z in range(0, n, LANES):
+    for z in range(0, n, AT_ONCE):
         store(out, z, load(out, z) * everywhere)
 
 
@@ -163,7 +163,7 @@ def times(out, factor, n):  # type: ignore[no-untyped-def]
 def whole(x, n):  # type: ignore[no-untyped-def]
     """Sum of x."""
     result = spread(0.0)
-    for z in range(0, n, LANES):
+    for z in range(0, n, AT_ONCE):
         result = result + load(x, z)
     return total(result)
 
@@ -172,7 +172,7 @@ def whole(x, n):  # type: ignore[no-untyped-def]
 def dot(x, y, n):  # type: ignore[no-untyped-def]
     """Sum of x * y."""
     result = spread(0.0)
-    for z in range(0, n, LANES):
+    for z in range(0, n, AT_ONCE):
         result = result + load(x, z) * load(y, z)
     return total(result)
 
@@ -184,7 +184,7 @@ def multiply(columns, vector, out, n):  # type: ignore[no-untyped-def]
     Two columns at a time: the sums of one need not wait for those of the other.
     """
     result = spread(0.0)
-    for a in range(0, n, LANES):
+    for a in range(0, n, AT_ONCE):
         even, odd = spread(0.0), spread(0.0)
         for z in range(0, n, 2):
             even = even + load(columns, z * n + a) * spread(vector[z])
@@ -209,9 +209,9 @@ def rescale(vector, its_sum, n):  # type: ignore[no-untyped-def]
 
 
 def padded(array: NDArray[np.float64], axes: int = 1) -> NDArray[np.float64]:
-    """An array with zeros added at the end of its last axes, up to a multiple of LANES."""
+    """An array with zeros added at the end of its last axes, up to a multiple of AT_ONCE."""
     extra = [
-        (0, 0 if axis < array.ndim - axes else -size % LANES)
+        (0, 0 if axis < array.ndim - axes else -size % AT_ONCE)
         for axis, size in enumerate(array.shape)
     ]
     return np.ascontiguousarray(np.pad(array, extra) if np.any(extra) else array)

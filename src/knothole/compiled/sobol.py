@@ -3,7 +3,7 @@
 A word is made of groups of equal size; each group is one Sobol net, xor-ed with random bits of
 its own that are a hash of (seed, row, group, coordinate). So every draw by itself is uniform, the
 draws of a group cover the cube evenly, and groups, rows and words of different seeds are
-independent: means of groups tell the standard error. Nothing depends on blocks or threads.
+independent: means of groups tell the standard error. Nothing depends on chunks or threads.
 
 A word may go on with a second part, 64 draws more: the next points of the same groups' sequences,
 under the same random bits. Both parts of a group are one net of twice the size, which is better

@@ -43,7 +43,7 @@ from scipy import linalg, sparse
 
 from knothole.arrays import Floats
 from knothole.compiled.policy import njit
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.learning.defaults import Settings, can_move
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Solution
@@ -236,7 +236,7 @@ def _gathered(
         return empty.accumulate(reach[rows], rest[rows], row_weight[rows])
 
     total = DeployedSums.empty(reach.shape[1], rest.shape[1])
-    for part in over_blocks(work, len(rest), -(-len(rest) // PARTS), threads):
+    for part in over_chunks(work, len(rest), -(-len(rest) // PARTS), threads):
         total.merge(part)
     return total
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.bits import lowest_bit, popcount
 from knothole.compiled.policy import inlined, njit
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.learning import system
 from knothole.learning.sums import LeafSums
 from knothole.progress import Advance, silent
@@ -104,9 +104,9 @@ class DrawMatrix:
         self.threads = threads
         self.n_rows = len(evidence.points)
         self._places = [
-            (start, min(start + engine.block, self.n_rows), word)
+            (start, min(start + engine.chunk, self.n_rows), word)
             for word in range(words)
-            for start in range(0, self.n_rows, engine.block)
+            for start in range(0, self.n_rows, engine.chunk)
         ]
         self._kept: list[Block] | None = None
         if self._size() <= room:
@@ -140,7 +140,7 @@ class DrawMatrix:
         def one(start: int, stop: int) -> T:
             return work(self._walk(start))
 
-        return over_blocks(one, len(self._places), 1, self.threads)
+        return over_chunks(one, len(self._places), 1, self.threads)
 
     def total(self, work: Callable[[Block, Floats], None], shape: tuple[int, ...]) -> Floats:
         """The sum over blocks of what ``work`` adds to an array of this shape."""
@@ -163,7 +163,7 @@ class DrawMatrix:
 
         size = max(1, -(-len(self._places) // parts))
         total = np.zeros(shape)
-        for out in over_blocks(part, len(self._places), size, self.threads):
+        for out in over_chunks(part, len(self._places), size, self.threads):
             total += out
         total /= self.words
         return total

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.progress import Advance, silent
 from knothole.reach.engine import Engine
 from knothole.tables.evidence import Evidence
@@ -118,7 +118,7 @@ class LeafSums:
             advance(amount=stop - start)
             return sums
 
-        for part in over_blocks(work, len(rows), engine.block, threads):
+        for part in over_chunks(work, len(rows), engine.chunk, threads):
             self.merge(part)
         self.add_squares(engine.ensemble, rows.y, rows.weight)
         return self

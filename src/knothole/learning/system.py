@@ -22,7 +22,7 @@ import numpy as np
 from scipy import linalg
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.errors import InvalidInput
 from knothole.learning.sums import LeafSums, Rows
 from knothole.progress import Advance, silent
@@ -64,18 +64,18 @@ class LeafSystem:
         """Add rows, and tell ``advance`` how many. Returns itself."""
         self.sums.accumulate(engine, rows, threads)
         # One matrix for each of a fixed number of parts, whatever the threads: the same bits.
-        blocks = -(-len(rows) // engine.block)
-        size = engine.block * max(1, -(-blocks // PARTS))
+        blocks = -(-len(rows) // engine.chunk)
+        size = engine.chunk * max(1, -(-blocks // PARTS))
 
         def work(start: int, stop: int) -> Floats:
             pairs = np.zeros_like(self.pairs)
-            for first in range(start, stop, engine.block):
-                part = rows[first : min(first + engine.block, stop)]
+            for first in range(start, stop, engine.chunk):
+                part = rows[first : min(first + engine.chunk, stop)]
                 engine.add_pairs(part.evidence, part.weight, part.first, pairs)
                 advance(amount=len(part))
             return pairs
 
-        for pairs in over_blocks(work, len(rows), size, threads):
+        for pairs in over_chunks(work, len(rows), size, threads):
             self.pairs += pairs
         return self
 

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
-from knothole.missingness.variables import VariableTable, apply_mask, generator
+from knothole.missingness.variables import VariableTable, apply_mask
 from knothole.tables.columns import Blocks
 
 __all__ = [
@@ -51,19 +51,23 @@ def mcar(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Any
     array([[nan, nan, nan, nan],
            [ 1.,  1., nan,  1.]])
     """
-    return apply_mask(X, mcar_mask(X, rate, seed, blocks=blocks))
+    return _mcar(X, rate, seed, blocks).poked()
 
 
 def mcar_mask(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Mask:
     """Where :func:`mcar` makes holes."""
-    table = VariableTable(X, blocks)
-    return table.draw(np.full(table.points.shape, _checked_rate(rate)), seed)
+    return _mcar(X, rate, seed, blocks).mask()
 
 
 def mcar_probability(X: Any, rate: float, *, blocks: Blocks | None = None) -> Floats:
     """How likely :func:`mcar` is to make each entry a hole."""
-    table = VariableTable(X, blocks)
-    return table.spread(np.full(table.points.shape, _checked_rate(rate)))
+    return _mcar(X, rate, 0, blocks).probability()
+
+
+def _mcar(X: Any, rate: float, seed: int, blocks: Blocks | None) -> VariableTable:
+    table = VariableTable(X, seed, blocks)
+    table.p = np.full(table.points.shape, _checked_rate(rate))
+    return table
 
 
 # --- at random, given columns that stay observed -------------------------------------------------
@@ -130,20 +134,17 @@ def mar(
     >>> bool(abs(X[holes[:, 1], 0].mean() - X[~holes[:, 1], 0].mean()) > 0.5)
     True
     """
-    mask = mar_mask(X, rate, seed, observed=observed, strength=strength, **options)
-    return apply_mask(X, mask)
+    return _mar(X, rate, seed, observed, strength, **options).poked()
 
 
 def mar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
     """Where :func:`mar` makes holes; it takes the same options."""
-    table, p = _mar(X, rate, seed, **options)
-    return table.draw(p, seed)
+    return _mar(X, rate, seed, **options).mask()
 
 
 def mar_probability(X: Any, rate: float, seed: int, **options: Any) -> Floats:
     """How likely :func:`mar` is to make each entry a hole; it takes the same options."""
-    table, p = _mar(X, rate, seed, **options)
-    return table.spread(p)
+    return _mar(X, rate, seed, **options).probability()
 
 
 def _mar(
@@ -153,17 +154,17 @@ def _mar(
     observed: float | Sequence[str | int] = 0.3,
     strength: float = 2.0,
     **options: Unpack[Options],
-) -> tuple[VariableTable, Floats]:
-    table, rng = _prepared(X, seed, **options)
-    drivers = table.drivers(observed, rng)
-    scores, reference_scores = table.scores(rng)
-    weights = rng.normal(size=(len(drivers), table.points.shape[1]))
+) -> VariableTable:
+    table = VariableTable(X, seed, **options)
+    drivers = table.drivers(observed)
+    scores, reference_scores = table.scores()
+    weights = table.rng.normal(size=(len(drivers), table.points.shape[1]))
     own = scores[:, drivers] @ weights
     fitted = reference_scores[:, drivers] @ weights
     slope = strength / np.where(fitted.std(axis=0) > 0, fitted.std(axis=0), 1.0)
-    p = _logistic(own * slope, fitted * slope, table.reference_known, _checked_rate(rate))
-    p[:, drivers] = 0.0
-    return table, p
+    table.p = _logistic(own * slope, fitted * slope, table.reference_known, _checked_rate(rate))
+    table.p[:, drivers] = 0.0
+    return table
 
 
 # --- not at random -------------------------------------------------------------------------------
@@ -209,20 +210,17 @@ def mnar(
     >>> mnar(X, 0.25, seed=0, kind="quantile").ravel()
     array([ 0.,  1.,  2.,  3.,  4.,  5., nan, nan])
     """
-    own: dict[str, Any] = {"kind": kind, "strength": strength, "tail": tail, "share": share}
-    return apply_mask(X, mnar_mask(X, rate, seed, **own, **options))
+    return _mnar(X, rate, seed, kind, strength, tail, share, **options).poked()
 
 
 def mnar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
     """Where :func:`mnar` makes holes; it takes the same options."""
-    table, p = _mnar(X, rate, seed, **options)
-    return table.draw(p, seed)
+    return _mnar(X, rate, seed, **options).mask()
 
 
 def mnar_probability(X: Any, rate: float, seed: int, **options: Any) -> Floats:
     """How likely :func:`mnar` is to make each entry a hole; it takes the same options."""
-    table, p = _mnar(X, rate, seed, **options)
-    return table.spread(p)
+    return _mnar(X, rate, seed, **options).probability()
 
 
 def _mnar(
@@ -234,12 +232,14 @@ def _mnar(
     tail: str = "upper",
     share: float | None = None,
     **options: Unpack[Options],
-) -> tuple[VariableTable, Floats]:
+) -> VariableTable:
     rate = _checked_rate(rate)
-    table, rng = _prepared(X, seed, **options)
-    scores, fitted = table.scores(rng)
+    table = VariableTable(X, seed, **options)
+    scores, fitted = table.scores()
     if kind == "self":
-        return table, _logistic(scores * strength, fitted * strength, table.reference_known, rate)
+        own, others = scores * strength, fitted * strength
+        table.p = _logistic(own, others, table.reference_known, rate)
+        return table
     if kind != "quantile":
         raise InvalidInput(f"kind must be 'self' or 'quantile'; got {kind!r}.")
     if tail not in _EXTREME:
@@ -247,13 +247,13 @@ def _mnar(
     share = rate if share is None else share
     if not rate <= share <= 1:
         raise InvalidInput(f"share must be from the rate ({rate}) to 1; got {share}.")
-    p = np.zeros(scores.shape)
+    table.p = np.zeros(scores.shape)
     for j, known in enumerate(table.reference_known.T):
         if known.any() and share > 0:
             centre = np.median(fitted[known, j])
             own, others = (_EXTREME[tail](s[:, j], centre) for s in (scores, fitted[known]))
-            p[:, j] = rate / share * _beyond(own, others, share)
-    return table, p
+            table.p[:, j] = rate / share * _beyond(own, others, share)
+    return table
 
 
 #: How far out in the tail a value is.
@@ -292,22 +292,13 @@ def outage_mask(X: Any, columns: Sequence[str | int], *, blocks: Blocks | None =
     """Where :func:`outage` makes holes."""
     if isinstance(columns, (str, int)):
         raise InvalidInput(f"columns must be a list of names or positions; got {columns!r}.")
-    table = VariableTable(X, blocks)
+    table = VariableTable(X, 0, blocks)
     gone = np.zeros(table.points.shape, dtype=np.bool_)
     gone[:, [table.variable_of(column, "columns") for column in columns]] = True
     return table.spread(gone)
 
 
 # --- shared -------------------------------------------------------------------------------------
-
-
-def _prepared(
-    X: Any, seed: int, blocks: Blocks | None = None, reference: Any = None,
-    mechanism: int | None = None,
-) -> tuple[VariableTable, np.random.Generator]:  # fmt: skip
-    """A table as variables, and the randomness of the mechanism."""
-    rng = generator(seed if mechanism is None else mechanism, 0)
-    return VariableTable(X, blocks, reference), rng
 
 
 def _logistic(own: Floats, fitted: Floats, known: Mask, rate: float) -> Floats:

@@ -53,10 +53,24 @@ def _with_holes(column: Any, mask: Mask) -> Any:
 
 
 class VariableTable:
-    """A table as points of its variables, and the reference the mechanism is fixed by."""
+    """A table as points of its variables, and the reference the mechanism is fixed by.
 
-    def __init__(self, X: Any, blocks: Blocks | None, reference: Any = None) -> None:
+    A mechanism sets ``p``, how likely each variable is to go missing in each row.
+    """
+
+    p: Floats
+
+    def __init__(
+        self,
+        X: Any,
+        seed: int,
+        blocks: Blocks | None = None,
+        reference: Any = None,
+        mechanism: int | None = None,
+    ) -> None:
         source = X if reference is None else reference
+        self.table, self.seed = X, seed
+        self.rng = generator(seed if mechanism is None else mechanism, 0)
         self.columns = Columns.infer(source, blocks=blocks)
         self.reference = self._points(source)
         self.reference_known = ~np.isnan(self.reference)
@@ -75,16 +89,14 @@ class VariableTable:
         owners = (i for i, v in enumerate(self.columns.variables) if position in v.columns)
         return next(owners)
 
-    def drivers(
-        self, observed: float | Sequence[str | int], rng: np.random.Generator
-    ) -> NDArray[np.intp]:
+    def drivers(self, observed: float | Sequence[str | int]) -> NDArray[np.intp]:
         """Variables that stay observed."""
         n = len(self.columns.variables)
         if isinstance(observed, (int, float)):
             if not 0 < observed < 1:
                 raise InvalidInput(f"observed must be a share between 0 and 1; got {observed}.")
             count = min(max(1, round(observed * n)), n - 1)
-            drivers = np.sort(rng.permutation(n)[:count])
+            drivers = np.sort(self.rng.permutation(n)[:count])
         else:
             found = {self.variable_of(column, "observed") for column in observed}
             drivers = np.array(sorted(found), dtype=np.intp)
@@ -95,12 +107,12 @@ class VariableTable:
             )
         return drivers
 
-    def scores(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    def scores(self) -> tuple[Floats, Floats]:
         """Points and reference, standardised: a category has a random number, a hole is 0."""
         own, fitted = self.points.copy(), self.reference.copy()
         for j, variable in enumerate(self.columns.variables):
             if variable.kind is Kind.CATEGORICAL:
-                number = np.append(rng.normal(size=len(variable.levels)), np.nan)
+                number = np.append(self.rng.normal(size=len(variable.levels)), np.nan)
                 own[:, j], fitted[:, j] = (
                     number[np.where(np.isnan(codes), -1, codes).astype(np.intp)]
                     for codes in (self.points[:, j], self.reference[:, j])
@@ -112,10 +124,18 @@ class VariableTable:
         spread[spread == 0] = 1.0
         return np.nan_to_num((own - mean) / spread), np.nan_to_num((fitted - mean) / spread)
 
-    def draw(self, p: Floats, seed: int) -> Mask:
-        """A mask of the columns from probabilities of the variables."""
-        uniform = generator(seed, 1).random(p.shape)
-        return self.spread(uniform < p) & ~np.isnan(self.matrix)
+    def probability(self) -> Floats:
+        """How likely each entry is to go missing, (rows, columns)."""
+        return self.spread(self.p)
+
+    def mask(self) -> Mask:
+        """A mask of the columns, drawn."""
+        uniform = generator(self.seed, 1).random(self.p.shape)
+        return self.spread(uniform < self.p) & ~np.isnan(self.matrix)
+
+    def poked(self) -> Any:
+        """The table with holes."""
+        return apply_mask(self.table, self.mask())
 
     def spread(self, of_variables: NDArray[Any]) -> NDArray[Any]:
         """From variables to columns: the dummies of a block share what the block has."""

@@ -25,9 +25,8 @@ from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import njit
 from knothole.densities.base import EmissionDensity
 from knothole.reach.engine import (
-    Engine,
     Entries,
-    Moments,
+    ExactEngine,
     node_arrays,
     plain,
     stack_size,
@@ -43,11 +42,10 @@ from knothole.trees.regions import regions
 EVALUATIONS = 4096
 
 
-class CircuitEngine(Engine):
+class CircuitEngine(ExactEngine):
     """Exact expectations under a circuit, or any density that is evaluated from its emissions."""
 
-    exact = True
-    block = 64
+    chunk = 64
 
     def __init__(self, ensemble: Ensemble, density: EmissionDensity) -> None:
         self.ensemble = ensemble
@@ -74,7 +72,7 @@ class CircuitEngine(Engine):
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
-        """The reach matrix of a block, part by part."""
+        """The reach matrix of a chunk, part by part."""
         known = Known(self.density, evidence)
         row, leaf = self._candidates(evidence)
         for start in range(0, len(row), EVALUATIONS):
@@ -82,10 +80,9 @@ class CircuitEngine(Engine):
             reach = self._reach(known, row[some], [leaf[some]])
             yield Entries(row[some], leaf[some], reach)
 
-    def moments(self, evidence: Evidence, first_row: int) -> Moments:
-        """Lemmas 1 and 2, over all pairs of trees that serve the same output."""
-        mean, error = self.margin(evidence, first_row)
-        square = np.zeros_like(mean)
+    def squares(self, evidence: Evidence) -> Floats:
+        """E[margin^2] of each output, without the base, (rows, outputs): Lemma 2."""
+        out = np.zeros((len(evidence.points), self.ensemble.n_outputs))
         output = self.ensemble.tree_output[self.ensemble.leaf_tree]
         for row, leaf, other, reach in self._pairs(evidence):
             same = output[leaf] == output[other]
@@ -93,9 +90,8 @@ class CircuitEngine(Engine):
             weight = reach[same] * np.where(leaf == other, 1.0, 2.0)
             for j in range(self.value.shape[1]):
                 values = self.value[leaf, j] * self.value[other, j]
-                np.add.at(square, (row, output[leaf] + j), weight * values)
-        variance = np.maximum(square - (mean - self.ensemble.base) ** 2, 0.0)
-        return Moments(mean, variance, error, np.zeros_like(error))
+                np.add.at(out, (row, output[leaf] + j), weight * values)
+        return out
 
     def add_pairs(
         self, evidence: Evidence, row_weight: Floats, first_row: int, out: Floats
@@ -166,7 +162,7 @@ class CircuitEngine(Engine):
 
 
 class Known:
-    """What is known of a block's rows.
+    """What is known of a chunk's rows.
 
     Attributes
     ----------

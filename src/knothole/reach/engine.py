@@ -1,8 +1,8 @@
-"""What an engine does: reach, margins and second moments of a block of rows.
+"""What an engine does: reach, margins and second moments of a chunk of rows.
 
 There is one engine for each way to integrate over holes: exactly under a mixture of products, a
 latent tree or a circuit, and by completions under anything that can draw them. All of them work on
-evidence about variables and on an ensemble over variables; rows come in blocks.
+evidence about variables and on an ensemble over variables; rows come in chunks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from knothole.arrays import Floats, Integers
+from knothole.arrays import Floats, Integers, Mask
 from knothole.compiled.policy import njit
 from knothole.errors import ImpossibleRow
 from knothole.tables.evidence import Evidence
@@ -27,13 +27,22 @@ from knothole.trees.traverse import tree_depths
 ENTRIES = 1 << 16
 
 
-@dataclass(frozen=True, eq=False)
-class Entries:
-    """A part of a block's reach matrix: rows (in the block), leaves, and the reach of each."""
+class Entries(NamedTuple):
+    """A part of a chunk's reach matrix: rows (in the chunk), leaves, and the reach of each."""
 
     row: Integers
     leaf: Integers
     reach: Floats
+
+    @classmethod
+    def room(cls, ensemble: Ensemble) -> Entries:
+        """Arrays to write entries to; at least for the leaves of one tree."""
+        n = max(ENTRIES, int(np.diff(ensemble.leaf_start).max(initial=1)) + 1)
+        return cls(np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32), np.empty(n))
+
+    def first(self, n: int) -> Entries:
+        """The first entries."""
+        return Entries(self.row[:n], self.leaf[:n], self.reach[:n])
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,19 +65,19 @@ class Engine(ABC):
     ensemble: Ensemble
     value: Floats  # see `weighted_values`
     exact: bool
-    block: int  # rows that are best handled together
+    chunk: int  # rows that are best handled together
 
     @abstractmethod
     def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
-        """Expected margin of a block's rows and its standard error, (rows, outputs) each.
+        """Expected margin of a chunk's rows and its standard error, (rows, outputs) each.
 
-        ``first_row`` is the place of the block's first row in the whole table: draws are seeded
-        by a row's place, so that blocks and threads do not matter.
+        ``first_row`` is the place of the chunk's first row in the whole table: draws are seeded
+        by a row's place, so that chunks and threads do not matter.
         """
 
     @abstractmethod
     def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
-        """The reach matrix of a block, part by part."""
+        """The reach matrix of a chunk, part by part."""
 
     @abstractmethod
     def moments(self, evidence: Evidence, first_row: int) -> Moments:
@@ -108,6 +117,22 @@ class Engine(ABC):
         other = copy(self)
         other.ensemble, other.value = ensemble, weighted_values(ensemble)
         return other
+
+
+class ExactEngine(Engine):
+    """An engine whose answers have no error."""
+
+    exact = True
+
+    @abstractmethod
+    def squares(self, evidence: Evidence) -> Floats:
+        """E[margin^2] of each output, without the base, (rows, outputs): Lemma 2."""
+
+    def moments(self, evidence: Evidence, first_row: int) -> Moments:
+        """Lemmas 1 and 2, over all pairs of trees that serve the same output."""
+        mean, error = self.margin(evidence, first_row)
+        variance = self.squares(evidence) - (mean - self.ensemble.base) ** 2
+        return Moments(mean, np.maximum(variance, 0.0), error, np.zeros_like(error))
 
 
 def warn_impossible(log_p: Floats) -> None:
@@ -153,6 +178,26 @@ def node_arrays(ensemble: Ensemble) -> NodeArrays:
         ensemble.sets,
         twins,
     )
+
+
+class Leaves(NamedTuple):
+    """The leaves as kernels take them."""
+
+    start: Any  # (trees + 1,) first leaf of each tree
+    value: Any  # (leaves, width) times the tree's weight
+    output: Any  # (trees,) first output that each tree serves
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, value: Floats) -> Leaves:
+        """The leaves of an ensemble with these weighted values."""
+        return cls(ensemble.leaf_start, value, ensemble.tree_output)
+
+
+def used_variables(ensemble: Ensemble) -> Mask:
+    """Variables that some tree splits on, (variables,)."""
+    used = np.zeros(len(ensemble.columns), dtype=np.bool_)
+    used[ensemble.feature[ensemble.feature >= 0]] = True
+    return used
 
 
 def plain(ensemble: Ensemble, points: Floats) -> bool:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy import sparse
 
-from knothole.arrays import Floats, Mask
-from knothole.compiled.threads import made_once, over_blocks
+from knothole.arrays import Floats, Ints, Mask
+from knothole.compiled.threads import over_chunks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine
-from knothole.reach.engine import Engine, Moments
-from knothole.reach.registry import exact_engine, sampler_of
+from knothole.reach.engine import Engine, Moments, used_variables
+from knothole.reach.registry import EngineMaker, exact_engine, sampler_of
+from knothole.tables.columns import Columns
 from knothole.tables.evidence import Evidence
 from knothole.tables.holes import HoleRule, Holes
 from knothole.trees.ensemble import Ensemble
@@ -24,6 +26,7 @@ from knothole.trees.in_variables import in_variables
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, eq=False)
 class Expectation:
     """A tree model under a density: expectations given the observed part of rows.
 
@@ -42,32 +45,14 @@ class Expectation:
     [8.0, 4.0]
     """
 
-    def __init__(
-        self,
-        ensemble: Ensemble,
-        density: Density,
-        method: str,
-        tol: float | None,
-        seed: int,
-        integrate: Mask | None = None,
-    ) -> None:
-        self.original = ensemble
-        self.density = density
-        self.columns = density.columns_
-        self.hole_rule = HoleRule.of(self.columns, ensemble.sentinel, integrate)
-        self.ensemble = in_variables(ensemble, self.columns)
-        self.tol = tol
-        self.seed = seed
-        self._source: Expectation | None = None  # whose tables serve this one too
-        self._exact_engine = None if method == "completions" else exact_engine(density)
-        if self._exact_engine is None and method == "exact":
-            raise InvalidInput(
-                f"method='exact': {type(density).__name__} has no closed form for regions; use "
-                f"method='completions', or a Mixture, LatentTree or Circuit."
-            )
-        used = np.zeros(len(self.ensemble.columns), dtype=np.bool_)
-        used[self.ensemble.feature[self.ensemble.feature >= 0]] = True
-        self._used = np.flatnonzero(used)
+    original: Ensemble  # over columns
+    ensemble: Ensemble  # over variables
+    density: Density
+    hole_rule: HoleRule
+    tol: float | None
+    seed: int
+    exact_engine: EngineMaker | None  # None where holes are not integrated exactly
+    source: Expectation | None = None  # one with other leaf values, whose tables serve this one too
 
     @classmethod
     def of(
@@ -101,48 +86,64 @@ class Expectation:
         """
         if method not in ("auto", "exact", "completions"):
             raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
-        return cls(ensemble, density, method, tol, seed, integrate)
+        exactly = None if method == "completions" else exact_engine(density)
+        if exactly is None and method == "exact":
+            raise InvalidInput(
+                f"method='exact': {type(density).__name__} has no closed form for regions; use "
+                f"method='completions', or a Mixture, LatentTree or Circuit."
+            )
+        rule = HoleRule.of(density.columns_, ensemble.sentinel, integrate)
+        own = in_variables(ensemble, density.columns_)
+        return cls(ensemble, own, density, rule, tol, seed, exactly)
 
     def with_values(self, value: Floats) -> Expectation:
         """The same trees with other leaf values (leaves, width), under the same density.
 
         What is tabulated of the trees and the density serves both.
         """
-        other = copy(self)
-        other.original = self.original.with_values(value)
-        other.ensemble = self.ensemble.with_values(value)
-        other._source = self
-        for engine in {"engine", "completions"} & other.__dict__.keys():
-            del other.__dict__[engine]
-        return other
+        return replace(
+            self,
+            original=self.original.with_values(value),
+            ensemble=self.ensemble.with_values(value),
+            source=self,
+        )
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that rows have."""
+        return self.density.columns_
 
     @property
     def integrate(self) -> Mask:
         """Columns in which ``holes="auto"`` integrates over every NaN, (columns,)."""
         return self.hole_rule.integrate
 
-    # ---- engines: each is made when it is first used -------------------------------------------
+    # ---- engines: made when first used; should two threads make one each, they are alike -------
 
     @property
     def exact(self) -> bool:
         """Whether margins and reach are exact."""
-        return self._exact_engine is not None
+        return self.exact_engine is not None
 
-    @made_once
+    @cached_property
     def engine(self) -> Engine:
         """What margins and reach come from."""
-        if self._exact_engine is None:
+        if self.exact_engine is None:
             return self.completions
-        if self._source is not None:
-            return self._source.engine.with_values(self.ensemble)
-        return self._exact_engine(self.ensemble, self.density)
+        if self.source is not None:
+            return self.source.engine.with_values(self.ensemble)
+        return self.exact_engine(self.ensemble, self.density)
 
-    @made_once
+    @cached_property
     def completions(self) -> CompletionsEngine:
         """What answers that are not linear in the leaves come from."""
-        if self._source is not None:
-            return self._source.completions.with_values(self.ensemble)
+        if self.source is not None:
+            return self.source.completions.with_values(self.ensemble)
         return CompletionsEngine(self.ensemble, sampler_of(self.density, self.seed), self.tol)
+
+    @cached_property
+    def _used(self) -> Ints:
+        return np.flatnonzero(used_variables(self.ensemble))
 
     # ---- what rows say --------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class Expectation:
             matrix.eliminate_zeros()
             return matrix
 
-        found = self._by_block(self.engine, evidence, work, threads)
+        found = self._by_chunk(self.engine, evidence, work, threads)
         return sparse.csr_matrix(
             sparse.vstack(found, format="csr") if found else (len(evidence.points), n_leaves)
         )
@@ -268,21 +269,21 @@ class Expectation:
             return np.moveaxis(np.quantile(predictions, levels, axis=1), 0, 2)
 
         nothing = np.empty((0, self.ensemble.n_outputs, len(levels)))
-        return np.concatenate([nothing, *self._by_block(engine, evidence, work, threads)])
+        return np.concatenate([nothing, *self._by_chunk(engine, evidence, work, threads)])
 
-    # ---- block by block -------------------------------------------------------------------------
+    # ---- chunk by chunk -------------------------------------------------------------------------
 
-    def _by_block(
+    def _by_chunk(
         self,
         engine: Engine,
         evidence: Evidence,
         work: Callable[[Evidence, int], T],
         threads: int | None,
     ) -> list[T]:
-        """What ``work`` makes of each block of rows, given its first row's number."""
+        """What ``work`` makes of each chunk of rows, given its first row's number."""
         n_rows = len(evidence.points)
-        return over_blocks(
-            lambda start, stop: work(evidence[start:stop], start), n_rows, engine.block, threads
+        return over_chunks(
+            lambda start, stop: work(evidence[start:stop], start), n_rows, engine.chunk, threads
         )
 
     def _answers(
@@ -300,10 +301,11 @@ class Expectation:
         them, in the first array, and 0 in the others.
         """
         native = self.ensemble.margin if of_complete is None else of_complete
+        used = self._used
 
         def work(part: Evidence, start: int) -> Sequence[Floats]:
             points = part.points
-            has_hole = np.isnan(points[:, self._used]).any(axis=1)
+            has_hole = np.isnan(points[:, used]).any(axis=1)
             if has_hole.all():
                 return of_holes(part, start)
             own = points[~has_hole, : len(self.ensemble.columns)]
@@ -316,7 +318,7 @@ class Expectation:
             return out
 
         nothing = [np.empty((0, self.ensemble.n_outputs))] * n
-        parts = [nothing, *self._by_block(engine, evidence, work, threads)]
+        parts = [nothing, *self._by_chunk(engine, evidence, work, threads)]
         return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 

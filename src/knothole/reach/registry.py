@@ -16,14 +16,16 @@ from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.reach.circuit import CircuitEngine
 from knothole.reach.completions.engine import IndependentDraws, Sampler
-from knothole.reach.completions.impossible import Forgiving
+from knothole.reach.completions.impossible import ForgetsImpossible
 from knothole.reach.engine import Engine
 from knothole.reach.walks.latent import LatentEngine
 from knothole.reach.walks.product import ProductEngine
 from knothole.trees.ensemble import Ensemble
 
+EngineMaker = Callable[[Ensemble, Any], Engine]
+
 #: Exact engines, made from an ensemble over variables and a density of the class.
-ENGINES: dict[type, Callable[[Ensemble, Any], Engine]] = {
+ENGINES: dict[type, EngineMaker] = {
     Circuit: CircuitEngine,
     LatentTree: LatentEngine,
     Mixture: ProductEngine,
@@ -32,12 +34,12 @@ ENGINES: dict[type, Callable[[Ensemble, Any], Engine]] = {
 #: Samplers, made from a density of the class and a seed; anything can be drawn from independently.
 SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
     object: IndependentDraws,
-    EmissionDensity: lambda density, seed: IndependentDraws(Forgiving(density), seed),
+    EmissionDensity: lambda density, seed: IndependentDraws(ForgetsImpossible(density), seed),
     GaussianMixture: lambda density, seed: density.sampler(seed),
 }
 
 
-def exact_engine(density: Any) -> Callable[[Ensemble, Any], Engine] | None:
+def exact_engine(density: Any) -> EngineMaker | None:
     """The exact engine for a density, if there is one.
 
     Examples

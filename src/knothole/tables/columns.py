@@ -7,82 +7,27 @@ NaN is a hole; a categorical entry is the position of its level.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from knothole.arrays import Floats
-from knothole.compiled.bits import word_offsets
+from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.tables import encoding, onehot, read
 from knothole.tables.evidence import NOT_RECORDED, Evidence, Plan
 from knothole.tables.holes import checked_mask, holes_in
-from knothole.tables.read import RawColumn, RawTable
+from knothole.tables.kinds import BASELINE, Block, Column, Kind, Variable
+from knothole.tables.read import RawTable
 
-__all__ = ["NOT_RECORDED", "Block", "Column", "Columns", "Evidence", "Kind", "Variable"]
+__all__ = [
+    "BASELINE", "NOT_RECORDED", "Block", "Column", "Columns", "Evidence", "Kind", "Variable",
+]  # fmt: skip
 
 #: How blocks are given: looked for, or by name with the names (or positions) of their columns.
 Blocks = Literal["auto"] | Mapping[str, Sequence[str | int]]
-
-
-class Kind(StrEnum):
-    """What the values of a column are."""
-
-    CONTINUOUS = "continuous"
-    INTEGER = "integer"
-    CATEGORICAL = "categorical"
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: its name, its kind, and for a categorical its levels in the order of codes.
-
-    ``nullable`` says that NaN can be the model's own value here: "not recorded" is a state of the
-    variable, which a density gives a probability of its own.
-    """
-
-    name: str
-    kind: Kind = Kind.CONTINUOUS
-    levels: tuple[Hashable, ...] = ()
-    nullable: bool = False
-
-
-#: Level of a block in which no dummy is 1.
-BASELINE = "(none of them)"
-
-
-@dataclass(frozen=True)
-class Variable:
-    """What a density is over: a column, or a block of columns, given by position.
-
-    The levels of a block are the names of its dummies, then :data:`BASELINE` if a row of zeros is
-    a category. A nullable categorical variable has None as its last level, "not recorded"; the
-    same state of a numeric one is the point :data:`NOT_RECORDED`.
-    """
-
-    name: str
-    kind: Kind = Kind.CONTINUOUS
-    levels: tuple[Hashable, ...] = ()
-    columns: tuple[int, ...] = ()
-    nullable: bool = False
-
-
-@dataclass(frozen=True)
-class Block:
-    """Dummy columns (by position) that together encode one categorical variable.
-
-    ``baseline`` says that a row of zeros is a category of its own, as after
-    ``pd.get_dummies(drop_first=True)``; its code comes after those of the dummies.
-    """
-
-    name: str
-    columns: tuple[int, ...]
-    baseline: bool = False
 
 
 @dataclass(frozen=True)
@@ -267,7 +212,7 @@ class Columns:
         """These columns with the kinds, levels and blocks of a table that has been read."""
         names = self.names if self.named else raw.names
         columns = tuple(
-            replace(_refine(column, source), name=name)
+            replace(column.seen_in(source), name=name)
             for column, source, name in zip(self, raw.columns, names, strict=True)
         )
         described = Columns(columns, self.blocks, self.named or raw.named)
@@ -299,7 +244,7 @@ class Columns:
 
     # --- to variables ----------------------------------------------------------------------------
 
-    def with_nullable(self, nullable: NDArray[np.bool_] | Sequence[bool]) -> Columns:
+    def with_nullable(self, nullable: Mask | Sequence[bool]) -> Columns:
         """The same columns, nullable where the mask says so; a block is as its dummies are.
 
         Examples
@@ -327,6 +272,11 @@ class Columns:
         return replace(self, columns=tuple(columns))
 
     @cached_property
+    def nullable(self) -> Mask:
+        """Which columns are, (columns,)."""
+        return np.array([column.nullable for column in self.columns], dtype=np.bool_)
+
+    @cached_property
     def variables(self) -> tuple[Variable, ...]:
         """What a density is over: a block stands in the place of its first dummy.
 
@@ -341,20 +291,12 @@ class Columns:
         first = {min(block.columns): block for block in self.blocks}
         dummies = {position for block in self.blocks for position in block.columns}
         return tuple(
-            self._block_variable(first[i]) if i in first else _variable(column, i)
+            first[i].variable([self[j] for j in first[i].columns])
+            if i in first
+            else column.variable(i)
             for i, column in enumerate(self)
             if i in first or i not in dummies
         )
-
-    def _block_variable(self, block: Block) -> Variable:
-        members = [self.columns[i] for i in block.columns]
-        levels: tuple[Hashable, ...] = tuple(member.name for member in members)
-        if block.baseline:
-            levels += (BASELINE,)
-        nullable = any(member.nullable for member in members)
-        if nullable:
-            levels += (None,)
-        return Variable(block.name, Kind.CATEGORICAL, levels, block.columns, nullable)
 
     def as_variables(self) -> Columns:
         """A description in which every variable is a column, and blocks are no more."""
@@ -363,12 +305,7 @@ class Columns:
             named=self.named,
         )
 
-    @cached_property
-    def set_offsets(self) -> NDArray[np.int64]:
-        """First word of each variable's set in a row of ``Evidence.allowed``, and the end."""
-        return word_offsets(self._plan.n_levels)
-
-    def evidence(self, X: Floats, holes: NDArray[np.bool_] | None = None) -> Evidence:
+    def evidence(self, X: Floats, holes: Mask | None = None) -> Evidence:
         """What rows of columns say about each variable.
 
         Parameters
@@ -407,7 +344,7 @@ class Columns:
             raise InvalidInput(f"X must have shape (rows, {len(self)}); got {X.shape}.")
         if holes is not None:
             holes = checked_mask(holes, X.shape)
-        elif self._plan.nullable.any():
+        elif self.nullable.any():
             holes = holes_in(self, X)
         return self._plan.read(X, holes)
 
@@ -436,24 +373,3 @@ class Columns:
             block=np.array([v.columns in blocks for v in variables], dtype=np.bool_),
             nullable=np.array([v.nullable for v in variables], dtype=np.bool_),
         )
-
-
-def _variable(column: Column, position: int) -> Variable:
-    levels = column.levels
-    if column.nullable and column.kind is Kind.CATEGORICAL and None not in levels:
-        levels += (None,)
-    return Variable(column.name, column.kind, levels, (position,), column.nullable)
-
-
-def _refine(column: Column, source: RawColumn) -> Column:
-    """A column's kind and levels by what a table holds in it."""
-    if column.kind is not Kind.CATEGORICAL:
-        whole = encoding.is_whole(encoding.numbers_of(source))
-        return replace(column, kind=Kind.INTEGER if whole else Kind.CONTINUOUS)
-    if not column.levels and source.levels is not None:
-        return replace(column, levels=source.levels)  # declared ones that do not occur included
-    known = set(column.levels)
-    observed = encoding.observed_levels(source)
-    further = [level for level in observed if level not in known]
-    encoding.check_same_encoding(column.name, column.levels, observed)
-    return replace(column, levels=(*column.levels, *further))

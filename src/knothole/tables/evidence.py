@@ -35,10 +35,9 @@ class Evidence:
         one then has the code of its last level, None).
     allowed : uint64 (rows, words) or None
         None where every hole is a whole one. Otherwise the categories that each categorical
-        variable may have, as sets (:mod:`knothole.compiled.bits`) with the offsets of
-        :attr:`knothole.tables.columns.Columns.set_offsets`; the bit of unseen categories is never
-        set. A row's point has its one bit, a whole hole all bits, and a block in part observed
-        those that remain; it is NaN in ``points``.
+        variable may have, as sets (:mod:`knothole.compiled.bits`) that stand in a row; the bit of
+        unseen categories is never set. A row's point has its one bit, a whole hole all bits, and a
+        block in part observed those that remain; it is NaN in ``points``.
     n_levels : int64 (variables,)
         Levels of each variable that ``allowed`` is about, 0 where it is numeric.
     """

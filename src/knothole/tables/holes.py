@@ -21,7 +21,6 @@ are holes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -121,7 +120,6 @@ class HoleRule:
     Attributes
     ----------
     columns : Columns
-        With the nullable ones marked.
     sentinel : float64 (columns, 2)
         What the model takes for NaN; see :func:`with_nan`.
     integrate : bool (columns,)
@@ -136,12 +134,9 @@ class HoleRule:
     @classmethod
     def of(cls, columns: Columns, sentinel: Floats, integrate: Mask | None = None) -> HoleRule:
         """By default only columns that are not nullable are integrated over."""
-        always = np.array([not column.nullable for column in columns], dtype=np.bool_)
-        return cls(columns, sentinel, always if integrate is None else integrate | always)
-
-    @cached_property
-    def _nullable(self) -> Mask:
-        return np.array([column.nullable for column in self.columns], dtype=np.bool_)
+        return cls(
+            columns, sentinel, ~columns.nullable | (False if integrate is None else integrate)
+        )
 
     def read(self, matrix: Floats, holes: Holes = "auto") -> tuple[Floats, Mask | None]:
         """Rows as the model takes them (:func:`with_nan`), and which of their NaN are holes.
@@ -166,9 +161,9 @@ class HoleRule:
             return values, mask
         if holes not in ("auto", "all"):
             raise InvalidInput(f"holes must be 'auto', 'all' or a mask; got {holes!r}.")
-        if not self._nullable.any():
+        if not self.columns.nullable.any():
             return values, None
         if holes == "auto":
             return values, holes_in(self.columns, values, self.integrate)
         # What the model takes for NaN is known to be that: a value of its own where it has one.
-        return values, np.isnan(matrix) | (np.isnan(values) & ~self._nullable)
+        return values, np.isnan(matrix) | (np.isnan(values) & ~self.columns.nullable)

@@ -15,7 +15,7 @@ import numpy as np
 from knothole.arrays import Floats, Integers
 from knothole.compiled.bits import has
 from knothole.compiled.policy import njit
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 
 if TYPE_CHECKING:
     from knothole.trees.ensemble import Ensemble
@@ -72,7 +72,7 @@ class Walker:
             node = np.empty(BLOCK, dtype=np.int32)
             kernel(rows, self.nodes, has_nan, self.leaf_number, node, *values, out[start:stop])
 
-        over_blocks(work, len(X), CHUNK, threads)
+        over_chunks(work, len(X), CHUNK, threads)
 
 
 def tree_depths(roots: Integers, feature: Integers, left: Integers) -> Integers:

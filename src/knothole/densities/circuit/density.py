@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.densities.base import EmissionDensity
 from knothole.densities.circuit.em import (
     Expected,
@@ -249,7 +249,7 @@ class Circuit(EmissionDensity):
                 self.structure_, self.weights_, self.emissions_, part, self.terms(part), own
             )
 
-        parts: list[Expected] = over_blocks(work, len(weight), self._block)
+        parts: list[Expected] = over_chunks(work, len(weight), self._block)
         return reduce(Expected.__add__, parts)
 
     def _maximise(self, expected: Expected) -> None:
@@ -290,7 +290,7 @@ class Circuit(EmissionDensity):
             part = [term[start:stop] for term in terms]
             return np.asarray(evaluate(self.structure_, log_weights, part)[-1])
 
-        return np.concatenate(over_blocks(work, len(terms[0]), self._block))
+        return np.concatenate(over_chunks(work, len(terms[0]), self._block))
 
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
         """Draws of all variables, (n, variables)."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.table import log_of
 from knothole.tables.columns import Evidence
@@ -159,7 +159,7 @@ def pack(
             if encoded.base is not None:
                 base[start:stop] += encoded.base
 
-    over_blocks(work, n_rows, BLOCK)
+    over_chunks(work, n_rows, BLOCK)
     for v, (rows, number) in places.items():
         code[rows, v] = offset[v] + emissions[v].n_codes + number
     return Packed(code, z, base, slot, offset, sets)

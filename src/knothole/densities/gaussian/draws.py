@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled import sobol
 from knothole.compiled.sobol import WORD
-from knothole.compiled.threads import Memory, over_blocks
+from knothole.compiled.threads import Memory, over_chunks
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.fill import fill, spread
 from knothole.densities.gaussian.kernels import Packed
@@ -214,7 +214,7 @@ class Sampler:
             part = evidence[start:stop]
             spread(part.points, self.draw(part, start, word), lanes, out[start:stop])
 
-        over_blocks(work, len(evidence.points), _BLOCK)
+        over_chunks(work, len(evidence.points), _BLOCK)
 
 
 @lru_cache

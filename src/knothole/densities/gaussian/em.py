@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.densities.emissions import packed
 from knothole.densities.emissions.base import Emission
 from knothole.densities.gaussian import kernels as kernels
@@ -149,7 +149,7 @@ class GaussianComponents:
                 out[part],
             )  # fmt: skip
 
-        over_blocks(work, len(rows), BLOCK, threads)
+        over_chunks(work, len(rows), BLOCK, threads)
         return np.asarray(out + rows.base.sum(axis=1)[:, None])
 
     def log_density(self, rows: ScoreRows, threads: int | None = None) -> Floats:
@@ -240,7 +240,7 @@ def expected(
         return first, second
 
     block = max(BLOCK, -(-len(rows) // MAX_BLOCKS))
-    parts = over_blocks(work, len(rows), block, threads)
+    parts = over_chunks(work, len(rows), block, threads)
     first, second = (np.add.reduce([part[i] for part in parts]) for i in range(2))
     second = second + np.tril(second, -1).transpose(0, 2, 1)
     sums = Sums(joint.sum(axis=0), first, second)

@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 
 from knothole.arrays import Floats, Ints
 from knothole.compiled.policy import njit
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 
 # Most bins of a variable.
 BINS = 8
@@ -95,7 +95,7 @@ def mutual_information(codes: NDArray[np.int32], weight: Floats) -> Floats:
     def work(start: int, stop: int) -> None:
         _information(codes, weight, start, stop, np.empty((n_codes, n_codes)), out)
 
-    over_blocks(work, n_variables, 4)
+    over_chunks(work, n_variables, 4)
     return out + out.T
 
 

@@ -14,7 +14,7 @@ from functools import reduce
 import numpy as np
 
 from knothole.arrays import Floats, Ints
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.packed import Packed, Stacked
 from knothole.densities.latent_tree import kernels as kernels
@@ -164,7 +164,7 @@ def expect(
         return float(by @ (out + packed.base[here])), sums
 
     block = max(LEAST_ROWS, -(-len(rows) // PARTS))
-    log_likelihood, sums = reduce(_add, over_blocks(work, len(rows), block))
+    log_likelihood, sums = reduce(_add, over_chunks(work, len(rows), block))
     statistics = packed.statistics(parameters.emissions, sums.emissions)
     pairs = sums.pairs * parameters.transition
     return TreeStatistics(float(scaled.sum()), log_likelihood, sums.roots, pairs, tuple(statistics))
@@ -182,7 +182,7 @@ def log_likelihood(parameters: TreeParameters, packed: Packed, rows: Ints | None
         kernels.log_likelihood(values, tables, model, here, parameters.scratch(), out)
         return out + packed.base[here]
 
-    parts = over_blocks(work, len(rows), LEAST_ROWS)
+    parts = over_chunks(work, len(rows), LEAST_ROWS)
     return np.concatenate(parts) if parts else np.empty(0)
 
 
@@ -201,7 +201,7 @@ def posterior_states(parameters: TreeParameters, packed: Packed, uniform: Floats
             uniform[start:stop], states[start:stop],
         )  # fmt: skip
 
-    over_blocks(work, len(packed), LEAST_ROWS)
+    over_chunks(work, len(packed), LEAST_ROWS)
     return states
 
 

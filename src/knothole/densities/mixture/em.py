@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_blocks
+from knothole.compiled.threads import over_chunks
 from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.packed import Packed, Stacked
 from knothole.densities.emissions.table import log_of
@@ -93,7 +93,7 @@ def expected(packed: Packed, weight: Floats, mixture: ProductMixture) -> Mixture
         return likelihood, total, sums
 
     block = max(BLOCK, -(-len(packed) // MAX_BLOCKS))
-    likelihood, total, sums = zip(*over_blocks(work, len(packed), block), strict=True)
+    likelihood, total, sums = zip(*over_chunks(work, len(packed), block), strict=True)
     stacked = Stacked(*(sum(parts) for parts in zip(*sums, strict=True)))
     statistics = packed.statistics(mixture.emissions, stacked)
     return MixtureStatistics(sum(likelihood), np.asarray(sum(total)), statistics)
@@ -141,5 +141,5 @@ def _score(
         join(values, form, log_prior, part)
         normalise(values.base, mixture.weight, part, part.view(np.int64), log_p[start:stop])
 
-    over_blocks(work, len(packed), SCORED)
+    over_chunks(work, len(packed), SCORED)
     return log_p

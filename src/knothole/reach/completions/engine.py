@@ -39,13 +39,13 @@ from knothole.trees.traverse import LEVELS, tree_depths
 
 GROUPS = 4
 FEW_HOLES = 3
-# A block has as many rows as draws of this size allow, within limits.
-BLOCK_BYTES = 1 << 23
+# A chunk has as many rows as draws of this size allow, within limits.
+CHUNK_BYTES = 1 << 23
 LEAST_ROWS, MOST_ROWS = 16, 512
 
 
 class Sampler(Protocol):
-    """Draws the holes of a block of rows, 64 draws at a time.
+    """Draws the holes of a chunk of rows, 64 draws at a time.
 
     ``parts`` is how many parts a word has that are better than as many words.
     """
@@ -89,7 +89,7 @@ class IndependentDraws:
         self.seed = seed
 
     def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
-        """Draws (rows, variables, 64), seeded by the block's place and the word."""
+        """Draws (rows, variables, 64), seeded by the chunk's place and the word."""
         rows = np.arange(first_row, first_row + len(evidence.points))
         return np.asarray(self.draw_parts(evidence, rows, word, 1)[0])
 
@@ -148,7 +148,7 @@ class CompletionsEngine(Engine):
         self._memory = Memory()
         self.used = np.flatnonzero(self.forest.look.used)
         row_bytes = 8 * LANES * sampler.parts * max(1, len(ensemble.columns))
-        self.block = min(max(BLOCK_BYTES // row_bytes, LEAST_ROWS), MOST_ROWS)
+        self.chunk = min(max(CHUNK_BYTES // row_bytes, LEAST_ROWS), MOST_ROWS)
 
     def _steps(self, grid: Grid) -> NDArray[np.void]:
         """Nodes as records; categorical splits read the mask that is always 0."""
@@ -250,7 +250,7 @@ class CompletionsEngine(Engine):
     def masks(
         self, evidence: Evidence, first_row: int, word: int
     ) -> tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64]]:
-        """Leaves that a block's draws reach, and the words of those that do.
+        """Leaves that a chunk's draws reach, and the words of those that do.
 
         Returns leaves and words of all entries, row by row and tree by tree, and where the
         entries of each row's trees end, (rows, trees).

@@ -13,7 +13,7 @@ from knothole.reach.engine import warn_impossible
 from knothole.tables.evidence import Evidence
 
 
-class Forgiving:
+class ForgetsImpossible:
     """A density whose ``complete_points`` answers every row.
 
     Values that no state can have are taken for unknown; where the others still contradict each

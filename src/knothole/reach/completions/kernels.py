@@ -239,7 +239,7 @@ def lane_margins(leaves, masks, tree_stop, value, tree_output, out):  # type: ig
 
 @njit
 def block_groups(points, draws, forest, plain, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
-    """Group sums of a block of rows; ``draws`` (parts, ...), ``out`` (rows, groups, outputs)."""
+    """Group sums of a chunk of rows; ``draws`` (parts, ...), ``out`` (rows, groups, outputs)."""
     leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
         for part in range(len(draws)):
@@ -251,7 +251,7 @@ def block_groups(points, draws, forest, plain, value, tree_output, scratch, out)
 def block_lanes(  # type: ignore[no-untyped-def]
     points, draws, forest, plain, value, tree_output, scratch, out,
 ):  # fmt: skip
-    """Margins of a block's 64 completions each; ``out`` (rows, lanes, outputs)."""
+    """Margins of a chunk's 64 completions each; ``out`` (rows, lanes, outputs)."""
     leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
         complete_row(points, draws, row, forest, plain, False, scratch)

@@ -13,10 +13,10 @@ from knothole.arrays import Floats
 from knothole.compiled.simd import padded
 from knothole.densities.emissions.packed import pack
 from knothole.densities.latent_tree.density import LatentTree
-from knothole.reach.engine import warn_impossible
+from knothole.reach.engine import used_variables, warn_impossible
 from knothole.reach.walks.base import WalkEngine
 from knothole.reach.walks.latent_messages import Messages
-from knothole.reach.walks.latent_position import LatentStack, LatentWalk, fill_likelihood
+from knothole.reach.walks.latent_position import LatentGiven, LatentPosition, fill_likelihood
 from knothole.reach.walks.latent_reduce import Latents, Reduced, Scratch
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
@@ -43,10 +43,13 @@ class LatentEngine(WalkEngine):
             n=len(parent),
             states=self.states,
         )
-        self.used = np.zeros(len(ensemble.columns), dtype=np.bool_)
-        self.used[ensemble.feature[ensemble.feature >= 0]] = True
+        self.used = used_variables(ensemble)
 
-    def _walk(self, evidence: Evidence) -> LatentWalk:
+    def _given(self, evidence: Evidence) -> LatentGiven:
+        like = self._likelihood(evidence)
+        return LatentGiven(like, self.used, self.latents, *self.memory.once(self._scratch))
+
+    def _scratch(self) -> tuple[Reduced, Scratch, Messages]:
         n, states = self.latents.n, self.states
         reduced = Reduced(
             n=np.zeros(1, dtype=np.int64),
@@ -65,7 +68,7 @@ class LatentEngine(WalkEngine):
             local=np.empty((n, states)),
             buffer=np.empty((states, states)),
         )
-        # A cursor moves the focus once for each of its frames; there may be two of them.
+        # A position moves the focus once for each of its frames; there may be two of them.
         moves = 2 * (self.depth + 1) * n
         messages = Messages(
             e=np.empty((n, states)),
@@ -80,8 +83,7 @@ class LatentEngine(WalkEngine):
             n=n,
             states=states,
         )
-        like = self._likelihood(evidence)
-        return LatentWalk(like, self.used, self.latents, reduced, scratch, messages)
+        return reduced, scratch, messages
 
     def _likelihood(self, evidence: Evidence) -> Floats:
         """Likelihood of what is known of each variable, scaled, (rows, variables, states).
@@ -96,15 +98,13 @@ class LatentEngine(WalkEngine):
         like = np.zeros((len(packed), self.latents.n, self.states))
         impossible = np.zeros(len(packed), dtype=np.bool_)
         # Base measures are the same in all states: they say nothing here.
-        fill_likelihood(
-            packed.code, packed.z, packed.slot, *packed.parameters(self.density.emissions_), hole,
-            like, impossible,
-        )  # fmt: skip
+        values = packed.code, packed.z, packed.slot
+        fill_likelihood(values, packed.parameters(self.density.emissions_), hole, like, impossible)
         warn_impossible(np.where(impossible, -np.inf, 0.0))
         return like
 
-    def _stack(self) -> LatentStack:
-        return LatentStack(
+    def _position(self) -> LatentPosition:
+        return LatentPosition(
             frames=self._frames(),
             e=np.empty((self.depth, self.states)),
             right=np.empty((self.depth, self.states)),

@@ -1,7 +1,7 @@
-"""Cursors under a latent tree.
+"""Positions under a latent tree.
 
 A row's holes form a small tree (:mod:`knothole.reach.walks.latent_reduce`) in which messages are
-passed (:mod:`knothole.reach.walks.latent_messages`). At a split on a hole the cursor brings the
+passed (:mod:`knothole.reach.walks.latent_messages`). At a split on a hole the position brings the
 hole into focus, reads off the probability of the left side, confines the hole to one side after the
 other, and returns to the messages it had on arrival.
 """
@@ -11,13 +11,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from knothole.compiled.bits import has
 from knothole.compiled.pointers import prefetch, shift
-from knothole.compiled.policy import OPTIONS, inlined, njit
+from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import add, copy, difference, dot, fill
-from knothole.reach.walks import with_regions
 from knothole.reach.walks.latent_messages import (
     CONFINED,
     FOCUS,
@@ -30,21 +28,14 @@ from knothole.reach.walks.latent_messages import (
 )
 from knothole.reach.walks.latent_reduce import reduce_row
 from knothole.reach.walks.product_kernels import follow
-from knothole.reach.walks.with_regions import (
-    ENTER,
-    LEAVE,
-    RIGHT,
-    confine,
-    restore_region,
-    save_region,
-)
+from knothole.reach.walks.with_regions import ENTER, LEAVE, RIGHT, confine, provide, save_hole
 
 # Numbers that are loaded together.
 CACHE_LINE = 8
 
 
-class LatentWalk(NamedTuple):
-    """What a latent tree says of a block's rows; the records are those of their modules."""
+class LatentGiven(NamedTuple):
+    """What a latent tree says of rows; the records are those of their modules."""
 
     like: Any  # (rows, latents, states)
     used: Any  # (variables,) that trees split on
@@ -54,8 +45,8 @@ class LatentWalk(NamedTuple):
     messages: Any
 
 
-class LatentStack(NamedTuple):
-    """Frames (:class:`~.with_regions.Frames`), and what else a cursor returns to."""
+class LatentPosition(NamedTuple):
+    """Frames (:class:`~.with_regions.Frames`), and what else a position returns to."""
 
     frames: Any
     e: Any  # (frames, states) of the hole on arrival
@@ -67,74 +58,44 @@ class LatentStack(NamedTuple):
     right_mass: Any
 
 
-def is_latent(walk: Any) -> bool:
-    """Whether a walk (its numba type) is that of a latent tree."""
-    return walk.instance_class is LatentWalk
-
-
-@overload(with_regions.begin_row, jit_options=OPTIONS)
-def _begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
-    return begin_row if is_latent(walk) else None
-
-
-@overload(with_regions.place, jit_options=OPTIONS)
-def _place(stack, root, walk, row):  # type: ignore[no-untyped-def]
-    return place if is_latent(walk) else None
-
-
-@overload(with_regions.place_inside, jit_options=OPTIONS)
-def _place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
-    return place_inside if is_latent(walk) else None
-
-
-@overload(with_regions.leave_inside, jit_options=OPTIONS)
-def _leave_inside(outer, walk):  # type: ignore[no-untyped-def]
-    return leave_inside if is_latent(walk) else None
-
-
-@overload(with_regions.advance, jit_options=OPTIONS)
-def _advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
-    return advance if is_latent(walk) else None
-
-
-def place(stack, root, walk, row):  # type: ignore[no-untyped-def]
+def place(position, root, given, row):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.with_regions.place`."""
-    start(stack, root, 1.0)
+    start(position, root, 1.0)
 
 
-def place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
+def place_inside(position, root, outer, given):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.with_regions.place_inside`."""
-    # The frame above the outer cursor's is free: note there what to return to.
+    # The frame above the outer position's is free: note there what to return to.
     top = outer.frames.top[0]
-    outer.mark[top + 1] = walk.messages.at[LENGTH]
-    outer.focus[top + 1] = walk.messages.at[FOCUS]
-    start(stack, root, outer.frames.reach[top])
+    outer.mark[top + 1] = given.messages.at[LENGTH]
+    outer.focus[top + 1] = given.messages.at[FOCUS]
+    start(position, root, outer.frames.reach[top])
 
 
-def leave_inside(outer, walk):  # type: ignore[no-untyped-def]
+def leave_inside(outer, given):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.with_regions.leave_inside`."""
     top = outer.frames.top[0]
-    undo(outer.mark[top + 1], outer.focus[top + 1], walk.messages)
+    undo(outer.mark[top + 1], outer.focus[top + 1], given.messages)
 
 
 @inlined
-def start(stack, root, reach):  # type: ignore[no-untyped-def]
+def start(position, root, reach):  # type: ignore[no-untyped-def]
     """One frame at ``root``, with this reach."""
-    frames = stack.frames
+    frames = position.frames
     frames.top[0] = 0
     frames.reach[0] = reach
     frames.node[0] = root
     frames.phase[0] = ENTER
 
 
-def begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
+def begin_row(x, row, tables, region, given):  # type: ignore[no-untyped-def]
     """Reduce the latent tree to the row's holes, each confined to what ``region`` leaves of it."""
-    latents, reduced, messages = walk.latents, walk.reduced, walk.messages
-    states, active = latents.states, walk.scratch.active
+    latents, reduced, messages = given.latents, given.reduced, given.messages
+    states, active = latents.states, given.scratch.active
     for v in range(latents.n):
-        active[v] = 1 if v < tables.n_variables and walk.used[v] and np.isnan(x[v]) else 0
-    like = shift(walk.like, row * latents.n * states)
-    reduce_row(like, latents, reduced, walk.scratch)
+        active[v] = 1 if v < tables.n_variables and given.used[v] and np.isnan(x[v]) else 0
+    like = shift(given.like, row * latents.n * states)
+    reduce_row(like, latents, reduced, given.scratch)
     fill(messages.e, 1.0, reduced.n[0] * states)
     for v in range(tables.n_variables):
         if active[v] and tables.n_levels[v] > 0:
@@ -147,16 +108,18 @@ def begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
     start_messages(reduced, messages)
 
 
-def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
+def advance(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.with_regions.advance`."""
     feature, left = nodes.feature, nodes.left
-    reduced, messages, frames = walk.reduced, walk.messages, stack.frames
+    reduced, messages, frames = given.reduced, given.messages, position.frames
+    leaves, reaches = found.leaves, found.reaches
+    left_mass, right_mass = position.left_mass, position.right_mass
     states = messages.states
     # Whoever takes leaves one by one wants the leaf's region in hand, and others only its reach.
-    one_by_one = room == 1
-    found = 0
+    one_by_one = found.room == 1
+    count = 0
     top = frames.top[0]
-    while top >= 0 and found < room:
+    while top >= 0 and count < found.room:
         n = frames.node[top]
         phase = frames.phase[top]
         if phase == ENTER:
@@ -164,9 +127,9 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
             frames.node[top] = n
             if feature[n] < 0:
                 frames.phase[top] = LEAVE
-                leaves[found] = left[n]
-                reaches[found] = frames.reach[top]
-                found += 1
+                leaves[count] = left[n]
+                reaches[count] = frames.reach[top]
+                count += 1
                 continue
         v = feature[n]
         if v < 0:
@@ -175,8 +138,8 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
         i = reduced.slot[v]
         e = shift(messages.e, i * states)
         if phase == ENTER:
-            belief = focus_on(i, reduced, messages, stack.belief)
-            share = divide(v, n, nodes, tables, region, belief, stack.left_mass, stack.right_mass)
+            belief = focus_on(i, reduced, messages, position.belief)
+            share = divide(v, n, nodes, tables, region, belief, left_mass, right_mass)
             left_reach = frames.reach[top] * share
             right_reach = frames.reach[top] - left_reach
             left_node = follow(x, left[n], nodes, False)
@@ -184,44 +147,44 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
             left_ends = not one_by_one and (feature[left_node] < 0 or left_reach <= 0.0)
             right_ends = not one_by_one and (feature[right_node] < 0 or right_reach <= 0.0)
             if left_ends and left_reach > 0.0:
-                leaves[found] = left[left_node]
-                reaches[found] = left_reach
-                found += 1
+                leaves[count] = left[left_node]
+                reaches[count] = left_reach
+                count += 1
             if right_ends and right_reach > 0.0:
-                leaves[found] = left[right_node]
-                reaches[found] = right_reach
-                found += 1
+                leaves[count] = left[right_node]
+                reaches[count] = right_reach
+                count += 1
             if left_ends and right_ends:
                 top -= 1
                 continue
             expect(left_node, nodes, tables)
             expect(right_node, nodes, tables)
-            stack.mark[top] = messages.at[LENGTH]
+            position.mark[top] = messages.at[LENGTH]
             messages.at[CONFINED] += 1
-            save_region(top, v, tables, region, frames)
-            copy(shift(stack.e, top * states), e, states)
+            save_hole(top, v, tables, region, frames, False)
+            copy(shift(position.e, top * states), e, states)
             confine(top, n, v, left_ends, nodes, tables, region, frames)
             frames.reach[top] = right_reach
             if left_ends:
                 frames.phase[top] = LEAVE
-                copy(e, stack.right_mass, states)
+                copy(e, right_mass, states)
                 child, child_reach = right_node, right_reach
             else:
                 frames.phase[top] = LEAVE if right_ends else RIGHT
-                copy(e, stack.left_mass, states)
-                copy(shift(stack.right, top * states), stack.right_mass, states)
+                copy(e, left_mass, states)
+                copy(shift(position.right, top * states), right_mass, states)
                 child, child_reach = left_node, left_reach
         elif phase == RIGHT:
             frames.phase[top] = LEAVE
-            undo(stack.mark[top], i, messages)
-            copy(e, shift(stack.right, top * states), states)
+            undo(position.mark[top], i, messages)
+            copy(e, shift(position.right, top * states), states)
             confine(top, n, v, True, nodes, tables, region, frames)
             child, child_reach = left[n] + 1, frames.reach[top]
         else:
-            undo(stack.mark[top], i, messages)
+            undo(position.mark[top], i, messages)
             messages.at[CONFINED] -= 1
-            copy(e, shift(stack.e, top * states), states)
-            restore_region(top, v, tables, region, frames)
+            copy(e, shift(position.e, top * states), states)
+            save_hole(top, v, tables, region, frames, True)
             top -= 1
             continue
         if child_reach > 0.0:
@@ -230,7 +193,10 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
             frames.reach[top] = child_reach
             frames.phase[top] = ENTER
     frames.top[0] = top
-    return found
+    return count
+
+
+provide(LatentGiven, begin_row, place, place_inside, leave_inside, advance)
 
 
 @inlined
@@ -304,12 +270,14 @@ def divide_set(v, node, nodes, tables, region, left_mass, right_mass):  # type: 
 
 
 @njit
-def fill_likelihood(code, z, slot, table, linear, square, hole, like, impossible):  # type: ignore[no-untyped-def]
+def fill_likelihood(values, parameters, hole, like, impossible):  # type: ignore[no-untyped-def]
     """Likelihood of packed values (:mod:`knothole.densities.emissions.packed`) in each state.
 
     ``like`` (rows, latents, states) comes in as zeros; each vector's largest entry becomes 1. Rows
     with values that no state can have are flagged.
     """
+    code, z, slot = values
+    table, linear, square = parameters
     n_states = table.shape[1]
     for row in range(len(like)):
         for v in range(like.shape[1]):

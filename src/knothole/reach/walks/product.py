@@ -13,7 +13,7 @@ the row carries the region of every hole too, and masses are read off the tables
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.simd import padded
 from knothole.densities.mixture.density import Mixture
-from knothole.reach.engine import Entries, plain, warn_impossible
+from knothole.reach.engine import Entries, Leaves, plain, warn_impossible
 from knothole.reach.tables import left_probabilities
 from knothole.reach.walks import product_kernels
 from knothole.reach.walks.base import WalkEngine
-from knothole.reach.walks.product_position import ProductStack, ProductWalk
+from knothole.reach.walks.product_kernels import Slots, Trees
+from knothole.reach.walks.product_position import ProductGiven, ProductPosition
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
@@ -48,57 +49,37 @@ class ProductEngine(WalkEngine):
 
     def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
-        partly = evidence.partly_observed()
-        if partly.all() and len(partly):
-            return super().margin(evidence, first_row)
-        out = np.tile(self.ensemble.base, (len(partly), 1))
-        if not partly.any():
-            self._add_margin(evidence, out)
-            return out, np.zeros_like(out)
-        whole, rest = np.flatnonzero(~partly), np.flatnonzero(partly)
-        part = out[whole]
-        self._add_margin(evidence[whole], part)
-        out[whole] = part
-        out[rest] = super().margin(evidence[rest], first_row)[0]
+        out = np.tile(self.ensemble.base, (len(evidence.points), 1))
+        whole, partly = _whole_and_partly(evidence)
+        if len(whole) == len(out):
+            product_kernels.add_margin(*self._walk(evidence), out)
+        elif len(whole):
+            out[whole] = self.margin(evidence[whole], first_row)[0]
+        if len(partly):
+            out[partly] = super().margin(evidence[partly], first_row)[0]
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
-        """The reach matrix of a block, part by part."""
-        partly = evidence.partly_observed()
-        whole, rest = np.flatnonzero(~partly), np.flatnonzero(partly)
+        """The reach matrix of a chunk, part by part."""
+        whole, partly = _whole_and_partly(evidence)
         if len(whole):
-            yield from self._whole_entries(evidence[whole], whole)
-        if len(rest):
-            for part in super().entries(evidence[rest], first_row):
-                yield Entries(rest[part.row].astype(np.int32), part.leaf, part.reach)
+            walk, at = self._walk(evidence[whole]), (0, 0)
+            while at[0] < self.ensemble.n_trees:
+                out = Entries.room(self.ensemble)
+                count, at = product_kernels.emit_reach(*walk, at, out)
+                row, leaf, reach = out.first(count)
+                yield Entries(whole[row].astype(np.int32), leaf, reach)
+        if len(partly):
+            for part in super().entries(evidence[partly], first_row):
+                yield Entries(partly[part.row].astype(np.int32), part.leaf, part.reach)
 
-    def _add_margin(self, evidence: Evidence, out: Floats) -> None:
+    def _walk(self, evidence: Evidence) -> tuple[Any, ...]:
+        """What both kernels take."""
         points = evidence.points
-        product_kernels.add_margin(
-            points,
-            self._walk(evidence).weights,
-            self.nodes,
-            plain(self.ensemble, points),
-            self.go_left,
-            self.below,
-            self.value,
-            self.ensemble.tree_output,
-            *self._slots(),
-            out,
-        )
-
-    def _whole_entries(self, evidence: Evidence, rows: NDArray[np.intp]) -> Iterator[Entries]:
-        """Entries of rows without blocks observed in part, which have the numbers ``rows``."""
-        weights = self._walk(evidence).weights
-        slots = self._slots()
-        tree = row = 0
-        while tree < self.ensemble.n_trees:
-            out = self._room()
-            count, tree, row = product_kernels.emit_reach(
-                evidence.points, weights, self.nodes, self.ensemble.leaf_start,
-                plain(self.ensemble, evidence.points), self.go_left, tree, row, *slots, *out,
-            )  # fmt: skip
-            yield Entries(rows[out[0][:count]].astype(np.int32), out[1][:count], out[2][:count])
+        is_plain = plain(self.ensemble, points)
+        trees = Trees(self.nodes, self.go_left, self.below, is_plain, self.n_components)
+        leaves = Leaves.of(self.ensemble, self.value)
+        return points, self._given(evidence).weights, trees, leaves, self.memory.once(self._slots)
 
     def _values_below(self) -> Floats:
         """What each component expects at nodes with two leaves for children, (nodes, components).
@@ -112,13 +93,19 @@ class ProductEngine(WalkEngine):
         below = self.go_left * left + (1 - self.go_left) * right
         return np.asarray(np.where(twins[:, None], below, 0.0))
 
-    def _walk(self, evidence: Evidence) -> ProductWalk:
+    def _given(self, evidence: Evidence) -> ProductGiven:
         log_p, weights = self.density.responsibilities(evidence)
         warn_impossible(log_p)
-        return ProductWalk(padded(weights), self.n_components)
+        return ProductGiven(padded(weights), self.n_components)
 
-    def _slots(self) -> tuple[NDArray[np.int32], Floats]:
-        return np.empty(self.depth, dtype=np.int32), np.empty((self.depth, self.n_components))
+    def _slots(self) -> Slots:
+        return Slots(np.empty(self.depth, np.int32), np.empty((self.depth, self.n_components)))
 
-    def _stack(self) -> ProductStack:
-        return ProductStack(self._frames(), np.empty((self.depth, self.n_components)))
+    def _position(self) -> ProductPosition:
+        return ProductPosition(self._frames(), np.empty((self.depth, self.n_components)))
+
+
+def _whole_and_partly(evidence: Evidence) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows without blocks observed in part, and rows with some."""
+    partly = evidence.partly_observed()
+    return np.flatnonzero(~partly), np.flatnonzero(partly)

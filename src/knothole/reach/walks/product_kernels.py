@@ -6,12 +6,14 @@ called at every node take its arrays as pointers (:mod:`knothole.compiled.pointe
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from knothole.compiled.bits import has
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, njit
-from knothole.compiled.simd import LANES, dot, load, store, whole
+from knothole.compiled.simd import AT_ONCE, dot, load, store, whole
 
 # Rows that walk a tree one after the other, so that the tree's q stays in cache.
 ROWS = 64
@@ -50,110 +52,116 @@ def follow(x, node, nodes, plain):  # type: ignore[no-untyped-def]
 @inlined
 def divide(weight, go_left, left, right, n):  # type: ignore[no-untyped-def]
     """Divide ``n`` weights into what goes left and what goes right at a split on a hole."""
-    for k in range(0, n, LANES):
+    for k in range(0, n, AT_ONCE):
         here = load(weight, k)
         part = here * load(go_left, k)
         store(left, k, part)
         store(right, k, here - part)
 
 
-@njit
-def add_margin(  # type: ignore[no-untyped-def]
-    points, weights, nodes, plain, go_left, below, value, tree_output, slot_node, slot_weight, out,
-):  # fmt: skip
-    """Add the expected margin of each row to ``out`` (rows, outputs): Prop. 1, no reach kept.
+class Trees(NamedTuple):
+    """The trees, and what a mixture says at their nodes whatever the row."""
 
-    ``slot_weight`` is a stack of weight vectors: at a hole the right part stays in its slot and
-    the left part goes on in the next. ``below`` holds, for nodes whose children are both leaves,
-    the value that each component expects there. The number of components is a multiple of four.
+    nodes: Any
+    go_left: Any  # (nodes, components) q
+    below: Any  # (nodes, components) the value expected where both children are leaves
+    plain: bool  # see `follow`
+    n: int  # components, a multiple of four
+
+
+class Slots(NamedTuple):
+    """A stack of what goes right at holes."""
+
+    node: Any  # (slots,)
+    weight: Any  # (slots, components)
+
+
+@inlined
+def descend(x, node, weight, top, trees, slots, to_twins):  # type: ignore[no-untyped-def]
+    """Go down to the next leaf; at a hole the right part of the weights stays in its slot.
+
+    The left part goes on in the next slot. ``to_twins`` says to stop where both children are
+    leaves. Returns where it ends, its weights, and the top of the stack.
     """
+    nodes, n = trees.nodes, trees.n
+    node = follow(x, node, nodes, trees.plain)
+    while nodes.feature[node] >= 0 and not (to_twins and nodes.twins[node]):
+        right = shift(slots.weight, top * n)
+        left = shift(right, n)
+        divide(weight, shift(trees.go_left, node * n), left, right, n)
+        slots.node[top] = nodes.left[node] + 1
+        top += 1
+        weight = left
+        node = follow(x, nodes.left[node], nodes, trees.plain)
+    return node, weight, top
+
+
+@njit
+def add_margin(points, weights, trees, leaves, slots, out):  # type: ignore[no-untyped-def]
+    """Add the expected margin of each row to ``out`` (rows, outputs): Prop. 1, no reach kept."""
     n_rows, n_columns = points.shape
-    n, n_trees = weights.shape[1], len(nodes.roots)
-    width, n_outputs = value.shape[1], out.shape[1]
-    points_, weights_, nodes_, q, below_ = pointers((points, weights, nodes, go_left, below))
-    value_, slot_node_, slots, out_ = pointers((value, slot_node, slot_weight, out))
+    n, n_trees = trees.n, len(trees.nodes.roots)
+    width, n_outputs = leaves.value.shape[1], out.shape[1]
+    points_, weights_, trees_, leaves_ = pointers((points, weights, trees, leaves))
+    slots_, out_ = pointers((slots, out))
+    nodes = trees_.nodes
     for start in range(0, n_rows, ROWS):
         stop = min(start + ROWS, n_rows)
         for tree in range(n_trees):
-            output = tree_output[tree]
             for row in range(start, stop):
                 x = shift(points_, row * n_columns)
-                margin = shift(out_, row * n_outputs + output)
-                node = nodes_.roots[tree]
-                weight = shift(weights_, row * n)
+                margin = shift(out_, row * n_outputs + leaves_.output[tree])
+                node, weight, top = nodes.roots[tree], shift(weights_, row * n), 0
                 expected = 0.0
-                top = 0
                 while True:
-                    node = follow(x, node, nodes_, plain)
-                    if nodes_.feature[node] >= 0 and not (nodes_.twins[node] and width == 1):
-                        slot = shift(slots, top * n)
-                        divide(weight, shift(q, node * n), shift(slot, n), slot, n)
-                        slot_node_[top] = nodes_.left[node] + 1
-                        node = nodes_.left[node]
-                        top += 1
-                        weight = shift(slot, n)
-                        continue
-                    if nodes_.feature[node] >= 0:
-                        expected += dot(weight, shift(below_, node * n), n)
+                    node, weight, top = descend(x, node, weight, top, trees_, slots_, width == 1)
+                    if nodes.feature[node] >= 0:
+                        expected += dot(weight, shift(trees_.below, node * n), n)
                     else:
                         reach = whole(weight, n)
-                        leaf = nodes_.left[node] * width
-                        expected += reach * value_[leaf]
+                        leaf = nodes.left[node] * width
+                        expected += reach * leaves_.value[leaf]
                         for j in range(1, width):
-                            margin[j] += reach * value_[leaf + j]
+                            margin[j] += reach * leaves_.value[leaf + j]
                     top -= 1
                     if top < 0:
                         break
-                    node = slot_node_[top]
-                    weight = shift(slots, top * n)
+                    node, weight = slots_.node[top], shift(slots_.weight, top * n)
                 margin[0] += expected
 
 
 @njit
-def emit_reach(  # type: ignore[no-untyped-def]
-    points, weights, nodes, leaf_start, plain, go_left, tree, row, slot_node, slot_weight,
-    out_row, out_leaf, out_reach,
-):  # fmt: skip
-    """Write (row, leaf, reach) of a block of rows, tree by tree, until ``out`` is full.
+def emit_reach(points, weights, trees, leaves, slots, at, out):  # type: ignore[no-untyped-def]
+    """Write (row, leaf, reach) of a chunk of rows, tree by tree, until ``out`` is full.
 
-    The walk of :func:`add_margin`, with the reach of leaves kept. Starts at (``tree``, ``row``);
+    The walk of :func:`add_margin`, with the reach of leaves kept. Starts ``at`` (tree, row);
     returns the number of entries and where to go on.
     """
+    tree, row = at
     n_rows, n_columns = points.shape
-    n, n_trees, capacity = weights.shape[1], len(nodes.roots), len(out_leaf)
-    points_, weights_, nodes_, q = pointers((points, weights, nodes, go_left))
-    slot_node_, slots = pointers((slot_node, slot_weight))
-    rows, leaves, reaches = pointers((out_row, out_leaf, out_reach))
+    n, n_trees, capacity = trees.n, len(trees.nodes.roots), len(out[0])
+    points_, weights_, trees_, slots_, out_ = pointers((points, weights, trees, slots, out))
+    rows, leaf, reach = out_
+    nodes = trees_.nodes
     count = 0
     while tree < n_trees:
-        room = leaf_start[tree + 1] - leaf_start[tree]
+        room = leaves.start[tree + 1] - leaves.start[tree]
         while row < n_rows:
             if count + room > capacity:
-                return count, tree, row
+                return count, (tree, row)
             x = shift(points_, row * n_columns)
-            node = nodes_.roots[tree]
-            weight = shift(weights_, row * n)
-            top = 0
+            node, weight, top = nodes.roots[tree], shift(weights_, row * n), 0
             while True:
-                node = follow(x, node, nodes_, plain)
-                if nodes_.feature[node] >= 0:
-                    slot = shift(slots, top * n)
-                    divide(weight, shift(q, node * n), shift(slot, n), slot, n)
-                    slot_node_[top] = nodes_.left[node] + 1
-                    node = nodes_.left[node]
-                    top += 1
-                    weight = shift(slot, n)
-                    continue
+                node, weight, top = descend(x, node, weight, top, trees_, slots_, False)
                 rows[count] = row
-                leaves[count] = nodes_.left[node]
-                reaches[count] = whole(weight, n)
+                leaf[count] = nodes.left[node]
+                reach[count] = whole(weight, n)
                 count += 1
                 top -= 1
                 if top < 0:
                     break
-                node = slot_node_[top]
-                weight = shift(slots, top * n)
+                node, weight = slots_.node[top], shift(slots_.weight, top * n)
             row += 1
         row = 0
         tree += 1
-    return count, tree, row
+    return count, (tree, row)

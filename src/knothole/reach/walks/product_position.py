@@ -1,4 +1,4 @@
-"""Cursors under a mixture of products: the walk is the responsibilities of a block's rows.
+"""Positions under a mixture of products, given the responsibilities of rows.
 
 A frame's weights are what each component has left of the row's probability; at a split on a hole
 they divide by the masses of the two sides of what remains of the hole, read off the tables.
@@ -8,127 +8,87 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numba.extending import overload
-
 from knothole.compiled.bits import has
 from knothole.compiled.pointers import shift
-from knothole.compiled.policy import OPTIONS, inlined, njit
-from knothole.reach.walks import with_regions
+from knothole.compiled.policy import inlined, njit
 from knothole.reach.walks.product_kernels import follow
-from knothole.reach.walks.with_regions import (
-    ENTER,
-    LEAVE,
-    RIGHT,
-    confine,
-    restore_region,
-    save_region,
-)
+from knothole.reach.walks.with_regions import ENTER, LEAVE, RIGHT, confine, provide, save_hole
 
 
-class ProductWalk(NamedTuple):
-    """What a mixture of products says of a block's rows."""
+class ProductGiven(NamedTuple):
+    """Responsibilities: p(component | x_o)."""
 
     weights: Any  # (rows, components)
     components: int
 
 
-class ProductStack(NamedTuple):
+class ProductPosition(NamedTuple):
     """Frames (:class:`~knothole.reach.walks.with_regions.Frames`), and the weights of each."""
 
     frames: Any
     weight: Any  # (frames, components)
 
 
-def is_product(walk: Any) -> bool:
-    """Whether a walk (its numba type) is that of a mixture of products."""
-    return walk.instance_class is ProductWalk
-
-
-@overload(with_regions.begin_row, jit_options=OPTIONS)
-def _begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
-    return begin_row if is_product(walk) else None
-
-
-@overload(with_regions.place, jit_options=OPTIONS)
-def _place(stack, root, walk, row):  # type: ignore[no-untyped-def]
-    return place if is_product(walk) else None
-
-
-@overload(with_regions.place_inside, jit_options=OPTIONS)
-def _place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
-    return place_inside if is_product(walk) else None
-
-
-@overload(with_regions.leave_inside, jit_options=OPTIONS)
-def _leave_inside(outer, walk):  # type: ignore[no-untyped-def]
-    return leave_inside if is_product(walk) else None
-
-
-@overload(with_regions.advance, jit_options=OPTIONS)
-def _advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
-    return advance if is_product(walk) else None
-
-
-def begin_row(x, row, tables, region, walk):  # type: ignore[no-untyped-def]
+def begin_row(x, row, tables, region, given):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.with_regions.begin_row`; the weights are all there is."""
 
 
-def place(stack, root, walk, row):  # type: ignore[no-untyped-def]
+def place(position, root, given, row):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.with_regions.place`."""
-    start(stack, root, shift(walk.weights, row * walk.components), walk.components)
+    start(position, root, shift(given.weights, row * given.components), given.components)
 
 
-def place_inside(stack, root, outer, walk):  # type: ignore[no-untyped-def]
+def place_inside(position, root, outer, given):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.with_regions.place_inside`."""
-    weights = shift(outer.weight, outer.frames.top[0] * walk.components)
-    start(stack, root, weights, walk.components)
+    weights = shift(outer.weight, outer.frames.top[0] * given.components)
+    start(position, root, weights, given.components)
 
 
-def leave_inside(outer, walk):  # type: ignore[no-untyped-def]
+def leave_inside(outer, given):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.with_regions.leave_inside`: there is nothing to forget."""
 
 
 @inlined
-def start(stack, root, weights, components):  # type: ignore[no-untyped-def]
+def start(position, root, weights, components):  # type: ignore[no-untyped-def]
     """One frame at ``root``, with these weights."""
-    frames = stack.frames
+    frames = position.frames
     frames.top[0] = 0
     frames.node[0] = root
     frames.phase[0] = ENTER
     reach = 0.0
     for k in range(components):
-        stack.weight[k] = weights[k]
+        position.weight[k] = weights[k]
         reach += weights[k]
     frames.reach[0] = reach
 
 
-def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # type: ignore[no-untyped-def]
+def advance(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
     """See :func:`knothole.reach.walks.with_regions.advance`."""
-    frames, components = stack.frames, walk.components
-    found = 0
+    frames, components = position.frames, given.components
+    count = 0
     top = frames.top[0]
-    while top >= 0 and found < room:
+    while top >= 0 and count < found.room:
         n = frames.node[top]
         if frames.phase[top] == ENTER:
             n = follow(x, n, nodes, False)
             frames.node[top] = n
             if nodes.feature[n] < 0:
                 frames.phase[top] = LEAVE
-                leaves[found] = nodes.left[n]
-                reaches[found] = frames.reach[top]
-                found += 1
+                found.leaves[count] = nodes.left[n]
+                found.reaches[count] = frames.reach[top]
+                count += 1
                 continue
         v = nodes.feature[n]
         if v < 0:
             top -= 1
             continue
-        weight = shift(stack.weight, top * components)
+        weight = shift(position.weight, top * components)
         child_weight = shift(weight, components)
         child_reach = 0.0
         if frames.phase[top] == ENTER:
             frames.phase[top] = RIGHT
             child_reach = divide(n, v, nodes, tables, region, weight, child_weight)
-            save_region(top, v, tables, region, frames)
+            save_hole(top, v, tables, region, frames, False)
             confine(top, n, v, False, nodes, tables, region, frames)
             child = nodes.left[n]
         elif frames.phase[top] == RIGHT:
@@ -140,7 +100,7 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
                 child_reach += share
             child = nodes.left[n] + 1
         else:
-            restore_region(top, v, tables, region, frames)
+            save_hole(top, v, tables, region, frames, True)
             top -= 1
             continue
         # Most pairs of regions do not meet: a side without weight is not visited.
@@ -150,7 +110,10 @@ def advance(x, nodes, tables, region, walk, stack, leaves, reaches, room):  # ty
             frames.node[top] = child
             frames.phase[top] = ENTER
     frames.top[0] = top
-    return found
+    return count
+
+
+provide(ProductGiven, begin_row, place, place_inside, leave_inside, advance)
 
 
 @inlined

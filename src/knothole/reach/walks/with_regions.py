@@ -1,14 +1,14 @@
 """Walks with the regions of holes in hand: margins, reach, second moments and pair reach.
 
-A *cursor* goes through the leaves of one tree that a row can reach, depth first. It carries the
-region of every hole, so a second cursor can start inside a leaf of the first and walk another
-tree there: that is pair reach (Lemma 2). It also starts from any region, such as a one-hot block
-observed in part.
+A *position* goes from leaf to leaf of one tree, through those that a row can reach, depth first.
+It carries the region of every hole, so a second position can start inside a leaf of the first and
+go through another tree there: that is pair reach (Lemma 2). It also starts from any region, such as
+a one-hot block observed in part.
 
-The kernels here do not know the density. What differs is in five functions that
+The kernels here do not know the density. What differs is in five functions, which
 :mod:`knothole.reach.walks.product_position` (mixtures of products) and
-:mod:`knothole.reach.walks.latent_position` (latent trees) provide for their own kind of ``walk``;
-numba picks them by its type.
+:mod:`knothole.reach.walks.latent_position` (latent trees) provide for their own kind of ``given``:
+what the density says of rows, given x_o. numba picks them by its type.
 
 Arrays travel in records, because kernels take many of them. A kernel turns the arrays into
 pointers at its top (:mod:`knothole.compiled.pointers`): below, ``x`` is the pointer to a row's
@@ -17,10 +17,13 @@ points and matrices are indexed by hand.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from numba.extending import overload
+
 from knothole.compiled.pointers import pointers, shift
-from knothole.compiled.policy import inlined, njit
+from knothole.compiled.policy import OPTIONS, inlined, njit
 
 # What is left to do in a frame.
 ENTER, RIGHT, LEAVE = 0, 1, 2
@@ -40,61 +43,74 @@ class WalkTables(NamedTuple):
     states: int
 
 
+class Rows(NamedTuple):
+    """Rows to walk for."""
+
+    points: Any  # (rows, variables)
+    allowed: Any  # (rows, words)
+    weight: Any  # (rows,)
+
+
 class Region(NamedTuple):
-    """What remains of each variable that is a hole."""
+    """What remains of each variable that is a hole; or, in frames, of one variable in each."""
 
     low: Any  # (variables,) grid positions
     high: Any
     recorded: Any  # (variables,) whether "not recorded" is excluded
-    sets: Any  # (words,) bits of the codes that remain
+    sets: Any  # (words,) the codes that remain
 
 
 class Frames(NamedTuple):
-    """The stack of a cursor: a frame for each split on a hole between the root and where it is."""
+    """A stack: a frame for each split on a hole between the root and where a position is."""
 
     top: Any  # (1,) the frame in use
     reach: Any  # (frames,)
     node: Any
     phase: Any
-    low: Any  # what remained of the split's variable on arrival, see :class:`Region`
-    high: Any
-    recorded: Any
-    sets: Any  # (frames, words)
-    words: int
+    saved: Any  # Region: what remained of the split's variable on arrival
+    words: int  # of a saved set
 
 
 class Found(NamedTuple):
-    """Room for what a cursor finds: a single leaf, or all leaves of a tree and one more.
+    """Room for leaves that a position finds, and their reach.
 
-    A cursor that fills its room has not finished; hence the one more.
+    A position that fills its room has not finished: for all leaves of a tree there must be one
+    place more.
     """
 
-    one: Any
-    one_reach: Any
     leaves: Any
     reaches: Any
     room: int
 
 
-def begin_row(x: Any, row: Any, tables: Any, region: Any, walk: Any) -> None:
+class Working(NamedTuple):
+    """What a walk works on: the region, two positions, and room for one leaf and for a tree's."""
+
+    region: Any
+    outer: Any
+    inner: Any
+    one: Any
+    all: Any
+
+
+def begin_row(x: Any, row: Any, tables: Any, region: Any, given: Any) -> None:
     """Get ready for a row; ``region`` has been reset."""
     raise NotImplementedError
 
 
-def place(stack: Any, root: Any, walk: Any, row: Any) -> None:
-    """Put a cursor before the first leaf below ``root``, with all of the row's probability."""
+def place(position: Any, root: Any, given: Any, row: Any) -> None:
+    """Put a position before the first leaf below ``root``, with all of the row's probability."""
     raise NotImplementedError
 
 
-def place_inside(stack: Any, root: Any, outer: Any, walk: Any) -> None:
-    """Put a cursor before the first leaf below ``root``, inside the leaf of another cursor."""
+def place_inside(position: Any, root: Any, outer: Any, given: Any) -> None:
+    """Put a position before the first leaf below ``root``, inside the leaf of another position."""
     raise NotImplementedError
 
 
 def advance(
-    x: Any, nodes: Any, tables: Any, region: Any, walk: Any, stack: Any, leaves: Any,
-    reaches: Any, room: Any,
-) -> int:  # fmt: skip
+    x: Any, nodes: Any, tables: Any, region: Any, given: Any, position: Any, found: Any
+) -> int:
     """Go on to the next leaves, as many as there is room for; return how many there were.
 
     With room for one, ``region`` is the leaf's when it stops there. When there are no more leaves,
@@ -103,9 +119,22 @@ def advance(
     raise NotImplementedError
 
 
-def leave_inside(outer: Any, walk: Any) -> None:
-    """Forget a cursor that was placed inside another's leaf and has no more leaves."""
+def leave_inside(outer: Any, given: Any) -> None:
+    """Forget a position that was placed inside another's leaf and has no more leaves."""
     raise NotImplementedError
+
+
+def provide(kind: type, *functions: Callable[..., Any]) -> None:
+    """Let functions stand for those of the same names above, for one kind of ``given``."""
+    for function in functions:
+        _provide(kind, function)
+
+
+def _provide(kind: type, function: Callable[..., Any]) -> None:
+    @overload(globals()[function.__name__], jit_options=OPTIONS, strict=False)
+    def choose(*arguments: Any) -> Any:
+        kinds = [getattr(argument, "instance_class", None) for argument in arguments]
+        return function if kind in kinds else None
 
 
 @inlined
@@ -120,141 +149,119 @@ def reset_region(region, tables, allowed):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def save_region(frame, v, tables, region, frames):  # type: ignore[no-untyped-def]
-    """Note in a frame what is left of variable ``v``."""
+def save_hole(frame, v, tables, region, frames, back):  # type: ignore[no-untyped-def]
+    """Note in a frame what remains of variable ``v``, or put it back."""
+    in_region = region, v, tables.set_offset[v]
+    in_frame = frames.saved, frame, frame * frames.words
+    source, i, word_i = in_frame if back else in_region
+    target, j, word_j = in_region if back else in_frame
     if tables.n_levels[v] > 0:
-        first, saved = tables.set_offset[v], frame * frames.words
         for word in range(tables.n_levels[v] // 64 + 1):
-            frames.sets[saved + word] = region.sets[first + word]
+            target.sets[word_j + word] = source.sets[word_i + word]
         return
-    frames.low[frame] = region.low[v]
-    frames.high[frame] = region.high[v]
-    frames.recorded[frame] = region.recorded[v]
-
-
-@inlined
-def restore_region(frame, v, tables, region, frames):  # type: ignore[no-untyped-def]
-    """Put back what :func:`save_region` noted."""
-    if tables.n_levels[v] > 0:
-        first, saved = tables.set_offset[v], frame * frames.words
-        for word in range(tables.n_levels[v] // 64 + 1):
-            region.sets[first + word] = frames.sets[saved + word]
-        return
-    region.low[v] = frames.low[frame]
-    region.high[v] = frames.high[frame]
-    region.recorded[v] = frames.recorded[frame]
+    target.low[j] = source.low[i]
+    target.high[j] = source.high[i]
+    target.recorded[j] = source.recorded[i]
 
 
 @inlined
 def confine(frame, node, v, right, nodes, tables, region, frames):  # type: ignore[no-untyped-def]
     """Confine variable ``v`` to the left or right side of what the frame noted, at a split."""
+    saved = frames.saved
     if tables.n_levels[v] > 0:
-        first, saved, split = tables.set_offset[v], frame * frames.words, nodes.set_start[node]
+        first, held, split = tables.set_offset[v], frame * frames.words, nodes.set_start[node]
         for word in range(tables.n_levels[v] // 64 + 1):
             bits = nodes.sets[split + word]
-            region.sets[first + word] = frames.sets[saved + word] & (~bits if right else bits)
+            region.sets[first + word] = saved.sets[held + word] & (~bits if right else bits)
         return
-    low, high = frames.low[frame], frames.high[frame]
+    low, high = saved.low[frame], saved.high[frame]
     middle = min(max(tables.position[node], low), high)
     region.low[v] = middle if right else low
     region.high[v] = high if right else middle
     # NaN goes to one side; on the other, the variable is known to be recorded.
     elsewhere = (nodes.missing_left[node] != 0) == right
-    region.recorded[v] = 1 if elsewhere else frames.recorded[frame]
+    region.recorded[v] = 1 if elsewhere else saved.recorded[frame]
 
 
 @njit
-def add_margin(  # type: ignore[no-untyped-def]
-    points, allowed, nodes, tables, region, walk, stack, found, value, tree_output, out,
-):  # fmt: skip
+def add_margin(rows, nodes, leaves, tables, given, working, out):  # type: ignore[no-untyped-def]
     """Add the expected margin of each row to ``out`` (rows, outputs): Prop. 1, no reach kept."""
-    n_rows, n_columns = points.shape
-    n_trees, width, n_outputs = len(nodes.roots), value.shape[1], out.shape[1]
-    records = pointers((points, allowed, nodes, tables, region, walk, stack, found))
-    points_, allowed_, nodes_, tables_, region_, walk_, stack_, found_ = records
-    value_, output_, out_ = pointers((value, tree_output, out))
+    n_rows, n_columns = rows.points.shape
+    n_trees, width, n_outputs = len(nodes.roots), leaves.value.shape[1], out.shape[1]
+    rows_, nodes_, leaves_, tables_, given_ = pointers((rows, nodes, leaves, tables, given))
+    working_, out_ = pointers((working, out))
+    region, position, _, _, found = working_
     for row in range(n_rows):
-        x = shift(points_, row * n_columns)
-        reset_region(region_, tables_, shift(allowed_, row * tables_.n_words))
-        begin_row(x, row, tables_, region_, walk_)
+        x = shift(rows_.points, row * n_columns)
+        reset_region(region, tables_, shift(rows_.allowed, row * tables_.n_words))
+        begin_row(x, row, tables_, region, given_)
         for tree in range(n_trees):
-            place(stack_, nodes_.roots[tree], walk_, row)
-            n = advance(
-                x, nodes_, tables_, region_, walk_, stack_, found_.leaves, found_.reaches,
-                found_.room,
-            )  # fmt: skip
+            place(position, nodes_.roots[tree], given_, row)
+            n = advance(x, nodes_, tables_, region, given_, position, found)
             for j in range(width):
                 expected = 0.0
                 for i in range(n):
-                    expected += found_.reaches[i] * value_[found_.leaves[i] * width + j]
-                out_[row * n_outputs + output_[tree] + j] += expected
+                    expected += found.reaches[i] * leaves_.value[found.leaves[i] * width + j]
+                out_[row * n_outputs + leaves_.output[tree] + j] += expected
 
 
 @njit
-def emit_reach(  # type: ignore[no-untyped-def]
-    points, allowed, nodes, leaf_start, tables, region, walk, stack, tree, row, out_row,
-    out_leaf, out_reach,
-):  # fmt: skip
-    """Write (row, leaf, reach) of a block of rows, row by row, until ``out`` is full.
+def emit_reach(rows, nodes, leaves, tables, given, working, at, out):  # type: ignore[no-untyped-def]
+    """Write (row, leaf, reach) of a chunk of rows, row by row, until ``out`` is full.
 
-    Starts at (``tree``, ``row``); returns the number of entries and where to go on.
+    Starts ``at`` (tree, row); returns the number of entries and where to go on.
     """
-    n_rows, n_columns = points.shape
+    tree, row = at
+    out_row, out_leaf, out_reach = out
+    n_rows, n_columns = rows.points.shape
     n_trees, capacity = len(nodes.roots), len(out_leaf)
-    records = pointers((points, allowed, nodes, tables, region, walk, stack))
-    points_, allowed_, nodes_, tables_, region_, walk_, stack_ = records
-    leaves, reaches = pointers((out_leaf, out_reach))
+    rows_, nodes_, tables_, given_ = pointers((rows, nodes, tables, given))
+    working_, leaf, reach = pointers((working, out_leaf, out_reach))
+    region, position, _, _, _ = working_
     count = 0
     while row < n_rows:
-        x = shift(points_, row * n_columns)
-        reset_region(region_, tables_, shift(allowed_, row * tables_.n_words))
-        begin_row(x, row, tables_, region_, walk_)
+        x = shift(rows_.points, row * n_columns)
+        reset_region(region, tables_, shift(rows_.allowed, row * tables_.n_words))
+        begin_row(x, row, tables_, region, given_)
         while tree < n_trees:
-            # One to spare: an array that is full means that the cursor is not done.
-            if count + leaf_start[tree + 1] - leaf_start[tree] >= capacity:
-                return count, tree, row
-            place(stack_, nodes_.roots[tree], walk_, row)
-            found = advance(
-                x, nodes_, tables_, region_, walk_, stack_, shift(leaves, count),
-                shift(reaches, count), capacity - count,
-            )  # fmt: skip
-            for i in range(count, count + found):
+            # One to spare: an array that is full means that the position is not done.
+            if count + leaves.start[tree + 1] - leaves.start[tree] >= capacity:
+                return count, (tree, row)
+            place(position, nodes_.roots[tree], given_, row)
+            found = Found(shift(leaf, count), shift(reach, count), capacity - count)
+            n = advance(x, nodes_, tables_, region, given_, position, found)
+            for i in range(count, count + n):
                 out_row[i] = row
-            count += found
+            count += n
             tree += 1
         tree = 0
         row += 1
-    return count, tree, row
+    return count, (tree, row)
 
 
 @njit
-def add_pairs(  # type: ignore[no-untyped-def]
-    points, allowed, row_weight, nodes, tables, region, walk, outer, inner, found, value,
-    tree_output, pairs, squares,
-):  # fmt: skip
+def add_pairs(rows, nodes, leaves, tables, given, working, pairs, squares):  # type: ignore[no-untyped-def]
     """Visit every pair of leaves that a row reaches at once, in trees t <= t' (Lemmas 1 and 2).
 
     Where ``pairs`` (leaves, leaves) is not empty, pair reach times the row's weight is added to
     it (M of Prop. 3). Where ``squares`` (rows, outputs) is not empty, E[margin^2] of each output,
     without the base, is added to it; then only trees that serve the same output are paired.
     """
-    n_rows, n_columns = points.shape
+    n_rows, n_columns = rows.points.shape
+    row_weight, value, tree_output = rows.weight, leaves.value, leaves.output
     n_trees, width = len(nodes.roots), value.shape[1]
-    records = pointers((points, allowed, nodes, tables, region, walk, outer, inner, found))
-    points_, allowed_, nodes_, tables_, region_, walk_, outer_, inner_, found_ = records
-    mates, mate_reach = found_.leaves, found_.reaches
+    rows_, nodes_, tables_, given_, working_ = pointers((rows, nodes, tables, given, working))
+    region, outer, inner, one, mates = working_
     for row in range(n_rows):
-        x = shift(points_, row * n_columns)
-        reset_region(region_, tables_, shift(allowed_, row * tables_.n_words))
-        begin_row(x, row, tables_, region_, walk_)
+        x = shift(rows_.points, row * n_columns)
+        reset_region(region, tables_, shift(rows_.allowed, row * tables_.n_words))
+        begin_row(x, row, tables_, region, given_)
         for tree in range(n_trees):
             output = tree_output[tree]
-            place(outer_, nodes_.roots[tree], walk_, row)
-            # The outer cursor stops at each leaf, with the leaf's region in hand.
-            while advance(
-                x, nodes_, tables_, region_, walk_, outer_, found_.one, found_.one_reach, 1
-            ):
-                leaf, reach = found_.one[0], found_.one_reach[0]
+            place(outer, nodes_.roots[tree], given_, row)
+            # The outer position stops at each leaf, with the leaf's region in hand.
+            while advance(x, nodes_, tables_, region, given_, outer, one):
+                leaf, reach = one.leaves[0], one.reaches[0]
                 if len(pairs) > 0:
                     pairs[leaf, leaf] += row_weight[row] * reach
                 if len(squares) > 0:
@@ -263,17 +270,15 @@ def add_pairs(  # type: ignore[no-untyped-def]
                 for other in range(tree + 1, n_trees):
                     if len(squares) > 0 and tree_output[other] != output:
                         continue
-                    place_inside(inner_, nodes_.roots[other], outer_, walk_)
-                    n = advance(
-                        x, nodes_, tables_, region_, walk_, inner_, mates, mate_reach, found_.room
-                    )
-                    leave_inside(outer_, walk_)
+                    place_inside(inner, nodes_.roots[other], outer, given_)
+                    n = advance(x, nodes_, tables_, region, given_, inner, mates)
+                    leave_inside(outer, given_)
                     if len(pairs) > 0:
                         for i in range(n):
-                            pairs[leaf, mates[i]] += row_weight[row] * mate_reach[i]
+                            pairs[leaf, mates.leaves[i]] += row_weight[row] * mates.reaches[i]
                     if len(squares) > 0:
                         for j in range(width):
                             expected = 0.0
                             for i in range(n):
-                                expected += mate_reach[i] * value[mates[i], j]
+                                expected += mates.reaches[i] * value[mates.leaves[i], j]
                             squares[row, output + j] += 2.0 * value[leaf, j] * expected
