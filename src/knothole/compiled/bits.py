@@ -89,8 +89,7 @@ def complement(n_levels: NDArray[Any], words: Words) -> Words:
 
 def members(words: Words, n_levels: int) -> Mask:
     """Whether each category, and last one never seen, is in the set that begins these words."""
-    bits = np.unpackbits(words[: set_words(n_levels)].view(np.uint8), bitorder="little")
-    return bits[: n_levels + 1].astype(np.bool_)
+    return unpack(words[None, : set_words(n_levels)], n_levels + 1)[0]
 
 
 def unpack(words: Words, n_levels: int) -> Mask:

@@ -35,6 +35,10 @@ class Strict:
         """The exception for a model that is not as it must be."""
         return DamagedFile(f"{self.library}: {problem}. {self.way_out}".rstrip())
 
+    def count(self, what: str, found: int, *said: int) -> None:
+        """Refuse a model that has another number of something than is said elsewhere."""
+        self.require(found in said, f"{found} {what}, not {' or '.join(map(str, said))}")
+
     def within(self, numbers: NDArray[Any], stop: int, problem: str) -> None:
         """Refuse numbers that are not all from 0 on and below ``stop``."""
         self.require(not len(numbers) or (numbers.min() >= 0 and numbers.max() < stop), problem)

@@ -57,7 +57,7 @@ def replace_leaf_values(data: bytes, value: Floats) -> bytes:
     """The same file with other leaf values, in its own order of leaves; nothing else changes."""
     core, _ = _core(data)
     start, count = core.table(1).span(8)
-    strict.require(value.size == count, f"the model has {count} leaf values, not {value.size}")
+    strict.count("leaf values", value.size, count)
     start += len(MAGIC) + _size_at(data, len(MAGIC))[1]
     replaced = np.ascontiguousarray(value, dtype="<f8").tobytes()
     return data[:start] + replaced + data[start + len(replaced) :]
@@ -171,8 +171,9 @@ def _trees(table: Table, outputs: int, n_leaves: int) -> Forest:
         strict.require((split >= 0).all(), NO_SUCH_SPLIT)
         return forest.symmetric(size, split)
     value = table.vector(11, "<u4").astype(np.int64)
-    problem = "node arrays of different lengths"
-    strict.require(len(step) == len(value) == len(split) and (size > 0).all(), problem)
+    strict.count("steps", len(step), len(split))
+    strict.count("leaf values", len(value), len(split))
+    strict.require((size > 0).all(), "a tree without nodes")
     # A step of 0 ends at the node itself, which then is a leaf as well. A node that splits and has
     # one such side gets a leaf of its own for it.
     to_left, to_right = step["left"].astype(np.int64), step["right"].astype(np.int64)

@@ -63,8 +63,7 @@ def find_categories(text: ModelText, in_sets: dict[int, set[int]]) -> dict[int, 
     for column in sorted(categorical | matched.keys()):
         if column in matched:
             levels = matched[column]
-            problem = f"column {column} has a pandas category twice"
-            strict.require(len(set(levels)) == len(levels), problem)
+            strict.require(len(set(levels)) == len(levels), f"column {column} has a category twice")
             if levels:  # none at all: the column was empty in training
                 categories[column] = Categories(np.arange(len(levels)), levels, np.nan)
         elif known[column]:

@@ -24,7 +24,7 @@ from knothole.trees.libraries.cuts import cut_less_equal
 from knothole.trees.libraries.lightgbm.columns import Categories, describe, find_categories
 from knothole.trees.libraries.lightgbm.text import ModelText, Trees, parse, strict
 from knothole.trees.libraries.registry import Reading, Replay, not_fitted
-from knothole.trees.links import Link
+from knothole.trees.links import IDENTITY, Link
 
 # Pairs (split, category code) as two arrays.
 Members = tuple[Ints, Ints]
@@ -104,7 +104,7 @@ def _native_codes(X: Floats, categories: dict[int, Categories]) -> Floats:
 def _link(text: ModelText) -> Link:
     """The link by the objective line; None (the user's own objective) leaves margins alone."""
     if text.objective is None:
-        return Link("identity")
+        return IDENTITY
     name, *words = text.objective.split(" ")
     settings = dict(word.partition(":")[::2] for word in words)
     if name not in LINKS or "sqrt" in settings:
