@@ -89,7 +89,8 @@ def complement(n_levels: NDArray[Any], words: Words) -> Words:
 
 def members(words: Words, n_levels: int) -> Mask:
     """Whether each category, and last one never seen, is in the set that begins these words."""
-    return unpack(words[None, : set_words(n_levels)], n_levels + 1)[0]
+    inside: Mask = unpack(words[None, : set_words(n_levels)], n_levels + 1)[0]
+    return inside
 
 
 def unpack(words: Words, n_levels: int) -> Mask:

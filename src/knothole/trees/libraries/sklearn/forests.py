@@ -12,7 +12,7 @@ Several outputs stand side by side in the margin. For a classifier with several 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,11 +33,12 @@ from knothole.trees.libraries.registry import Reading, Replay
 from knothole.trees.libraries.sklearn.shared import (
     LIBRARY,
     as_fitted,
+    classes_of,
     columns_of,
-    labels_of,
     link_of,
     require_fitted,
 )
+from knothole.trees.links import IDENTITY
 
 Positions = NDArray[np.intp]
 
@@ -78,8 +79,7 @@ class Member:
 
 def read(model: Any) -> Reading:
     """Read a fitted tree, forest, bag of trees or GradientBoosting model."""
-    members = members_of(model)
-    ensemble = (_boosted if isinstance(model, BOOSTED) else _averaged)(model, members)
+    ensemble = _ensemble(model, members_of(model))
     return Reading(ensemble, lambda X: _replay(model, X), takes_nan=_takes_nan(model))
 
 
@@ -160,42 +160,24 @@ def nodes_of(members: Sequence[Member], width: int) -> Nodes:
     )
 
 
-def _averaged(model: Any, members: list[Member]) -> Ensemble:
-    classes: tuple[Hashable, ...] | None = None
-    if not is_classifier(model):
-        width = len(members[0].source)
-    elif isinstance(model.classes_, list):
-        classes = tuple(labels_of(each) for each in model.classes_)
-        width = sum(len(each) for each in model.classes_)
+def _ensemble(model: Any, members: list[Member]) -> Ensemble:
+    if isinstance(model, BOOSTED):
+        _require_constant_start(model)
+        n_iterations, n_outputs = model.estimators_.shape
+        base = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))[0]
+        weight, link = model.learning_rate, link_of(model)
+        output = np.tile(np.arange(n_outputs), n_iterations)
+        nodes = replace(nodes_of(members, width=1), tree_output=output)
     else:
-        classes = labels_of(model.classes_)
-        width = len(classes)
-    weight = np.full(len(members), 1 / len(members))
+        n_outputs = np.sum(model.n_classes_) if is_classifier(model) else len(members[0].source)
+        base, weight, link = np.zeros(n_outputs), 1 / len(members), IDENTITY
+        nodes = nodes_of(members, n_outputs)
     return Ensemble.build(
-        replace(nodes_of(members, width), tree_weight=weight),
+        replace(nodes, tree_weight=np.full(len(members), weight)),
         columns=columns_of(model),
-        base=np.zeros(width),
-        classes=classes,
-        library=LIBRARY,
-        precision="float64",
-    )
-
-
-def _boosted(model: Any, members: list[Member]) -> Ensemble:
-    _require_constant_start(model)
-    n_iterations, n_outputs = model.estimators_.shape
-    start = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))
-    nodes = replace(
-        nodes_of(members, width=1),
-        tree_output=np.tile(np.arange(n_outputs), n_iterations),
-        tree_weight=np.full(len(members), model.learning_rate),
-    )
-    return Ensemble.build(
-        nodes,
-        columns=columns_of(model),
-        base=start[0],
-        link=link_of(model),
-        classes=labels_of(model.classes_) if is_classifier(model) else None,
+        base=base,
+        link=link,
+        classes=classes_of(model),
         library=LIBRARY,
         precision="float64",
     )

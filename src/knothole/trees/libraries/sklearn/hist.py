@@ -28,8 +28,8 @@ from knothole.trees.libraries.registry import Reading, Replay
 from knothole.trees.libraries.sklearn.shared import (
     LIBRARY,
     as_fitted,
+    classes_of,
     columns_of,
-    labels_of,
     link_of,
     require_fitted,
 )
@@ -52,7 +52,7 @@ def read(model: Any) -> Reading:
         columns=columns,
         base=model._baseline_prediction,
         link=link_of(model),
-        classes=labels_of(model.classes_) if is_classifier(model) else None,
+        classes=classes_of(model),
         library=LIBRARY,
         precision="float64",
     )
