@@ -61,9 +61,8 @@ class Strict:
         """A list or array of whole numbers."""
         array = np.asarray(values)
         whole = array.dtype.kind in "ib" or (array.dtype.kind == "u" and array.dtype.itemsize < 8)
-        self.require(
-            array.ndim == 1 and (whole or not len(array)), f"{name} must be a list of whole numbers"
-        )
+        fits = array.ndim == 1 and (whole or not len(array))
+        self.require(fits, f"{name} must be a list of whole numbers")
         return array.astype(np.int64)
 
     def numbers(self, values: Any, name: str) -> NDArray[Any]:

@@ -26,9 +26,8 @@ def parse(data: bytes) -> Parts:
     """Everything a cbm file says about the trees."""
     core, rest = _core(data)
     trees = core.table(1)
-    parts.refuse_text_and_embeddings(
-        bool(trees.span(12)[1]), bool(trees.span(18)[1]) or bool(trees.span(13)[1])
-    )
+    embeddings = trees.span(18)[1] or trees.span(13)[1]
+    parts.refuse_text_and_embeddings(bool(trees.span(12)[1]), bool(embeddings))
     outputs = trees.number(0, "<i", 0)
     value = trees.vector(8, "<f8")
     whole = outputs >= 1 and len(value) % outputs == 0

@@ -30,14 +30,7 @@ from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.cuts import cut_less_equal_float32
 from knothole.trees.libraries.registry import Reading, Replay
-from knothole.trees.libraries.sklearn.shared import (
-    LIBRARY,
-    as_fitted,
-    classes_of,
-    columns_of,
-    link_of,
-    require_fitted,
-)
+from knothole.trees.libraries.sklearn import shared
 from knothole.trees.links import IDENTITY
 
 Positions = NDArray[np.intp]
@@ -92,7 +85,7 @@ def members_of(model: Any) -> list[Member]:
             f"ExtraTrees, Bagging of trees, GradientBoosting and HistGradientBoosting, regressors "
             f"and classifiers."
         )
-    require_fitted(model)
+    shared.require_fitted(model)
     if isinstance(model, BaseDecisionTree):
         return [_member(model)]
     if isinstance(model, BAGS):
@@ -103,10 +96,7 @@ def members_of(model: Any) -> list[Member]:
 def _member(estimator: BaseDecisionTree) -> Member:
     if is_classifier(estimator):
         sizes = np.atleast_1d(estimator.n_classes_)
-        starts = np.arange(len(sizes)) * sizes.max()
-        source = np.concatenate(
-            [start + np.arange(size) for start, size in zip(starts, sizes, strict=True)]
-        )
+        source = np.flatnonzero(np.arange(sizes.max()) < sizes[:, None])
     else:
         source = np.arange(estimator.n_outputs_)
     columns = np.arange(estimator.n_features_in_)
@@ -165,7 +155,7 @@ def _ensemble(model: Any, members: list[Member]) -> Ensemble:
         _require_constant_start(model)
         n_iterations, n_outputs = model.estimators_.shape
         base = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))[0]
-        weight, link = model.learning_rate, link_of(model)
+        weight, link = model.learning_rate, shared.link_of(model)
         output = np.tile(np.arange(n_outputs), n_iterations)
         nodes = replace(nodes_of(members, width=1), tree_output=output)
     else:
@@ -174,11 +164,11 @@ def _ensemble(model: Any, members: list[Member]) -> Ensemble:
         nodes = nodes_of(members, n_outputs)
     return Ensemble.build(
         replace(nodes, tree_weight=np.full(len(members), weight)),
-        columns=columns_of(model),
+        columns=shared.columns_of(model),
         base=base,
         link=link,
-        classes=classes_of(model),
-        library=LIBRARY,
+        classes=shared.classes_of(model),
+        library=shared.LIBRARY,
         precision="float64",
     )
 
@@ -196,13 +186,13 @@ def _replay(model: Any, X: Floats) -> Replay:
         leaves = model.apply(X).astype(np.int64)
     else:
         with parallel_config("sequential"):
-            leaves = model.apply(as_fitted(model, X))
+            leaves = model.apply(shared.as_fitted(model, X))
     return Replay(margin.reshape(len(X), -1), leaves.reshape(len(X), -1))
 
 
 def _predict(model: Any, X: Floats) -> Any:
     """The model's own margin, or average, without starting processes for it."""
-    rows = as_fitted(model, X)
+    rows = shared.as_fitted(model, X)
     with parallel_config("sequential"):
         if not is_classifier(model):
             return model.predict(rows)
