@@ -10,7 +10,6 @@ import catboost as cb
 import numpy as np
 import pandas as pd
 import pytest
-from damage import KeptChild
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +17,6 @@ from knothole.errors import InvalidInput, NotFitted, UnsupportedModel
 from knothole.tables.columns import Kind
 from knothole.tables.levels import HashedLevel
 from knothole.trees import verify
-from knothole.trees.libraries import quarantine
 from knothole.trees.libraries.catboost import read as reader
 from knothole.trees.libraries.catboost.categories import hash_of, name_levels, text_for
 from knothole.trees.libraries.cuts import cut_less_equal_float32
@@ -36,15 +34,7 @@ TINY = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _kept_child():
-    """One child process for all the files that are read here."""
-    kept = KeptChild()
-    patch = pytest.MonkeyPatch()
-    patch.setattr(quarantine, "replay", kept.replay)
-    yield
-    patch.undo()
-    kept.close()
+pytestmark = pytest.mark.usefixtures("kept_child")
 
 
 def numeric_table(rows=120, columns=3, seed=0):

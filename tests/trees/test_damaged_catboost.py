@@ -7,7 +7,7 @@ import catboost as cb
 import numpy as np
 import pandas as pd
 import pytest
-from damage import KeptChild, bit_flipped, confused_json, read_all, shuffled, truncated
+from damage import bit_flipped, confused_json, read_all, shuffled, truncated
 
 from knothole.errors import DamagedFile, KnotholeError
 from knothole.trees import read
@@ -17,16 +17,7 @@ from knothole.trees.libraries.catboost import cbm as cbm_format
 COUNT = 50  # damaged files of a kind, for each intact one
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _kept_child():
-    """One child process for the whole file, and little patience with it."""
-    kept = KeptChild()
-    patch = pytest.MonkeyPatch()
-    patch.setattr(quarantine, "replay", kept.replay)
-    patch.setattr(quarantine, "TIMEOUT", 20.0)
-    yield
-    patch.undo()
-    kept.close()
+pytestmark = pytest.mark.usefixtures("little_patience")
 
 
 @pytest.fixture(scope="module", params=["SymmetricTree", "Lossguide"])

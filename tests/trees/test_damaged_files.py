@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import xgboost as xgb
-from damage import KeptChild, bit_flipped, confused_json, read_all, shuffled, truncated
+from damage import bit_flipped, confused_json, read_all, shuffled, truncated
 
 from knothole.errors import DamagedFile
 from knothole.trees import read
@@ -15,16 +15,7 @@ from knothole.trees.libraries.xgboost import files
 COUNT = 60  # damaged files of a kind, for each intact one
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kept_child():
-    """One child process for the whole file, and little patience with it."""
-    kept = KeptChild()
-    patch = pytest.MonkeyPatch()
-    patch.setattr(quarantine, "replay", kept.replay)
-    patch.setattr(quarantine, "TIMEOUT", 20.0)
-    yield kept
-    patch.undo()
-    kept.close()
+pytestmark = pytest.mark.usefixtures("little_patience")
 
 
 def train(kind):

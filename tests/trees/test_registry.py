@@ -13,7 +13,7 @@ from knothole.trees.read import read
 HEADS = {"xgboost": b'{"learner": {}}', "lightgbm": b"tree\n", "catboost": b"CBM1"}
 
 
-@pytest.mark.parametrize("folder", sorted(set(registry.BY_CLASS.values())))
+@pytest.mark.parametrize("folder", registry.CLASSES)
 def test_a_folder_reads_and_writes(folder):
     assert callable(registry.module_of(folder, "read").read)
     assert callable(registry.module_of(folder, "write").write)

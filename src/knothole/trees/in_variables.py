@@ -110,11 +110,10 @@ def _check_match(ensemble: Ensemble, columns: Columns) -> None:
 
 def _zero_and_one_left(ensemble: Ensemble) -> Mask:
     """Where the values 0 and 1 go at each numeric split, (nodes, 2): NaN's way if taken for it."""
-    low, high = ensemble.sentinel[ensemble.feature].T
-    sides = [
-        np.where((low <= x) & (x <= high), ensemble.missing_left, x < ensemble.cut) for x in (0, 1)
-    ]
-    return np.stack(sides, axis=1)
+    low, high = ensemble.sentinel[ensemble.feature].T[..., None]
+    x = np.array([0.0, 1.0])
+    missing = (low <= x) & (x <= high)
+    return np.where(missing, ensemble.missing_left[:, None], x < ensemble.cut[:, None])
 
 
 def _sentinel(ensemble: Ensemble, columns: Columns) -> Floats:

@@ -27,10 +27,10 @@ def lay_out(nodes: Nodes, n_levels: Ints, n_outputs: int, strict: Strict) -> dic
     n = len(nodes.feature)
     value = np.asarray(nodes.value, dtype=np.float64)
     value = value[:, None] if value.ndim == 1 else value
-    per_node: list[Any] = [nodes.cut, nodes.left, nodes.right, nodes.missing_left]
-    per_node += [value, nodes.native_leaf]
-    per_node += [] if nodes.set_start is None else [nodes.set_start]
-    strict.require(all(len(a) == n for a in per_node), "node arrays of different lengths")
+    start = np.full(n, -1) if nodes.set_start is None else nodes.set_start
+    splits = (nodes.cut, nodes.left, nodes.right, nodes.missing_left, start)
+    same = {len(a) for a in (*splits, value, nodes.native_leaf)} == {n}
+    strict.require(same, "node arrays of different lengths")
     roots, feature = _as_int32(nodes.roots, strict), _as_int32(nodes.feature, strict)
     problem = "a node splits on a column that the model does not have"
     strict.within(feature + 1, len(n_levels) + 1, problem)  # -1 at leaves
@@ -50,11 +50,8 @@ def lay_out(nodes: Nodes, n_levels: Ints, n_outputs: int, strict: Strict) -> dic
     order = laid.order[:count]
     feature = feature[order]
     leaf = feature < 0
-    set_start = np.full(count, -1, dtype=np.int32)
-    sets = np.zeros(0, dtype=np.uint64)
-    if nodes.set_start is not None and nodes.sets is not None:
-        set_start = _as_int32(np.where(leaf, -1, np.asarray(nodes.set_start)[order]), strict)
-        sets = np.array(nodes.sets, dtype=np.uint64)
+    set_start = _as_int32(np.where(leaf, -1, np.asarray(start)[order]), strict)
+    sets = np.array([] if nodes.sets is None else nodes.sets, dtype=np.uint64)
     categorical = set_start >= 0
     end = set_start[categorical] + set_words(n_levels[feature[categorical]])
     strict.require((end <= len(sets)).all(), "a categorical split's set lies outside the model")
@@ -94,10 +91,8 @@ def _as_int32(numbers: Any, strict: Strict) -> Integers:
     """As 32-bit integers; a number that has no room in them would become another."""
     numbers = np.asarray(numbers)
     room = np.iinfo(np.int32)
-    strict.require(
-        not numbers.size or (room.min <= numbers.min() and numbers.max() <= room.max),
-        "a node or column number does not fit into 32 bits",
-    )
+    fits = not numbers.size or (room.min <= numbers.min() and numbers.max() <= room.max)
+    strict.require(fits, "a node or column number does not fit into 32 bits")
     return np.ascontiguousarray(numbers, dtype=np.int32)
 
 

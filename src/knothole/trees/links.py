@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -10,7 +13,12 @@ from scipy.special import expit, softmax
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 
-NAMES = ("identity", "sigmoid", "softmax", "exp")
+FUNCTIONS: dict[str, Callable[[Floats], Any]] = {
+    "identity": np.asarray,
+    "sigmoid": expit,
+    "softmax": partial(softmax, axis=-1),
+    "exp": np.exp,
+}
 
 
 @dataclass(frozen=True)
@@ -30,8 +38,8 @@ class Link:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.name not in NAMES:
-            raise InvalidInput(f"link must be one of {NAMES}; got {self.name!r}.")
+        if self.name not in FUNCTIONS:
+            raise InvalidInput(f"link must be one of {tuple(FUNCTIONS)}; got {self.name!r}.")
 
     @property
     def linear(self) -> bool:
@@ -40,14 +48,7 @@ class Link:
 
     def __call__(self, margin: Floats) -> Floats:
         """Predictions of margins, over the last axis."""
-        scaled = margin * self.scale
-        if self.name == "sigmoid":
-            return np.asarray(expit(scaled))
-        if self.name == "softmax":
-            return np.asarray(softmax(scaled, axis=-1))
-        if self.name == "exp":
-            return np.asarray(np.exp(scaled))
-        return np.asarray(scaled)
+        return np.asarray(FUNCTIONS[self.name](margin * self.scale))
 
 
 IDENTITY = Link("identity")

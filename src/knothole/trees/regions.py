@@ -26,22 +26,19 @@ from knothole.trees.ensemble import Ensemble
 
 
 @dataclass(frozen=True, eq=False)
-class Arrivals:
-    """For every inner node, what arrives there in the node's own split column.
-
-    The probability of going left at a node, given arrival, is
-    mass(arrival and left) / mass(arrival). At leaves the entries say nothing.
+class Values:
+    """What can be in a column on the way to somewhere, one entry for each such place.
 
     Attributes
     ----------
-    low, high : float64 (nodes,)
-        Values in ``[low, high)`` arrive; ``low >= high`` where none does.
-    set_start : int32 (nodes,)
-        First word in ``sets`` of the categories that arrive; -1 at a numeric split.
+    low, high : float64 (entries,)
+        Values in ``[low, high)``; none where ``low >= high``, all where there is a set.
+    set_start : int32 (entries,)
+        First word in ``sets`` of the categories; -1 for an interval.
     sets : uint64 (words,)
         Bits of the sets.
-    missing : bool (nodes,)
-        Whether the library's own NaN in this column arrives.
+    missing : bool (entries,)
+        Whether the library's own NaN in this column is among them.
     """
 
     low: Floats
@@ -52,7 +49,16 @@ class Arrivals:
 
 
 @dataclass(frozen=True, eq=False)
-class Regions:
+class Arrivals(Values):
+    """For every inner node, what arrives there in the node's own split column; (nodes,).
+
+    The probability of going left at a node, given arrival, is
+    mass(arrival and left) / mass(arrival). At leaves the entries say nothing.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class Regions(Values):
     """For every leaf, the values that lead to it, column by column.
 
     Attributes
@@ -64,24 +70,11 @@ class Regions:
         column on its path, in ascending order of columns.
     column : int32 (entries,)
         The column.
-    low, high : float64 (entries,)
-        Values in ``[low, high)`` lead to the leaf; all do where the column has a set.
-    set_start : int32 (entries,)
-        First word in ``sets`` of the categories that lead to the leaf; -1 for an interval.
-    sets : uint64 (words,)
-        Bits of the sets.
-    missing : bool (entries,)
-        Whether the library's own NaN in this column leads to the leaf.
     """
 
     columns: Columns
     start: Ints
     column: Integers
-    low: Floats
-    high: Floats
-    set_start: Integers
-    sets: Words
-    missing: Mask
 
     def empty(self) -> Mask:
         """Leaves that no value leads to, only a NaN if anything; (leaves,).

@@ -35,6 +35,10 @@ class Strict:
         """The exception for a model that is not as it must be."""
         return DamagedFile(f"{self.library}: {problem}. {self.way_out}".rstrip())
 
+    def count(self, what: str, found: int, *said: int) -> None:
+        """Refuse a model that has another number of something than is said elsewhere."""
+        self.require(found in said, f"{found} {what}, not {' or '.join(map(str, said))}")
+
     def within(self, numbers: NDArray[Any], stop: int, problem: str) -> None:
         """Refuse numbers that are not all from 0 on and below ``stop``."""
         self.require(not len(numbers) or (numbers.min() >= 0 and numbers.max() < stop), problem)
@@ -57,9 +61,8 @@ class Strict:
         """A list or array of whole numbers."""
         array = np.asarray(values)
         whole = array.dtype.kind in "ib" or (array.dtype.kind == "u" and array.dtype.itemsize < 8)
-        self.require(
-            array.ndim == 1 and (whole or not len(array)), f"{name} must be a list of whole numbers"
-        )
+        fits = array.ndim == 1 and (whole or not len(array))
+        self.require(fits, f"{name} must be a list of whole numbers")
         return array.astype(np.int64)
 
     def numbers(self, values: Any, name: str) -> NDArray[Any]:

@@ -90,9 +90,8 @@ def _values_around(ensemble: Ensemble, column: int) -> Floats:
     cuts = np.unique(ensemble.cut[(ensemble.feature == column) & (ensemble.set_start < 0)])
     if not len(cuts):
         return np.array([-1.0, 0.0, 1.0])
-    return _finite_in_float32(
-        np.concatenate([steps_around(cuts), (cuts[1:] + cuts[:-1]) / 2, [0.0]])
-    )
+    between = (cuts[1:] + cuts[:-1]) / 2
+    return _finite_in_float32(np.concatenate([steps_around(cuts), between, [0.0]]))
 
 
 def _finite_in_float32(values: Floats) -> Floats:

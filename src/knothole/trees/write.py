@@ -40,9 +40,8 @@ def write(model: Any, ensemble: Ensemble) -> Any:
     unit = np.finfo(ensemble.precision).eps
     nothing = getattr(writer, "NOTHING", float(np.finfo(np.float32).tiny))
     if not np.allclose(written.value, ensemble.value, rtol=unit, atol=nothing):
-        worst = np.unravel_index(
-            np.argmax(np.abs(written.value - ensemble.value)), ensemble.value.shape
-        )
+        difference = np.abs(written.value - ensemble.value)
+        worst = np.unravel_index(difference.argmax(), difference.shape)
         raise ReaderMismatch(
             f"{ensemble.library}: leaf {worst[0]} was to hold {ensemble.value[worst]!r}, but the "
             f"written model holds {written.value[worst]!r}."

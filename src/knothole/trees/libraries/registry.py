@@ -17,20 +17,17 @@ from knothole.arrays import Floats, Ints
 from knothole.errors import DamagedFile, KnotholeError, NotFitted, UnsupportedModel
 from knothole.trees.ensemble import Ensemble
 
-# (top-level package, class name) -> folder beside this module.
-BY_CLASS = {
-    ("xgboost", "Booster"): "xgboost",
-    ("xgboost", "XGBModel"): "xgboost",
-    ("lightgbm", "Booster"): "lightgbm",
-    ("lightgbm", "LGBMModel"): "lightgbm",
-    ("catboost", "CatBoost"): "catboost",
-    ("sklearn", "BaseDecisionTree"): "sklearn",
-    ("sklearn", "BaseForest"): "sklearn",
-    ("sklearn", "BaseBagging"): "sklearn",
-    ("sklearn", "BaseGradientBoosting"): "sklearn",
-    ("sklearn", "BaseHistGradientBoosting"): "sklearn",
+# Classes of models by the top-level package that they come from, which is the folder's name too.
+CLASSES = {
+    "xgboost": ("Booster", "XGBModel"),
+    "lightgbm": ("Booster", "LGBMModel"),
+    "catboost": ("CatBoost",),
+    "sklearn": (
+        *("BaseDecisionTree", "BaseForest", "BaseBagging"),
+        *("BaseGradientBoosting", "BaseHistGradientBoosting"),
+    ),
 }
-# Folders with a module ``files``, named as their packages, in the order in which they are asked.
+# Those with a module ``files``, in the order in which they are asked about a file.
 WITH_FILES = ("lightgbm", "xgboost", "catboost")
 
 
@@ -64,13 +61,12 @@ def library_of(model: Any) -> str:
     if isinstance(model, (str, os.PathLike)):
         return _library_of_file(Path(model))
     for base in type(model).__mro__:
-        folder = BY_CLASS.get((base.__module__.partition(".")[0], base.__name__))
-        if folder is not None:
+        folder = base.__module__.partition(".")[0]
+        if base.__name__ in CLASSES.get(folder, ()):
             return folder
-    supported = sorted({library for library, _ in BY_CLASS})
     raise UnsupportedModel(
         f"cannot read a {type(model).__module__}.{type(model).__qualname__}: knothole reads fitted "
-        f"tree models of {', '.join(supported)}. Pass the tree model itself, not a pipeline "
+        f"tree models of {', '.join(sorted(CLASSES))}. Pass the tree model itself, not a pipeline "
         f"around it."
     )
 
@@ -136,12 +132,6 @@ def read_file(path: Path) -> Reading:
 
 # What a parser that indexes, converts and reshapes runs into when a file is not what it says.
 _SYMPTOMS = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    RecursionError,
-    TypeError,
+    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, RecursionError, TypeError,
     ValueError,
-)
+)  # fmt: skip

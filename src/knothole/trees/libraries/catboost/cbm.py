@@ -26,9 +26,8 @@ def parse(data: bytes) -> Parts:
     """Everything a cbm file says about the trees."""
     core, rest = _core(data)
     trees = core.table(1)
-    parts.refuse_text_and_embeddings(
-        bool(trees.span(12)[1]), bool(trees.span(18)[1]) or bool(trees.span(13)[1])
-    )
+    embeddings = trees.span(18)[1] or trees.span(13)[1]
+    parts.refuse_text_and_embeddings(bool(trees.span(12)[1]), bool(embeddings))
     outputs = trees.number(0, "<i", 0)
     value = trees.vector(8, "<f8")
     whole = outputs >= 1 and len(value) % outputs == 0
@@ -57,7 +56,7 @@ def replace_leaf_values(data: bytes, value: Floats) -> bytes:
     """The same file with other leaf values, in its own order of leaves; nothing else changes."""
     core, _ = _core(data)
     start, count = core.table(1).span(8)
-    strict.require(value.size == count, f"the model has {count} leaf values, not {value.size}")
+    strict.count("leaf values", value.size, count)
     start += len(MAGIC) + _size_at(data, len(MAGIC))[1]
     replaced = np.ascontiguousarray(value, dtype="<f8").tobytes()
     return data[:start] + replaced + data[start + len(replaced) :]
@@ -171,8 +170,9 @@ def _trees(table: Table, outputs: int, n_leaves: int) -> Forest:
         strict.require((split >= 0).all(), NO_SUCH_SPLIT)
         return forest.symmetric(size, split)
     value = table.vector(11, "<u4").astype(np.int64)
-    problem = "node arrays of different lengths"
-    strict.require(len(step) == len(value) == len(split) and (size > 0).all(), problem)
+    strict.count("steps", len(step), len(split))
+    strict.count("leaf values", len(value), len(split))
+    strict.require((size > 0).all(), "a tree without nodes")
     # A step of 0 ends at the node itself, which then is a leaf as well. A node that splits and has
     # one such side gets a leaf of its own for it.
     to_left, to_right = step["left"].astype(np.int64), step["right"].astype(np.int64)

@@ -37,8 +37,7 @@ class Forest:
 def check_symmetric(depth: Ints, n_leaves: int) -> None:
     """Refuse symmetric trees whose depths do not account for every leaf, before they are grown."""
     strict.within(depth, DEEPEST + 1, f"a tree's depth is not between 0 and {DEEPEST}")
-    problem = "the number of leaf values is not that of the trees' leaves"
-    strict.require(int((1 << depth).sum()) == n_leaves, problem)
+    strict.count("leaves", int((1 << depth).sum()), n_leaves)
 
 
 def symmetric(depth: Ints, split: Ints) -> Forest:

@@ -155,12 +155,8 @@ def _oblivious(trees: list[Any], asked: Floats) -> tuple[Forest, Floats]:
     per_tree = [strict.of(list, tree["leaf_values"]) for tree in trees]
     outputs = max(1, len(per_tree[0]) >> int(depth[0])) if trees and depth[0] < 64 else 1
     forest.check_symmetric(depth, sum(map(len, per_tree)) // outputs)
-    strict.require(
-        all(
-            len(values) == outputs << d for values, d in zip(per_tree, depth.tolist(), strict=True)
-        ),
-        "a tree's leaf values are not as many as its leaves",
-    )
+    for values, in_tree in zip(per_tree, (1 << depth).tolist(), strict=True):
+        strict.count("leaf values of a tree", len(values), outputs * in_tree)
     value = _numbers([item for values in per_tree for item in values], "leaf_values")
     number = _split_numbers([split for tree in splits for split in tree], asked)
     return forest.symmetric(depth, number), value.reshape(-1, outputs)

@@ -83,8 +83,7 @@ def ensemble_of(parts: Parts) -> Ensemble:
     columns = _columns(parts, known)
     nodes = _nodes(parts, splits_of(parts, known))
     link = _link(parts)
-    n_biases, n_outputs = len(parts.bias), parts.value.shape[1]
-    strict.require(n_biases == n_outputs, f"{n_biases} biases for {n_outputs} outputs")
+    strict.count("biases", len(parts.bias), parts.value.shape[1])
     return Ensemble.build(
         nodes,
         columns=columns,
@@ -109,8 +108,7 @@ def _classes(parts: Parts, link: Link) -> tuple[Hashable, ...] | None:
     outputs = parts.value.shape[1]
     n_classes = 2 if outputs == 1 else outputs
     classes = parts.classes or tuple(range(n_classes))
-    problem = f"{len(classes)} class labels for {outputs} outputs"
-    strict.require(len(classes) == n_classes, problem)
+    strict.count("class labels", len(classes), n_classes)
     return classes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ from knothole.trees.libraries.catboost.parts import (
 )
 from knothole.trees.libraries.cuts import cut_less_equal_float32
 
+NOT_CATEGORICAL = "a split on the categories of a feature that is not categorical"
+
 
 @dataclass(frozen=True, eq=False)
 class Splits:
@@ -40,11 +43,9 @@ def known_hashes(parts: Parts) -> dict[int, NDArray[np.uint32]]:
     found: dict[int, list[NDArray[np.uint32]]] = {
         feature.index: [np.zeros(0, dtype=np.uint32)] for feature in parts.categorical
     }
-    problem = "two categorical features have the same number"
-    strict.require(len(found) == len(parts.categorical), problem)
+    strict.count("categorical features with a number each", len(found), len(parts.categorical))
     for one_hot in parts.one_hot:
-        problem = "a one-hot split on a feature that is not categorical"
-        strict.require(one_hot.feature in found, problem)
+        strict.require(one_hot.feature in found, NOT_CATEGORICAL)
         found[one_hot.feature].append(one_hot.hashes)
     for ctr in parts.ctrs:
         found[_only_feature(ctr, parts)].append(hashes_of_keys(_table(ctr, parts).keys))
@@ -53,50 +54,41 @@ def known_hashes(parts: Parts) -> dict[int, NDArray[np.uint32]]:
 
 def splits_of(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Splits:
     """All questions, numeric first, then one-hot, then CTR."""
-    column_of = {feature.index: feature.column for feature in parts.categorical}
-    feature = [np.zeros(0, dtype=np.int64)]
-    cut = [np.zeros(0)]
-    missing_left = [np.zeros(0, dtype=np.bool_)]
-    lefts: list[Mask] = []  # who goes left: each known category, then unseen ones
-
-    for numeric in parts.numeric:
-        # An infinite border is possible: CatBoost takes the middle of two huge values in float32.
-        problem = f"a border of column {numeric.column} is not a number"
-        strict.require(not np.isnan(numeric.borders).any(), problem)
-        feature.append(np.full(len(numeric.borders), numeric.column))
-        cut.append(cut_less_equal_float32(numeric.borders))
-        missing_left.append(np.full(len(numeric.borders), not numeric.nan_right))
-
-    def ask(index: int, right: Mask) -> None:
+    n_borders = [len(feature.borders) for feature in parts.numeric]
+    column = np.array([feature.column for feature in parts.numeric], dtype=np.int64)
+    nan_left = np.array([not feature.nan_right for feature in parts.numeric], dtype=np.bool_)
+    borders = np.concatenate([np.zeros(0), *(feature.borders for feature in parts.numeric)])
+    # An infinite border is possible: CatBoost takes the middle of two huge values in float32.
+    strict.require(not np.isnan(borders).any(), "a border that is not a number")
+    sets = list(_left_sets(parts, known))
+    members = [np.flatnonzero(left) for _, left in sets]
+    start, words = pack(
+        np.array([len(left) - 1 for _, left in sets], dtype=np.int64),
+        np.repeat(np.arange(len(sets)), [len(codes) for codes in members]),
+        np.concatenate([np.zeros(0, dtype=np.int64), *members]),
+    )
+    return Splits(
+        feature=np.append(np.repeat(column, n_borders), [column for column, _ in sets]),
+        cut=np.append(cut_less_equal_float32(borders), np.full(len(sets), np.nan)),
         # CatBoost itself takes no NaN for a category: here it goes where an unseen one goes.
-        feature.append(np.array([column_of[index]]))
-        cut.append(np.array([np.nan]))
-        missing_left.append(~right[-1:])
-        lefts.append(~right)
+        missing_left=np.append(np.repeat(nan_left, n_borders), [left[-1] for _, left in sets]),
+        set_start=np.append(np.full(len(borders), -1), start),
+        sets=words,
+    )
 
+
+def _left_sets(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Iterator[tuple[int, Mask]]:
+    """The column of each question about categories, and who goes left: known ones, then unseen."""
+    column_of = {feature.index: feature.column for feature in parts.categorical}
     for one_hot in parts.one_hot:
-        levels = known[one_hot.feature]
         for value in one_hot.hashes:
-            ask(one_hot.feature, np.append(levels == value, False))
+            left = np.append(known[one_hot.feature] != value, True)
+            yield column_of[one_hot.feature], left
     for ctr in parts.ctrs:
         index = _only_feature(ctr, parts)
         values = ctr_values(ctr, _table(ctr, parts), known[index])
         for border in ctr.borders:
-            ask(index, values > border)
-
-    members = [np.flatnonzero(left) for left in lefts]
-    start, sets = pack(
-        np.array([len(left) - 1 for left in lefts], dtype=np.int64),
-        np.repeat(np.arange(len(lefts)), [len(codes) for codes in members]),
-        np.concatenate([np.zeros(0, dtype=np.int64), *members]),
-    )
-    return Splits(
-        feature=np.concatenate(feature),
-        cut=np.concatenate(cut),
-        missing_left=np.concatenate(missing_left),
-        set_start=np.append(np.full(sum(map(len, cut)) - len(lefts), -1), start),
-        sets=sets,
-    )
+            yield column_of[index], ~(values > border)
 
 
 def ctr_values(ctr: CtrFeature, table: CtrTable, known: NDArray[np.uint32]) -> NDArray[np.float32]:
@@ -149,7 +141,7 @@ def _only_feature(ctr: CtrFeature, parts: Parts) -> int:
         )
     index = ctr.key.features[0]
     known = any(feature.index == index for feature in parts.categorical)
-    strict.require(known, "a CTR of a feature that is not categorical")
+    strict.require(known, NOT_CATEGORICAL)
     return index
 
 

@@ -24,6 +24,9 @@ from knothole.errors import UnsupportedModel
 from knothole.tables.columns import Column, Columns, Kind
 from knothole.trees.libraries.lightgbm.text import ModelText, strict
 
+Levels = tuple[Hashable, ...]
+Ranges = dict[int, tuple[float, float]]
+
 # Integer categories up to here are taken to count from 0 without gaps.
 SPARSE = 4096
 
@@ -41,7 +44,7 @@ class Categories:
     """
 
     codes: Ints
-    levels: tuple[Hashable, ...]
+    levels: Levels
     unseen: float
 
 
@@ -63,8 +66,7 @@ def find_categories(text: ModelText, in_sets: dict[int, set[int]]) -> dict[int, 
     for column in sorted(categorical | matched.keys()):
         if column in matched:
             levels = matched[column]
-            problem = f"column {column} has a pandas category twice"
-            strict.require(len(set(levels)) == len(levels), problem)
+            strict.require(len(set(levels)) == len(levels), f"column {column} has a category twice")
             if levels:  # none at all: the column was empty in training
                 categories[column] = Categories(np.arange(len(levels)), levels, np.nan)
         elif known[column]:
@@ -90,7 +92,7 @@ def _integer_categories(known: set[int]) -> Categories:
     return Categories(np.array(codes), tuple(codes), float(absent))
 
 
-def _seen_values(text: ModelText) -> tuple[dict[int, tuple[float, float]], dict[int, set[int]]]:
+def _seen_values(text: ModelText) -> tuple[Ranges, dict[int, set[int]]]:
     """What feature_infos says of each column: the range of numbers, or the known categories."""
     ranges = {}
     known = {}
@@ -107,11 +109,8 @@ def _seen_values(text: ModelText) -> tuple[dict[int, tuple[float, float]], dict[
 
 
 def _match_pandas(
-    text: ModelText,
-    categorical: list[int],
-    ranges: dict[int, tuple[float, float]],
-    known: dict[int, set[int]],
-) -> dict[int, tuple[Hashable, ...]]:
+    text: ModelText, categorical: list[int], ranges: Ranges, known: dict[int, set[int]]
+) -> dict[int, Levels]:
     """Which column each list of pandas categories belongs to, in order.
 
     As many lists as categorical columns: each its own, which is what LightGBM does unless told
@@ -121,7 +120,7 @@ def _match_pandas(
     lists = text.pandas_levels
     largest = {column: max(codes, default=-1) for column, codes in known.items()}
 
-    def fits(levels: tuple[Hashable, ...], column: int) -> bool:
+    def fits(levels: Levels, column: int) -> bool:
         if column in ranges:
             low, high = ranges[column]
             return low >= 0 and high < len(levels) and low.is_integer() and high.is_integer()
@@ -145,11 +144,11 @@ def _match_pandas(
 
 
 def _ways_to_match(
-    lists: Sequence[tuple[Hashable, ...]],
+    lists: Sequence[Levels],
     columns: Sequence[int],
     required: set[int],
-    fits: Callable[[tuple[Hashable, ...], int], bool],
-) -> list[dict[int, tuple[Hashable, ...]]]:
+    fits: Callable[[Levels, int], bool],
+) -> list[dict[int, Levels]]:
     """At most two of the ways to give the lists, in order, to columns that they fit.
 
     From the last column to the first, ``ways[i]`` gives the lists from ``i`` on to the columns

@@ -24,17 +24,13 @@ from knothole.trees.libraries.cuts import cut_less_equal
 from knothole.trees.libraries.lightgbm.columns import Categories, describe, find_categories
 from knothole.trees.libraries.lightgbm.text import ModelText, Trees, parse, strict
 from knothole.trees.libraries.registry import Reading, Replay, not_fitted
-from knothole.trees.links import Link
+from knothole.trees.links import IDENTITY, Link
 
 # Pairs (split, category code) as two arrays.
 Members = tuple[Ints, Ints]
 
 # LightGBM's kZeroThreshold, a float32: values this close to zero are zero.
 ZERO = float(np.float32(1e-35))
-
-# Bits of decision_type: categorical, default_left, and the missing type from the third bit on.
-CATEGORICAL, DEFAULT_LEFT, MISSING_SHIFT = 1, 2, 2
-MISSING_ZERO, MISSING_NAN = 1, 2
 
 LINKS = {
     **dict.fromkeys(["regression", "regression_l1", "huber", "fair", "quantile"], "identity"),
@@ -104,7 +100,7 @@ def _native_codes(X: Floats, categories: dict[int, Categories]) -> Floats:
 def _link(text: ModelText) -> Link:
     """The link by the objective line; None (the user's own objective) leaves margins alone."""
     if text.objective is None:
-        return Link("identity")
+        return IDENTITY
     name, *words = text.objective.split(" ")
     settings = dict(word.partition(":")[::2] for word in words)
     if name not in LINKS or "sqrt" in settings:
@@ -188,22 +184,9 @@ def _snapped(threshold: Floats) -> Floats:
     return np.where(near, np.where(threshold >= 0, ZERO, below), threshold)
 
 
-def _is_set(trees: Trees) -> Mask:
-    return (trees.decision_type & CATEGORICAL) > 0
-
-
-def _default_left(trees: Trees) -> Mask:
-    return (trees.decision_type & DEFAULT_LEFT) > 0
-
-
-def _missing_type(trees: Trees) -> Ints:
-    return trees.decision_type >> MISSING_SHIFT
-
-
 def _missing_left(trees: Trees) -> Mask:
-    own_side = _missing_type(trees) > 0
-    numeric = np.where(own_side, _default_left(trees), trees.threshold >= 0)
-    return ~_is_set(trees) & numeric
+    own_side = trees.zero_is_missing | trees.nan_is_missing
+    return ~trees.is_set & np.where(own_side, trees.default_left, trees.threshold >= 0)
 
 
 def _on(columns: Any, trees: Trees) -> Mask:
@@ -213,21 +196,16 @@ def _on(columns: Any, trees: Trees) -> Mask:
 
 def _require_expressible(trees: Trees, categories: dict[int, Categories]) -> None:
     """Refuse what continued training can put together but no column can express."""
-    exists = (trees.decision_type >= 0) & (_missing_type(trees) <= MISSING_NAN)
-    strict.require(exists.all(), "a split has a decision_type that does not exist")
-    numeric = ~_is_set(trees)
+    numeric = ~trees.is_set
     integers = [i for i, found in categories.items() if not np.isnan(found.unseen)]
     if (numeric & _on(integers, trees)).any():
         raise UnsupportedModel(
             "LightGBM: some trees take a column for a number and others for a category. Train all "
             "of them with the same categorical_feature."
         )
-    zero_is_missing = np.unique(
-        trees.split_feature[numeric & (_missing_type(trees) == MISSING_ZERO)]
-    )
-    own_nan = numeric & (_missing_type(trees) == MISSING_NAN)
-    differ = _default_left(trees) != (trees.threshold >= 0)
-    if (own_nan & differ & _on(zero_is_missing, trees)).any():
+    zero_is_missing = np.unique(trees.split_feature[numeric & trees.zero_is_missing])
+    differ = numeric & trees.nan_is_missing & (trees.default_left != (trees.threshold >= 0))
+    if (differ & _on(zero_is_missing, trees)).any():
         raise UnsupportedModel(
             "LightGBM: some trees take zero for missing in a column and others do not. Train all "
             "of them with the same zero_as_missing."
@@ -240,14 +218,14 @@ def _sentinel(trees: Trees, categories: dict[int, Categories], n_columns: int) -
     That suits splits of the *none* type on the column too: there a NaN is a zero.
     """
     sentinel = np.full((n_columns, 2), np.nan)
-    zero = (_missing_type(trees) == MISSING_ZERO) & ~_is_set(trees) & ~_on(categories, trees)
+    zero = trees.zero_is_missing & ~trees.is_set & ~_on(categories, trees)
     sentinel[trees.split_feature[zero]] = (-ZERO, ZERO)
     return sentinel
 
 
 def _set_members(trees: Trees) -> Members:
     """Pairs (split, category code) of all categorical sets."""
-    splits = np.flatnonzero(_is_set(trees))
+    splits = np.flatnonzero(trees.is_set)
     tree = np.repeat(np.arange(len(trees.n_leaves)), trees.n_leaves - 1)[splits]
     first_set = starts(trees.n_sets)
     number = trees.threshold[splits]
@@ -268,7 +246,7 @@ def _codes_in_sets(trees: Trees, members: Members) -> dict[int, set[int]]:
     """For every column with categorical splits, the codes in its sets."""
     split, code = members
     column = trees.split_feature[split]
-    with_sets = np.unique(trees.split_feature[_is_set(trees)]).tolist()
+    with_sets = np.unique(trees.split_feature[trees.is_set]).tolist()
     return {c: set(np.unique(code[column == c]).tolist()) for c in with_sets}
 
 
@@ -297,11 +275,10 @@ def _numeric_members(trees: Trees, column: int, n_levels: int) -> Members:
 
     A category that the model does not know becomes a NaN in pandas, and goes where that goes.
     """
-    splits = np.flatnonzero((trees.split_feature == column) & ~_is_set(trees))
+    splits = np.flatnonzero((trees.split_feature == column) & ~trees.is_set)
     goes_left = np.arange(n_levels + 1) <= trees.threshold[splits, None]
-    zero_is_missing = _missing_type(trees)[splits] == MISSING_ZERO
     missing_left = _missing_left(trees)[splits]
-    goes_left[:, 0] = np.where(zero_is_missing, missing_left, goes_left[:, 0])
+    goes_left[:, 0] = np.where(trees.zero_is_missing[splits], missing_left, goes_left[:, 0])
     goes_left[:, n_levels] = missing_left
     split, code = np.nonzero(goes_left)
     return splits[split], code

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats, Ints
+from knothole.arrays import Floats, Ints, Mask
 from knothole.errors import NotFitted, UnsupportedModel
 from knothole.trees.strict import Strict
 
@@ -40,12 +40,12 @@ _HEADER_KEYS = {
 }
 # Fields of a tree with one entry per split, which route a row; and statistics that no prediction
 # needs, but which must be well formed, or LightGBM itself would not load the text.
-_ROUTES = ("split_feature", "decision_type", "left_child", "right_child")
+_ROUTES = ("split_feature", "left_child", "right_child")
 _SPLIT_STATISTICS = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _LEAF_STATISTICS = ("leaf_weight", "leaf_count")
 _TREE_KEYS = {
     *("num_leaves", "num_cat", "threshold", "leaf_value", "cat_boundaries", "cat_threshold"),
-    *("is_linear", "shrinkage", *_ROUTES, *_SPLIT_STATISTICS, *_LEAF_STATISTICS),
+    *("decision_type", "is_linear", "shrinkage", *_ROUTES, *_SPLIT_STATISTICS, *_LEAF_STATISTICS),
 }
 
 Fields = list[dict[str, str]]
@@ -58,19 +58,23 @@ class Trees:
     Splits have one entry per inner node, leaves one per leaf; a child is the number of a split
     of the same tree, or ``~leaf``. The threshold of a categorical split is the number of its set
     within the tree; set ``s`` (counted over all trees) is the 32-bit words ``set_start[s]`` to
-    ``set_start[s + 1]``.
+    ``set_start[s + 1]``. The last four are what ``decision_type`` says of each split: whether it is
+    categorical, its default side, and whether a zero or only a NaN goes there.
     """
 
     n_leaves: Ints
     n_sets: Ints
     split_feature: Ints
     threshold: Floats
-    decision_type: Ints
     left_child: Ints
     right_child: Ints
     leaf_value: Floats
     set_start: Ints
     set_words: NDArray[np.uint32]
+    is_set: Mask
+    default_left: Mask
+    zero_is_missing: Mask
+    nan_is_missing: Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +165,9 @@ def _trees(texts: list[str]) -> Trees:
     n_sets = _integers(_joined(fields, "num_cat", one), "num_cat", stop=2**31)
     strict.require((n_leaves >= 1).all(), "a tree without leaves")
     routes = {key: _integers(_joined(fields, key, n_leaves - 1), key) for key in _ROUTES}
+    # Bits of the decision: categorical, default side, and from the third on what is missing.
+    decision = _integers(_joined(fields, "decision_type", n_leaves - 1), "decision_type")
+    strict.within(decision >> 2, 3, "a split has a decision_type that does not exist")
     set_start, set_words = _sets(fields, n_sets)
     _check_statistics(fields, n_leaves)
     return Trees(
@@ -170,6 +177,10 @@ def _trees(texts: list[str]) -> Trees:
         leaf_value=_numbers(_joined(fields, "leaf_value", n_leaves), "leaf_value"),
         set_start=set_start,
         set_words=set_words,
+        is_set=(decision & 1) > 0,
+        default_left=(decision & 2) > 0,
+        zero_is_missing=decision >> 2 == 1,
+        nan_is_missing=decision >> 2 == 2,
         **routes,
     )
 

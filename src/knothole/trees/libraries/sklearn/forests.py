@@ -12,7 +12,7 @@ Several outputs stand side by side in the margin. For a classifier with several 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,14 +30,8 @@ from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.cuts import cut_less_equal_float32
 from knothole.trees.libraries.registry import Reading, Replay
-from knothole.trees.libraries.sklearn.shared import (
-    LIBRARY,
-    as_fitted,
-    columns_of,
-    labels_of,
-    link_of,
-    require_fitted,
-)
+from knothole.trees.libraries.sklearn import shared
+from knothole.trees.links import IDENTITY
 
 Positions = NDArray[np.intp]
 
@@ -78,8 +72,7 @@ class Member:
 
 def read(model: Any) -> Reading:
     """Read a fitted tree, forest, bag of trees or GradientBoosting model."""
-    members = members_of(model)
-    ensemble = (_boosted if isinstance(model, BOOSTED) else _averaged)(model, members)
+    ensemble = _ensemble(model, members_of(model))
     return Reading(ensemble, lambda X: _replay(model, X), takes_nan=_takes_nan(model))
 
 
@@ -92,7 +85,7 @@ def members_of(model: Any) -> list[Member]:
             f"ExtraTrees, Bagging of trees, GradientBoosting and HistGradientBoosting, regressors "
             f"and classifiers."
         )
-    require_fitted(model)
+    shared.require_fitted(model)
     if isinstance(model, BaseDecisionTree):
         return [_member(model)]
     if isinstance(model, BAGS):
@@ -103,10 +96,7 @@ def members_of(model: Any) -> list[Member]:
 def _member(estimator: BaseDecisionTree) -> Member:
     if is_classifier(estimator):
         sizes = np.atleast_1d(estimator.n_classes_)
-        starts = np.arange(len(sizes)) * sizes.max()
-        source = np.concatenate(
-            [start + np.arange(size) for start, size in zip(starts, sizes, strict=True)]
-        )
+        source = np.flatnonzero(np.arange(sizes.max()) < sizes[:, None])
     else:
         source = np.arange(estimator.n_outputs_)
     columns = np.arange(estimator.n_features_in_)
@@ -160,43 +150,25 @@ def nodes_of(members: Sequence[Member], width: int) -> Nodes:
     )
 
 
-def _averaged(model: Any, members: list[Member]) -> Ensemble:
-    classes: tuple[Hashable, ...] | None = None
-    if not is_classifier(model):
-        width = len(members[0].source)
-    elif isinstance(model.classes_, list):
-        classes = tuple(labels_of(each) for each in model.classes_)
-        width = sum(len(each) for each in model.classes_)
+def _ensemble(model: Any, members: list[Member]) -> Ensemble:
+    if isinstance(model, BOOSTED):
+        _require_constant_start(model)
+        n_iterations, n_outputs = model.estimators_.shape
+        base = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))[0]
+        weight, link = model.learning_rate, shared.link_of(model)
+        output = np.tile(np.arange(n_outputs), n_iterations)
+        nodes = replace(nodes_of(members, width=1), tree_output=output)
     else:
-        classes = labels_of(model.classes_)
-        width = len(classes)
-    weight = np.full(len(members), 1 / len(members))
+        n_outputs = np.sum(model.n_classes_) if is_classifier(model) else len(members[0].source)
+        base, weight, link = np.zeros(n_outputs), 1 / len(members), IDENTITY
+        nodes = nodes_of(members, n_outputs)
     return Ensemble.build(
-        replace(nodes_of(members, width), tree_weight=weight),
-        columns=columns_of(model),
-        base=np.zeros(width),
-        classes=classes,
-        library=LIBRARY,
-        precision="float64",
-    )
-
-
-def _boosted(model: Any, members: list[Member]) -> Ensemble:
-    _require_constant_start(model)
-    n_iterations, n_outputs = model.estimators_.shape
-    start = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))
-    nodes = replace(
-        nodes_of(members, width=1),
-        tree_output=np.tile(np.arange(n_outputs), n_iterations),
-        tree_weight=np.full(len(members), model.learning_rate),
-    )
-    return Ensemble.build(
-        nodes,
-        columns=columns_of(model),
-        base=start[0],
-        link=link_of(model),
-        classes=labels_of(model.classes_) if is_classifier(model) else None,
-        library=LIBRARY,
+        replace(nodes, tree_weight=np.full(len(members), weight)),
+        columns=shared.columns_of(model),
+        base=base,
+        link=link,
+        classes=shared.classes_of(model),
+        library=shared.LIBRARY,
         precision="float64",
     )
 
@@ -214,13 +186,13 @@ def _replay(model: Any, X: Floats) -> Replay:
         leaves = model.apply(X).astype(np.int64)
     else:
         with parallel_config("sequential"):
-            leaves = model.apply(as_fitted(model, X))
+            leaves = model.apply(shared.as_fitted(model, X))
     return Replay(margin.reshape(len(X), -1), leaves.reshape(len(X), -1))
 
 
 def _predict(model: Any, X: Floats) -> Any:
     """The model's own margin, or average, without starting processes for it."""
-    rows = as_fitted(model, X)
+    rows = shared.as_fitted(model, X)
     with parallel_config("sequential"):
         if not is_classifier(model):
             return model.predict(rows)

@@ -18,21 +18,14 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Ints, Mask, Words
 from knothole.compiled.bits import starts
 from knothole.errors import UnsupportedModel
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.cuts import cut_less_equal
 from knothole.trees.libraries.registry import Reading, Replay
-from knothole.trees.libraries.sklearn.shared import (
-    LIBRARY,
-    as_fitted,
-    columns_of,
-    labels_of,
-    link_of,
-    require_fitted,
-)
+from knothole.trees.libraries.sklearn import shared
 
 KINDS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
 # The library keeps a set of categories as 256 bits.
@@ -41,19 +34,19 @@ WORDS = 4
 
 def read(model: Any) -> Reading:
     """Read a fitted HistGradientBoostingRegressor or HistGradientBoostingClassifier."""
-    require_fitted(model)
+    shared.require_fitted(model)
     _require_two_classes(model)
     levels = levels_of(model)
-    columns = columns_of(model, levels)
+    columns = shared.columns_of(model, levels)
     predictors = predictors_of(model)
     output = np.tile(np.arange(model.n_trees_per_iteration_), len(model._predictors))
     ensemble = Ensemble.build(
         replace(nodes_of(predictors, column_order(model), columns), tree_output=output),
         columns=columns,
         base=model._baseline_prediction,
-        link=link_of(model),
-        classes=labels_of(model.classes_) if is_classifier(model) else None,
-        library=LIBRARY,
+        link=shared.link_of(model),
+        classes=shared.classes_of(model),
+        library=shared.LIBRARY,
         precision="float64",
     )
 
@@ -83,10 +76,9 @@ def levels_of(model: Any) -> dict[int, tuple[Hashable, ...]]:
     if model.is_categorical_ is None:
         return {}
     encoder = model._preprocessor.named_transformers_["encoder"]
+    columns = np.flatnonzero(model.is_categorical_).tolist()
     levels = {}
-    for column, categories in zip(
-        np.flatnonzero(model.is_categorical_).tolist(), encoder.categories_, strict=True
-    ):
+    for column, categories in zip(columns, encoder.categories_, strict=True):
         known = categories.tolist()
         if known and known[-1] != known[-1]:  # NaN, where training had some, comes last
             known = known[:-1]
@@ -104,9 +96,7 @@ def column_order(model: Any) -> NDArray[np.intp]:
     """The user's column at each of the model's internal positions."""
     if model.is_categorical_ is None:
         return np.arange(model.n_features_in_)
-    return np.concatenate(
-        [np.flatnonzero(model.is_categorical_), np.flatnonzero(~model.is_categorical_)]
-    )
+    return np.argsort(~model.is_categorical_, kind="stable")
 
 
 def nodes_of(predictors: list[Any], order: NDArray[np.intp], columns: Columns) -> Nodes:
@@ -142,9 +132,7 @@ def nodes_of(predictors: list[Any], order: NDArray[np.intp], columns: Columns) -
     )
 
 
-def left_sets(
-    bitsets: NDArray[np.uint32], n_levels: NDArray[np.intp], missing_left: NDArray[np.bool_]
-) -> NDArray[np.uint64]:
+def left_sets(bitsets: NDArray[np.uint32], n_levels: Ints, missing_left: Mask) -> Words:
     """Sets of left-going codes, ``WORDS`` words each; unseen categories go where NaN goes."""
     words = bitsets.reshape(-1, WORDS, 2).astype(np.uint64)
     sets = words[:, :, 0] | (words[:, :, 1] << np.uint64(32))
@@ -161,7 +149,7 @@ def decoded(model: Any, X: Floats, levels: dict[int, tuple[Hashable, ...]]) -> A
         palette = np.array([*known, _unseen(known), np.nan], dtype=table.dtype)
         codes = np.where(np.isnan(X[:, column]), len(known) + 1, X[:, column])
         table[:, column] = palette[codes.astype(np.intp)]
-    return as_fitted(model, table)
+    return shared.as_fitted(model, table)
 
 
 def _unseen(known: tuple[Any, ...]) -> Any:
@@ -171,7 +159,7 @@ def _unseen(known: tuple[Any, ...]) -> Any:
     return "unseen" + "".join(map(str, known))
 
 
-def native_leaves(model: Any, rows: Any) -> NDArray[np.int64]:
+def native_leaves(model: Any, rows: Any) -> Ints:
     """Leaf of every row in every tree, by the library's own walk.
 
     HistGradientBoosting has no ``apply``, but its trees return a value: here, the leaf's position.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -58,9 +58,13 @@ def columns_of(model: Any, levels: Mapping[int, tuple[Hashable, ...]] | None = N
     return Columns(tuple(columns), named=names is not None)
 
 
-def labels_of(classes: NDArray[Any]) -> tuple[Hashable, ...]:
-    """Class labels as plain Python values."""
-    return tuple(np.asarray(classes).tolist())
+def classes_of(model: Any) -> tuple[Hashable, ...] | None:
+    """Labels of a classifier as plain values, a tuple of them for each of several targets."""
+    if not is_classifier(model):
+        return None
+    if isinstance(model.classes_, list):
+        return tuple(tuple(labels.tolist()) for labels in model.classes_)
+    return tuple(model.classes_.tolist())
 
 
 def as_fitted(model: Any, table: NDArray[Any]) -> Any:

@@ -56,17 +56,14 @@ def _check_codes(document: Any, columns: Columns) -> None:
 def _texts(learner: Any, key: str, n_columns: int) -> list[str]:
     """A text for each column, or none at all."""
     texts = [strict.of(str, text) for text in strict.of(list, learner.get(key) or [])]
-    strict.require(len(texts) in (0, n_columns), f"{n_columns} columns, but {len(texts)} {key}")
+    strict.count(key, len(texts), 0, n_columns)
     return texts
 
 
 def _stored_levels(model: Any, n_columns: int) -> dict[int, tuple[Hashable, ...]]:
     """Levels by column, as a model trained on a table with categories keeps them (since 3.1)."""
     encoded = model.get("cats", {}).get("enc", [])
-    n_encoded = len(encoded)
-    strict.require(
-        n_encoded in (0, n_columns), f"{n_columns} columns, but the levels of {n_encoded}"
-    )
+    strict.count("columns with levels", len(encoded), 0, n_columns)
     return {i: _levels(entry, i) for i, entry in enumerate(encoded) if len(entry["values"])}
 
 
@@ -87,5 +84,5 @@ def _levels(entry: Any, column: int) -> tuple[Hashable, ...]:
         ascend = ends[0] == 0 and ends[-1] == len(text) and (np.diff(ends) >= 0).all()
         strict.require(ascend, f"the categories of column {column} overlap")
         levels = tuple(text[a:b].decode() for a, b in pairwise(ends.tolist()))
-    strict.require(len(set(levels)) == len(levels), f"a category of column {column} is there twice")
+    strict.count(f"different categories of column {column}", len(set(levels)), len(levels))
     return levels

@@ -72,9 +72,8 @@ class Forest:
         """The nodes, given the number of levels of each column (0: numeric)."""
         set_start, sets = self._sets(n_levels)
         numeric = ~self.leaf & (set_start < 0)
-        strict.require(
-            not n_levels[self.column[numeric]].any(), "a numeric split on a categorical column"
-        )
+        of_categories = n_levels[self.column[numeric]].any()
+        strict.require(not of_categories, "a numeric split on a categorical column")
         count = np.diff(np.append(self.offset, len(self.left)))
         return Nodes(
             roots=self.offset,
@@ -94,10 +93,8 @@ class Forest:
     def _sets(self, n_levels: Ints) -> tuple[Integers, Words]:
         """For each node the first word of its left-going categories (or -1), and all words."""
         levels = n_levels[self.column[self.set_node]]
-        strict.require(
-            (self.right_category < levels[self.right_split]).all(),
-            "a split names a category that its column does not have",
-        )
+        known = self.right_category < levels[self.right_split]
+        strict.require(known.all(), "a split names a category that its column does not have")
         n_words = set_words(levels).sum()
         if n_words > MAX_SET_WORDS:
             raise UnsupportedModel(
@@ -126,10 +123,8 @@ def forest(trees: list[Any], n_columns: int, n_outputs: int) -> Forest:
     offset = starts(count)
     _check_children(left, per_node("right_children"), per_node("parents"), leaf, offset, count)
     child = (left + np.repeat(offset, count))[~leaf]
-    strict.require(
-        not deleted[np.concatenate([offset, child, child + 1])].any(),
-        "a tree leads to a node that was deleted",
-    )
+    reached = np.concatenate([offset, child, child + 1])
+    strict.require(not deleted[reached].any(), "a tree leads to a node that was deleted")
     strict.within(column[~leaf], n_columns, f"a split on a column that is none of the {n_columns}")
     threshold = per_node("split_conditions", floats)
     is_set = (per_node("split_type") == 1) & ~leaf
@@ -171,22 +166,15 @@ def _check_children(
     strict.require(agree.all(), "a child whose parent is another node")
 
 
-def leaf_width(tree: Any) -> int:
-    """How many numbers a leaf of a tree holds."""
-    return max(1, int(strict.field(tree, "tree_param", "size_leaf_vector")))
-
-
 def _values(
     trees: list[Any], threshold: Float32s, leaf: Mask, offset: Ints, n_outputs: int
 ) -> Float32s:
     """Leaf values (nodes, width); those of inner nodes are never used."""
-    widths = {leaf_width(tree) for tree in trees}
+    sizes = {int(strict.field(tree, "tree_param", "size_leaf_vector")) for tree in trees}
+    widths = {max(1, size) for size in sizes}
     if widths == {1}:
         return threshold[:, None]
-    strict.require(
-        widths == {n_outputs},
-        f"the model has {n_outputs} outputs, but leaves of {sorted(widths)} numbers",
-    )
+    strict.require(widths == {n_outputs}, f"leaves of {widths} numbers, not {n_outputs}")
     values = np.zeros((len(leaf), n_outputs), dtype=np.float32)
     for tree, start, in_tree in zip(trees, offset, np.split(leaf, offset[1:]), strict=True):
         leaves = np.flatnonzero(in_tree)
@@ -216,10 +204,8 @@ def _categorical(
     size, n_sizes = _joined(trees, "categories_sizes")
     start, n_starts = _joined(trees, "categories_segments")
     category, n_categories = _joined(trees, "categories")
-    strict.require(
-        np.array_equal(n_splits, n_sizes) and np.array_equal(n_splits, n_starts),
-        "the lists of categorical splits differ in length",
-    )
+    same = np.array_equal(n_splits, n_sizes) and np.array_equal(n_splits, n_starts)
+    strict.require(same, "the lists of categorical splits differ in length")
     tree = np.repeat(np.arange(len(trees)), n_splits)
     inside = (node >= 0) & (node < count[tree])
     node = node + offset[tree]

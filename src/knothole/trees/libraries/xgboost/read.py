@@ -137,8 +137,7 @@ def _trees_and_weights(booster: Any) -> tuple[Any, NDArray[np.float32] | None]:
     if weights is None:
         strict.require(name != "dart", "a DART model without the weights of its trees")
         return model, None
-    n_trees = len(strict.field(model, "trees"))
-    strict.require(len(weights) == n_trees, f"{n_trees} trees, but {len(weights)} weights of trees")
+    strict.count("weights of trees", len(weights), len(strict.field(model, "trees")))
     return model, floats(weights, "weight_drop")
 
 
@@ -165,8 +164,7 @@ def _base(learner: Any, link: Link, outputs: int) -> Floats:
     """
     stored = json.loads(strict.field(learner, "learner_model_param", "base_score"))
     score = floats(stored if isinstance(stored, list) else [stored], "base_score")
-    problem = f"{outputs} outputs, but {len(score)} base scores"
-    strict.require(len(score) in (1, outputs), problem)
+    strict.count("base scores", len(score), 1, outputs)
     with np.errstate(divide="ignore", invalid="ignore"):
         if link.name == "sigmoid":
             score = -np.log(1 / score - 1)
@@ -178,15 +176,12 @@ def _base(learner: Any, link: Link, outputs: int) -> Floats:
 def _trees_used(model: Any, rounds: int | None) -> int:
     """How many trees the first ``rounds`` boosting rounds have."""
     n_trees = len(strict.field(model, "trees"))
-    said = int(strict.field(model, "gbtree_model_param", "num_trees"))
-    strict.require(said == n_trees, f"{n_trees} trees are not as many as the file says it has")
+    strict.count("trees", n_trees, int(strict.field(model, "gbtree_model_param", "num_trees")))
     if rounds is None:
         return n_trees
     first = strict.integers(strict.field(model, "iteration_indptr"), "iteration_indptr")
-    strict.require(
-        1 <= rounds < len(first) and 0 < first[rounds] <= n_trees,
-        f"it predicts with {rounds} rounds, but has trees of {len(first) - 1}",
-    )
+    there = 1 <= rounds < len(first) and 0 < first[rounds] <= n_trees
+    strict.require(there, f"it predicts with {rounds} rounds, but has trees of {len(first) - 1}")
     return int(first[rounds])
 
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from knothole.arrays import Ints
 from knothole.errors import InvalidInput
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.xgboost import ubjson
-from knothole.trees.libraries.xgboost.forest import Float32s, vector_leaves
+from knothole.trees.libraries.xgboost.forest import vector_leaves
 from knothole.trees.libraries.xgboost.read import stored_trees, unwrapped
 
 
@@ -32,20 +31,12 @@ def write(model: Any, ensemble: Ensemble) -> Any:
     booster, _ = unwrapped(model)
     state = booster.__getstate__()
     trees = stored_trees(ubjson.parse(state["handle"])["Model"])
-    for tree in range(ensemble.n_trees):
-        leaves = slice(*ensemble.leaf_start[tree : tree + 2])
-        _overwrite(trees[tree], ensemble.native_leaf[leaves].astype(np.int64), single[leaves])
+    for t, tree in enumerate(trees[: ensemble.n_trees]):
+        mine = slice(*ensemble.leaf_start[t : t + 2])
+        leaves, width = ensemble.native_leaf[mine].astype(np.int64), single.shape[1]
+        name, row = ("split_conditions", leaves) if width == 1 else vector_leaves(tree, leaves)
+        tree[name].reshape(-1, width)[row] = single[mine]  # in the buffer that it is a view of
     written = object.__new__(type(booster))
     written.__setstate__(state)
     # The memo makes the deep copy of a wrapper take the written booster for the one it has.
     return copy.deepcopy(model, {id(booster): written})
-
-
-def _overwrite(tree: Any, leaves: Ints, value: Float32s) -> None:
-    """Set values at the nodes ``leaves`` of a tree, in the buffer that it is a view of."""
-    width = value.shape[1]
-    if width == 1:
-        tree["split_conditions"][leaves] = value[:, 0]
-    else:
-        name, row = vector_leaves(tree, leaves)
-        tree[name].reshape(-1, width)[row] = value
