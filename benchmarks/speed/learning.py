@@ -4,7 +4,7 @@ from benchmarks.speed.setting import Ratio, cpu, table, with_holes, xgboost_mode
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Mixture
 from knothole.learning.options import TuningOptions
-from knothole.learning.sums import LeafSums, Rows
+from knothole.learning.sums import LeafSums, Summands
 from knothole.learning.tune import tune
 from knothole.reach.expectation import Expectation
 from knothole.trees.read import read
@@ -20,7 +20,9 @@ def run():
 
     def sums():
         empty = LeafSums.empty(expectation.ensemble)
-        return empty.accumulate(expectation.engine, Rows(evidence, y[:, None], weight), threads=1)
+        return empty.accumulate(
+            expectation.engine, Summands(evidence, y[:, None], weight), threads=1
+        )
 
     predicting = cpu(lambda: expectation.margin(expectation.evidence(holes), threads=1), 1)
     yield Ratio(

@@ -92,11 +92,11 @@ def test_predictions_of_rows_with_holes_are_those_of_the_library(wrapped, folder
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_blocks_and_formats_do_not_change_predictions(wrapped, folder, tmp_path, kind):
+def test_chunks_and_formats_do_not_change_predictions(wrapped, folder, tmp_path, kind):
     whole, parts = tmp_path / f"whole.{kind}", tmp_path / f"parts.{kind}"
     data = folder / f"holes.{kind}"
     assert call("predict", wrapped, folder / "holes.csv", "-o", whole, "--keep", "age") == FINE
-    assert call("predict", wrapped, data, "-o", parts, "--keep", "age", "--block", 7) == FINE
+    assert call("predict", wrapped, data, "-o", parts, "--keep", "age", "--chunk", 7) == FINE
     read = pd.read_csv if kind == "csv" else pd.read_parquet
     pd.testing.assert_frame_equal(read(whole), read(parts))
     assert len(read(parts)) == 100

@@ -36,7 +36,7 @@ def counted(monkeypatch):
     "asked", [[], ["--std"], ["--quantile", 0.1], ["--std", "--quantile", 0.1, "--quantile", 0.9]]
 )
 def test_predict(asked, wrapped, folder, tmp_path, counted):
-    arguments = ["predict", wrapped, folder / "holes.csv", "-o", tmp_path / "out.csv", "--block", 7]
+    arguments = ["predict", wrapped, folder / "holes.csv", "-o", tmp_path / "out.csv", "--chunk", 7]
     assert call(*arguments, *asked) == FINE
     assert counted == {"read": 100, "encoded": 100}
 

@@ -1,4 +1,4 @@
-"""Files are read in blocks, and written as a whole or not at all."""
+"""Files are read in chunks, and written as a whole or not at all."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def test_places_that_cannot_be_written(wrapped, folder, tmp_path, capsys, monkey
 
 
 def test_a_full_disk_leaves_nothing_behind(wrapped, folder, tmp_path, capsys, monkeypatch):
-    def full(self, block):
+    def full(self, chunk):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(sinks.CsvSink, "write", full)
@@ -60,7 +60,7 @@ def test_ctrl_c_leaves_nothing_behind(wrapped, folder, tmp_path, capsys, monkeyp
     own = Robust.answers
     monkeypatch.setattr(Robust, "answers", interrupted)
     out = tmp_path / f"out.{kind}"
-    arguments = ["predict", wrapped, folder / "holes.csv", "-o", out, "--block", 10]
+    arguments = ["predict", wrapped, folder / "holes.csv", "-o", out, "--chunk", 10]
     assert call(*arguments) == INTERRUPTED
     assert "interrupted; nothing was written" in capsys.readouterr().err
     assert len(calls) == 3 and list(tmp_path.iterdir()) == []
@@ -86,7 +86,7 @@ def test_termination_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(wrapped, folder):
-    command = f"{sys.executable} -m knothole predict {wrapped} {folder / 'holes.csv'} --block 1"
+    command = f"{sys.executable} -m knothole predict {wrapped} {folder / 'holes.csv'} --chunk 1"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{command} | head -n 1"], capture_output=True, text=True
     )
@@ -102,18 +102,18 @@ def test_without_click_it_says_what_to_install(tmp_path):
 
 
 def test_a_file_is_read_no_further_than_needed(tmp_path):
-    """So that one larger than memory works: the first block is there before the end is read."""
+    """So that one larger than memory works: the first chunk is there before the end is read."""
     place = tmp_path / "large.csv"
     with place.open("w") as file:
         file.write("a,b\n")
         for _ in range(100):
             file.write("1.5,x\n" * 10_000)
     columns = [kh.Columns.infer(pd.DataFrame({"a": [1.5]}))[0]]
-    blocks = sources.source(place).blocks(["a"], columns, 1000)
-    block, amount = next(blocks)
-    assert len(block) == 1000
+    chunks = sources.source(place).chunks(["a"], columns, 1000)
+    chunk, amount = next(chunks)
+    assert len(chunk) == 1000
     assert amount < place.stat().st_size / 2
-    blocks.close()
+    chunks.close()
 
 
 def test_a_sample_is_uniform_and_in_order(tmp_path):
@@ -124,5 +124,5 @@ def test_a_sample_is_uniform_and_in_order(tmp_path):
     assert (len(frame), total) == (3000, 90_000)
     values = frame["a"].to_numpy()
     assert (np.diff(values) > 0).all()
-    in_blocks, _ = np.histogram(values, 9, (0, 90_000))
-    assert abs(in_blocks - 3000 / 9).max() < 5 * np.sqrt(3000 / 9)
+    in_chunks, _ = np.histogram(values, 9, (0, 90_000))
+    assert abs(in_chunks - 3000 / 9).max() < 5 * np.sqrt(3000 / 9)

@@ -99,7 +99,7 @@ def test_a_row_that_is_too_long_far_down_leaves_no_output(wrapped, folder, tmp_p
     lines[80] += ",7"
     bad = tmp_path / "bad.csv"
     bad.write_text("\n".join(lines) + "\n")
-    message = refused(capsys, "predict", wrapped, bad, "-o", tmp_path / "out.csv", "--block", 10)
+    message = refused(capsys, "predict", wrapped, bad, "-o", tmp_path / "out.csv", "--chunk", 10)
     assert "Expected 6 fields in line 81, saw 7" in message
     assert list(tmp_path.iterdir()) == [bad]
 

@@ -20,14 +20,14 @@ def draws_of(world, words=1, **options):
 def as_matrix(drawn):
     """A of every word: (words, rows, draws, leaves)."""
     out = np.zeros((drawn.words, drawn.n_rows, DRAWS, drawn.ensemble.n_leaves))
-    for block in drawn.map(lambda block: block):
+    for chunk in drawn.map(lambda chunk: chunk):
         first = 0
-        for row, last in enumerate(block.bits.stop[:, -1]):
+        for row, last in enumerate(chunk.bits.stop[:, -1]):
             for leaf, mask in zip(
-                block.bits.leaf[first:last], block.bits.word[first:last], strict=True
+                chunk.bits.leaf[first:last], chunk.bits.word[first:last], strict=True
             ):
                 bits = [(int(mask) >> draw) & 1 for draw in range(DRAWS)]
-                out[block.word, block.rows.start + row, :, leaf] = bits
+                out[chunk.word, chunk.rows.start + row, :, leaf] = bits
             first = last
     return out
 
@@ -54,9 +54,9 @@ def test_products_equal_those_of_the_matrix(world):
     for leaf in range(ensemble.n_leaves):
         for j in range(width):
             margins[:, :, output[leaf] + j] += A[:, :, :, leaf] * theta[leaf, j]
-    for block in drawn.map(lambda block: block):
+    for chunk in drawn.map(lambda chunk: chunk):
         np.testing.assert_allclose(
-            drawn.margins(block, theta), margins[block.word, block.rows], atol=1e-12
+            drawn.margins(chunk, theta), margins[chunk.word, chunk.rows], atol=1e-12
         )
 
     served = np.stack([margins[:, :, output + j] for j in range(width)], axis=4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.learning.worlds import random_world
 
-from knothole.learning.sums import LeafSums, Rows
+from knothole.learning.sums import LeafSums, Summands
 from knothole.learning.system import LeafSystem
 from knothole.reach.expectation import Expectation
 
@@ -21,7 +21,7 @@ def parts(request):
 
 def gathered(kind, parts, bounds):
     world, engine, evidence = parts
-    rows = Rows(evidence, world.y, world.weight)
+    rows = Summands(evidence, world.y, world.weight)
     return [kind.empty(world.case.ensemble).accumulate(engine, rows[a:b]) for a, b in bounds]
 
 

@@ -36,13 +36,13 @@ class Match:
             if name is not None
         ]
 
-    def table(self, block: pd.DataFrame) -> pd.DataFrame:
-        """The model's columns of a block, under the model's names, holes for those not there."""
+    def table(self, chunk: pd.DataFrame) -> pd.DataFrame:
+        """The model's columns of a chunk, under the model's names, holes for those not there."""
         series = {
-            column.name: block[name] if name is not None else np.full(len(block), np.nan)
+            column.name: chunk[name] if name is not None else np.full(len(chunk), np.nan)
             for name, column in zip(self.found, self.columns, strict=True)
         }
-        return pd.DataFrame(series, index=block.index)
+        return pd.DataFrame(series, index=chunk.index)
 
 
 def match(

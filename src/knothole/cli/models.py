@@ -16,7 +16,7 @@ PICKLES = (".joblib", ".pkl", ".pickle")
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class OpenedModel:
     """A model that was opened: ``robust`` of ``knothole wrap``, or ``native``, a library's own."""
 
     robust: Robust | None
@@ -26,14 +26,14 @@ class Model:
     takes_nan: bool = True  # whether the library itself does
 
 
-def open_model(path: Path, allow_pickle: bool) -> Model:
+def open_model(path: Path, allow_pickle: bool) -> OpenedModel:
     """A model of either kind; whether a library's own is read right is checked by wrapping."""
     if _is_wrapped(path):
         robust = load(path)
-        return Model(robust, None, robust.ensemble_, robust.columns_)
+        return OpenedModel(robust, None, robust.ensemble_, robust.columns_)
     native = _unpickled(path, allow_pickle) if path.suffix.lower() in PICKLES else path
     reading = reading_of(native)
-    return Model(None, native, reading.ensemble, reading.ensemble.columns, reading.takes_nan)
+    return OpenedModel(None, native, reading.ensemble, reading.ensemble.columns, reading.takes_nan)
 
 
 def load_wrapped(path: Path) -> Robust:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from knothole.cli.console import say
 from knothole.cli.matching import check_column, match
-from knothole.cli.models import Model
+from knothole.cli.models import OpenedModel
 from knothole.cli.sources import sampled, source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, wrap
@@ -109,16 +109,13 @@ def learning_options(rows: int, what: str) -> Decorator:
     return decorate
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Rows from a file: the model's columns, and the target where it was asked for."""
+def read_rows(
+    path: Path, model: OpenedModel, target: str | None, learning: Learning
+) -> tuple[pd.DataFrame, NDArray[Any] | None]:
+    """Rows of a file over a model's columns, and their targets if the column of these is named.
 
-    table: pd.DataFrame
-    target: NDArray[Any] | None
-
-
-def read_rows(path: Path, model: Model, target: str | None, learning: Learning) -> Sample:
-    """Rows of a file over a model's columns; those whose target is not known are left out."""
+    Rows whose target is not known are left out.
+    """
     table = source(path)
     for name in learning.drop:
         check_column(table, name, "--drop")
@@ -131,14 +128,14 @@ def read_rows(path: Path, model: Model, target: str | None, learning: Learning) 
     if len(frame) < total:
         say(f"{path}: {len(frame):,} of {total:,} rows, chosen at random.")
     if target is None:
-        return Sample(found.table(frame), None)
+        return found.table(frame), None
     known = frame[target].notna().to_numpy()
     if not known.any():
         raise InvalidInput(f"{path}: the target {target!r} is empty in every row.")
     if not known.all():
         say(f"{path}: {int((~known).sum()):,} rows without a target are left out.")
     frame = frame[known].reset_index(drop=True)
-    return Sample(found.table(frame), _targets(frame[target], model.ensemble, path))
+    return found.table(frame), _targets(frame[target], model.ensemble, path)
 
 
 def _targets(values: pd.Series[Any], ensemble: Ensemble, path: Path) -> NDArray[Any]:
@@ -180,7 +177,7 @@ def spelling(label: Any) -> str:
 
 
 def learn(
-    model: Model,
+    model: OpenedModel,
     table: Any,
     target: NDArray[Any] | None,
     learning: Learning,

@@ -17,7 +17,7 @@ from knothole.cli.console import say
 from knothole.cli.matching import check_column, match
 from knothole.cli.models import load_wrapped
 from knothole.cli.sinks import CsvSink, Sink, check_table_name, sink
-from knothole.cli.sources import BLOCK, source
+from knothole.cli.sources import CHUNK, source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust
 from knothole.estimators.answers import Answers, is_classifier
@@ -34,7 +34,7 @@ Examples:
   knothole predict model.knothole today.csv --quantile 0.05 --quantile 0.95 > intervals.csv
   knothole predict model.knothole today.csv --absent hole --unseen hole
 
-The file is read, answered and written in blocks, so it may be larger than memory. The output has a
+The file is read, answered and written in chunks, so it may be larger than memory. The output has a
 row for each row of DATA, in the same order.
 """
 )
@@ -65,7 +65,7 @@ row for each row of DATA, in the same order.
     "--absent", ("error", "hole"), "What to make of a column of the model that DATA does not have."
 )
 @click.option(
-    "--block", type=click.IntRange(min=1), default=BLOCK, show_default=True, help="Rows at a time."
+    "--chunk", type=click.IntRange(min=1), default=CHUNK, show_default=True, help="Rows at a time."
 )
 def predict(
     model: Path,
@@ -78,7 +78,7 @@ def predict(
     holes: Literal["auto", "all"] | None,
     unseen: Literal["error", "hole"],
     absent: Literal["error", "hole"],
-    block: int,
+    chunk: int,
 ) -> None:
     """Expected predictions of MODEL (from knothole wrap) for the rows of DATA."""
     if output is not None:
@@ -93,7 +93,7 @@ def predict(
     names = list(dict.fromkeys([*found.names, *keep]))
     rows = 0
     with bar(f"predicting {data.name}", table.size) as advance, _opened(output) as out:
-        for part, amount in table.blocks(names, found.described, block):
+        for part, amount in table.chunks(names, found.described, chunk):
             answers = robust.answers(found.table(part), holes, unseen=unseen)
             columns = [part[list(keep)], *_columns(answers, std, proba, quantiles)]
             out.write(pd.concat(columns, axis=1))

@@ -86,22 +86,15 @@ def report(
     check_output(output, model, train, test)
     opened = open_model(model, learning.allow_pickle)
     known = target if target in source(train).names else None
-    learned = options.read_rows(train, opened, known, learning)
-    held_out = options.read_rows(test, opened, target, learning)
+    rows, y = options.read_rows(train, opened, known, learning)
+    new_rows, new_y = options.read_rows(test, opened, target, learning)
     robust, seconds = opened.robust, math.nan
     if robust is None:
         start = time.perf_counter()
         with bar("learning p(X)"):
-            robust = options.learn(opened, learned.table, learned.target, learning)
+            robust = options.learn(opened, rows, y, learning)
         seconds = time.perf_counter() - start
-    case = Case.of(
-        robust,
-        learned.table,
-        held_out.table,
-        held_out.target,
-        learned.target,
-        takes_nan=opened.takes_nan,
-    )
+    case = Case.of(robust, rows, new_rows, new_y, y, takes_nan=opened.takes_nan)
     compared = (KNOTHOLE, *(NAMES[name] for name in methods or NAMES))
     shares = tuple(sorted({0.0, *(rates or RATES)}))
     comparison = Comparison(shares, repeats, compared, learning.seed)

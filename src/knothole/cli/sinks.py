@@ -1,4 +1,4 @@
-"""Tables written block by block."""
+"""Tables written chunk by chunk."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class CsvSink:
     def __init__(self, file: IO[str], separator: str = ",") -> None:
         self._file, self._separator, self._first = file, separator, True
 
-    def write(self, block: pd.DataFrame) -> None:
+    def write(self, chunk: pd.DataFrame) -> None:
         """Append rows; the header before the first."""
-        block.to_csv(self._file, sep=self._separator, index=False, header=self._first)
+        chunk.to_csv(self._file, sep=self._separator, index=False, header=self._first)
         self._first = False
 
 
 class ParquetSink:
-    """A Parquet file with the types of the first block."""
+    """A Parquet file with the types of the first chunk."""
 
     def __init__(self, path: Path) -> None:
         self._arrow, self._path = pyarrow_for(path), path
         self._writer: Any = None
 
-    def write(self, block: pd.DataFrame) -> None:
+    def write(self, chunk: pd.DataFrame) -> None:
         """Append rows."""
-        table = self._arrow.Table.from_pandas(block, preserve_index=False)
+        table = self._arrow.Table.from_pandas(chunk, preserve_index=False)
         if self._writer is None:
             self._writer = self._arrow.parquet.ParquetWriter(self._path, table.schema)
         self._writer.write_table(table.cast(self._writer.schema))

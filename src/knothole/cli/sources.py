@@ -1,4 +1,4 @@
-"""CSV and Parquet files read block by block, so that one larger than memory is no trouble."""
+"""CSV and Parquet files read chunk by chunk, so that one larger than memory is no trouble."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from knothole.tables.levels import HashedLevel
 from knothole.trees.libraries.catboost.categories import hash_of
 
 #: Rows read, answered and written at a time.
-BLOCK = 20_000
+CHUNK = 20_000
 PARQUET = (".parquet", ".pq")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
@@ -36,10 +36,10 @@ class Source(ABC):
 
     path: Path
     names: list[str]  # of its columns
-    size: int  # how much there is to read, in the units of `blocks`
+    size: int  # how much there is to read, in the units of `chunks`
 
     @abstractmethod
-    def blocks(
+    def chunks(
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """Parts of these columns with so many rows, and how much was read for each.
@@ -84,7 +84,7 @@ class CsvSource(Source):
             with _parsing(path):
                 self._check_end()
 
-    def blocks(
+    def chunks(
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`Source`."""
@@ -108,9 +108,9 @@ class CsvSource(Source):
             )
             with reader:
                 before = 0
-                for block in reader:
-                    if len(block):  # a file with a header alone is one block of nothing
-                        yield block[list(names)], file.tell() - before
+                for chunk in reader:
+                    if len(chunk):  # a file with a header alone is one chunk of nothing
+                        yield chunk[list(names)], file.tell() - before
                     before = file.tell()
 
     def _check_end(self) -> None:
@@ -138,7 +138,7 @@ class ParquetSource(Source):
             self.size = int(self._file.metadata.num_rows)
             self.names = [str(name) for name in self._file.schema_arrow.names]
 
-    def blocks(
+    def chunks(
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`Source`."""
@@ -207,17 +207,17 @@ def sampled(
     """Rows of a file, in their order: all, or so many at random. Also how many there are.
 
     Every row gets a random number, and those with the smallest are kept, so that memory holds no
-    more than the sample and a block.
+    more than the sample and a chunk.
     """
     rng = np.random.default_rng(seed)
     kept: pd.DataFrame | None = None
     keys = np.empty(0)
     total = 0
-    for block, _ in table.blocks(names, columns, BLOCK):
-        block.index = pd.RangeIndex(total, total + len(block))
-        total += len(block)
-        keys = np.concatenate([keys, rng.random(len(block))])
-        kept = block if kept is None else pd.concat([kept, block])
+    for chunk, _ in table.chunks(names, columns, CHUNK):
+        chunk.index = pd.RangeIndex(total, total + len(chunk))
+        total += len(chunk)
+        keys = np.concatenate([keys, rng.random(len(chunk))])
+        kept = chunk if kept is None else pd.concat([kept, chunk])
         if len(kept) > rows:
             chosen = np.sort(np.argpartition(keys, rows)[:rows])
             kept, keys = kept.iloc[chosen], keys[chosen]

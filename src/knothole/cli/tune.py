@@ -94,13 +94,13 @@ def tune(
             )
         check_native_path(opened.native, native)
         check_output(native, model, train)
-    found = options.read_rows(train, opened, target, learning)
-    table, robust = read_table(found.table), opened.robust
+    frame, y = options.read_rows(train, opened, target, learning)
+    table, robust = read_table(frame), opened.robust
     with bar("learning p(X)") as advance:
         if robust is None:
-            robust = options.learn(opened, table, found.target, learning, "all")
+            robust = options.learn(opened, table, y, learning, "all")
         advance("tuning leaves")
-        tuned = robust.tune(table, found.target, tuning)
+        tuned = robust.tune(table, y, tuning)
     if native is not None:
         with whole_file(native) as temporary:
             save_native(tuned.to_native(), temporary)

@@ -59,9 +59,9 @@ def wrap(
     opened = open_model(model, learning.allow_pickle)
     if opened.robust is not None:
         raise InvalidInput(f"{model}: has been wrapped already; give the library's own file.")
-    found = options.read_rows(train, opened, target, learning)
-    with bar(f"learning p(X) from {len(found.table):,} rows"):
-        robust = options.learn(opened, found.table, found.target, learning, holes)
+    table, y = options.read_rows(train, opened, target, learning)
+    with bar(f"learning p(X) from {len(table):,} rows"):
+        robust = options.learn(opened, table, y, learning, holes)
     robust.save(place)
     say(f"{robust!r}")
     say(f"wrote {place}")

@@ -33,7 +33,7 @@ HELD_OUT = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class Training:
+class TrainingTable:
     """Encoded rows that densities are learned from, with their holes and their weights.
 
     As in :meth:`~knothole.densities.base.Density.fit_matrix`.
@@ -82,7 +82,7 @@ class Conditioned:
 
     @classmethod
     def of(
-        cls, density: Density, training: Training, y: NDArray[Any], labels: bool, form: str
+        cls, density: Density, training: TrainingTable, y: NDArray[Any], labels: bool, form: str
     ) -> Conditioned:
         """A density that knows y, from a fitted one that may not; if it does it is taken as it is.
 
@@ -110,7 +110,7 @@ def in_form(y: Floats, form: str) -> Floats:
     return np.asarray(ndtri((rankdata(y) - 0.5) / len(y))) if form == "scores" else y
 
 
-def choose_form(density: Density, training: Training, y: Floats) -> str:
+def choose_form(density: Density, training: TrainingTable, y: Floats) -> str:
     """The form under which held-out rows are most likely given their targets."""
     rng = np.random.default_rng(0)
     rows = rng.permutation(np.flatnonzero(training.weight > 0))[:CHOICE_ROWS]

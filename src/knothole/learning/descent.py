@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from knothole.arrays import Floats
-from knothole.learning.draw_matrix import DRAWS, Block, DrawMatrix
+from knothole.learning.draw_matrix import DRAWS, Chunk, DrawMatrix
 from knothole.learning.problem import Problem
 from knothole.learning.system import Symmetric
 from knothole.progress import Advance, silent
@@ -85,11 +85,11 @@ def evaluate(problem: Problem, drawn: DrawMatrix, theta: Floats) -> tuple[float,
     base, loss = problem.ensemble.base[:, None], problem.loss
     n_leaves = len(theta)
 
-    def work(block: Block, out: Floats) -> None:
-        margin = base + drawn.margins(block, theta)
-        y = problem.y[block.rows, :, None]
-        drawn.gather(block, loss.derivatives(margin, y)[0], out[:n_leaves])
-        out[n_leaves] += problem.row_weight[block.rows] @ loss.value(margin, y).mean(axis=1)
+    def work(chunk: Chunk, out: Floats) -> None:
+        margin = base + drawn.margins(chunk, theta)
+        y = problem.y[chunk.rows, :, None]
+        drawn.gather(chunk, loss.derivatives(margin, y)[0], out[:n_leaves])
+        out[n_leaves] += problem.row_weight[chunk.rows] @ loss.value(margin, y).mean(axis=1)
 
     found = drawn.total(work, (n_leaves + 1, theta.shape[1]))
     return float(found[n_leaves, 0]), found[:n_leaves]
@@ -203,16 +203,16 @@ class Turn:
         self.problem, self.drawn = problem, drawn
         offset = problem.offset[:, None]
         self.margins: list[Floats] = drawn.map(
-            lambda block: np.repeat(np.repeat(offset[None], len(block.bits.stop), 0), DRAWS, 2)
+            lambda chunk: np.repeat(np.repeat(offset[None], len(chunk.bits.stop), 0), DRAWS, 2)
         )
 
     def value(self) -> float:
         """Expected loss, summed over rows."""
         problem = self.problem
 
-        def work(block: Block, out: Floats) -> None:
-            value = problem.loss.value(self.margins[block.index], problem.y[block.rows, :, None])
-            out += problem.row_weight[block.rows] @ value.mean(axis=1)
+        def work(chunk: Chunk, out: Floats) -> None:
+            value = problem.loss.value(self.margins[chunk.index], problem.y[chunk.rows, :, None])
+            out += problem.row_weight[chunk.rows] @ value.mean(axis=1)
 
         return float(self.drawn.total(work, ()))
 
@@ -221,12 +221,12 @@ class Turn:
         problem, trees = self.problem, slice(tree, tree + 1)
         shape = problem.ensemble.value.shape
 
-        def work(block: Block, out: Floats) -> None:
-            y = problem.y[block.rows, :, None]
-            first, second = problem.loss.derivatives(self.margins[block.index], y)
-            self.drawn.gather(block, first, out[0], trees)
-            self.drawn.gather(block, second, out[1], trees)
-            self.drawn.gather(block, np.ones_like(first), out[2], trees)
+        def work(chunk: Chunk, out: Floats) -> None:
+            y = problem.y[chunk.rows, :, None]
+            first, second = problem.loss.derivatives(self.margins[chunk.index], y)
+            self.drawn.gather(chunk, first, out[0], trees)
+            self.drawn.gather(chunk, second, out[1], trees)
+            self.drawn.gather(chunk, np.ones_like(first), out[2], trees)
 
         gradient, hessian, weight = self.drawn.total(work, (3, *shape))
         return gradient, hessian, weight
@@ -234,7 +234,7 @@ class Turn:
     def add(self, tree: int, step: Floats) -> None:
         """Move a tree's leaves."""
 
-        def work(block: Block) -> None:
-            self.margins[block.index] += self.drawn.margins(block, step, slice(tree, tree + 1))
+        def work(chunk: Chunk) -> None:
+            self.margins[chunk.index] += self.drawn.margins(chunk, step, slice(tree, tree + 1))
 
         self.drawn.map(work)

@@ -35,10 +35,10 @@ DRAWS = LANES
 # Memory that the words of all rows may take; beyond it they are found again for every pass.
 ROOM = 1 << 30
 BYTES_PER_ENTRY = 12
-# Sums over blocks are added up in so many parts, whatever the threads: the same bits.
+# Sums over chunks are added up in so many parts, whatever the threads: the same bits.
 PARTS = 8
-# Blocks whose pairs of leaves are counted together.
-PAIR_BLOCKS = 16
+# Chunks whose pairs of leaves are counted together.
+PAIR_CHUNKS = 16
 
 
 class Bits(NamedTuple):
@@ -54,7 +54,7 @@ class Bits(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class Chunk:
     """The bits of some rows: the part of A that one word of their draws makes."""
 
     index: int
@@ -108,17 +108,17 @@ class DrawMatrix:
             for word in range(words)
             for start in range(0, self.n_rows, engine.chunk)
         ]
-        self._kept: list[Block] | None = None
+        self._kept: list[Chunk] | None = None
         if self._size() <= room:
 
-            def kept(block: Block) -> Block:
-                advance(amount=len(block.bits.stop))
-                return block
+            def kept(chunk: Chunk) -> Chunk:
+                advance(amount=len(chunk.bits.stop))
+                return chunk
 
             self._kept = self.map(kept)
 
     def _size(self) -> float:
-        """Bytes that all words would take, judged by the first block."""
+        """Bytes that all words would take, judged by the first chunk."""
         if not self._places:
             return 0.0
         first = self._walk(0).bits
@@ -126,24 +126,24 @@ class DrawMatrix:
         per_row = entries * BYTES_PER_ENTRY + 8 * self.ensemble.n_trees
         return per_row * self.n_rows * self.words
 
-    def _walk(self, index: int) -> Block:
+    def _walk(self, index: int) -> Chunk:
         if self._kept is not None:
             return self._kept[index]
         start, stop, word = self._places[index]
         rows = slice(start, stop)
         found = self.engine.masks(self.evidence[rows], start, self.first_word + word)
-        return Block(index, rows, word, Bits(*found))
+        return Chunk(index, rows, word, Bits(*found))
 
-    def map(self, work: Callable[[Block], T]) -> list[T]:
-        """``work`` of every block, in order."""
+    def map(self, work: Callable[[Chunk], T]) -> list[T]:
+        """``work`` of every chunk, in order."""
 
         def one(start: int, stop: int) -> T:
             return work(self._walk(start))
 
         return over_chunks(one, len(self._places), 1, self.threads)
 
-    def total(self, work: Callable[[Block, Floats], None], shape: tuple[int, ...]) -> Floats:
-        """The sum over blocks of what ``work`` adds to an array of this shape."""
+    def total(self, work: Callable[[Chunk, Floats], None], shape: tuple[int, ...]) -> Floats:
+        """The sum over chunks of what ``work`` adds to an array of this shape."""
 
         def add(indices: range, out: Floats) -> None:
             for index in indices:
@@ -154,7 +154,7 @@ class DrawMatrix:
     def _summed(
         self, add: Callable[[range, Floats], None], shape: tuple[int, ...], parts: int
     ) -> Floats:
-        """What ``add`` adds up over all blocks, each part of them by itself."""
+        """What ``add`` adds up over all chunks, each part of them by itself."""
 
         def part(start: int, stop: int) -> Floats:
             out = np.zeros(shape)
@@ -170,24 +170,24 @@ class DrawMatrix:
 
     # ---- products with A -------------------------------------------------------------------------
 
-    def margins(self, block: Block, theta: Floats, trees: slice | None = None) -> Floats:
-        """A theta for a block, without the base, (rows, outputs, draws); perhaps of some trees."""
-        out = np.zeros((len(block.bits.stop), self.ensemble.n_outputs, DRAWS))
-        add_margins(block.bits, *self._span(trees), theta, self.ensemble.tree_output, out)
+    def margins(self, chunk: Chunk, theta: Floats, trees: slice | None = None) -> Floats:
+        """A theta for a chunk, without the base, (rows, outputs, draws); perhaps of some trees."""
+        out = np.zeros((len(chunk.bits.stop), self.ensemble.n_outputs, DRAWS))
+        add_margins(chunk.bits, *self._span(trees), theta, self.ensemble.tree_output, out)
         return out
 
-    def gather(self, block: Block, values: Floats, out: Floats, trees: slice | None = None) -> None:
-        """Add A' f for a block, the mean over a row's draws, to ``out`` (leaves, width)."""
+    def gather(self, chunk: Chunk, values: Floats, out: Floats, trees: slice | None = None) -> None:
+        """Add A' f for a chunk, the mean over a row's draws, to ``out`` (leaves, width)."""
         add_means(
-            block.bits, *self._span(trees), values, self.row_weight[block.rows],
+            chunk.bits, *self._span(trees), values, self.row_weight[chunk.rows],
             self.ensemble.tree_output, out,
         )  # fmt: skip
 
     def apply(self, theta: Floats) -> Floats:
         """A' A theta, (leaves, width): the matrix M of Prop. 3 times theta, without the matrix."""
 
-        def work(block: Block, out: Floats) -> None:
-            self.gather(block, self.margins(block, theta), out)
+        def work(chunk: Chunk, out: Floats) -> None:
+            self.gather(chunk, self.margins(chunk, theta), out)
 
         return self.total(work, theta.shape)
 
@@ -197,22 +197,22 @@ class DrawMatrix:
         place[leaves] = np.arange(len(leaves))
 
         def add(indices: range, out: Floats) -> None:
-            for first in range(0, len(indices), PAIR_BLOCKS):
-                self._add_pairs(indices[first : first + PAIR_BLOCKS], place, out)
+            for first in range(0, len(indices), PAIR_CHUNKS):
+                self._add_pairs(indices[first : first + PAIR_CHUNKS], place, out)
 
         return self._summed(add, (len(leaves), len(leaves)), system.PARTS)
 
     def _add_pairs(self, indices: range, place: NDArray[np.int64], out: Floats) -> None:
-        """Add the pair reach of several blocks, as one: leaves then meet more rows at a time."""
-        blocks = [self._walk(index) for index in indices]
-        sizes = [len(block.bits.leaf) for block in blocks]
+        """Add the pair reach of several chunks, as one: leaves then meet more rows at a time."""
+        chunks = [self._walk(index) for index in indices]
+        sizes = [len(chunk.bits.leaf) for chunk in chunks]
         starts = np.cumsum([0, *sizes[:-1]])
         bits = Bits(
-            np.concatenate([block.bits.leaf for block in blocks]),
-            np.concatenate([block.bits.word for block in blocks]),
-            np.concatenate([b.bits.stop + start for b, start in zip(blocks, starts, strict=True)]),
+            np.concatenate([chunk.bits.leaf for chunk in chunks]),
+            np.concatenate([chunk.bits.word for chunk in chunks]),
+            np.concatenate([b.bits.stop + start for b, start in zip(chunks, starts, strict=True)]),
         )
-        weight = np.concatenate([self.row_weight[block.rows] for block in blocks])
+        weight = np.concatenate([self.row_weight[chunk.rows] for chunk in chunks])
         first = np.empty(self.ensemble.n_leaves, dtype=np.int32)
         links = np.empty((2, len(bits.leaf)), dtype=np.int32)
         add_pairs(bits, self.ensemble.leaf_start, place, weight, first, links, out)
@@ -229,9 +229,9 @@ class DrawMatrix:
         width = self.ensemble.value.shape[1]
         draws = np.uint64(((1 << size) - 1) << (size * group))
 
-        def work(block: Block, out: Floats) -> None:
+        def work(chunk: Chunk, out: Floats) -> None:
             add_sums(
-                block.bits, draws, 1 / size, y[block.rows], self.row_weight[block.rows],
+                chunk.bits, draws, 1 / size, y[chunk.rows], self.row_weight[chunk.rows],
                 self.ensemble.tree_output, out[:, 0], out[:, 1:],
             )  # fmt: skip
 
@@ -241,12 +241,12 @@ class DrawMatrix:
         sums.add_squares(self.ensemble, y, self.row_weight)
         return sums
 
-    def mean_by_group(self, work: Callable[[Block], Floats]) -> Floats:
+    def mean_by_group(self, work: Callable[[Chunk], Floats]) -> Floats:
         """Weighted sum over rows of values (rows, draws), for each independent group of draws."""
 
-        def part(block: Block) -> tuple[int, Floats]:
-            values = self.row_weight[block.rows] @ work(block)
-            return block.word, values.reshape(GROUPS, -1).mean(axis=1)
+        def part(chunk: Chunk) -> tuple[int, Floats]:
+            values = self.row_weight[chunk.rows] @ work(chunk)
+            return chunk.word, values.reshape(GROUPS, -1).mean(axis=1)
 
         out = np.zeros((self.words, GROUPS))
         for word, values in self.map(part):
@@ -337,7 +337,7 @@ def add_pairs(bits, leaf_start, place, row_weight, first, links, out):  # type: 
     """Add pair reach to the upper part of ``out``, of the leaves that have a place (not -1) in it.
 
     Places grow with the numbers of leaves. A leaf's row of ``out`` is written for all rows of the
-    block at once, while it is in cache: ``first`` (leaves,) and ``links`` (2, entries) are room to
+    chunk at once, while it is in cache: ``first`` (leaves,) and ``links`` (2, entries) are room to
     chain the entries of each leaf, and to note their rows.
     """
     leaf, word, stop = bits

@@ -21,6 +21,7 @@ from knothole.arrays import Floats
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.learning.losses import Loss, loss_of
 from knothole.learning.sums import ROUNDING, LeafSums
+from knothole.reach.engine import weighted_values
 from knothole.trees.ensemble import Ensemble
 
 # Frequencies of classes are kept this far from 0 and 1 where a logarithm is taken.
@@ -78,8 +79,7 @@ class Problem:
     @property
     def theta(self) -> Floats:
         """The model's own theta, (leaves, width)."""
-        weight = self.ensemble.tree_weight[self.ensemble.leaf_tree]
-        return np.asarray(self.ensemble.value * weight[:, None])
+        return weighted_values(self.ensemble)
 
     @property
     def leaf_start(self) -> Floats:

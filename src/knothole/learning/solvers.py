@@ -1,6 +1,6 @@
 """Solve a problem: tree by tree, all leaves at once, or each tree after the others.
 
-Exactly where the density allows, from sums and systems that are gathered in blocks of rows; by
+Exactly where the density allows, from sums and systems that are gathered in chunks of rows; by
 completions otherwise.
 """
 
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 from knothole.learning import descent
-from knothole.learning.conditioning import Conditioned, Training
+from knothole.learning.conditioning import Conditioned, TrainingTable
 from knothole.learning.defaults import Settings
-from knothole.learning.draw_matrix import DRAWS, Block, DrawMatrix
+from knothole.learning.draw_matrix import DRAWS, Chunk, DrawMatrix
 from knothole.learning.problem import Problem
-from knothole.learning.sums import LeafSums, Rows
+from knothole.learning.sums import LeafSums, Summands
 from knothole.learning.system import LeafSystem
 from knothole.progress import Advance, bar, silent
 from knothole.reach.completions.engine import GROUPS
@@ -128,7 +128,7 @@ def _by_tree(
     problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
 ) -> Solution:
     """Each tree by itself (Prop. 2)."""
-    rows = Rows(evidence, problem.y - problem.offset, problem.row_weight)
+    rows = Summands(evidence, problem.y - problem.offset, problem.row_weight)
     with bar("rows", len(rows), verbose=settings.options.verbose) as advance:
         sums, fresh = _sums(expectation, rows, settings, advance)
     return _trees_solved(problem, sums, fresh, settings)
@@ -137,7 +137,7 @@ def _by_tree(
 def by_sample(
     problem: Problem,
     known: Conditioned,
-    training: Training,
+    training: TrainingTable,
     matrix: Floats,
     counts: NDArray[np.integer[Any]],
     settings: Settings,
@@ -158,7 +158,7 @@ def by_sample(
                 holes if isinstance(holes, str) else holes[drawn],
                 None if known.target is None else known.target[drawn],
             )
-            found = _sums(expectation, Rows(evidence, y[drawn], weight[drawn]), settings)
+            found = _sums(expectation, Summands(evidence, y[drawn], weight[drawn]), settings)
             parts.append(found[0])
             fresh.append(found[1])
             advance()
@@ -167,7 +167,7 @@ def by_sample(
 
 
 def _sums(
-    expectation: Expectation, rows: Rows, settings: Settings, advance: Advance = silent
+    expectation: Expectation, rows: Summands, settings: Settings, advance: Advance = silent
 ) -> tuple[LeafSums, list[LeafSums]]:
     """Sums of the rows and, where they come from completions, sums of groups of other draws."""
     threads = settings.options.threads
@@ -228,7 +228,7 @@ def _by_systems(
     problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
 ) -> Solution:
     """Exactly: one system of equations for each group of trees that serve the same outputs."""
-    rows = Rows(evidence, problem.y - problem.offset, problem.row_weight)
+    rows = Summands(evidence, problem.y - problem.offset, problem.row_weight)
     start, scale = problem.leaf_start, problem.loss.scale
     theta, reached = np.empty_like(start), np.empty(len(start))
     before = after = 0.0
@@ -287,9 +287,9 @@ def _by_draws(
     other = DrawMatrix(engine, evidence, weight, first_word=words, threads=given.threads)
 
     def losses(theta: Floats) -> Floats:
-        def work(block: Block) -> Floats:
-            margin = problem.ensemble.base[:, None] + other.margins(block, theta)
-            return problem.loss.value(margin, problem.y[block.rows, :, None])
+        def work(chunk: Chunk) -> Floats:
+            margin = problem.ensemble.base[:, None] + other.margins(chunk, theta)
+            return problem.loss.value(margin, problem.y[chunk.rows, :, None])
 
         return np.asarray(other.mean_by_group(work) * problem.loss.factor / weight.sum())
 

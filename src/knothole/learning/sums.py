@@ -4,7 +4,7 @@ With R the reach matrix of a tree's leaves, y the targets and lambda the ridge,
 
     theta_l = sum_n y_n R_nl / (lambda + sum_n R_nl).
 
-Both sums run over rows, so they are gathered in blocks and added up: in memory, from files, or by
+Both sums run over rows, so they are gathered in chunks and added up: in memory, from files, or by
 workers. In an averaged forest every tree predicts y by itself, and the sums of all trees are
 gathered at once.
 """
@@ -29,7 +29,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Summands:
     """Rows to add up: what they say, their targets (rows, outputs), and their weights.
 
     ``first`` is the place of the first of them in the whole table.
@@ -43,10 +43,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.y)
 
-    def __getitem__(self, part: slice) -> Rows:
+    def __getitem__(self, part: slice) -> Summands:
         """Some of the rows, next to each other."""
         start = self.first + part.indices(len(self))[0]
-        return Rows(self.evidence[part], self.y[part], self.weight[part], start)
+        return Summands(self.evidence[part], self.y[part], self.weight[part], start)
 
 
 @dataclass(eq=False)
@@ -76,7 +76,7 @@ class LeafSums:
     >>> tree = read(DecisionTreeRegressor(max_depth=1).fit(X[:2], y[:2]))
     >>> expectation = Expectation.of(tree, Factorized().fit(X))
     >>> known = expectation.evidence(X)
-    >>> sums = LeafSums.empty(tree).accumulate(expectation.engine, Rows(known, y, np.ones(3)))
+    >>> sums = LeafSums.empty(tree).accumulate(expectation.engine, Summands(known, y, np.ones(3)))
     >>> sums.weight.round(2).tolist(), sums.solve(0.0).round(2).ravel().tolist()
     ([1.5, 1.5], [1.5, 2.83])
     """
@@ -106,7 +106,7 @@ class LeafSums:
         return cls(np.append(0, np.cumsum(sizes)), *map(np.concatenate, zip(*arrays, strict=True)))
 
     def accumulate(
-        self, engine: Engine, rows: Rows, threads: int | None = None, advance: Advance = silent
+        self, engine: Engine, rows: Summands, threads: int | None = None, advance: Advance = silent
     ) -> LeafSums:
         """Add rows, and tell ``advance`` how many. Returns itself."""
 

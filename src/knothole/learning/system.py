@@ -24,7 +24,7 @@ from scipy import linalg
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks
 from knothole.errors import InvalidInput
-from knothole.learning.sums import LeafSums, Rows
+from knothole.learning.sums import LeafSums, Summands
 from knothole.progress import Advance, silent
 from knothole.reach.engine import Engine
 from knothole.trees.ensemble import Ensemble
@@ -59,13 +59,13 @@ class LeafSystem:
         return cls(np.zeros((n, n)), LeafSums.empty(ensemble))
 
     def accumulate(
-        self, engine: Engine, rows: Rows, threads: int | None = None, advance: Advance = silent
+        self, engine: Engine, rows: Summands, threads: int | None = None, advance: Advance = silent
     ) -> LeafSystem:
         """Add rows, and tell ``advance`` how many. Returns itself."""
         self.sums.accumulate(engine, rows, threads)
         # One matrix for each of a fixed number of parts, whatever the threads: the same bits.
-        blocks = -(-len(rows) // engine.chunk)
-        size = engine.chunk * max(1, -(-blocks // PARTS))
+        chunks = -(-len(rows) // engine.chunk)
+        size = engine.chunk * max(1, -(-chunks // PARTS))
 
         def work(start: int, stop: int) -> Floats:
             pairs = np.zeros_like(self.pairs)

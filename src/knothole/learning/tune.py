@@ -12,7 +12,7 @@ from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.learning import solvers
-from knothole.learning.conditioning import Conditioned, Training
+from knothole.learning.conditioning import Conditioned, TrainingTable
 from knothole.learning.defaults import Settings
 from knothole.learning.deployed import Deployed
 from knothole.learning.options import TuningOptions
@@ -99,7 +99,7 @@ def tune(
         counts = counts[used]
 
     holes, values = options.holes, HoleRule.of(density.columns_, ensemble.sentinel).read(matrix)[0]
-    training = Training(values, None, problem.row_weight)
+    training = TrainingTable(values, None, problem.row_weight)
     if isinstance(holes, str) and holes == "all":
         density = training.without_unrecorded(density)
     own = HoleRule.of(density.columns_, ensemble.sentinel).read(matrix, holes)[1]
