@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.densities import storage
 from knothole.densities.emissions import Emission, emission_arrays, emissions_from
-from knothole.densities.target import describe_target, encode_target
 from knothole.densities.trained import Trained
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns, Evidence, Kind, Variable
@@ -311,6 +310,27 @@ class EmissionDensity(Density):
             mass = emission.set_mass(allowed)
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(mass[0]))
+
+
+def describe_target(target: Any) -> Variable:
+    """A target as a variable: categorical where its values are labels, continuous otherwise."""
+    values = np.asarray(target)
+    if values.dtype.kind in "fiu":
+        return Variable("target", Kind.CONTINUOUS, (), ())
+    levels: tuple[Hashable, ...] = tuple(np.unique(values[values == values]).tolist())
+    return Variable("target", Kind.CATEGORICAL, levels, ())
+
+
+def encode_target(variable: Variable, target: Any) -> Floats:
+    """Numbers, or the codes of labels."""
+    values = np.asarray(target)
+    if variable.kind is not Kind.CATEGORICAL:
+        return np.asarray(values, dtype=np.float64)
+    codes = {level: float(code) for code, level in enumerate(variable.levels)}
+    unknown = [value for value in values.tolist() if value == value and value not in codes]
+    if unknown:
+        raise InvalidInput(f"target: {unknown[0]!r} is not one of {list(codes)}.")
+    return np.array([codes.get(value, np.nan) for value in values.tolist()])
 
 
 def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None:

@@ -31,6 +31,7 @@ from knothole.densities.latent_tree.em import (
     maximise_emissions,
 )
 from knothole.densities.rows import EncodedRows
+from knothole.densities.search import FEW_ROWS
 
 # Probability that a latent has its parent's state at the start; rows a state takes after.
 STICKY = 0.9
@@ -162,7 +163,10 @@ def sticky_start(
 
 
 class Stepwise:
-    """Mini-batches, in rounds: for half of ``max_iter`` at most. The best stage is kept."""
+    """Mini-batches, in rounds, of which the best is kept.
+
+    They are half of ``max_iter`` at most; a quarter, where rows are few and soon learned.
+    """
 
     def __init__(self, task: Task, run: TreeRun, rng: np.random.Generator) -> None:
         n_rows = len(task.rows)
@@ -170,7 +174,7 @@ class Stepwise:
         self.task = task
         self.run = self.best = run
         self.running: TreeStatistics | None = None
-        self.rounds = max(1, task.training.max_iter // 4)
+        self.rounds = max(1, task.training.max_iter // (4 if n_rows < FEW_ROWS else 2))
         epoch = -(-n_rows // size)
         self.batches = max(min(BATCHES, epoch), EPOCHS * epoch // self.rounds)
         self.steps = iter(np.geomspace(*STEP, self.rounds * self.batches))
