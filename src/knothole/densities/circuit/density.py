@@ -23,7 +23,7 @@ from knothole.densities.circuit.json_form import read_circuit, write_circuit
 from knothole.densities.circuit.nodes import Structure, draw_emissions, evaluate, read_nodes
 from knothole.densities.em import train
 from knothole.densities.emissions import start_emission
-from knothole.densities.emissions.base import Emission
+from knothole.densities.emissions.base import Emission, maximised
 from knothole.densities.emissions.table import log_of
 from knothole.densities.parameters import NUMBER, SHARED, Rule
 from knothole.tables.columns import Columns, Evidence
@@ -257,8 +257,7 @@ class Circuit(EmissionDensity):
 
     def _maximised(self, found: CircuitStatistics) -> tuple[Floats, tuple[Emission, ...]]:
         weights = maximise_weights(self.structure_, self.weights_, found.through, self.strength)
-        pairs = zip(self.emissions_, found.emissions, strict=True)
-        return weights, tuple(emission.maximise(own, self.strength) for emission, own in pairs)
+        return weights, maximised(self.emissions_, found.emissions, self.strength)
 
     def _log_prior(self) -> float:
         of_weights = log_prior_of_weights(self.structure_, self.weights_, self.strength)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 
 import numpy as np
 
@@ -24,14 +25,11 @@ class CircuitStatistics:
     emissions: tuple[Statistics, ...]
 
     def __add__(self, other: CircuitStatistics) -> CircuitStatistics:
-        emissions = (
-            Statistics(a.count + b.count, a.first + b.first, a.second + b.second)
-            for a, b in zip(self.emissions, other.emissions, strict=True)
-        )
+        pairs = zip(self.emissions, other.emissions, strict=True)
         return CircuitStatistics(
             self.log_likelihood + other.log_likelihood,
             self.through + other.through,
-            tuple(emissions),
+            tuple(own.with_other(new, add) for own, new in pairs),
         )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from knothole.arrays import Floats, Ints
 from knothole.densities.em import Run, Training
-from knothole.densities.emissions.base import Emission
+from knothole.densities.emissions.base import Emission, maximised
 from knothole.densities.latent_tree import kernels as kernels
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.latent_tree.em import (
@@ -28,7 +28,6 @@ from knothole.densities.latent_tree.em import (
     expect,
     log_likelihood,
     maximise,
-    maximise_emissions,
 )
 from knothole.densities.rows import EncodedRows
 from knothole.densities.search import FEW_ROWS
@@ -158,7 +157,7 @@ def sticky_start(
     return replace(
         alike,
         transition=transition,
-        emissions=maximise_emissions(alike.emissions, statistics, float(CENTRES)),
+        emissions=maximised(alike.emissions, statistics, float(CENTRES)),
     )
 
 
