@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.densities import storage
 from knothole.densities.emissions import Emission, emission_arrays, emissions_from
-from knothole.densities.target import describe_target, encode_target
+from knothole.densities.emissions.table import draw_allowed
 from knothole.densities.trained import Trained
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns, Evidence, Kind, Variable
@@ -281,6 +281,15 @@ class EmissionDensity(Density):
         ``terms[v]`` is log p(what is known of variable v | its latent's state), (rows, states).
         """
 
+    @abstractmethod
+    def draw_states(
+        self, evidence: Evidence, draws: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The state of every variable's emission, (rows, draws, variables), given each row.
+
+        And which rows (rows,) have no probability, so that nothing can be said of their holes.
+        """
+
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
         within = tuple(within)
@@ -312,6 +321,74 @@ class EmissionDensity(Density):
             mass = emission.set_mass(allowed)
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(mass[0]))
+
+    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
+        """Draws of all variables, (n, variables)."""
+        nothing = Evidence(np.full((1, len(self.emissions_)), np.nan))
+        return np.asarray(self.complete_points(nothing, n, rng)[0])
+
+    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables).
+
+        Given their latents' states, variables are independent. One that is known to lie in a set
+        of categories is drawn within it.
+        """
+        points = np.repeat(evidence.points[:, None, :], draws, axis=1)
+        for start in range(0, len(points), self.drawn_at_once):
+            block = slice(start, start + self.drawn_at_once)
+            part = evidence[block]
+            states, impossible = self.draw_states(part, draws, rng)
+            if impossible.any():
+                raise InvalidInput(
+                    f"X: row {start + int(np.argmax(impossible))} has probability 0 under this "
+                    f"density, so its holes have no distribution."
+                )
+            self._fill(points[block], part, states, rng)
+        return points
+
+    @property
+    def drawn_at_once(self) -> int:
+        """Rows whose states are drawn at once."""
+        return BLOCK
+
+    def _fill(
+        self,
+        points: Floats,
+        evidence: Evidence,
+        states: NDArray[np.int64],
+        rng: np.random.Generator,
+    ) -> None:
+        """Put values into the holes of ``points`` (rows, draws, variables)."""
+        draws = points.shape[1]
+        for v, emission in enumerate(self.emissions_):
+            rows = np.flatnonzero(np.isnan(evidence.points[:, v]))
+            drawn = emission.sample(states[rows, :, v].reshape(-1), rng)
+            points[rows, :, v] = drawn.reshape(len(rows), draws)
+        for v, rows, allowed in evidence.restricted():
+            table, sets = self.emissions_[v].form.table, np.repeat(allowed, draws, axis=0)
+            codes = draw_allowed(table, states[rows, :, v].reshape(-1), sets, rng)
+            points[rows, :, v] = codes.reshape(len(rows), draws)
+
+
+def describe_target(target: Any) -> Variable:
+    """A target as a variable: categorical where its values are labels, continuous otherwise."""
+    values = np.asarray(target)
+    if values.dtype.kind in "fiu":
+        return Variable("target", Kind.CONTINUOUS, (), ())
+    levels: tuple[Hashable, ...] = tuple(np.unique(values[values == values]).tolist())
+    return Variable("target", Kind.CATEGORICAL, levels, ())
+
+
+def encode_target(variable: Variable, target: Any) -> Floats:
+    """Numbers, or the codes of labels."""
+    values = np.asarray(target)
+    if variable.kind is not Kind.CATEGORICAL:
+        return np.asarray(values, dtype=np.float64)
+    codes = {level: float(code) for code, level in enumerate(variable.levels)}
+    unknown = [value for value in values.tolist() if value == value and value not in codes]
+    if unknown:
+        raise InvalidInput(f"target: {unknown[0]!r} is not one of {list(codes)}.")
+    return np.array([codes.get(value, np.nan) for value in values.tolist()])
 
 
 def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None:

@@ -24,22 +24,9 @@ Parameters = TypeVar("Parameters")
 class Training:
     """How to train, whatever the rows, the size and the prior.
 
-    Attributes
-    ----------
-    max_iter : int
-        Most steps.
-    tol : float
-        Gain per row below which steps stop.
-    n_init : int
-        Starts, of which the best is trained to the end.
-    fraction : float
-        Part of the rows that is held out.
-    may_mask : bool
-        Whether held-out rows may be given holes: not where holes themselves are variables.
-    seed : int
-        Of everything random.
-    report : callable
-        Told of progress, a line at a time.
+    ``max_iter``, ``tol`` and ``n_init`` are as for all densities; ``fraction`` of the rows is held
+    out, and given holes where there are hardly any, if it ``may_mask`` them (not where holes are
+    variables themselves); ``seed`` is for everything random; ``report`` is told of progress.
     """
 
     max_iter: int
@@ -58,14 +45,11 @@ class Run(Generic[Parameters]):
     Attributes
     ----------
     parameters : object
-        The density that was kept.
-    strength : float
-        The weight of the prior that it has, in rows.
+        The density that was kept, and the ``strength`` of its prior in rows.
     objective : float64 (steps tried,)
         The objective before each step.
     steps : int
-        How many steps the parameters have behind them: fewer than were tried, where later ones had
-        a worse held-out score.
+        How many the parameters have behind them: fewer, where later ones had a worse score.
     converged : bool
         Whether training stopped before it ran out of steps.
     held_out : float
@@ -90,19 +74,8 @@ def train(
 ) -> Run[Parameters]:
     """Steps until one gains less than ``tol`` per row, or ``score`` has stopped rising.
 
-    Parameters
-    ----------
-    step : callable
-        The objective at some parameters, and the parameters of the next step.
-    parameters : object
-        Where to start.
-    strength : float
-        Of the prior, for the record.
-    rows : float
-        The weight of all rows.
-    training : Training
-    score : callable, optional
-        A held-out score of parameters; those with the best one are kept.
+    ``step`` gives the objective at some parameters, and the parameters of the next step; ``rows``
+    is the weight of all rows; ``score`` is a held-out one, and what had the best is kept.
 
     Examples
     --------

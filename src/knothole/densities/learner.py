@@ -6,15 +6,19 @@ Which size and which prior is for :mod:`knothole.densities.search` to find.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from knothole.arrays import Floats
 from knothole.densities.em import Run, Training, train
-from knothole.densities.rows import FIRST_ROWS, WeightedRows
+from knothole.densities.emissions import with_continuous
+from knothole.densities.emissions.base import Emission
+from knothole.densities.emissions.choice import prefers_histogram
+from knothole.densities.mixture.em import ProductMixture, step
+from knothole.densities.rows import FIRST_ROWS, EncodedRows, WeightedRows
 
 # The strength of the prior to begin with, in rows.
 STRENGTH = 1.0
@@ -25,6 +29,9 @@ GROWTH = 4
 # Steps of each start, of each stage before the last, and on all rows after training has stopped.
 SHORT = 10
 REFINE = 5
+# Gain per row at which independent variables stop, and their most steps.
+TOL_OF_ONE = 1e-10
+MAX_ITER_OF_ONE = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,16 +47,17 @@ class Learner(ABC):
     one_is_independent : bool
         Whether size 1 means independent variables, which no prior changes.
     rows : WeightedRows
-        What it trains on.
+        What it trains on, and ``encoded`` in its own terms.
     training : Training
         How it trains.
     """
 
-    unit: ClassVar[str]
+    unit: ClassVar[str] = "components"
     strengths: ClassVar[tuple[float, ...]] = (0.1, STRENGTH, 10.0, 100.0)
-    one_is_independent: ClassVar[bool]
+    one_is_independent: ClassVar[bool] = True
 
     rows: WeightedRows
+    encoded: Any
     training: Training
 
     @property
@@ -65,9 +73,9 @@ class Learner(ABC):
     def on(self, rows: WeightedRows) -> Self:
         """A learner for other rows, which alone say how columns are read."""
 
-    @abstractmethod
     def first(self, n: int) -> Self:
         """The same, training on the first of its rows only; columns are read as before."""
+        return replace(self, rows=self.rows[:n], encoded=self.encoded[:n])
 
     def alone(self) -> Self:
         """The learner for size 1, with columns read as suits that best."""
@@ -98,47 +106,25 @@ class Learner(ABC):
         return float(np.average(self.log_densities(parameters, rows), weights=rows.weight))
 
 
-class Weighted(Protocol):
-    """Encoded rows."""
-
-    @property
-    def weight(self) -> Floats:
-        """Of each row."""
-
-
-Mixture = TypeVar("Mixture")
-Encoded = TypeVar("Encoded", bound=Weighted)
-
-
-@dataclass(frozen=True, eq=False)
-class MixtureLearner(Learner, Generic[Mixture, Encoded]):
+class MixtureLearner(Learner):
     """Trains a mixture: several starts, then more and more of the rows.
 
     A subclass knows how to start, and how to make a step of EM under a prior.
-
-    Attributes
-    ----------
-    encoded : Encoded
-        The rows.
     """
-
-    unit: ClassVar[str] = "components"
-
-    encoded: Encoded
 
     @abstractmethod
     def prior(self, strength: float) -> Any:
-        """What :meth:`step` takes for the prior."""
+        """What :meth:`start` and :meth:`step` take for the prior."""
 
     @abstractmethod
-    def start(self, size: int, prior: Any, number: int) -> Mixture:
+    def start(self, size: int, prior: Any, number: int) -> Any:
         """A mixture to start with."""
 
     @abstractmethod
-    def step(self, mixture: Mixture, prior: Any) -> tuple[float, Mixture]:
+    def step(self, mixture: Any, prior: Any) -> tuple[float, Any]:
         """The objective, and the mixture after a step."""
 
-    def fit(self, size: int, strength: float | None, held: Encoded | None = None) -> Run[Mixture]:
+    def fit(self, size: int, strength: float | None, held: Any = None) -> Run[Any]:
         """The best of several starts, trained on more and more of the rows."""
         strength = STRENGTH if strength is None else strength
         prior = self.prior(strength)
@@ -152,7 +138,7 @@ class MixtureLearner(Learner, Generic[Mixture, Encoded]):
             part *= GROWTH
         return self._train(mixture, prior, strength, self.training.max_iter, held)
 
-    def fit_like(self, size: int, strength: float | None, runs: Sequence[Run[Any]]) -> Run[Mixture]:
+    def fit_like(self, size: int, strength: float | None, runs: Sequence[Run[Any]]) -> Run[Any]:
         """Train on all rows, for as many steps as served the folds best on average.
 
         One training must come to what those of all folds came to: it has all their starts.
@@ -162,20 +148,15 @@ class MixtureLearner(Learner, Generic[Mixture, Encoded]):
         run = replace(self, training=training).fit(size, strength)
         return replace(run, converged=all(each.converged for each in runs))
 
-    def refined(self, run: Run[Mixture]) -> Run[Mixture]:
+    def refined(self, run: Run[Any]) -> Run[Any]:
         """A few more steps on all rows; what is told of the training stays."""
         prior = self.prior(run.strength)
         again = self._train(run.parameters, prior, run.strength, REFINE)
         return replace(run, parameters=again.parameters)
 
     def _train(
-        self,
-        mixture: Mixture,
-        prior: Any,
-        strength: float,
-        max_iter: int,
-        held: Encoded | None = None,
-    ) -> Run[Mixture]:
+        self, mixture: Any, prior: Any, strength: float, max_iter: int, held: Any = None
+    ) -> Run[Any]:
         return train(
             lambda mixture: self.step(mixture, prior),
             mixture,
@@ -184,3 +165,95 @@ class MixtureLearner(Learner, Generic[Mixture, Encoded]):
             replace(self.training, max_iter=max_iter),
             None if held is None else lambda mixture: self.score(mixture, held),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class EmissionLearner(Learner):
+    """Trains a density that has one emission for each variable.
+
+    Attributes
+    ----------
+    named : mapping
+        Families that were asked for, by variable.
+    chosen : mapping or None
+        Families for others; None: those that fit each variable alone.
+    emissions : tuple of Emission
+        With one state: the marginals of the rows, on which priors are centred.
+    look : object
+        What else a subclass needs to know of all rows.
+    """
+
+    named: Mapping[str, str]
+    chosen: Mapping[str, str] | None
+    emissions: tuple[Emission, ...]
+    look: Any
+
+    @classmethod
+    def of(
+        cls,
+        rows: WeightedRows,
+        training: Training,
+        named: Mapping[str, str],
+        chosen: Mapping[str, str] | None,
+    ) -> Self:
+        """A learner for some rows."""
+        families = families_alone(rows) if chosen is None else chosen
+        emissions = rows.marginals({**families, **named})
+        encoded = EncodedRows.of(rows, emissions)
+        return cls(rows, encoded, training, named, chosen, emissions, cls.look_at(rows))
+
+    @classmethod
+    @abstractmethod
+    def look_at(cls, rows: WeightedRows) -> Any:
+        """What else there is to know of all rows."""
+
+    def on(self, rows: WeightedRows) -> Self:
+        """A learner for other rows, which alone say how columns are read."""
+        return self.of(rows, self.training, self.named, self.chosen)
+
+    def alone(self) -> Self:
+        """The learner for independent variables, each with the family that fits it alone."""
+        if self.chosen is None:
+            return self
+        return self.of(self.rows, self.training, self.named, None)
+
+    def encode(self, rows: WeightedRows) -> EncodedRows:
+        """Rows in terms of the emissions."""
+        return EncodedRows.of(rows, self.emissions)
+
+    def fit_one(self, strength: float | None) -> Run[Any]:
+        """Independent variables, which have a single maximum, and are trained to it.
+
+        It takes more than a step only where sets of categories are known.
+        """
+        strength = STRENGTH if strength is None else strength
+        rows = float(self.encoded.weight.sum())
+        tight = replace(self.training, tol=TOL_OF_ONE, max_iter=MAX_ITER_OF_ONE)
+        marginals = ProductMixture(np.ones(1), self.emissions)
+        run = train(
+            lambda mixture: step(self.encoded, mixture, strength), marginals, strength, rows, tight
+        )
+        gain = run.objective[-1] - run.objective[-2:][0]
+        return replace(run, converged=bool(gain < self.training.tol * rows))
+
+
+def continuous_families(rows: WeightedRows, family: str) -> dict[str, str]:
+    """The same family for all continuous variables, beside point masses where there are some."""
+    points = rows[:FIRST_ROWS].points()
+    named = {
+        variable.name: with_continuous(family, variable, points[:, v])
+        for v, variable in enumerate(rows.variables)
+    }
+    return {name: family for name, family in named.items() if family is not None}
+
+
+def families_alone(rows: WeightedRows) -> dict[str, str]:
+    """The family that fits each continuous variable on its own."""
+    points = rows[:FIRST_ROWS].points()
+    gaussian = continuous_families(rows, "gaussian")
+    histogram = continuous_families(rows, "histogram")
+    return {
+        variable.name: (histogram if prefers_histogram(points[:, v]) else gaussian)[variable.name]
+        for v, variable in enumerate(rows.variables)
+        if variable.name in gaussian
+    }

@@ -13,7 +13,7 @@ from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks
 from knothole.densities.base import EmissionDensity
 from knothole.densities.circuit.em import (
-    Expected,
+    CircuitStatistics,
     emission_statistics,
     expect,
     log_prior_of_weights,
@@ -21,9 +21,9 @@ from knothole.densities.circuit.em import (
 )
 from knothole.densities.circuit.json_form import read_circuit, write_circuit
 from knothole.densities.circuit.nodes import Structure, draw_emissions, evaluate, read_nodes
-from knothole.densities.draw import check_possible, fill_holes
+from knothole.densities.em import train
 from knothole.densities.emissions import start_emission
-from knothole.densities.emissions.base import Emission
+from knothole.densities.emissions.base import Emission, maximised
 from knothole.densities.emissions.table import log_of
 from knothole.densities.parameters import NUMBER, SHARED, Rule
 from knothole.tables.columns import Columns, Evidence
@@ -208,18 +208,19 @@ class Circuit(EmissionDensity):
         if not (self.warm_start and hasattr(self, "emissions_")):
             self.weights_ = self.structure_.weights
             self.emissions_ = self._start(evidence, weight, self._rng())
-        trace: list[float] = []
-        self.converged_ = False
-        while len(trace) < self.max_iter and not self.converged_:
-            expected = self.expect(evidence, weight)
-            trace.append(expected.log_likelihood + self._log_prior())
-            gain = trace[-1] - trace[-2] if len(trace) > 1 else np.inf
-            self.converged_ = bool(gain < self.tol * weight.sum())
-            if self.verbose:
-                print(f"[Circuit] {len(trace)}: objective {trace[-1]:.5f}")
-            if not self.converged_:
-                self._maximise(expected)
-        self.objective_, self.n_iter_ = np.array(trace), len(trace)
+
+        def step(at: tuple[Floats, tuple[Emission, ...]]) -> tuple[float, Any]:
+            self.weights_, self.emissions_ = at
+            found = self.expect(evidence, weight)
+            objective = found.log_likelihood + self._log_prior()
+            self._report(f"objective {objective:.5f}")
+            return objective, self._maximised(found)
+
+        begin, rows = (self.weights_, self.emissions_), float(weight.sum())
+        run = train(step, begin, self.strength, rows, self._training(self._rng()))
+        self._keep(run)
+        self.weights_, self.emissions_ = run.parameters
+        self.objective_ = run.objective
 
     def _start(
         self, evidence: Evidence, weight: Floats, rng: np.random.Generator
@@ -229,7 +230,9 @@ class Circuit(EmissionDensity):
         sizes = [len(nodes) for nodes in self.structure_.emission_nodes]
         rows = rng.choice(np.flatnonzero(weight > 0), CENTRES * max(sizes))
         terms = [np.zeros((1, size)) for size in sizes]
-        states = self._draw(terms, np.zeros(len(rows), dtype=np.int64), rng)
+        values = evaluate(self.structure_, log_of(self.weights_), terms)
+        ways = np.zeros(len(rows), dtype=np.int64)
+        states = draw_emissions(self.structure_, self.weights_, values, ways, rng)
         emissions = []
         for v, variable in enumerate(self.variables_):
             x = evidence.points[:, v]
@@ -240,24 +243,21 @@ class Circuit(EmissionDensity):
             )
         return tuple(emissions)
 
-    def expect(self, evidence: Evidence, weight: Floats) -> Expected:
-        """Expected statistics of rows under the present parameters."""
+    def expect(self, evidence: Evidence, weight: Floats) -> CircuitStatistics:
+        """CircuitStatistics statistics of rows under the present parameters."""
 
-        def work(start: int, stop: int) -> Expected:
+        def work(start: int, stop: int) -> CircuitStatistics:
             part, own = evidence[start:stop], weight[start:stop]
             return expect(
                 self.structure_, self.weights_, self.emissions_, part, self.terms(part), own
             )
 
-        parts: list[Expected] = over_chunks(work, len(weight), self._block)
-        return reduce(Expected.__add__, parts)
+        parts: list[CircuitStatistics] = over_chunks(work, len(weight), self.drawn_at_once)
+        return reduce(CircuitStatistics.__add__, parts)
 
-    def _maximise(self, expected: Expected) -> None:
-        self.weights_ = maximise_weights(
-            self.structure_, self.weights_, expected.through, self.strength
-        )
-        pairs = zip(self.emissions_, expected.emissions, strict=True)
-        self.emissions_ = tuple(emission.maximise(own, self.strength) for emission, own in pairs)
+    def _maximised(self, found: CircuitStatistics) -> tuple[Floats, tuple[Emission, ...]]:
+        weights = maximise_weights(self.structure_, self.weights_, found.through, self.strength)
+        return weights, maximised(self.emissions_, found.emissions, self.strength)
 
     def _log_prior(self) -> float:
         of_weights = log_prior_of_weights(self.structure_, self.weights_, self.strength)
@@ -278,8 +278,8 @@ class Circuit(EmissionDensity):
     # ---- questions ---------------------------------------------------------------------------
 
     @property
-    def _block(self) -> int:
-        """Rows of a block."""
+    def drawn_at_once(self) -> int:
+        """Rows that a pass takes at once."""
         return int(np.clip(NUMBERS // self.structure_.n_edges, 16, 1024))
 
     def combine(self, terms: list[Floats]) -> Floats:
@@ -290,35 +290,15 @@ class Circuit(EmissionDensity):
             part = [term[start:stop] for term in terms]
             return np.asarray(evaluate(self.structure_, log_weights, part)[-1])
 
-        return np.concatenate(over_chunks(work, len(terms[0]), self._block))
+        return np.concatenate(over_chunks(work, len(terms[0]), self.drawn_at_once))
 
-    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
-        """Draws of all variables, (n, variables)."""
-        nothing = Evidence(np.full((1, len(self.emissions_)), np.nan))
-        return np.asarray(self.complete_points(nothing, n, rng)[0])
-
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
-        n_rows, n_variables = evidence.points.shape
-        points = np.empty((n_rows, draws, n_variables))
-        for start in range(0, n_rows, self._block):
-            part = evidence[start : start + self._block]
-            rows = np.repeat(np.arange(len(part.points)), draws)
-            states = self._draw(self.terms(part), rows, rng, first_row=start)
-            shape = len(part.points), draws, n_variables
-            points[start : start + self._block] = fill_holes(
-                self.emissions_, part, states.reshape(shape), rng
-            )
-        return points
-
-    def _draw(
-        self,
-        terms: Sequence[Floats],
-        rows: NDArray[np.int64],
-        rng: np.random.Generator,
-        first_row: int = 0,
-    ) -> NDArray[np.int64]:
-        """States of emissions given the terms of each of ``rows``, (draws, variables)."""
-        values = evaluate(self.structure_, log_of(self.weights_), terms)
-        check_possible(np.isneginf(values[-1]), first_row)
-        return draw_emissions(self.structure_, self.weights_, values, rows, rng)
+    def draw_states(
+        self, evidence: Evidence, draws: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """States of emissions: which nodes a draw goes through."""
+        rows = np.repeat(np.arange(len(evidence.points)), draws)
+        values = evaluate(self.structure_, log_of(self.weights_), self.terms(evidence))
+        impossible = np.isneginf(values[-1])
+        rows = rows[~impossible[rows]]
+        states = draw_emissions(self.structure_, self.weights_, values, rows, rng)
+        return states.reshape(-1, draws, len(self.emissions_)), impossible

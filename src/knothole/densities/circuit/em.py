@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 
 import numpy as np
 
@@ -16,22 +17,19 @@ from knothole.tables.columns import Evidence
 
 
 @dataclass(frozen=True, eq=False)
-class Expected:
+class CircuitStatistics:
     """Expected statistics of some rows, additive: log likelihood, weights' flows, emissions'."""
 
     log_likelihood: float
     through: Floats
     emissions: tuple[Statistics, ...]
 
-    def __add__(self, other: Expected) -> Expected:
-        emissions = (
-            Statistics(a.count + b.count, a.first + b.first, a.second + b.second)
-            for a, b in zip(self.emissions, other.emissions, strict=True)
-        )
-        return Expected(
+    def __add__(self, other: CircuitStatistics) -> CircuitStatistics:
+        pairs = zip(self.emissions, other.emissions, strict=True)
+        return CircuitStatistics(
             self.log_likelihood + other.log_likelihood,
             self.through + other.through,
-            tuple(emissions),
+            tuple(own.with_other(new, add) for own, new in pairs),
         )
 
 
@@ -52,7 +50,7 @@ def expect(
     evidence: Evidence,
     terms: Sequence[Floats],
     weight: Floats,
-) -> Expected:
+) -> CircuitStatistics:
     """Statistics of rows, given their terms."""
     log_weights = log_of(weights)
     values = evaluate(structure, log_weights, terms)
@@ -66,7 +64,7 @@ def expect(
         own = statistics[v]
         count = own.count + expected_levels(emissions[v], allowed, shares[v][rows])
         statistics[v] = Statistics(count, own.first, own.second)
-    return Expected(float(weight @ values[-1]), through, tuple(statistics))
+    return CircuitStatistics(float(weight @ values[-1]), through, tuple(statistics))
 
 
 def maximise_weights(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.densities.circuit.nodes import ROUNDING, Structure, read_nodes
+from knothole.densities.circuit.nodes import Structure, broken, distribution, read_nodes
 from knothole.densities.emissions import FAMILIES, Categorical, Emission, Gaussian
 from knothole.densities.emissions.table import log_of
 from knothole.errors import InvalidInput
@@ -216,19 +216,14 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 def _probabilities(node: int, own: Mapping[str, Any], column: Column) -> Floats:
-    given = own.get("probabilities")
-    try:
-        probability = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        probability = np.empty(0)
-    possible = probability.shape == (len(column.levels),) and bool(np.all(probability >= 0))
-    if not possible or not abs(probability.sum() - 1) <= ROUNDING:
-        raise InvalidInput(
-            f'nodes[{node}] (emission of {column.name!r}) must have "probabilities": '
-            f"{len(column.levels)} numbers, one for each level, none negative, that add up to 1; "
-            f"got {given!r}."
-        )
-    return np.asarray(probability / probability.sum())
+    size, given = len(column.levels), own.get("probabilities")
+    probability = distribution(given, size)
+    if probability is None:
+        raise broken(
+            node, f"emission of {column.name!r}", f'must have "probabilities": {size} numbers, one '
+            f"for each level, none negative, that add up to 1; got {given!r}.",
+        )  # fmt: skip
+    return probability
 
 
 def _moments(node: int, own: Mapping[str, Any]) -> tuple[float, float]:
@@ -238,8 +233,6 @@ def _moments(node: int, own: Mapping[str, Any]) -> tuple[float, float]:
         for value in (mean, sd)
     )
     if mean is None or sd is None or not numbers or not sd > 0:
-        raise InvalidInput(
-            f'nodes[{node}] (emission of {own["leaf"]!r}) must have a finite "mean" and an '
-            f'"sd" above 0; got {mean!r} and {sd!r}.'
-        )
+        rule = f'must have a finite "mean" and an "sd" above 0; got {mean!r} and {sd!r}.'
+        raise broken(node, f"emission of {own['leaf']!r}", rule)
     return float(mean), float(sd)

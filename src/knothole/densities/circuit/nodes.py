@@ -125,6 +125,23 @@ def read_nodes(nodes: Sequence[Mapping[str, Any]]) -> Structure:
 # ---- checks -------------------------------------------------------------------------------------
 
 
+def broken(position: int, kind: str, rule: str) -> InvalidInput:
+    """The error of a node that breaks a rule."""
+    return InvalidInput(f"nodes[{position}] ({kind}) {rule}")
+
+
+def distribution(given: Any, size: int) -> Floats | None:
+    """Probabilities, made to add up to 1 exactly; None where they are not that at all."""
+    try:
+        numbers = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    if numbers.shape != (size,) or not np.all(numbers >= 0):
+        return None
+    total = numbers.sum()
+    return np.asarray(numbers / total) if abs(total - 1) <= ROUNDING else None
+
+
 def _kind(node: Any, position: int) -> str:
     found = [kind for kind in KINDS if isinstance(node, Mapping) and kind in node]
     if len(found) != 1:
@@ -136,17 +153,13 @@ def _kind(node: Any, position: int) -> str:
 
 def _children(children: Any, kind: str, position: int) -> tuple[int, ...]:
     if isinstance(children, str) or not isinstance(children, Sequence) or not children:
-        raise InvalidInput(
-            f"nodes[{position}] ({kind}) must have a list of at least one child; got {children!r}."
-        )
+        raise broken(position, kind, f"must have a list of at least one child; got {children!r}.")
     for child in children:
         if isinstance(child, bool) or not isinstance(child, int) or not 0 <= child < position:
-            raise InvalidInput(
-                f"nodes[{position}] ({kind}) must have children from before it, 0 to "
-                f"{position - 1}; got {child!r}."
-            )
+            rule = f"must have children from before it, 0 to {position - 1}; got {child!r}."
+            raise broken(position, kind, rule)
     if len(set(children)) != len(children):
-        raise InvalidInput(f"nodes[{position}] ({kind}) must have each child once; got {children}.")
+        raise broken(position, kind, f"must have each child once; got {children}.")
     return tuple(children)
 
 
@@ -157,9 +170,7 @@ def _emissions(
     for position, (node, kind) in enumerate(zip(nodes, kinds, strict=True)):
         if kind == "leaf":
             if not isinstance(node["leaf"], str):
-                raise InvalidInput(
-                    f"nodes[{position}] (emission) must name a variable; got {node['leaf']!r}."
-                )
+                raise broken(position, "emission", f"must name a variable; got {node['leaf']!r}.")
             by_name.setdefault(node["leaf"], []).append(position)
     emission = {
         node: (v, state) for v, own in enumerate(by_name.values()) for state, node in enumerate(own)
@@ -187,17 +198,16 @@ def _check_scopes(
         scope = scopes[children[position][0]]
         for child in children[position][1:]:
             if kind == "sum" and scopes[child] != scope:
-                raise InvalidInput(
-                    f"nodes[{position}] (sum) is not smooth: its children must be over the same "
-                    f"variables, but {children[position][0]} is over {listed(scope)} and {child} "
-                    f"over {listed(scopes[child])}."
-                )
+                raise broken(
+                    position, kind, f"is not smooth: its children must be over the same variables, "
+                    f"but {children[position][0]} is over {listed(scope)} and {child} over "
+                    f"{listed(scopes[child])}.",
+                )  # fmt: skip
             if kind == "product" and scopes[child] & scope:
-                raise InvalidInput(
-                    f"nodes[{position}] (product) is not decomposable: its children must share no "
-                    f"variable, but child {child} and one before it share "
-                    f"{listed(scopes[child] & scope)}."
-                )
+                raise broken(
+                    position, kind, f"is not decomposable: its children must share no variable, "
+                    f"but child {child} and one before it share {listed(scopes[child] & scope)}.",
+                )  # fmt: skip
             scope |= scopes[child]
         scopes.append(scope)
     missing = listed(((1 << len(names)) - 1) & ~scopes[-1])
@@ -226,25 +236,16 @@ def _weights(
     for position, kind in enumerate(kinds):
         if kind == "sum":
             first_edge[position] = len(weights)
-            n_children = len(children[position])
-            even = [1.0 / n_children] * n_children
+            size = len(children[position])
             given = nodes[position].get("weights")
-            weights += even if given is None else _checked(given, n_children, position)
+            own = np.full(size, 1.0 / size) if given is None else distribution(given, size)
+            if own is None:
+                raise broken(
+                    position, kind, f"must have {size} weights, one for each child, none "
+                    f"negative, that add up to 1; got {given!r}.",
+                )  # fmt: skip
+            weights += own.tolist()
     return first_edge, np.array(weights, dtype=np.float64)
-
-
-def _checked(given: Any, n_children: int, position: int) -> list[float]:
-    try:
-        weights = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        weights = np.empty((0, 0))
-    possible = weights.shape == (n_children,) and bool(np.all((weights >= 0) & (weights <= 2)))
-    if not possible or abs(weights.sum() - 1) > ROUNDING:
-        raise InvalidInput(
-            f"nodes[{position}] (sum) must have {n_children} weights, one for each child, none "
-            f"negative, that add up to 1; got {given!r}."
-        )
-    return list((weights / weights.sum()).tolist())
 
 
 def _layers(

@@ -16,6 +16,7 @@ statistics follow the same form: responsibilities summed per code, and weighted 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -73,6 +74,14 @@ class Statistics:
     count: Floats
     first: Floats
     second: Floats
+
+    def with_other(self, other: Statistics, join: Callable[[Floats, Floats], Floats]) -> Statistics:
+        """Every field joined with that of other statistics."""
+        return Statistics(
+            join(self.count, other.count),
+            join(self.first, other.first),
+            join(self.second, other.second),
+        )
 
 
 class Emission(ABC):
@@ -168,6 +177,14 @@ class Emission(ABC):
         if encoded.base is not None:
             out = out + encoded.base[:, None]
         return np.asarray(np.where(encoded.code[:, None] < 0, 0.0, out))
+
+
+def maximised(
+    emissions: Iterable[Emission], statistics: Iterable[Statistics], strength: float
+) -> tuple[Emission, ...]:
+    """Each emission after a step of EM."""
+    pairs = zip(emissions, statistics, strict=True)
+    return tuple(emission.maximise(own, strength) for emission, own in pairs)
 
 
 def observed(x: Floats, weight: Floats) -> tuple[Floats, Floats]:

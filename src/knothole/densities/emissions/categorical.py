@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.densities.emissions.base import Encoded, observed
-from knothole.densities.emissions.table import TableLeaf, start_table, weight_per_code
+from knothole.densities.emissions.table import TableEmission, start_table, weight_per_code
 from knothole.tables.columns import Variable
 
 
 @dataclass(frozen=True, eq=False)
-class Categorical(TableLeaf):
+class Categorical(TableEmission):
     """A probability for each level: the codes are the levels'."""
 
     family: ClassVar[str] = "categorical"

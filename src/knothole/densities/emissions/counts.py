@@ -73,8 +73,8 @@ class Count(Emission):
         """What the log probability of x has besides: constant and slope in x, (states,)."""
 
     @abstractmethod
-    def below(self, x: Floats) -> tuple[Floats, Floats]:
-        """P(count < x) and P(count >= x), (values, states)."""
+    def tails(self, x: Floats) -> tuple[Floats, Floats]:
+        """P(count < x) and P(count >= x) for x from 1 on, finite: (values, states)."""
 
     @abstractmethod
     def draw(self, mean: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -124,6 +124,13 @@ class Count(Emission):
         counts = strength * self.marginal[0] * (constant + slope * self.centre).sum()
         return table_prior(self.table, self.marginal, strength) + float(counts)
 
+    def below(self, x: Floats) -> tuple[Floats, Floats]:
+        """P(count < x) and P(count >= x), (values, states)."""
+        none, all_of_them = (x <= 0)[:, None], np.isposinf(x)[:, None]
+        under, over = self.tails(np.where(np.isfinite(x), np.maximum(x, 1.0), 1.0)[:, None])
+        under = np.where(none, 0.0, np.where(all_of_them, 1.0, under))
+        return under, np.where(none, 1.0, np.where(all_of_them, 0.0, over))
+
     def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
         """Mass of the whole numbers in an interval."""
         low, high = np.ceil(low), np.ceil(np.maximum(low, high))
@@ -169,13 +176,9 @@ class Poisson(Count):
         """Minus the mean, and its logarithm."""
         return -self.mean, np.log(self.mean)
 
-    def below(self, x: Floats) -> tuple[Floats, Floats]:
+    def tails(self, x: Floats) -> tuple[Floats, Floats]:
         """Incomplete gamma functions."""
-        shape, positive = np.maximum(x, 1.0)[:, None], (x > 0)[:, None]
-        finite = np.where(np.isfinite(shape), shape, 1.0)
-        at_end = np.isposinf(x)[:, None]
-        under = np.where(at_end, 1.0, positive * gammaincc(finite, self.mean))
-        return under, np.where(at_end, 0.0, np.where(positive, gammainc(finite, self.mean), 1.0))
+        return gammaincc(x, self.mean), gammainc(x, self.mean)
 
     def draw(self, mean: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
         """Poisson draws."""
@@ -211,15 +214,11 @@ class NegativeBinomial(Count):
         both = self.mean + self.size
         return self.size * np.log(self.size / both), np.log(self.mean / both)
 
-    def below(self, x: Floats) -> tuple[Floats, Floats]:
+    def tails(self, x: Floats) -> tuple[Floats, Floats]:
         """Incomplete beta functions."""
         failure = self.size / (self.mean + self.size)
-        shape, positive = np.maximum(x, 1.0)[:, None], (x > 0)[:, None]
-        finite = np.where(np.isfinite(shape), shape, 1.0)
-        at_end = np.isposinf(x)[:, None]
-        under = np.where(at_end, 1.0, positive * betainc(self.size, finite, failure))
-        over = np.where(positive, betaincc(self.size, finite, failure), 1.0)
-        return under, np.where(at_end, 0.0, over)
+        under, over = betainc(self.size, x, failure), betaincc(self.size, x, failure)
+        return np.asarray(under, dtype=np.float64), np.asarray(over, dtype=np.float64)
 
     def draw(self, mean: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
         """A Poisson whose mean is gamma distributed."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.densities.emissions.base import Encoded, observed
 from knothole.densities.emissions.gaussian import location_and_scale
-from knothole.densities.emissions.table import TableLeaf, start_table, weight_per_code
+from knothole.densities.emissions.table import TableEmission, start_table, weight_per_code
 from knothole.tables.columns import Variable
 
 MAX_BINS = 64
@@ -26,7 +26,7 @@ TAIL_SHARE = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class Histogram(TableLeaf):
+class Histogram(TableEmission):
     """A constant density in each bin, the bins shared by all states.
 
     Codes are the bins in order, then the lower and the upper tail. A tail decays exponentially

@@ -17,7 +17,7 @@ SMOOTHING = 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class TableLeaf(Emission):
+class TableEmission(Emission):
     """A probability for each code in each state; where a code has several values, they share it.
 
     The prior is Dirichlet: ``strength`` rows with the column's own frequencies, nearly; see
@@ -84,17 +84,14 @@ def weight_per_code(code: NDArray[np.int64], weight: Floats, n_codes: int) -> Fl
 
 
 def start_table(counts: Floats, share: Floats | None, n_states: int) -> tuple[Floats, Floats]:
-    """The smoothed marginal as a table with the same column for each state, and itself."""
-    marginal = smoothed_marginal(counts, share)
+    """The marginal as a table with the same column for each state, and itself.
+
+    Frequencies have one more row spread over the codes, evenly or as ``share`` says.
+    """
+    even = np.full(len(counts), 1 / len(counts))
+    marginal = counts + SMOOTHING * (even if share is None else share)
+    marginal = marginal / marginal.sum()
     return np.repeat(log_of(marginal)[:, None], n_states, axis=1), marginal
-
-
-def smoothed_marginal(counts: Floats, share: Floats | None = None) -> Floats:
-    """Frequencies with one more row spread over the codes, evenly or as ``share`` says."""
-    if share is None:
-        share = np.full(len(counts), 1 / len(counts))
-    marginal = counts + SMOOTHING * share
-    return np.asarray(marginal / marginal.sum())
 
 
 def log_of(probability: Floats) -> Floats:

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks
-from knothole.densities.emissions import packed
+from knothole.densities.emissions import base, packed
 from knothole.densities.emissions.base import Emission
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.e_step import expectations
@@ -136,7 +136,7 @@ class GaussianComponents:
         out[at] = np.einsum("kii->ik", block)
         return out
 
-    def log_joint(self, rows: ScoreRows, threads: int | None = None) -> Floats:
+    def log_joint(self, rows: ScoreRows) -> Floats:
         """Log (weight p) of what is known of each row, in each component, (rows, k)."""
         packed = self.packed()
         sharpness = self.sharpness(rows.repeats)
@@ -149,12 +149,12 @@ class GaussianComponents:
                 out[part],
             )  # fmt: skip
 
-        over_chunks(work, len(rows), BLOCK, threads)
+        over_chunks(work, len(rows), BLOCK)
         return np.asarray(out + rows.base.sum(axis=1)[:, None])
 
-    def log_density(self, rows: ScoreRows, threads: int | None = None) -> Floats:
+    def log_density(self, rows: ScoreRows) -> Floats:
         """Log p of what is known of each row."""
-        return np.asarray(logsumexp(self.log_joint(rows, threads), axis=1))
+        return np.asarray(logsumexp(self.log_joint(rows), axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,21 +209,21 @@ class Sums:
 
 
 def step(
-    rows: ScoreRows, components: GaussianComponents, prior: Prior, threads: int | None = None
+    rows: ScoreRows, components: GaussianComponents, prior: Prior
 ) -> tuple[float, GaussianComponents]:
     """One step of EM: the objective before it, and the components after it."""
-    log_density, share, sums = expected(rows, components, threads)
+    log_density, share, sums = expected(rows, components)
     # Not a product by BLAS, whose threads would get in the way of ours.
     objective = float((rows.weight * log_density).sum()) + prior.log_density(components)
-    return objective, replace(
-        maximised(components, sums, prior),
-        emissions=_maximised_emissions(rows, components, share, prior),
-    )
+    after = maximised(components, sums, prior)
+    if rows.discrete is None:
+        return objective, after
+    statistics = emission_statistics(rows.discrete, components.emissions, share)
+    emissions = base.maximised(components.emissions, statistics, prior.strength)
+    return objective, replace(after, emissions=emissions)
 
 
-def expected(
-    rows: ScoreRows, components: GaussianComponents, threads: int | None = None
-) -> tuple[Floats, Floats, Sums]:
+def expected(rows: ScoreRows, components: GaussianComponents) -> tuple[Floats, Floats, Sums]:
     """Log p of each row, its shares (rows, k), and the sums over all rows."""
     packed = components.packed()
     k, d = components.mean.shape
@@ -240,22 +240,11 @@ def expected(
         return first, second
 
     block = max(BLOCK, -(-len(rows) // MAX_BLOCKS))
-    parts = over_chunks(work, len(rows), block, threads)
+    parts = over_chunks(work, len(rows), block)
     first, second = (np.add.reduce([part[i] for part in parts]) for i in range(2))
     second = second + np.tril(second, -1).transpose(0, 2, 1)
     sums = Sums(joint.sum(axis=0), first, second)
     return log_density + rows.base.sum(axis=1), joint, sums
-
-
-def _maximised_emissions(
-    rows: ScoreRows, components: GaussianComponents, share: Floats, prior: Prior
-) -> tuple[Emission, ...]:
-    """The discrete variables' emissions given the rows' shares."""
-    emissions = components.emissions
-    if rows.discrete is None:
-        return ()
-    pairs = zip(emissions, emission_statistics(rows.discrete, emissions, share), strict=True)
-    return tuple(emission.maximise(statistics, prior.strength) for emission, statistics in pairs)
 
 
 def maximised(components: GaussianComponents, sums: Sums, prior: Prior) -> GaussianComponents:

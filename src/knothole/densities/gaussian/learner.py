@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -35,7 +35,7 @@ class Covariances:
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianLearner(MixtureLearner[GaussianComponents, ScoreRows]):
+class GaussianLearner(MixtureLearner):
     """Trains Gaussian mixtures.
 
     Attributes
@@ -52,6 +52,7 @@ class GaussianLearner(MixtureLearner[GaussianComponents, ScoreRows]):
 
     one_is_independent: ClassVar[bool] = False
 
+    encoded: ScoreRows
     form: Covariances
     by_rank: NDArray[np.bool_]
     layout: Layout
@@ -66,15 +67,11 @@ class GaussianLearner(MixtureLearner[GaussianComponents, ScoreRows]):
         layout = Layout.of(rows.variables)
         scores, emissions = layout.scores(rows, by_rank), layout.start_emissions(rows)
         encoded = layout.rows(rows.evidence[rows.order], rows.own_weight(), scores, emissions)
-        return cls(rows, training, encoded, form, by_rank, layout, scores, emissions)
+        return cls(rows, encoded, training, form, by_rank, layout, scores, emissions)
 
     def on(self, rows: WeightedRows) -> Self:
         """A learner for other rows, which alone say how columns are read."""
         return self.of(rows, self.training, self.form, self.by_rank)
-
-    def first(self, n: int) -> Self:
-        """The same, training on the first of its rows only; columns are read as before."""
-        return replace(self, rows=self.rows[:n], encoded=self.encoded[:n])
 
     def few_rows_for(self, size: int) -> bool:
         """Whether rows are so few that the strength of the prior makes a difference."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -185,13 +185,7 @@ class NormalScores:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Fields, for storage."""
-        return {
-            "values": self.values,
-            "tail": self.tail,
-            "limits": self.limits,
-            "whole": self.whole,
-            "flat": self.flat,
-        }
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> NormalScores:

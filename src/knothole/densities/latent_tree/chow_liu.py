@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import minimum_spanning_tree
+from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from knothole.arrays import Floats, Ints
 from knothole.compiled.policy import njit
@@ -143,28 +143,16 @@ def spanning_edges(information: Floats) -> Ints:
 
 def rooted(edges: Ints, n_variables: int) -> Tree:
     """The tree hung from its centre, which keeps it as shallow as it can be."""
-    neighbours: list[list[int]] = [[] for _ in range(n_variables)]
-    for a, b in edges.tolist():
-        neighbours[a].append(b)
-        neighbours[b].append(a)
-    longest = _path_to_last(neighbours, _path_to_last(neighbours, 0)[-1])
-    return _hang(neighbours, longest[len(longest) // 2])
+    tree = np.zeros((n_variables, n_variables))
+    tree[edges[:, 0], edges[:, 1]] = 1.0
 
+    def hung(root: int) -> Tree:
+        order, parent = breadth_first_order(tree, root, directed=False)
+        return Tree(np.where(parent < 0, -1, parent).astype(np.int64), order.astype(np.int64))
 
-def _hang(neighbours: list[list[int]], root: int) -> Tree:
-    parent = np.full(len(neighbours), -1, dtype=np.int64)
-    order = [root]
-    for v in order:
-        children = [u for u in neighbours[v] if u != parent[v]]
-        parent[children] = v
-        order.extend(children)
-    return Tree(parent, np.array(order, dtype=np.int64))
-
-
-def _path_to_last(neighbours: list[list[int]], start: int) -> list[int]:
-    """The path from ``start`` to the variable farthest from it."""
-    tree = _hang(neighbours, start)
-    path = [int(tree.order[-1])]
-    while path[-1] != start:
-        path.append(int(tree.parent[path[-1]]))
-    return path[::-1]
+    # From end to end of a longest path, then half of the way back.
+    longest = hung(int(hung(0).order[-1]))
+    path = [int(longest.order[-1])]
+    while longest.parent[path[-1]] >= 0:
+        path.append(int(longest.parent[path[-1]]))
+    return hung(path[(len(path) - 1) // 2])

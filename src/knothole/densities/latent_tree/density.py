@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
-from knothole.densities.base import BLOCK, EmissionDensity, Within
+from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.circuit.build import tree_to_circuit
 from knothole.densities.circuit.density import Circuit
-from knothole.densities.draw import check_possible, fill_holes
 from knothole.densities.emissions.packed import pack
-from knothole.densities.latent_tree import kernels as kernels
+from knothole.densities.emissions.table import log_of
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.latent_tree.em import TreeParameters, log_likelihood, posterior_states
 from knothole.densities.latent_tree.learner import TreeLearner, sizes_for
@@ -175,57 +174,26 @@ class LatentTree(EmissionDensity):
             return super().log_evidence(evidence, within)
         out = log_likelihood(self._parameters, pack(self.emissions_, evidence))
         for row in np.flatnonzero(np.isnan(out)).tolist():
-            terms = self.terms(evidence[row : row + 1])
-            out[row] = self._log_combine(terms)[0]
+            out[row] = self.combine(self.terms(evidence[row : row + 1]))[0]
         return out
 
     def combine(self, terms: list[Floats]) -> Floats:
-        """Log p of rows from their terms, (rows, states) for each variable."""
-        parameters = self._parameters
-        model, scratch = parameters.model(), parameters.scratch()
-        out = np.empty(len(terms[0]))
-        for start in range(0, len(out), kernels.TILE):
-            tile = slice(start, min(start + kernels.TILE, len(out)))
-            width = tile.stop - start
-            scratch.scale[:width] = 0.0
-            for v, term in enumerate(terms):
-                peak = term[tile].max(axis=1)
-                shift = np.where(np.isfinite(peak), peak, 0.0)
-                scratch.beta[v, :, :width] = np.exp(term[tile] - shift[:, None]).T
-                scratch.scale[:width] += peak
-            kernels.upward(model, scratch, width, kernels.LOST, out[tile])
-        doubtful = np.isnan(out)
-        if doubtful.any():
-            out[doubtful] = self._log_combine([term[doubtful] for term in terms])
-        return out
-
-    def _log_combine(self, terms: list[Floats]) -> Floats:
-        """The slow twin of :meth:`combine`, in log space."""
+        """Log p of rows from their terms: the slow twin of the kernels, in log space."""
         below = list(terms)
-        with np.errstate(divide="ignore"):
-            log_prior, log_transition = np.log(self.prior_), np.log(self.transition_)
+        log_prior, log_transition = log_of(self.prior_), log_of(self.transition_)
         for v in self.order_[:0:-1]:
             message = logsumexp(below[v][:, None, :] + log_transition[v], axis=2)
             below[self.parent_[v]] = below[self.parent_[v]] + message
         return np.asarray(logsumexp(below[self.order_[0]] + log_prior, axis=1))
 
-    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
-        """Draws of all variables, (n, variables)."""
-        nothing = Evidence(np.full((1, len(self.emissions_)), np.nan))
-        return np.asarray(self.complete_points(nothing, n, rng)[0])
-
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
-        n_rows, n_variables = evidence.points.shape
-        points = np.empty((n_rows, draws, n_variables))
-        for start in range(0, n_rows, BLOCK):
-            part = evidence[start : start + BLOCK]
-            uniform = rng.random((len(part.points), draws, n_variables))
-            packed = pack(self.emissions_, part)
-            states = posterior_states(self._parameters, packed, uniform)
-            check_possible((states < 0).any(axis=(1, 2)) | np.isneginf(packed.base), start)
-            points[start : start + BLOCK] = fill_holes(self.emissions_, part, states, rng)
-        return points
+    def draw_states(
+        self, evidence: Evidence, draws: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The states of all latents."""
+        uniform = rng.random((len(evidence.points), draws, len(self.emissions_)))
+        packed = pack(self.emissions_, evidence)
+        states = posterior_states(self._parameters, packed, uniform)
+        return states, (states < 0).any(axis=(1, 2)) | np.isneginf(packed.base)
 
     def to_circuit(self) -> Circuit:
         """The same density as a circuit of sums, products and emissions."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from knothole.arrays import Floats, Ints
 from knothole.compiled.threads import over_chunks
-from knothole.densities.emissions.base import Emission, Statistics
+from knothole.densities.emissions.base import Emission, Statistics, maximised
 from knothole.densities.emissions.packed import Packed, Stacked
 from knothole.densities.latent_tree import kernels as kernels
 from knothole.densities.latent_tree.chow_liu import Tree
@@ -96,7 +96,7 @@ class TreeParameters:
 
 @dataclass(frozen=True, eq=False)
 class TreeStatistics:
-    """TreeStatistics sufficient statistics of some rows, additive.
+    """Expected sufficient statistics of some rows, additive.
 
     Attributes
     ----------
@@ -122,20 +122,13 @@ class TreeStatistics:
         def blend(own: Floats, new: Floats) -> Floats:
             return own + step * (new - own)
 
-        emissions = (
-            Statistics(
-                blend(own.count, new.count),
-                blend(own.first, new.first),
-                blend(own.second, new.second),
-            )
-            for own, new in zip(self.emissions, other.emissions, strict=True)
-        )
+        pairs = zip(self.emissions, other.emissions, strict=True)
         return TreeStatistics(
             self.weight + step * (other.weight - self.weight),
             self.log_likelihood + step * (other.log_likelihood - self.log_likelihood),
             blend(self.roots, other.roots),
             blend(self.pairs, other.pairs),
-            tuple(emissions),
+            tuple(own.with_other(new, blend) for own, new in pairs),
         )
 
 
@@ -170,20 +163,18 @@ def expect(
     return TreeStatistics(float(scaled.sum()), log_likelihood, sums.roots, pairs, tuple(statistics))
 
 
-def log_likelihood(parameters: TreeParameters, packed: Packed, rows: Ints | None = None) -> Floats:
-    """Log p of all or some rows; NaN where a log-space evaluation is needed to be sure."""
+def log_likelihood(parameters: TreeParameters, packed: Packed) -> Floats:
+    """Log p of rows; NaN where a log-space evaluation is needed to be sure."""
     values, tables = packed.values(), tables_of(packed, parameters.emissions)
     model = parameters.model()
-    rows = np.arange(len(packed)) if rows is None else rows
+    out = np.empty(len(packed))
 
-    def work(start: int, stop: int) -> Floats:
-        here = rows[start:stop]
-        out = np.empty(len(here))
-        kernels.log_likelihood(values, tables, model, here, parameters.scratch(), out)
-        return out + packed.base[here]
+    def work(start: int, stop: int) -> None:
+        here = np.arange(start, stop)
+        kernels.log_likelihood(values, tables, model, here, parameters.scratch(), out[start:stop])
 
-    parts = over_chunks(work, len(rows), LEAST_ROWS)
-    return np.concatenate(parts) if parts else np.empty(0)
+    over_chunks(work, len(packed), LEAST_ROWS)
+    return out + packed.base
 
 
 def posterior_states(parameters: TreeParameters, packed: Packed, uniform: Floats) -> Ints:
@@ -214,24 +205,8 @@ def maximise(
     prior = _normalised(expected.roots + each)
     transition = _normalised(expected.pairs + each)
     transition[tree.order[0]] = prior
-    emissions = maximise_emissions(parameters.emissions, expected.emissions, strength)
+    emissions = maximised(parameters.emissions, expected.emissions, strength)
     return TreeParameters(tree, prior, transition, emissions)
-
-
-def maximise_emissions(
-    emissions: Sequence[Emission], statistics: Sequence[Statistics], strength: float
-) -> tuple[Emission, ...]:
-    """The emissions' part of :func:`maximise`."""
-    pairs = zip(emissions, statistics, strict=True)
-    return tuple(emission.maximise(own, strength) for emission, own in pairs)
-
-
-def log_prior(parameters: TreeParameters, strength: float) -> float:
-    """What the objective adds to the log likelihood, up to a constant."""
-    edges = np.delete(parameters.transition, parameters.tree.order[0], axis=0)
-    latents = np.log(parameters.prior).sum() + np.log(edges).sum()
-    emissions = sum(emission.log_prior(strength) for emission in parameters.emissions)
-    return float(strength / parameters.n_states * latents + emissions)
 
 
 def tables_of(packed: Packed, emissions: Sequence[Emission]) -> kernels.EmissionTables:

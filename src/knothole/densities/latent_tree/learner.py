@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from knothole.arrays import Floats
 from knothole.densities.em import Run
-from knothole.densities.emission_learner import EmissionLearner
 from knothole.densities.latent_tree.chow_liu import Tree, chow_liu
 from knothole.densities.latent_tree.em import TreeParameters, expect, maximise
 from knothole.densities.latent_tree.training import (
@@ -20,6 +19,7 @@ from knothole.densities.latent_tree.training import (
     learn_tree,
     log_densities,
 )
+from knothole.densities.learner import EmissionLearner
 from knothole.densities.rows import EncodedRows, WeightedRows
 from knothole.densities.search import FEW_ROWS, fit_and_refine
 from knothole.tables.columns import Kind
@@ -31,27 +31,20 @@ STATES = (4, 8, 16, 32)
 ROWS_PER_STATE = 10
 
 
-@dataclass(frozen=True, eq=False)
 class TreeLearner(EmissionLearner):
-    """Trains latent trees.
-
-    Attributes
-    ----------
-    tree : Tree
-        Of the variables.
-    """
+    """Trains latent trees."""
 
     unit: ClassVar[str] = "states"
     strengths: ClassVar[tuple[float, ...]] = (0.3, 1.5, 8.0, 40.0)
 
-    tree: Tree
+    look: Tree
 
     @classmethod
-    def look_at(cls, rows: WeightedRows) -> dict[str, Any]:
+    def look_at(cls, rows: WeightedRows) -> Tree:
         """The tree of the variables."""
         some = rows[:ROWS_FOR_STRUCTURE]
         categorical = [variable.kind is Kind.CATEGORICAL for variable in rows.variables]
-        return {"tree": chow_liu(some.points(), some.own_weight(), categorical)}
+        return chow_liu(some.points(), some.own_weight(), categorical)
 
     @property
     def default_strength(self) -> float | None:
@@ -62,16 +55,15 @@ class TreeLearner(EmissionLearner):
         """Whether rows are so few that the strength is chosen before, not while, training."""
         return len(self.rows) < FEW_ROWS
 
-    def fit(self, size: int, strength: float | None, held: EncodedRows | None = None) -> TreeRun:
+    def fit(self, size: int, strength: float | None, held: Any = None) -> TreeRun:
         """Train on all rows; those held out are the judge (all, where there are none)."""
-        if size == 1:
-            run = self.fit_one(strength)
-            parameters = independent(self.tree, run.parameters.emissions)
-            score = self.score(parameters, self.encoded if held is None else held)
-            return replace(run, parameters=parameters, held_out=score)
         judges = self.encoded if held is None else held
-        task = Task(self.encoded, judges, self.training, strength)
-        return learn_tree(task, self.tree, self.emissions, size)
+        if size > 1:
+            task = Task(self.encoded, judges, self.training, strength)
+            return learn_tree(task, self.look, self.emissions, size)
+        run = self.fit_one(strength)
+        parameters = independent(self.look, run.parameters.emissions)
+        return replace(run, parameters=parameters, held_out=self.score(parameters, judges))
 
     def fit_like(self, size: int, strength: float | None, runs: Sequence[Run[Any]]) -> TreeRun:
         """Train as ever, with some rows held out: the stages of folds do not add up to a number."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from knothole.arrays import Floats, Ints
 from knothole.densities.em import Run, Training
-from knothole.densities.emissions.base import Emission
+from knothole.densities.emissions.base import Emission, maximised
 from knothole.densities.latent_tree import kernels as kernels
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.latent_tree.em import (
@@ -28,9 +28,9 @@ from knothole.densities.latent_tree.em import (
     expect,
     log_likelihood,
     maximise,
-    maximise_emissions,
 )
 from knothole.densities.rows import EncodedRows
+from knothole.densities.search import FEW_ROWS
 
 # Probability that a latent has its parent's state at the start; rows a state takes after.
 STICKY = 0.9
@@ -157,12 +157,15 @@ def sticky_start(
     return replace(
         alike,
         transition=transition,
-        emissions=maximise_emissions(alike.emissions, statistics, float(CENTRES)),
+        emissions=maximised(alike.emissions, statistics, float(CENTRES)),
     )
 
 
 class Stepwise:
-    """Mini-batches, in rounds: for half of ``max_iter`` at most. The best stage is kept."""
+    """Mini-batches, in rounds, of which the best is kept.
+
+    They are half of ``max_iter`` at most; a quarter, where rows are few and soon learned.
+    """
 
     def __init__(self, task: Task, run: TreeRun, rng: np.random.Generator) -> None:
         n_rows = len(task.rows)
@@ -170,7 +173,7 @@ class Stepwise:
         self.task = task
         self.run = self.best = run
         self.running: TreeStatistics | None = None
-        self.rounds = max(1, task.training.max_iter // 4)
+        self.rounds = max(1, task.training.max_iter // (4 if n_rows < FEW_ROWS else 2))
         epoch = -(-n_rows // size)
         self.batches = max(min(BATCHES, epoch), EPOCHS * epoch // self.rounds)
         self.steps = iter(np.geomspace(*STEP, self.rounds * self.batches))

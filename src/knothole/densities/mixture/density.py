@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
 from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.circuit.build import mixture_to_circuit
 from knothole.densities.circuit.density import Circuit
-from knothole.densities.draw import check_possible, fill_holes
 from knothole.densities.emissions.packed import pack
 from knothole.densities.emissions.table import log_of
 from knothole.densities.mixture.em import ProductMixture, log_densities, shares
@@ -152,14 +153,20 @@ class Mixture(EmissionDensity):
         component = rng.choice(len(self.weights_), size=n, p=self.weights_)
         return np.stack([emission.sample(component, rng) for emission in self.emissions_], axis=1)
 
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+    def draw_states(
+        self, evidence: Evidence, draws: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The component of every draw, for each variable."""
         log_p, share = self.responsibilities(evidence)
-        check_possible(np.isneginf(log_p))
         component = np.empty((len(share), draws), dtype=np.int64)
         pick(share, rng.random(component.shape), component)
         states = np.broadcast_to(component[:, :, None], (*component.shape, len(self.emissions_)))
-        return fill_holes(self.emissions_, evidence, states, rng)
+        return states, np.isneginf(log_p)
+
+    @property
+    def drawn_at_once(self) -> int:
+        """Rows whose states are drawn at once: all, they are few numbers."""
+        return sys.maxsize
 
     def to_circuit(self) -> Circuit:
         """The same density as a circuit of sums, products and emissions."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks
-from knothole.densities.emissions.base import Emission, Statistics
+from knothole.densities.emissions.base import Emission, Statistics, maximised
 from knothole.densities.emissions.packed import Packed, Stacked
 from knothole.densities.emissions.table import log_of
 from knothole.densities.mixture.kernels import expect, gather, join, normalise
@@ -44,11 +44,8 @@ class ProductMixture:
         Weights have a Dirichlet prior of ``strength`` rows, the same for each component.
         """
         counts = expected.total + strength / len(self)
-        emissions = zip(self.emissions, expected.statistics, strict=True)
-        return ProductMixture(
-            counts / counts.sum(),
-            tuple(emission.maximise(statistics, strength) for emission, statistics in emissions),
-        )
+        emissions = maximised(self.emissions, expected.statistics, strength)
+        return ProductMixture(counts / counts.sum(), emissions)
 
     def log_prior(self, strength: float) -> float:
         """Log prior density of all parameters, up to a constant."""
@@ -108,22 +105,19 @@ def emission_statistics(
     return packed.statistics(emissions, sums)
 
 
-def shares(
-    packed: Packed, mixture: ProductMixture, log_region: Floats | float = 0.0
-) -> tuple[Floats, Floats]:
+def shares(packed: Packed, mixture: ProductMixture) -> tuple[Floats, Floats]:
     """Log p of each row, and its responsibilities (rows, components).
 
-    ``log_region`` (components,) is added to the log density of every row. A row that no component
-    can have has log p = -inf and the components' weights for responsibilities.
+    A row that no component can have has log p = -inf and the components' weights for them.
     """
     joint = np.empty((len(packed), len(mixture)))
-    return _score(packed, mixture, log_region, joint), joint
+    return _score(packed, mixture, 0.0, joint), joint
 
 
 def log_densities(
     packed: Packed, mixture: ProductMixture, log_region: Floats | float = 0.0
 ) -> Floats:
-    """Log p of each row; see :func:`shares`."""
+    """Log p of each row; ``log_region`` (components,) is added to the log density of every row."""
     return _score(packed, mixture, log_region, None)
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from knothole.arrays import Floats
 from knothole.densities.em import Run, Training
-from knothole.densities.emission_learner import (
+from knothole.densities.learner import (
+    SHORT,
+    STRENGTH,
     EmissionLearner,
+    MixtureLearner,
     continuous_families,
     families_alone,
 )
-from knothole.densities.learner import SHORT, STRENGTH, MixtureLearner
 from knothole.densities.mixture.em import ProductMixture, log_densities, step
 from knothole.densities.mixture.start import assign, comparable, start
 from knothole.densities.rows import FIRST_ROWS, EncodedRows, WeightedRows
@@ -36,29 +38,18 @@ TOO_FEW_TO_COMPARE = 300
 COMPARED_GAIN = 0.01
 
 
-@dataclass(frozen=True, eq=False)
-class ProductLearner(EmissionLearner, MixtureLearner[ProductMixture, EncodedRows]):
-    """Trains mixtures of products.
+class ProductLearner(EmissionLearner, MixtureLearner):
+    """Trains mixtures of products."""
 
-    Attributes
-    ----------
-    value : float64 (first rows, variables)
-        The first rows on one scale, to find starts that are apart.
-    """
-
-    value: Floats
+    look: Floats
 
     @classmethod
-    def look_at(cls, rows: WeightedRows) -> dict[str, Any]:
-        """The first rows on one scale."""
-        return {"value": comparable(rows[:FIRST_ROWS].points(), rows.variables)}
-
-    def first(self, n: int) -> Self:
-        """The same, training on the first of its rows only; columns are read as before."""
-        return replace(super().first(n), value=self.value[:n])
+    def look_at(cls, rows: WeightedRows) -> Floats:
+        """The first rows on one scale, to find starts that are apart."""
+        return comparable(rows[:FIRST_ROWS].points(), rows.variables)
 
     def few_rows_for(self, size: int) -> bool:
-        """Whether so few that the strength of the prior makes a difference."""
+        """Whether rows are so few that the strength of the prior makes a difference."""
         return len(self.rows) < MANY_ROWS * size
 
     def prior(self, strength: float) -> float:
@@ -69,35 +60,21 @@ class ProductLearner(EmissionLearner, MixtureLearner[ProductMixture, EncodedRows
         """Components around rows that are far from each other."""
         rng = np.random.default_rng([self.training.seed, size, number])
         category = [v.kind is Kind.CATEGORICAL for v in self.rows.variables]
-        weight = self.encoded.weight
-        nearest = assign(self.value, np.array(category, dtype=np.bool_), weight, size, rng)
+        value, weight = self.look[: len(self.rows)], self.encoded.weight
+        nearest = assign(value, np.array(category, dtype=np.bool_), weight, size, rng)
         return start(self.encoded, nearest, self.emissions, size, prior)
 
     def step(self, mixture: ProductMixture, prior: float) -> tuple[float, ProductMixture]:
         """The objective, and the mixture after a step."""
         return step(self.encoded, mixture, prior)
 
-    def log_densities(self, mixture: ProductMixture, rows: EncodedRows) -> Floats:
+    def log_densities(self, parameters: ProductMixture, rows: EncodedRows) -> Floats:
         """Log p of encoded rows."""
-        return log_densities(rows.packed, mixture)
+        return log_densities(rows.packed, parameters)
 
-    def fit(
-        self, size: int, strength: float | None, held: EncodedRows | None = None
-    ) -> Run[ProductMixture]:
+    def fit(self, size: int, strength: float | None, held: Any = None) -> Run[ProductMixture]:
         """The best of several starts; a single component goes to its only maximum."""
-        if size > 1:
-            return MixtureLearner.fit(self, size, strength, held)
-        return self.fit_one(strength)
-
-    def fit_like(
-        self, size: int, strength: float | None, runs: Sequence[Run[Any]]
-    ) -> Run[ProductMixture]:
-        """Train on all rows, for as many steps as served the folds best on average."""
-        return (
-            MixtureLearner.fit_like(self, size, strength, runs)
-            if size > 1
-            else self.fit_one(strength)
-        )
+        return self.fit_one(strength) if size == 1 else super().fit(size, strength, held)
 
 
 def sizes_for(rows: WeightedRows) -> list[int]:
