@@ -255,7 +255,7 @@ class Robust:
         >>> X[rng.random(X.shape) < 0.3] = np.nan
         >>> model = DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y)
         >>> robust = kh.wrap(model, X, density=kh.Mixture(4, random_state=0), holes="all")
-        >>> tuned = robust.tune(X, y, ridge=2.0)
+        >>> tuned = robust.tune(X, y)
         >>> tuned.tuning_.after < tuned.tuning_.before
         True
         """

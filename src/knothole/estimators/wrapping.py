@@ -87,6 +87,7 @@ def wrap(
 
     Examples
     --------
+    >>> import numpy as np
     >>> import knothole as kh
     >>> from sklearn.tree import DecisionTreeRegressor
     >>> rng = np.random.default_rng(0)

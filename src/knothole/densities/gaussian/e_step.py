@@ -74,11 +74,13 @@ def add_spread_moments(k, share, variance, places, n_observed, n_missing, slope,
 
 
 @njit
-def expectations(z, variance, weight, packed, scratch, joint, log_density, first, second):  # type: ignore[no-untyped-def]
+def expectations(rows, packed, scratch, joint, log_density, first, second):  # type: ignore[no-untyped-def]
     """EM's expectation step over rows.
 
     Parameters
     ----------
+    rows : (float64 (rows, d), float64 (rows, d), float64 (rows,))
+        Scores, their variances, and the rows' weights.
     joint : float64 (rows, k)
         In: what other variables add to the log joint density. Out: responsibilities, times the
         row's weight.
@@ -88,16 +90,15 @@ def expectations(z, variance, weight, packed, scratch, joint, log_density, first
         Added to: sums of residuals from the current means and of their products (lower triangle),
         times responsibilities, holes at their conditional moments.
     """
+    z, variance, weight = rows
     mean, precision, blocks, log_weight = packed
-    places, lower, covariance, log_det, residual, product, solved, distance, slope = scratch
+    places, lower, covariance, log_det, residual, _, solved, distance, slope = scratch
     for n in range(len(z)):
         n_observed, n_missing, changed = read_pattern(z[n], places)
         if changed:
             factor(blocks, places, n_missing, lower, log_det)
             find_covariance(n_missing, lower, covariance)
-        project(
-            z[n], mean, precision, places, n_missing, lower, residual, product, solved, distance
-        )
+        project(z[n], mean, precision, n_missing, scratch)
         add_spread(variance[n], blocks, places, n_observed, n_missing, lower, slope, distance)
         add_log(log_weight, log_det, distance, n_observed, joint[n])
         log_density[n] = normalise(joint[n])

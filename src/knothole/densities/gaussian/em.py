@@ -234,8 +234,8 @@ def expected(rows: ScoreRows, components: GaussianComponents) -> tuple[Floats, F
         part = slice(start, stop)
         first, second = np.zeros((k, d)), np.zeros((k, d, d))
         expectations(
-            rows.z[part], rows.variance[part], rows.weight[part], packed, kernels.scratch(packed),
-            joint[part], log_density[part], first, second,
+            (rows.z[part], rows.variance[part], rows.weight[part]), packed,
+            kernels.scratch(packed), joint[part], log_density[part], first, second,
         )  # fmt: skip
         return first, second
 

@@ -102,12 +102,13 @@ def factors_of(i, j, k, n_missing, lower):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, z):  # type: ignore[no-untyped-def]
+def draw_scores(k, start, stop, mean, n_missing, scratch, normal, z):  # type: ignore[no-untyped-def]
     """Scores of the holes for the draws ``start`` to ``stop``, which are component ``k``'s.
 
     z = mean + y with L' y = D^-1/2 e - D^-1 L^-1 P_mo r_o, e standard normal; of every equation,
     four terms at a time. Rows of ``z`` past the last hole are read, with factor 0.
     """
+    places, lower, solved = scratch.places, scratch.lower, scratch.solved
     for i in range(n_missing - 1, -1, -1):
         scale = math.sqrt(lower[i, i, k])
         middle = lower[i, i, k] * solved[i, k]
@@ -173,7 +174,7 @@ def fill(tables, points, allowed, seed, rows, workspace, out):  # type: ignore[n
     coarse, values, tail, limits, whole, flat = maps
     scratch, score, variance, joint, first, component, chosen, lane, bits = workspace[:9]
     code, normal, z = workspace[9:]
-    places, lower, _, log_det, residual, product, solved, distance, _ = scratch
+    places, lower, _, log_det, _, _, _, distance, _ = scratch
     d = len(numeric)
     for n in range(len(points)):
         if not has_holes(points[n]):
@@ -183,9 +184,7 @@ def fill(tables, points, allowed, seed, rows, workspace, out):  # type: ignore[n
         n_observed, n_missing, changed = kernels.read_pattern(score, places)
         if changed:
             kernels.factor(blocks, places, n_missing, lower, log_det)
-        kernels.project(
-            score, mean, precision, places, n_missing, lower, residual, product, solved, distance
-        )
+        kernels.project(score, mean, precision, n_missing, scratch)
         kernels.add_sharpness(variance, sharpness, places, n_observed, distance)
         joint[:] = 0.0
         kernels.add_log(log_weight, log_det, distance, n_observed, joint)
@@ -211,7 +210,7 @@ def fill(tables, points, allowed, seed, rows, workspace, out):  # type: ignore[n
                 stop = start + 1
                 while stop < WORD and component[stop] == k:
                     stop += 1
-                draw_scores(k, start, stop, mean, places, n_missing, lower, solved, normal, z)
+                draw_scores(k, start, stop, mean, n_missing, scratch, normal, z)
                 start = stop
             for i in range(n_missing):
                 j = places[1, i]

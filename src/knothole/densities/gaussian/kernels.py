@@ -213,8 +213,9 @@ def factor(blocks, places, n_missing, lower, log_det):  # type: ignore[no-untype
 
 
 @inlined
-def project(z, mean, precision, places, n_missing, lower, residual, product, solved, distance):  # type: ignore[no-untyped-def]
+def project(z, mean, precision, n_missing, scratch):  # type: ignore[no-untyped-def]
     """Residuals of a row, 0 at holes; L^-1 P_mo r_o; the squared distance of the observed part."""
+    places, lower, _, _, residual, product, solved, distance, _ = scratch
     n, d = mean.shape
     for k in range(n):
         for j in range(d):
@@ -347,14 +348,12 @@ def normalise(joint):  # type: ignore[no-untyped-def]
 def log_joint(z, variance, packed, sharpness, scratch, out):  # type: ignore[no-untyped-def]
     """Add log (weight p(z_o)) of every row and component to ``out`` (rows, k)."""
     mean, precision, blocks, log_weight = packed
-    places, lower, _, log_det, residual, product, solved, distance, _ = scratch
+    places, lower, _, log_det, _, _, _, distance, _ = scratch
     for n in range(len(z)):
         n_observed, n_missing, changed = read_pattern(z[n], places)
         if changed:
             factor(blocks, places, n_missing, lower, log_det)
-        project(
-            z[n], mean, precision, places, n_missing, lower, residual, product, solved, distance
-        )
+        project(z[n], mean, precision, n_missing, scratch)
         add_sharpness(variance[n], sharpness, places, n_observed, distance)
         add_log(log_weight, log_det, distance, n_observed, out[n])
 
@@ -367,15 +366,13 @@ def moments(z, packed, scratch, mean_out, covariance_out):  # type: ignore[no-un
     k, d, d) is written at the holes only.
     """
     mean, precision, blocks, _ = packed
-    places, lower, covariance, log_det, residual, product, solved, distance, _ = scratch
+    places, lower, covariance, log_det, residual, _, solved, _, _ = scratch
     for n in range(len(z)):
         _, n_missing, changed = read_pattern(z[n], places)
         if changed:
             factor(blocks, places, n_missing, lower, log_det)
             find_covariance(n_missing, lower, covariance)
-        project(
-            z[n], mean, precision, places, n_missing, lower, residual, product, solved, distance
-        )
+        project(z[n], mean, precision, n_missing, scratch)
         expect_holes(places, n_missing, lower, residual, solved)
         for k in range(len(mean)):
             for j in range(z.shape[1]):

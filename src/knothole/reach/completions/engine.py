@@ -242,8 +242,7 @@ class CompletionsEngine(Engine):
             )
             count, row = kernels.block_entries(
                 points, draws, self.forest, self._plain(points),
-                row, scratch,
-                *out,
+                row, scratch, out,
             )  # fmt: skip
             yield Entries(out[0][:count], out[1][:count], out[2][:count])
 
@@ -267,8 +266,7 @@ class CompletionsEngine(Engine):
             leaf, mask = np.empty(capacity, np.int32), np.empty(capacity, np.uint64)
             count, row = kernels.block_masks(
                 points, draws, self.forest, self._plain(points),
-                row, scratch,
-                leaf, mask, stop,
+                row, scratch, (leaf, mask, stop),
             )  # fmt: skip
             stop[first:row] += total
             total += count

@@ -66,8 +66,10 @@ class Scratch(NamedTuple):
 
 
 @njit
-def left_mask(node, v, offset, masks, absent, missing_left, set_start, sets, n_levels):  # type: ignore[no-untyped-def]
+def left_mask(node, v, forest, masks, absent):  # type: ignore[no-untyped-def]
     """Draws that go left at a categorical split on a hole, or are not recorded."""
+    _, _, _, _, missing_left, set_start, sets, _ = forest.nodes
+    offset, n_levels = forest.look.offset, forest.look.n_levels
     goes = np.uint64(0)
     if missing_left[node]:
         goes |= absent[v]
@@ -79,13 +81,14 @@ def left_mask(node, v, offset, masks, absent, missing_left, set_start, sets, n_l
 
 
 @njit
-def walk_trees(points, plain, forest, masks, absent, node, mask, leaves, leaf_masks, tree_stop):  # type: ignore[no-untyped-def]
+def walk_trees(points, plain, forest, scratch):  # type: ignore[no-untyped-def]
     """Leaves that a row's completions reach, tree by tree; returns how many.
 
-    ``node`` and ``mask`` are a stack of the sides that are still to be visited.
+    ``scratch.node`` and ``scratch.mask`` are a stack of the sides that are still to be visited.
     """
+    masks, absent, _, nodes, both, leaves, leaf_masks, tree_stop = scratch
+    node, mask = nodes[0], both[0]
     roots, feature, cut, left, missing_left, set_start, sets, _ = forest.nodes
-    offset, n_levels = forest.look.offset, forest.look.n_levels
     steps = forest.steps
     count = 0
     for tree in range(len(roots)):
@@ -106,10 +109,7 @@ def walk_trees(points, plain, forest, masks, absent, node, mask, leaves, leaf_ma
                     continue
                 goes = masks[steps[here].mask_row]
                 if not plain:
-                    goes |= left_mask(
-                        here, feature[here], offset, masks, absent, missing_left, set_start, sets,
-                        n_levels,
-                    )  # fmt: skip
+                    goes |= left_mask(here, feature[here], forest, masks, absent)
                 goes &= draws
                 if goes != 0 and goes != draws:
                     node[top] = left[here] + 1
@@ -128,9 +128,7 @@ def walk_trees(points, plain, forest, masks, absent, node, mask, leaves, leaf_ma
 
 
 @njit
-def walk_levels(  # type: ignore[no-untyped-def]
-    roots, left, steps, leaf_tree, levels, masks, node, mask, leaves, leaf_masks, tree_stop,
-):  # fmt: skip
+def walk_levels(forest, scratch):  # type: ignore[no-untyped-def]
     """Leaves that a row's completions reach, a level of many trees at a time; returns how many.
 
     Without branches: where draws go cannot be guessed. Every node on the list is replaced by its
@@ -138,6 +136,9 @@ def walk_levels(  # type: ignore[no-untyped-def]
     overwritten by what comes next. ``node`` (2, leaves + 1) and ``mask`` are the list before and
     after a level.
     """
+    masks, _, _, node, mask, leaves, leaf_masks, tree_stop = scratch
+    roots, left, steps = forest.nodes.roots, forest.nodes.left, forest.steps
+    leaf_tree, levels = forest.leaf_tree, forest.levels
     count = 0
     for first in range(0, len(roots), TREES):
         n = np.uint64(min(TREES, len(roots) - first))
@@ -175,15 +176,12 @@ def complete_row(points, draws, row, forest, plain, again, scratch):  # type: ig
 
     ``again`` says that the row is the same as in the last call, only its draws are others.
     """
-    masks, absent, found, node, mask, leaves, leaf_masks, tree_stop = scratch
+    masks, absent, found = scratch.masks, scratch.absent, scratch.found
     by_level = plain and forest.levels >= 0
     fill_masks(points, draws, row, forest.look, by_level and not again, found, masks, absent)
     if by_level:
-        nodes = forest.nodes
-        return walk_levels(nodes.roots, nodes.left, forest.steps, forest.leaf_tree, forest.levels,
-                           masks, node, mask, leaves, leaf_masks, tree_stop)  # fmt: skip
-    return walk_trees(points[row], plain, forest, masks, absent, node[0], mask[0], leaves,
-                      leaf_masks, tree_stop)  # fmt: skip
+        return walk_levels(forest, scratch)
+    return walk_trees(points[row], plain, forest, scratch)
 
 
 @inlined
@@ -259,10 +257,9 @@ def block_lanes(  # type: ignore[no-untyped-def]
 
 
 @njit
-def block_entries(  # type: ignore[no-untyped-def]
-    points, draws, forest, plain, row, scratch, out_row, out_leaf, out_reach,
-):  # fmt: skip
+def block_entries(points, draws, forest, plain, row, scratch, out):  # type: ignore[no-untyped-def]
     """Write (row, leaf, share of the draws) from ``row`` on until ``out`` is full."""
+    out_row, out_leaf, out_reach = out
     leaves, leaf_masks, _ = scratch[5:]
     count = 0
     while row < len(points) and count + len(leaves) <= len(out_leaf):
@@ -277,14 +274,13 @@ def block_entries(  # type: ignore[no-untyped-def]
 
 
 @njit
-def block_masks(  # type: ignore[no-untyped-def]
-    points, draws, forest, plain, row, scratch, out_leaf, out_mask, out_stop,
-):  # fmt: skip
+def block_masks(points, draws, forest, plain, row, scratch, out):  # type: ignore[no-untyped-def]
     """Write the leaves that each row's draws reach, with the words of those that do.
 
     From ``row`` on until there may be no room for another; entries of tree ``t`` of a row end
     before ``out_stop[row, t]``. Returns the number of entries and the next row.
     """
+    out_leaf, out_mask, out_stop = out
     leaves, leaf_masks, tree_stop = scratch[5:]
     count = 0
     while row < len(points) and count + len(leaves) <= len(out_leaf):
