@@ -207,7 +207,8 @@ class Search(Generic[L]):
         if len(learner.rows) < FEW_ROWS:
             self.folds = folds_of(learner, learner.rows)
         else:
-            most = ROWS_TO_CHOOSE if len(wanted.sizes) > 1 else None
+            # One size that was asked for is trained once, on all rows.
+            most = ROWS_TO_CHOOSE if len(wanted.sizes) > 1 and not wanted.fixed else None
             self.folds = [split(learner, learner.training.fraction, most)]
         self.tried: dict[tuple[int, float | None], Tried] = {}
 
