@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from tests.learning.worlds import problem_of, random_world
 
+from knothole.compiled.sobol import GROUPS
 from knothole.learning import descent
 from knothole.learning.draw_matrix import DRAWS, DrawMatrix
 from knothole.learning.system import LeafSystem
 from knothole.learning.tune import tune
-from knothole.reach.completions.engine import GROUPS
 from knothole.reach.expectation import Expectation
 
 

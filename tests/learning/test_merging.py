@@ -23,7 +23,7 @@ def gathered(kind, parts, bounds):
     world, engine, evidence = parts
     return [
         kind.empty(world.case.ensemble).accumulate(
-            engine, evidence[a:b], world.y[a:b], world.weight[a:b], first_row=a
+            engine, evidence[a:b], world.y[a:b], world.weight[a:b]
         )
         for a, b in bounds
     ]

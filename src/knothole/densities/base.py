@@ -21,7 +21,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
+from knothole.compiled.sobol import WORD, Points, row_keys
 from knothole.densities import storage
+from knothole.densities.draw import check_possible
 from knothole.densities.emissions import FAMILIES, Emission
 from knothole.errors import InvalidInput, NotFitted
 from knothole.tables import json_form
@@ -30,6 +32,8 @@ from knothole.tables.encoding import row_weights
 
 # Rows whose (rows, variables, states) terms are held in memory at once.
 BLOCK = 1024
+# Uniform numbers that are held in memory at once.
+UNIFORM = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,11 @@ class Density(BaseEstimator):
         """Draws of all variables, (n, variables)."""
 
     @abstractmethod
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+    def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables).
+
+        A row's draws depend on what it says and on the seed alone.
+        """
 
     # ---- the public face ---------------------------------------------------------------------
 
@@ -189,8 +196,13 @@ class Density(BaseEstimator):
         return self.columns_.decode(points[:, : len(self.columns_.variables)])
 
     def complete(self, X: Any, draws: int = 1) -> Floats:
-        """Holes drawn from p(x_m | x_o): (rows, draws, columns); observed entries as they are."""
-        points = self.complete_points(self.evidence(X), draws, self._rng())
+        """Holes drawn from p(x_m | x_o): (rows, draws, columns); observed entries as they are.
+
+        Draws depend on what a row says and on ``random_state``: rows that say the same have the
+        same draws, wherever they stand. More of them are asked for by ``draws``.
+        """
+        seed = int(self._rng().integers(2**63))
+        points = self.complete_points(self.evidence(X), draws, seed)
         points = points[:, :, : len(self.columns_.variables)]
         flat = self.columns_.decode(points.reshape(-1, points.shape[2]))
         return flat.reshape(points.shape[0], draws, -1)
@@ -323,6 +335,32 @@ class EmissionDensity(Density):
                 parts[int(owner.removeprefix("leaf"))][field] = array
         families = zip(header["families"], parts, strict=True)
         self.emissions_ = tuple(FAMILIES[family].from_arrays(part) for family, part in families)
+
+    @property
+    @abstractmethod
+    def coordinates(self) -> int:
+        """Uniform numbers that a draw needs."""
+
+    @abstractmethod
+    def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables).
+
+        ``uniform`` (rows, draws, coordinates) has the numbers that become draws, by inversion.
+        Rows of probability 0 are refused.
+        """
+
+    def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+        check_possible(np.isneginf(self.log_evidence(evidence)))
+        points = Points(seed, self.coordinates)
+        out = np.empty((len(evidence.points), draws, evidence.points.shape[1]))
+        size = max(1, UNIFORM // (WORD * self.coordinates))
+        for rows, part in evidence.parts(size):
+            keys = row_keys(part.points, part.allowed)
+            for word, start in enumerate(range(0, draws, WORD)):
+                uniform = points.uniform(range(word, word + 1), keys)[:, : draws - start]
+                out[rows, start : start + WORD] = self.draw_points(part, uniform)
+        return out
 
     @abstractmethod
     def combine(self, terms: list[Floats]) -> Floats:

@@ -44,7 +44,9 @@ class NanMeaning:
     ) -> None:
         self.loss = loss
         self.columns = columns
-        self.trials = [(Expectation.of(loss.ensemble, density), trial) for density, trial in trials]
+        self.trials = [
+            (Expectation.of(loss.ensemble, density, tol=None), trial) for density, trial in trials
+        ]
         #: Nullable variables and the part of their entries that were NaN, the least first.
         self.variables = sorted(nullable(columns, matrix), key=lambda found: found[1])
 

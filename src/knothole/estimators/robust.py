@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -108,6 +109,7 @@ class Robust:
         holes: Holes | None = None,
         *,
         return_std: bool = False,
+        return_error: bool = False,
         quantiles: Sequence[float] | None = None,
         unseen: Unseen = "error",
         threads: int | None = None,
@@ -123,8 +125,14 @@ class Robust:
         return_std : bool
             Whether to return also the standard deviation that the holes cause; for a classifier
             that of the predicted label's probability.
+        return_error : bool
+            Whether to return also the standard error of every answer, after them: 0 where it is
+            exact, otherwise that of the draws it comes from. For a classifier that of the
+            predicted label's probability.
         quantiles : sequence of float, optional
-            Return these quantiles of the prediction instead, (rows, quantiles).
+            Return these quantiles of the prediction instead, (rows, quantiles). They are about the
+            holes alone: what the model would say if it were told more. How far y itself may be
+            off is another question.
         unseen : {"error", "hole"}
         threads : int, optional
 
@@ -141,17 +149,22 @@ class Robust:
         """
         evidence = self._evidence(X, holes, unseen)
         if quantiles is not None:
-            return self._quantiles(X, evidence, quantiles, return_std, threads)
-        response, _ = self.expectation_.predict(evidence, threads=threads)
+            if return_std:
+                raise InvalidInput("quantiles: they are returned alone; leave out return_std.")
+            return self._quantiles(X, evidence, quantiles, return_error, threads)
+        response, error = self.expectation_.predict(evidence, threads=threads)
         classifier = answers.is_classifier(self.ensemble_)
         values = answers.labels(self.ensemble_, response) if classifier else answers.flat(response)
-        prediction = answers.like(X, values)
-        if not return_std:
-            return prediction
-        std = self.expectation_.std(evidence, threads=threads)
+        found, errors = [values], [error]
+        if return_std:
+            std, std_error = self.expectation_.std(evidence, threads=threads)
+            found, errors = [values, std], [error, std_error]
+        found += errors if return_error else []
         if classifier:
-            std = answers.of_labels(self.ensemble_, response, std)
-        return prediction, answers.like(X, answers.flat(std))
+            of_labels = partial(answers.of_labels, self.ensemble_, response)
+            found[1:] = [of_labels(each) for each in found[1:]]
+        found[1:] = [answers.flat(each) for each in found[1:]]
+        return _alone(answers.like(X, each) for each in found)
 
     def predict_proba(
         self,
@@ -159,21 +172,27 @@ class Robust:
         holes: Holes | None = None,
         *,
         return_std: bool = False,
+        return_error: bool = False,
         unseen: Unseen = "error",
         threads: int | None = None,
     ) -> Any:
-        """Expected probabilities of the classes, (rows, classes), and if asked their spread.
+        """Expected probabilities of the classes, (rows, classes), and if asked more.
 
-        A classifier of several targets has a list of them, as in scikit-learn.
+        ``return_std`` adds the standard deviation that the holes cause, ``return_error`` the
+        standard errors of what is returned, after it. A classifier of several targets has lists
+        of tables, as in scikit-learn.
         """
         self._require_classifier("predict_proba")
         evidence = self._evidence(X, holes, unseen)
-        response, _ = self.expectation_.predict(evidence, threads=threads)
-        proba = self._by_class(X, answers.probabilities(self.ensemble_, response))
-        if not return_std:
-            return proba
-        std = self.expectation_.std(evidence, threads=threads)
-        return proba, self._by_class(X, answers.spreads(self.ensemble_, std))
+        response, error = self.expectation_.predict(evidence, threads=threads)
+        found, errors = [], [error]
+        if return_std:
+            std, std_error = self.expectation_.std(evidence, threads=threads)
+            found, errors = [std], [error, std_error]
+        found += errors if return_error else []
+        spreads = [answers.spreads(self.ensemble_, each) for each in found]
+        tables = [answers.probabilities(self.ensemble_, response), *spreads]
+        return _alone(self._by_class(X, each) for each in tables)
 
     def margin(
         self,
@@ -299,10 +318,7 @@ class Robust:
         )  # fmt: skip
         expectation = self.expectation_
         if tuned.density is not self.density_:
-            tol, integrate = expectation.tol, expectation.integrate
-            expectation = Expectation.of(
-                self.ensemble_, tuned.density, tol=tol, integrate=integrate
-            )
+            expectation = expectation.under(tuned.density)
         return Robust(
             expectation.with_values(tuned.ensemble.value),
             self._model,
@@ -348,18 +364,19 @@ class Robust:
         X: Any,
         evidence: Evidence,
         quantiles: Sequence[float],
-        return_std: bool,
+        return_error: bool,
         threads: int | None,
     ) -> Any:
-        if return_std or answers.is_classifier(self.ensemble_):
+        if answers.is_classifier(self.ensemble_):
             raise InvalidInput(
-                "quantiles: they are returned alone, and for regressors only; leave out "
-                "return_std, or use predict_proba(return_std=True) for a classifier."
+                "quantiles: they are for regressors only; use predict_proba(return_std=True) for "
+                "a classifier."
             )
         found = self.expectation_.quantiles(evidence, quantiles, threads=threads)
+        parts = found if return_error else found[:1]
         if self.ensemble_.n_outputs > 1:
-            return found
-        return answers.like(X, found[:, 0], list(quantiles))
+            return _alone(parts)
+        return _alone(answers.like(X, part[:, 0], list(quantiles)) for part in parts)
 
     def _by_class(self, X: Any, parts: list[Floats]) -> Any:
         lists = answers.class_lists(self.ensemble_)
@@ -380,6 +397,12 @@ class Robust:
 
     def _repr_html_(self) -> str:
         return display.html(self)
+
+
+def _alone(found: Iterable[Any]) -> Any:
+    """One thing by itself, several as a tuple."""
+    parts = tuple(found)
+    return parts[0] if len(parts) == 1 else parts
 
 
 def _name(model: Any) -> str:

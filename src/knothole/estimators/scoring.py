@@ -46,7 +46,7 @@ class PredictionLoss:
 
     def __call__(self, density: Density, trial: Trial) -> Floats:
         """Losses of the held-out rows."""
-        expectation = Expectation.of(self.ensemble, density)
+        expectation = Expectation.of(self.ensemble, density, tol=None)
         return self.under(expectation, trial, trial.holes)
 
     def under(self, expectation: Expectation, trial: Trial, holes: NDArray[np.bool_]) -> Floats:

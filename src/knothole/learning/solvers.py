@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.compiled.sobol import GROUPS
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.learning import descent
@@ -23,7 +24,6 @@ from knothole.learning.problem import Problem
 from knothole.learning.sums import LeafSums
 from knothole.learning.system import LeafSystem
 from knothole.progress import Advance, bar, silent
-from knothole.reach.completions.engine import GROUPS
 from knothole.reach.expectation import Expectation
 from knothole.tables.evidence import Evidence
 from knothole.tables.holes import Holes
@@ -248,7 +248,7 @@ def _by_systems(
             part, leaves = some_trees(problem.ensemble, trees)
             engine = Expectation.of(part, expectation.density, "exact").engine
             system = LeafSystem.empty(part).accumulate(
-                engine, evidence, y, problem.row_weight, 0, settings.threads, advance
+                engine, evidence, y, problem.row_weight, settings.threads, advance
             )
             old = problem.theta[leaves] - start[leaves]
             if in_turn:

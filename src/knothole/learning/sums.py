@@ -96,14 +96,12 @@ class LeafSums:
         evidence: Evidence,
         y: Floats,
         row_weight: Floats,
-        first_row: int = 0,
         threads: int | None = None,
         advance: Advance = silent,
     ) -> LeafSums:
         """Add rows; ``y`` is (rows, outputs). Returns itself.
 
-        ``first_row`` is the place of the first row in the whole table; ``advance`` is told how
-        many rows were added.
+        ``advance`` is told how many rows were added.
         """
         ensemble = engine.ensemble
 
@@ -111,8 +109,7 @@ class LeafSums:
             sums = LeafSums.empty(ensemble)
             rows = slice(start, stop)
             engine.add_sums(
-                evidence[rows], y[rows], row_weight[rows], first_row + start,
-                sums.weight, sums.target,
+                evidence[rows], y[rows], row_weight[rows], sums.weight, sums.target
             )  # fmt: skip
             advance(amount=stop - start)
             return sums

@@ -65,12 +65,11 @@ class LeafSystem:
         evidence: Evidence,
         y: Floats,
         row_weight: Floats,
-        first_row: int = 0,
         threads: int | None = None,
         advance: Advance = silent,
     ) -> LeafSystem:
         """Add rows; ``y`` is (rows, outputs). Returns itself."""
-        self.sums.accumulate(engine, evidence, y, row_weight, first_row, threads)
+        self.sums.accumulate(engine, evidence, y, row_weight, threads)
         n_rows = len(y)
         # One matrix for each of a fixed number of parts, whatever the threads: the same bits.
         blocks = -(-n_rows // engine.block)
@@ -80,7 +79,7 @@ class LeafSystem:
             pairs = np.zeros_like(self.pairs)
             for first in range(start, stop, engine.block):
                 rows = slice(first, min(first + engine.block, stop))
-                engine.add_pairs(evidence[rows], row_weight[rows], first_row + first, pairs)
+                engine.add_pairs(evidence[rows], row_weight[rows], pairs)
                 advance(amount=rows.stop - rows.start)
             return pairs
 

@@ -28,6 +28,7 @@ from knothole.reach.engine import (
     Engine,
     Entries,
     Moments,
+    centred_values,
     node_arrays,
     plain,
     stack_size,
@@ -63,17 +64,17 @@ class CircuitEngine(Engine):
             shape=(ensemble.n_leaves, len(ensemble.columns)),
         )
 
-    def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
         output = self.ensemble.tree_output[self.ensemble.leaf_tree]
-        for part in self.entries(evidence, first_row):
+        for part in self.entries(evidence):
             for j in range(self.value.shape[1]):
                 place = part.row, output[part.leaf] + j
                 np.add.at(out, place, part.reach * self.value[part.leaf, j])
         return out, np.zeros_like(out)
 
-    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
+    def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of a block, part by part."""
         known = Known(self.density, evidence)
         row, leaf = self._candidates(evidence)
@@ -82,24 +83,23 @@ class CircuitEngine(Engine):
             reach = self._reach(known, row[some], [leaf[some]])
             yield Entries(row[some], leaf[some], reach)
 
-    def moments(self, evidence: Evidence, first_row: int) -> Moments:
+    def moments(self, evidence: Evidence) -> Moments:
         """Lemmas 1 and 2, over all pairs of trees that serve the same output."""
-        mean, error = self.margin(evidence, first_row)
+        mean, error = self.margin(evidence)
         square = np.zeros_like(mean)
+        value, taken = centred_values(self.ensemble, self.value)
         output = self.ensemble.tree_output[self.ensemble.leaf_tree]
         for row, leaf, other, reach in self._pairs(evidence):
             same = output[leaf] == output[other]
             row, leaf, other = row[same], leaf[same], other[same]
             weight = reach[same] * np.where(leaf == other, 1.0, 2.0)
             for j in range(self.value.shape[1]):
-                values = self.value[leaf, j] * self.value[other, j]
+                values = value[leaf, j] * value[other, j]
                 np.add.at(square, (row, output[leaf] + j), weight * values)
-        variance = np.maximum(square - (mean - self.ensemble.base) ** 2, 0.0)
-        return Moments(mean, variance, error, np.zeros_like(error))
+        variance = np.maximum(square - (mean - self.ensemble.base - taken) ** 2, 0.0)
+        return Moments(mean, np.sqrt(variance), error, np.zeros_like(error))
 
-    def add_pairs(
-        self, evidence: Evidence, row_weight: Floats, first_row: int, out: Floats
-    ) -> None:
+    def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
         """Add the rows' weighted pair reach to ``out`` (leaves, leaves)."""
         for row, leaf, other, reach in self._pairs(evidence):
             np.add.at(out, (leaf, other), row_weight[row] * reach)

@@ -248,7 +248,8 @@ class Circuit(EmissionDensity):
         sizes = [len(nodes) for nodes in self.structure_.emission_nodes]
         rows = rng.choice(np.flatnonzero(weight > 0), CENTRES * max(sizes))
         terms = [np.zeros((1, size)) for size in sizes]
-        states = self._draw(terms, np.zeros(len(rows), dtype=np.int64), rng)
+        uniform = rng.random((len(rows), len(self.structure_.first_edge)))
+        states = self._states(terms, np.zeros(len(rows), dtype=np.int64), uniform)
         emissions = []
         for v, variable in enumerate(self.variables_):
             x = evidence.points[:, v]
@@ -324,30 +325,28 @@ class Circuit(EmissionDensity):
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
         """Draws of all variables, (n, variables)."""
         nothing = Evidence(np.full((1, len(self.emissions_)), np.nan))
-        return np.asarray(self.complete_points(nothing, n, rng)[0])
+        return np.asarray(self.draw_points(nothing, rng.random((1, n, self.coordinates)))[0])
 
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+    @property
+    def coordinates(self) -> int:
+        """The child of each sum, then each variable's value."""
+        return len(self.structure_.first_edge) + len(self.emissions_)
+
+    def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
         """Points with every hole drawn from its conditional, (rows, draws, variables)."""
-        n_rows, n_variables = evidence.points.shape
-        points = np.empty((n_rows, draws, n_variables))
-        for start in range(0, n_rows, self._block):
-            part = evidence[start : start + self._block]
-            rows = np.repeat(np.arange(len(part.points)), draws)
-            states = self._draw(self.terms(part), rows, rng, first_row=start)
-            shape = len(part.points), draws, n_variables
-            points[start : start + self._block] = fill_holes(
-                self.emissions_, part, states.reshape(shape), rng
-            )
-        return points
+        n_rows, draws, _ = uniform.shape
+        n_sums = len(self.structure_.first_edge)
+        rows = np.repeat(np.arange(n_rows), draws)
+        states = self._states(
+            self.terms(evidence), rows, uniform[:, :, :n_sums].reshape(-1, n_sums)
+        )
+        shaped = states.reshape(n_rows, draws, -1)
+        return fill_holes(self.emissions_, evidence, shaped, uniform[:, :, n_sums:])
 
-    def _draw(
-        self,
-        terms: Sequence[Floats],
-        rows: NDArray[np.int64],
-        rng: np.random.Generator,
-        first_row: int = 0,
+    def _states(
+        self, terms: Sequence[Floats], rows: NDArray[np.int64], uniform: Floats
     ) -> NDArray[np.int64]:
         """States of emissions given the terms of each of ``rows``, (draws, variables)."""
         values = evaluate(self.structure_, log_of(self.weights_), terms)
-        check_possible(np.isneginf(values[-1]), first_row)
-        return draw_emissions(self.structure_, self.weights_, values, rows, rng)
+        check_possible(np.isneginf(values[-1]))
+        return draw_emissions(self.structure_, self.weights_, values, rows, uniform)

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats, Ints
-from knothole.densities.base import BLOCK, EmissionDensity, Within
+from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.checks import check_names, check_number, check_whole
 from knothole.densities.circuit.build import tree_to_circuit
 from knothole.densities.circuit.density import Circuit
@@ -353,20 +353,20 @@ class LatentTree(EmissionDensity):
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
         """Draws of all variables, (n, variables)."""
         nothing = Evidence(np.full((1, len(self.emissions_)), np.nan))
-        return np.asarray(self.complete_points(nothing, n, rng)[0])
+        return np.asarray(self.draw_points(nothing, rng.random((1, n, self.coordinates)))[0])
 
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+    @property
+    def coordinates(self) -> int:
+        """The state of each variable's latent, then its value."""
+        return 2 * len(self.emissions_)
+
+    def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
         """Points with every hole drawn from its conditional, (rows, draws, variables)."""
-        n_rows, n_variables = evidence.points.shape
-        points = np.empty((n_rows, draws, n_variables))
-        for start in range(0, n_rows, BLOCK):
-            part = evidence[start : start + BLOCK]
-            uniform = rng.random((len(part.points), draws, n_variables))
-            packed = pack(self.emissions_, part)
-            states = posterior_states(self._parameters, packed, uniform)
-            check_possible((states < 0).any(axis=(1, 2)) | np.isneginf(packed.base), start)
-            points[start : start + BLOCK] = fill_holes(self.emissions_, part, states, rng)
-        return points
+        n_variables = len(self.emissions_)
+        packed = pack(self.emissions_, evidence)
+        states = posterior_states(self._parameters, packed, uniform[:, :, :n_variables])
+        check_possible((states < 0).any(axis=(1, 2)) | np.isneginf(packed.base))
+        return fill_holes(self.emissions_, evidence, states, uniform[:, :, n_variables:])
 
     def to_circuit(self) -> Circuit:
         """The same density as a circuit of sums, products and emissions."""

@@ -199,14 +199,19 @@ class Mixture(EmissionDensity):
         component = rng.choice(len(self.weights_), size=n, p=self.weights_)
         return np.stack([emission.sample(component, rng) for emission in self.emissions_], axis=1)
 
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+    @property
+    def coordinates(self) -> int:
+        """The component, then each variable's value."""
+        return 1 + len(self.emissions_)
+
+    def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
         """Points with every hole drawn from its conditional, (rows, draws, variables)."""
         log_p, share = self.responsibilities(evidence)
         check_possible(np.isneginf(log_p))
-        component = np.empty((len(share), draws), dtype=np.int64)
-        pick(share, rng.random(component.shape), component)
+        component = np.empty(uniform.shape[:2], dtype=np.int64)
+        pick(share, uniform[:, :, 0], component)
         states = np.broadcast_to(component[:, :, None], (*component.shape, len(self.emissions_)))
-        return fill_holes(self.emissions_, evidence, states, rng)
+        return fill_holes(self.emissions_, evidence, states, uniform[:, :, 1:])
 
     def to_circuit(self) -> Circuit:
         """The same density as a circuit of sums, products and emissions."""

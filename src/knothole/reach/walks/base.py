@@ -18,6 +18,7 @@ from knothole.reach.engine import (
     Engine,
     Entries,
     Moments,
+    centred_values,
     node_arrays,
     stack_size,
     weighted_values,
@@ -63,7 +64,7 @@ class WalkEngine(Engine):
     def _stack(self) -> Any:
         """Frames of a cursor (:meth:`_frames`), and what else it needs."""
 
-    def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
         with_regions.add_margin(
@@ -73,7 +74,7 @@ class WalkEngine(Engine):
         )  # fmt: skip
         return out, np.zeros_like(out)
 
-    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
+    def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of a block, part by part."""
         allowed, region = self._allowed(evidence), self._region()
         walk, stack = self._walk(evidence), self._stack()
@@ -86,28 +87,32 @@ class WalkEngine(Engine):
             )  # fmt: skip
             yield Entries(out[0][:count], out[1][:count], out[2][:count])
 
-    def moments(self, evidence: Evidence, first_row: int) -> Moments:
+    def moments(self, evidence: Evidence) -> Moments:
         """Lemmas 1 and 2, over all pairs of trees."""
         rows = len(evidence.points)
         square = np.zeros((rows, self.ensemble.n_outputs))
-        self._visit_pairs(evidence, np.ones(rows), np.empty((0, 0)), square)
-        mean, error = self.margin(evidence, first_row)
-        variance = np.maximum(square - (mean - self.ensemble.base) ** 2, 0.0)
-        return Moments(mean, variance, error, np.zeros_like(error))
+        value, taken = centred_values(self.ensemble, self.value)
+        self._visit_pairs(evidence, np.ones(rows), np.empty((0, 0)), square, value)
+        mean, error = self.margin(evidence)
+        variance = np.maximum(square - (mean - self.ensemble.base - taken) ** 2, 0.0)
+        return Moments(mean, np.sqrt(variance), error, np.zeros_like(error))
 
-    def add_pairs(
-        self, evidence: Evidence, row_weight: Floats, first_row: int, out: Floats
-    ) -> None:
+    def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
         """Add the rows' weighted pair reach to ``out`` (leaves, leaves)."""
-        self._visit_pairs(evidence, row_weight, out, np.empty((0, 0)))
+        self._visit_pairs(evidence, row_weight, out, np.empty((0, 0)), self.value)
 
     def _visit_pairs(
-        self, evidence: Evidence, row_weight: Floats, pairs: Floats, squares: Floats
+        self,
+        evidence: Evidence,
+        row_weight: Floats,
+        pairs: Floats,
+        squares: Floats,
+        value: Floats,
     ) -> None:
         with_regions.add_pairs(
             evidence.points, self._allowed(evidence), row_weight, self.nodes, self.walk_tables,
             self._region(), self._walk(evidence), self._stack(), self._stack(), self._found(),
-            self.value, self.ensemble.tree_output, pairs, squares,
+            value, self.ensemble.tree_output, pairs, squares,
         )  # fmt: skip
 
     # ---- what kernels write on ---------------------------------------------------------------

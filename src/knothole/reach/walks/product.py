@@ -13,14 +13,14 @@ the row carries the region of every hole too, and masses are read off the tables
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.compiled.simd import padded
-from knothole.densities.mixture.density import Mixture
+from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import Entries, plain, warn_impossible
 from knothole.reach.tables import left_probabilities
 from knothole.reach.walks import product_kernels
@@ -30,10 +30,20 @@ from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
 
+class Product(Protocol):
+    """A density whose holes are independent given a component."""
+
+    emissions_: tuple[Emission, ...]
+
+    def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Log p(x_o) (rows,) and p(component | x_o) (rows, components)."""
+        ...
+
+
 class ProductEngine(WalkEngine):
     """Exact expectations under a mixture of products."""
 
-    def __init__(self, ensemble: Ensemble, density: Mixture) -> None:
+    def __init__(self, ensemble: Ensemble, density: Product) -> None:
         super().__init__(ensemble, density.emissions_)
         self.density = density
         self.n_components = self.walk_tables.states
@@ -46,11 +56,11 @@ class ProductEngine(WalkEngine):
         other.below = other._values_below()
         return other
 
-    def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         partly = evidence.partly_observed()
         if partly.all() and len(partly):
-            return super().margin(evidence, first_row)
+            return super().margin(evidence)
         out = np.tile(self.ensemble.base, (len(partly), 1))
         if not partly.any():
             self._add_margin(evidence, out)
@@ -59,17 +69,17 @@ class ProductEngine(WalkEngine):
         part = out[whole]
         self._add_margin(evidence[whole], part)
         out[whole] = part
-        out[rest] = super().margin(evidence[rest], first_row)[0]
+        out[rest] = super().margin(evidence[rest])[0]
         return out, np.zeros_like(out)
 
-    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
+    def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of a block, part by part."""
         partly = evidence.partly_observed()
         whole, rest = np.flatnonzero(~partly), np.flatnonzero(partly)
         if len(whole):
             yield from self._whole_entries(evidence[whole], whole)
         if len(rest):
-            for part in super().entries(evidence[rest], first_row):
+            for part in super().entries(evidence[rest]):
                 yield Entries(rest[part.row].astype(np.int32), part.leaf, part.reach)
 
     def _add_margin(self, evidence: Evidence, out: Floats) -> None:
