@@ -17,6 +17,7 @@ from knothole.cli.matching import check_column, match
 from knothole.cli.sources import sampled, source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, answers, wrap
+from knothole.questions.intervals import KEPT
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
 
@@ -53,6 +54,14 @@ density_option = click.option(
 )
 blocks_option = click.option(
     "--blocks", is_flag=True, help="Take one-hot columns named prefix_level as one variable each."
+)
+calibrate_option = click.option(
+    "--calibrate",
+    "calibration",
+    type=FILE,
+    metavar="FILE",
+    help="Rows with the target that MODEL was not trained on: from them knothole predict "
+    "--interval knows how far the target may be. They are kept in the output.",
 )
 
 
@@ -177,6 +186,20 @@ def learn(
         holes=holes,
         random_state=seed,
     )
+
+
+def calibrated(robust: Robust, path: Path | None, target: str | None, seed: int) -> Robust:
+    """The model with the intervals that a file's rows give it, where there is one."""
+    if path is None:
+        return robust
+    if target is None:
+        raise InvalidInput(
+            "--calibrate: needs the column the model predicts; name it with --target."
+        )
+    found = read_rows(
+        path, robust.ensemble_, columns=robust.columns_, target=target, rows=KEPT, seed=seed
+    )
+    return robust.calibrate(found.table, found.target)
 
 
 def takes_target(path: Path, target: str) -> str | None:

@@ -29,7 +29,7 @@ from knothole.files import check_output
 Examples:
   knothole predict model.knothole today.csv -o predictions.csv
   knothole predict model.knothole today.parquet -o predictions.parquet --std --keep id
-  knothole predict model.knothole today.csv --quantile 0.05 --quantile 0.95 > intervals.csv
+  knothole predict model.knothole today.csv --interval 0.9 > intervals.csv
   knothole predict model.knothole today.csv --absent hole --unseen hole
 
 The file is read, answered and written in blocks, so it may be larger than memory. The output has a
@@ -39,6 +39,13 @@ row for each row of DATA, in the same order.
 @options.model_argument
 @click.argument("data", type=options.FILE)
 @click.option("-o", "--output", type=options.FILE, help="Where to write; by default CSV to stdout.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="COVERAGE",
+    help="Add the ends of an interval that holds the true value with this probability; MODEL must "
+    "have been calibrated (wrap --calibrate).",
+)
 @click.option("--std", is_flag=True, help="Add the spread that the holes cause.")
 @click.option("--proba", is_flag=True, help="Add the probability of every class.")
 @click.option(
@@ -46,7 +53,8 @@ row for each row of DATA, in the same order.
     "quantiles",
     type=click.FloatRange(0, 1),
     multiple=True,
-    help="Add a quantile of the prediction over what the holes could be; may be repeated.",
+    help="Add a quantile of the prediction over what the holes could be; may be repeated. It is "
+    "about the holes alone: for the true value see --interval.",
 )
 @click.option(
     "--keep", multiple=True, metavar="COLUMN", help="Column of DATA to repeat; may be repeated."
@@ -77,6 +85,7 @@ def predict(
     model: Path,
     data: Path,
     output: Path | None,
+    interval: float | None,
     std: bool,
     proba: bool,
     quantiles: tuple[float, ...],
@@ -91,7 +100,7 @@ def predict(
         check_table_name(output)
         check_output(output, model, data)
     robust = load_wrapped(model)
-    _check_asked(robust, proba, quantiles)
+    _check_asked(robust, proba, quantiles, interval)
     table = source(data)
     for name in keep:
         check_column(table, name, "--keep")
@@ -100,9 +109,11 @@ def predict(
     rows = 0
     with bar(f"predicting {data.name}", table.size) as progress, _opened(output) as out:
         for part, position in table.blocks(names, found.described, block):
-            answer = _answers(
-                robust, found.table(part), std, proba, quantiles, holes=holes, unseen=unseen
-            )
+            rows_of = found.table(part)
+            answer = _answers(robust, rows_of, std, proba, quantiles, holes=holes, unseen=unseen)
+            if interval is not None:
+                ends = robust.predict_interval(rows_of, interval, holes=holes, unseen=unseen)
+                answer = pd.concat([answer, ends], axis=1)
             out.write(pd.concat([part[list(keep)], answer], axis=1))
             rows += len(part)
             progress.reach(position)
@@ -112,8 +123,17 @@ def predict(
         say(f"wrote {rows:,} predictions to {output}")
 
 
-def _check_asked(robust: Any, proba: bool, quantiles: tuple[float, ...]) -> None:
+def _check_asked(
+    robust: Any, proba: bool, quantiles: tuple[float, ...], interval: float | None
+) -> None:
     classifier = robust.ensemble_.classes is not None
+    if interval is not None and classifier:
+        raise InvalidInput("--interval: the model is a classifier; use --proba instead.")
+    if interval is not None and robust.calibration_ is None:
+        raise InvalidInput(
+            "--interval: the model has not been calibrated; wrap or tune it with --calibrate FILE, "
+            "rows with the target that it was not trained on."
+        )
     if proba and not classifier:
         raise InvalidInput("--proba: the model is a regressor; leave it out.")
     if quantiles and (classifier or robust.ensemble_.n_outputs > 1):

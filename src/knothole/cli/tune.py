@@ -72,6 +72,7 @@ predict; --native writes the same trees with the new leaves as the library's own
     show_default=True,
     help="Whether training holes are filled knowing the target.",
 )
+@options.calibrate_option
 @options.drop_option
 @options.density_option
 @options.blocks_option
@@ -88,6 +89,7 @@ def tune(
     ridge: float | None,
     objective: Literal["auto", "expected", "deployed"],
     condition_on_target: bool,
+    calibration: Path | None,
     drop: tuple[str, ...],
     density: str,
     blocks: bool,
@@ -134,6 +136,6 @@ def tune(
         with whole_file(native) as temporary:
             save_native(tuned.to_native(), temporary)
         say(f"wrote {native}")
-    tuned.save(place)
+    options.calibrated(tuned, calibration, target, seed).save(place)
     say(f"{tuned!r}")
     say(f"wrote {place}")

@@ -19,6 +19,7 @@ from knothole.files import check_output
 Examples:
   knothole wrap model.json train.csv -o model.knothole
   knothole wrap model.txt train.parquet --target price
+  knothole wrap model.json train.csv --target price --calibrate held_out.csv
   knothole wrap forest.joblib train.csv --allow-pickle --density mixture
 
 MODEL is what the library itself saved: XGBoost's .json or .ubj, LightGBM's .txt, CatBoost's .cbm or
@@ -36,6 +37,7 @@ ignored.
     metavar="COLUMN",
     help="The column the model predicts: lets auto choose the density by prediction error.",
 )
+@options.calibrate_option
 @options.drop_option
 @options.density_option
 @options.blocks_option
@@ -55,6 +57,7 @@ def wrap(
     train: Path,
     output: Path | None,
     target: str | None,
+    calibration: Path | None,
     drop: tuple[str, ...],
     density: str,
     blocks: bool,
@@ -71,6 +74,7 @@ def wrap(
     found = options.read_rows(train, ensemble, target=target, drop=drop, rows=rows, seed=seed)
     with bar(f"learning p(X) from {len(found.table):,} rows"):
         robust = options.learn(opened, found, density, blocks=blocks, seed=seed, holes=holes)
+    robust = options.calibrated(robust, calibration, target, seed)
     robust.save(place)
     say(f"{robust!r}")
     say(f"wrote {place}")

@@ -15,8 +15,10 @@ from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import answers, display, storage
+from knothole.estimators.calibrating import Calibrating, Unseen
 from knothole.learning.defaults import Method, Objective
 from knothole.learning.tune import Report, tune
+from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation, Holes, compile
 from knothole.tables.columns import Columns, Evidence
 from knothole.trees import libraries
@@ -27,10 +29,8 @@ from knothole.trees.write import write
 if TYPE_CHECKING:
     import pandas as pd
 
-Unseen = Literal["error", "hole"]
 
-
-class Robust:
+class Robust(Calibrating):
     """A fitted tree model that integrates over what it is not told; made by :func:`wrap`.
 
     All methods take a table with the model's columns and two further arguments. ``holes`` says
@@ -57,6 +57,8 @@ class Robust:
         What ``holes`` is by default.
     tuning_ : Report or None
         What :meth:`tune` did.
+    calibration_ : Calibration or None
+        What :meth:`calibrate` learned.
     """
 
     def __init__(
@@ -69,12 +71,14 @@ class Robust:
         readings: pd.DataFrame | None = None,
         holes: Literal["auto", "all"] = "auto",
         tuning: Report | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self.expectation_ = expectation
         self.selection_ = selection
         self.readings_ = readings
         self.holes_ = holes
         self.tuning_ = tuning
+        self.calibration_ = calibration
         self.model_name_ = _name(model) if name is None else name
         self._model = model
 
@@ -124,7 +128,9 @@ class Robust:
             Whether to return also the standard deviation that the holes cause; for a classifier
             that of the predicted label's probability.
         quantiles : sequence of float, optional
-            Return these quantiles of the prediction instead, (rows, quantiles).
+            Return these quantiles of the prediction instead, (rows, quantiles). They are about
+            the holes alone: where the model's answer would be, were the holes known. How far y
+            may be is answered by :meth:`predict_interval`.
         unseen : {"error", "hole"}
         threads : int, optional
 

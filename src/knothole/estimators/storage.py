@@ -18,6 +18,7 @@ from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.learning.tune import Report
+from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import compile
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
@@ -31,7 +32,7 @@ FORMAT = "knothole model"
 VERSION = 1
 
 # Where the arrays of each part are kept.
-TREES, DENSITY = "trees.", "density."
+TREES, DENSITY, CALIBRATION = "trees.", "density.", "calibration."
 
 
 def save(robust: Robust, path: str | os.PathLike[str]) -> None:
@@ -59,6 +60,9 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
     }
     arrays = {TREES + name: array for name, array in tree_arrays.items()}
     arrays |= {DENSITY + name: array for name, array in density_arrays.items()}
+    if robust.calibration_ is not None:
+        parts = robust.calibration_.arrays()
+        arrays |= {CALIBRATION + name: array for name, array in parts.items()}
     storage.write(Path(path), header, arrays)
 
 
@@ -96,6 +100,8 @@ def load(path: str | os.PathLike[str]) -> Robust:
         integrate = np.array(header["integrate"], dtype=np.bool_)
         if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
             raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
+        rows = _part(arrays, CALIBRATION)
+        n_variables = len(density.columns_.variables)
         return Robust(
             compile(ensemble, density, tol=header["tol"], integrate=integrate),
             name=str(header["model"]),
@@ -103,6 +109,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
             readings=_table_from(header["readings"]),
             holes=header["holes"],
             tuning=_report_from(header["tuning"]),
+            calibration=Calibration.restored(rows, n_variables) if rows else None,
         )
 
 
