@@ -41,5 +41,9 @@ class MissingExtra(KnotholeError, ImportError):
     """An optional library is needed and not installed."""
 
 
+class ToleranceMissed(UserWarning):
+    """Answers of some rows have a larger standard error than the tolerance allows."""
+
+
 class ImpossibleRow(UserWarning):
     """A row's observed values have no probability under the density; a fallback answered."""

@@ -45,7 +45,7 @@ class PredictionLoss:
 
     def __call__(self, density: Density, part: HeldOut) -> Floats:
         """Losses of the held-out rows."""
-        expectation = Expectation.of(self.ensemble, density)
+        expectation = Expectation.of(self.ensemble, density, tol=None)
         return self.under(expectation, part, part.holes)
 
     def under(self, expectation: Expectation, part: HeldOut, holes: NDArray[np.bool_]) -> Floats:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Mask
 from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
 from knothole.learning.solvers import TuningSummary
 from knothole.reach.expectation import Expectation
+from knothole.reach.tolerance import SHARE, Spread
 from knothole.tables import json_form
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from knothole.estimators.robust import Robust
 
 FORMAT = "knothole model"
-VERSION = 1
+VERSION = 2
 
 # Entries of the header that had another name in files of earlier commits.
 RENAMED = {"readings": "nan_meaning"}
@@ -57,12 +59,17 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "density": density,
         "integrate": expectation.integrate.tolist(),
         "tol": expectation.tol,
+        "seed": expectation.seed,
         "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
         "nan_meaning": _describe_table(robust.nan_meaning_),
         "tuning": _describe_summary(robust.tuning_),
     }
     arrays = {TREES + name: array for name, array in tree_arrays.items()}
+    arrays |= {
+        "spread.margin": expectation.spread.margin,
+        "spread.prediction": expectation.spread.prediction,
+    }
     arrays |= {DENSITY + name: array for name, array in density_arrays.items()}
     write_container(Path(path), header, arrays)
 
@@ -103,13 +110,35 @@ def load(path: str | os.PathLike[str]) -> Robust:
         if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
             raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
         return Robust(
-            Expectation.of(ensemble, density, tol=header["tol"], integrate=integrate),
+            _expectation(ensemble, density, header, arrays, integrate),
             name=str(header["model"]),
             selection=_table_from(header["selection"]),
             nan_meaning=_table_from(header["nan_meaning"]),
             holes=header["holes"],
             tuning=_summary_from(header["tuning"]),
         )
+
+
+def _expectation(
+    ensemble: Ensemble,
+    density: Density,
+    header: dict[str, Any],
+    arrays: dict[str, NDArray[Any]],
+    integrate: Mask,
+) -> Expectation:
+    """Files of version 1 know no seed and no spread, and a tolerance in units of the margin."""
+    if "seed" not in header:
+        old = Expectation.of(ensemble, density, integrate=integrate)
+        tol = SHARE if header["tol"] is None else header["tol"] / float(old.spread.margin.min())
+        return Expectation.of(ensemble, density, tol=tol, integrate=integrate, spread=old.spread)
+    spread = Spread(arrays["spread.margin"], arrays["spread.prediction"])
+    outputs = (ensemble.n_outputs,)
+    if spread.margin.shape != outputs or spread.prediction.shape != outputs:
+        raise DamagedFile("the spread of outputs does not fit the trees.")
+    return Expectation.of(
+        ensemble, density, tol=header["tol"], seed=int(header["seed"]), integrate=integrate,
+        spread=spread,
+    )  # fmt: skip
 
 
 # ---- trees --------------------------------------------------------------------------------------

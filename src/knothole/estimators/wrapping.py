@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sklearn.base import clone
+from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
 from knothole.densities.base import Density
@@ -18,6 +19,7 @@ from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.reach.expectation import Expectation
+from knothole.reach.tolerance import SHARE, Spread
 from knothole.tables.columns import Blocks, Columns
 from knothole.tables.encoding import row_weights
 from knothole.tables.holes import nullable_as_met, with_nan, without_nullable
@@ -40,7 +42,7 @@ def wrap(
     blocks: Blocks | None = None,
     holes: Literal["auto", "all"] = "auto",
     sample_weight: Any = None,
-    tol: float | None = None,
+    tol: float | None = SHARE,
     random_state: Any = 0,
     verbose: bool = False,
 ) -> Robust:
@@ -75,9 +77,11 @@ def wrap(
     sample_weight : array (rows,), optional
         Weights of the rows, for the density.
     tol : float, optional
-        For densities without exact reach: the standard error of margins to reach.
+        The standard error that drawn answers may have, as a share of the standard deviation of the
+        model's own outputs on training rows (of probabilities: of 0.5). Rows that need it are given
+        more draws. None for what the first draws give.
     random_state : int, RandomState or None
-        Seed of the densities of "auto" and of splits and masks.
+        Seed of the densities of "auto", of splits and masks, and of draws.
     verbose : bool
         Whether to print progress.
 
@@ -124,7 +128,11 @@ def wrap(
         tried = selected.scored if selected is not None else task.tried(density, chosen)
         if tried:
             integrate, meaning = NanMeaning(loss, tried, described, matrix).choose()
-    expectation = Expectation.of(ensemble, chosen, tol=tol, integrate=integrate)
+    spread = Spread.of(ensemble, ensemble.margin(matrix))
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    expectation = Expectation.of(
+        ensemble, chosen, tol=tol, seed=seed, integrate=integrate, spread=spread
+    )
     return Robust(
         expectation,
         model,

@@ -88,7 +88,7 @@ def coverage(
         rows = np.flatnonzero(mask.any(axis=1))
         if len(rows):
             poked = missingness.apply_mask(case.test, mask).iloc[rows]
-            found = expectation.quantiles(expectation.evidence(poked), _GRID)
+            found, _ = expectation.quantiles(expectation.evidence(poked), _GRID)
             place = _place(found, truth[rows], rng)
             inside = 2 * np.abs(place - 0.5)[:, :, None] <= np.asarray(levels)
             covered[rate] = inside.mean(axis=(0, 1))
