@@ -130,11 +130,11 @@ def test_parts_of_a_table(wrapped, whole):
         np.testing.assert_array_equal(together, values, err_msg=name)
 
 
-def test_blocks_and_threads(wrapped, whole, monkeypatch):
+def test_chunks_and_threads(wrapped, whole, monkeypatch):
     X, expected = whole
     for robust in wrapped:
         for engine in {robust.expectation_.engine, robust.expectation_.completions}:
-            monkeypatch.setattr(engine, "block", 5)
+            monkeypatch.setattr(engine, "chunk", 5)
     monkeypatch.setattr(CompletionsEngine, "_rows_at_once", lambda self, words: 3)
     for threads in ("1", "8"):
         monkeypatch.setenv("KNOTHOLE_THREADS", threads)
