@@ -41,6 +41,10 @@ class MissingExtra(KnotholeError, ImportError):
     """An optional library is needed and not installed."""
 
 
+class FewRows(UserWarning):
+    """A density was learned from so few rows that it can hardly know anything."""
+
+
 class ToleranceMissed(UserWarning):
     """Answers of some rows have a larger standard error than the tolerance allows."""
 

@@ -19,6 +19,7 @@ from knothole.learning.solvers import TuningSummary
 from knothole.learning.tune import tune
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns, Evidence
+from knothole.tables.encoding import Unseen
 from knothole.tables.holes import Holes
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import files_of
@@ -27,8 +28,6 @@ from knothole.trees.write import write
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Unseen = Literal["error", "hole"]
 
 
 class Robust:
@@ -231,12 +230,22 @@ class Robust:
         """Probability that each row reaches each leaf, sparse (rows, leaves)."""
         return self.expectation_.reach(self._evidence(X, holes, unseen), threads=threads)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        holes: Holes | None = None,
+        *,
+        unseen: Unseen = "error",
+        threads: int | None = None,
+    ) -> float:
         """R squared of a regressor's predictions, accuracy of a classifier's."""
         from sklearn.metrics import accuracy_score, r2_score
 
         measure = accuracy_score if is_classifier(self.ensemble_) else r2_score
-        return float(measure(y, self.predict(X), sample_weight=sample_weight))
+        found = self.predict(X, holes, unseen=unseen, threads=threads)
+        return float(measure(y, found, sample_weight=sample_weight))
 
     # ---- new leaves --------------------------------------------------------------------------
 
@@ -289,7 +298,9 @@ class Robust:
             options = options.changed(samples="whole", counts=counts)
         if options.integrate is None:
             options = options.changed(integrate=expectation.integrate)
-        tuned = tune(self.ensemble_, self.density_, self.columns_.matrix(X), y, options)
+        tuned = tune(
+            self.ensemble_, self.density_, self.columns_.matrix(X, options.unseen), y, options
+        )
         if tuned.density is not self.density_ or options.integrate is not expectation.integrate:
             expectation = expectation.under(tuned.density, options.integrate)
         return Robust(

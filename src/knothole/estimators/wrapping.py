@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,9 +13,10 @@ from sklearn.utils import check_random_state
 from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.densities.own import OwnDensity
+from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
 from knothole.densities.selection.held_out import HeldOut, hold_out
 from knothole.densities.selection.select import Selected, default_candidates, select_matrix
-from knothole.errors import ColumnMismatch, InvalidInput
+from knothole.errors import ColumnMismatch, FewRows, InvalidInput
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
@@ -119,6 +121,7 @@ def wrap(
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
         auto = holes == "auto"
         described = nullable_as_met(described, matrix) if auto else without_nullable(described)
+        _warn_of_few_rows(len(matrix))
     weight = row_weights(sample_weight, len(matrix))
     task = _Task(ensemble, matrix, described, weight, random_state, verbose)
     loss = prediction_loss(ensemble, matrix, described, y_train)
@@ -139,6 +142,17 @@ def wrap(
         selection=None if selected is None else selected.selection_,
         nan_meaning=meaning,
     )
+
+
+def _warn_of_few_rows(rows: int) -> None:
+    if rows < TOO_FEW_TO_HOLD_OUT:
+        warnings.warn(
+            f"X_train has {rows} row(s): from fewer than {TOO_FEW_TO_HOLD_OUT} a density learns "
+            f"hardly more than the values that each column has, and answers to rows with holes are "
+            f"little better than a guess. Pass more rows like them; they need no targets.",
+            FewRows,
+            stacklevel=3,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from knothole.errors import InvalidInput
 from knothole.learning.draw_matrix import DRAWS
+from knothole.tables.encoding import Unseen
 from knothole.tables.holes import Holes
 
 Method = Literal["auto", "tree", "forest", "boosting"]
@@ -26,6 +27,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "target_form": get_args(Form),
     "samples": get_args(Samples),
     "reach": get_args(Reach),
+    "unseen": get_args(Unseen),
 }
 
 
@@ -72,6 +74,8 @@ class TuningOptions:
         Which NaN are integrated over, while tuning and (unless it is a mask) by default in what
         is returned. With "all", a density that has "not recorded" as a state is learned anew
         without; wrapping with ``holes="all"`` saves the time.
+    unseen : {"error", "hole"}
+        What becomes of categories that the model has never seen.
     integrate : bool array (columns,), optional
         Columns in which ``holes="auto"`` integrates; by default as the model was wrapped.
     samples : {"whole", "bootstrap"}
@@ -111,6 +115,7 @@ class TuningOptions:
     condition_on_target: bool = True
     target_form: Form = "auto"
     holes: Holes = "all"
+    unseen: Unseen = "error"
     integrate: NDArray[np.bool_] | None = None
     samples: Samples = "whole"
     counts: NDArray[np.integer[Any]] | None = None

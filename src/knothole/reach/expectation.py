@@ -258,7 +258,8 @@ class Expectation:
         For an identity link that is the expected margin; so it is where a prediction depends on
         one tree alone, with its leaves put through the link. For other models it comes from the
         completions' margins, because E[link(F)] is not link(E[F]), corrected by what their mean
-        misses the expected margin by, where that is known exactly.
+        misses the expected margin by, where that is known exactly. (Not for softmax: classes
+        that were corrected one by one would no longer add up to 1.)
         """
         link, ensemble = self.ensemble.link, self.ensemble
         if link.linear:
@@ -267,8 +268,10 @@ class Expectation:
         if self.exact and ensemble.n_trees == 1 and ensemble.value.shape[1] == ensemble.n_outputs:
             return self._linked.margin(evidence, threads=threads)
 
+        corrected = self.exact and link.name != "softmax"
+
         def statistic(part: Evidence) -> Statistic:
-            return mean_of(link, self.engine.margin(part)[0] if self.exact else None)
+            return mean_of(link, self.engine.margin(part)[0] if corrected else None)
 
         return self._drawn("prediction", evidence, statistic, threads, self.ensemble.predict)
 

@@ -48,15 +48,16 @@ def mean_of(link: Link, expected_margin: Floats | None = None) -> Statistic:
     """Means of predictions.
 
     Where the expected margin (all rows, outputs) is known exactly, what the draws' own mean margin
-    misses it by corrects the answer: a control variate.
+    misses it by corrects the answer: a control variate. It never goes beyond what draws have.
     """
 
     def statistic(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
         values = link(margins)
         means = values.mean(axis=2)
-        if expected_margin is not None and values.shape == margins.shape:
-            means = means - _control(values, margins, expected_margin[rows])
-        return mean_and_error(means)
+        if expected_margin is None:
+            return mean_and_error(means)
+        mean, error = mean_and_error(means - _control(values, margins, expected_margin[rows]))
+        return np.clip(mean, values.min(axis=(1, 2)), values.max(axis=(1, 2))), error
 
     return statistic
 
