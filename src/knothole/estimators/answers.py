@@ -29,7 +29,8 @@ class Answers:
     >>> import knothole as kh
     >>> from sklearn.tree import DecisionTreeRegressor
     >>> model = DecisionTreeRegressor().fit([[0.0], [1.0]], [2.0, 3.0])
-    >>> found = kh.wrap(model, [[0.0], [1.0]], density=kh.Factorized()).answers([[np.nan]])
+    >>> X = [[0.0], [1.0]] * 10
+    >>> found = kh.wrap(model, X, density=kh.Factorized()).answers([[np.nan]])
     >>> found.prediction, found.std, found.quantiles([0.0, 1.0])[0]
     (array([2.5]), array([0.5]), array([[2., 3.]]))
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from knothole.estimators.robust import Robust
 
 FORMAT = "knothole model"
-VERSION = 2
+VERSION = 1
 
 # Entries of the header that had another name in files of earlier commits.
 RENAMED = {"readings": "nan_meaning"}
@@ -51,6 +52,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
     density, density_arrays = storage.describe(robust.density_)
     trees, tree_arrays = describe_ensemble(robust.ensemble_)
     expectation = robust.expectation_
+    spread = {name: values.tolist() for name, values in vars(expectation.spread).items()}
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -58,18 +60,14 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "trees": trees,
         "density": density,
         "integrate": expectation.integrate.tolist(),
-        "tol": expectation.tol,
-        "seed": expectation.seed,
+        "tol": None if expectation.tol is None else expectation.tol * min(spread["margin"]),
+        "draws": {"share": expectation.tol, "seed": expectation.seed, "spread": spread},
         "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
         "nan_meaning": _describe_table(robust.nan_meaning_),
         "tuning": _describe_summary(robust.tuning_),
     }
     arrays = {TREES + name: array for name, array in tree_arrays.items()}
-    arrays |= {
-        "spread.margin": expectation.spread.margin,
-        "spread.prediction": expectation.spread.prediction,
-    }
     arrays |= {DENSITY + name: array for name, array in density_arrays.items()}
     write_container(Path(path), header, arrays)
 
@@ -110,7 +108,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
         if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
             raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
         return Robust(
-            _expectation(ensemble, density, header, arrays, integrate),
+            _expectation(ensemble, density, header, integrate),
             name=str(header["model"]),
             selection=_table_from(header["selection"]),
             nan_meaning=_table_from(header["nan_meaning"]),
@@ -120,24 +118,24 @@ def load(path: str | os.PathLike[str]) -> Robust:
 
 
 def _expectation(
-    ensemble: Ensemble,
-    density: Density,
-    header: dict[str, Any],
-    arrays: dict[str, NDArray[Any]],
-    integrate: Mask,
+    ensemble: Ensemble, density: Density, header: dict[str, Any], integrate: Mask
 ) -> Expectation:
-    """Files of version 1 know no seed and no spread, and a tolerance in units of the margin."""
-    if "seed" not in header:
+    """The model under its density, drawn as it was.
+
+    Earlier files say nothing of draws, but for a tolerance in units of the margin.
+    """
+    draws = header.get("draws")
+    if draws is None:
         old = Expectation.of(ensemble, density, integrate=integrate)
-        tol = SHARE if header["tol"] is None else header["tol"] / float(old.spread.margin.min())
-        return Expectation.of(ensemble, density, tol=tol, integrate=integrate, spread=old.spread)
-    spread = Spread(arrays["spread.margin"], arrays["spread.prediction"])
-    outputs = (ensemble.n_outputs,)
-    if spread.margin.shape != outputs or spread.prediction.shape != outputs:
-        raise DamagedFile("the spread of outputs does not fit the trees.")
+        share = SHARE if header["tol"] is None else header["tol"] / float(old.spread.margin.min())
+        return replace(old, tol=share)
+    margin, prediction = (np.asarray(draws["spread"][name]) for name in ("margin", "prediction"))
+    for values in (margin, prediction):
+        if values.shape != (ensemble.n_outputs,) or not (values >= 0).all():
+            raise DamagedFile("the spread of outputs does not fit the trees.")
     return Expectation.of(
-        ensemble, density, tol=header["tol"], seed=int(header["seed"]), integrate=integrate,
-        spread=spread,
+        ensemble, density, tol=draws["share"], seed=int(draws["seed"]), integrate=integrate,
+        spread=Spread(margin, prediction),
     )  # fmt: skip
 
 

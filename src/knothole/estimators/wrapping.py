@@ -121,7 +121,8 @@ def wrap(
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
         auto = holes == "auto"
         described = nullable_as_met(described, matrix) if auto else without_nullable(described)
-        _warn_of_few_rows(len(matrix))
+        if isinstance(density, str | Sequence | Mapping | Density):
+            _warn_of_few_rows(len(matrix))
     weight = row_weights(sample_weight, len(matrix))
     task = _Task(ensemble, matrix, described, weight, random_state, verbose)
     loss = prediction_loss(ensemble, matrix, described, y_train)

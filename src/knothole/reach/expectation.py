@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from knothole.arrays import Floats, Ints, Mask
@@ -19,7 +18,14 @@ from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.completions.statistics import Statistic, mean_of, quantiles_of, std_of
 from knothole.reach.engine import Engine, Moments, used_variables
 from knothole.reach.registry import EngineMaker, completions_engine, exact_engine
-from knothole.reach.tolerance import SHARE, Spread, Tolerance, check_tol, warn_missed
+from knothole.reach.tolerance import (
+    SHARE,
+    SPREAD_OF_PROBABILITIES,
+    Spread,
+    Tolerance,
+    check_tol,
+    warn_missed,
+)
 from knothole.tables.columns import Columns
 from knothole.tables.evidence import Evidence
 from knothole.tables.holes import HoleRule, Holes
@@ -304,27 +310,26 @@ class Expectation:
     ) -> tuple[Floats, Floats]:
         """Quantiles of the prediction given x_o, and their errors, (rows, outputs, quantiles) each.
 
-        They are about the holes alone, and come from completions.
+        They are about the holes alone, and come from completions. The tolerance is for their
+        levels, as for probabilities: a quantile where predictions jump is on one side or the other.
         """
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise InvalidInput(f"quantiles must be numbers from 0 to 1; got {quantiles!r}.")
         n, link = self.ensemble.n_outputs, self.ensemble.link
-        tolerance = self._tolerance(np.repeat(self.spread.prediction, len(levels)))
-
-        def statistic(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
-            found, error = quantiles_of(link, levels)(margins, rows)
-            return found.reshape(len(found), -1), error.reshape(len(found), -1)
+        tolerance = self._tolerance(np.array([SPREAD_OF_PROBABILITIES]))
 
         def of_holes(part: Evidence) -> tuple[Floats, ...]:
-            return self.completions.of_draws(part, statistic, tolerance)
+            return self.completions.of_draws(part, quantiles_of(link, levels), tolerance)
 
         def native(points: Floats, threads: int) -> Floats:
-            return np.repeat(self.ensemble.predict(points, threads), len(levels), axis=1)
+            own = np.repeat(self.ensemble.predict(points, threads), len(levels), axis=1)
+            return np.hstack([own, np.zeros_like(own)])
 
-        found, error = self._answers(2, self.completions, evidence, of_holes, threads, native)
-        warn_missed(error, tolerance, "quantile")
-        return found.reshape(-1, n, len(levels)), error.reshape(-1, n, len(levels))
+        both, of_levels = self._answers(2, self.completions, evidence, of_holes, threads, native)
+        warn_missed(of_levels, tolerance, "quantile")
+        found, error = (part.reshape(-1, n, len(levels)) for part in np.hsplit(both, 2))
+        return found, error
 
     def _drawn(
         self,

@@ -88,14 +88,28 @@ def std_of(link: Link) -> Statistic:
 
 
 def quantiles_of(link: Link, levels: Floats) -> Statistic:
-    """Quantiles of predictions, (rows, outputs, levels)."""
+    """Quantiles of predictions beside their own standard errors, (rows, 2 outputs x levels).
+
+    Predictions of trees jump, and a quantile at a jump is on one side or the other, however many
+    draws there are. So the standard error that comes with them is that of their *level*: of the
+    part of predictions that lie below.
+    """
 
     def statistic(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
         values = link(margins)
         n, groups, draws, outputs = values.shape
         together = np.quantile(values.reshape(n, groups * draws, outputs), levels, axis=1)
         apart = np.quantile(values, levels, axis=2)
-        error = standard_error(np.moveaxis(apart, 0, 3))
-        return np.moveaxis(together, 0, 2), error
+        below = [
+            (values < found[:, None, None]).mean(axis=2)
+            + 0.5 * (values == found[:, None, None]).mean(axis=2)
+            for found in together
+        ]
+        error, of_level = (
+            standard_error(np.moveaxis(each, 0, 3)) for each in (apart, np.stack(below))
+        )
+        parts = [np.moveaxis(together, 0, 2), error, of_level, of_level]
+        quantile, error, *of_levels = (part.reshape(n, -1) for part in parts)
+        return np.hstack([quantile, error]), np.hstack(of_levels)
 
     return statistic
