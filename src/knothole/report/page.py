@@ -42,15 +42,6 @@ class Table:
     marked: int | None = None
 
 
-@dataclass(frozen=True)
-class Fact:
-    """A large number and what it is."""
-
-    number: str
-    text: str
-    kind: str = ""
-
-
 def render(evaluation: Evaluation, title: str, lead: str = "") -> str:
     """The report as HTML.
 
@@ -131,23 +122,19 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def headline(evaluation: Evaluation) -> list[Fact]:
-    """The comparison in three numbers, at the rate nearest to one half."""
+def headline(evaluation: Evaluation) -> list[tuple[str, str, str]]:
+    """Three numbers at the rate nearest to one half: each, what it is, and how it is drawn."""
     robustness = evaluation.robustness
-    metric = list(robustness.errors)[-1]
+    metric, errors = list(robustness.errors.items())[-1]
     place = int(np.argmin(np.abs(np.asarray(robustness.rates) - 0.5)))
-    rate = robustness.rates[place]
-    errors = robustness.errors[metric]
-    own = errors[KNOTHOLE]
-    name = {"RMSE": "RMSE", "log loss": "log loss", "error rate": "of answers wrong"}[metric]
-    labels = robustness.labels
-    facts = [Fact(number(own[0].mean(), metric), f"{name} with nothing missing", "complete")]
+    own, labels = errors[KNOTHOLE], robustness.labels
+    name = "of answers wrong" if metric == "error rate" else metric
+    facts = [(number(own[0].mean(), metric), f"{name} with nothing missing", "complete")]
     if NATIVE in errors:
-        text = f"{labels[NATIVE]}, {share(rate)} of entries missing"
-        facts.append(Fact(number(errors[NATIVE][place].mean(), metric), text, "native"))
+        text = f"{labels[NATIVE]}, {share(robustness.rates[place])} of entries missing"
+        facts.append((number(errors[NATIVE][place].mean(), metric), text, "native"))
     text = f"{labels[KNOTHOLE]}, the same rows, the same model"
-    facts.append(Fact(number(own[place].mean(), metric), text, "knothole"))
-    return facts
+    return [*facts, (number(own[place].mean(), metric), text, "knothole")]
 
 
 def share(value: float) -> str:
@@ -174,13 +161,9 @@ def number(value: float, metric: str = "") -> str:
     if not np.isfinite(value):
         return "–"
     size = abs(value)
-    if size >= 100:
-        return f"{value:,.0f}"
-    if size >= 10:
-        return f"{value:.1f}"
-    if size >= 1:
-        return f"{value:.2f}"
-    return f"{value:#.3g}"
+    if size < 1:
+        return f"{value:#.3g}"
+    return f"{value:,.{2 - (size >= 10) - (size >= 100)}f}"
 
 
 def error_table(evaluation: Evaluation, metric: str) -> Table:
@@ -243,15 +226,11 @@ def _cell(value: Any) -> str:
 
 def _timings_table(evaluation: Evaluation) -> Table:
     robustness = evaluation.robustness
-    rows = tuple(
-        (
-            robustness.labels.get(name, name),
-            duration(robustness.learning.get(name, float("nan"))),
-            duration(seconds),
-        )
-        for name, seconds in robustness.seconds.items()
-    )
-    return Table(("method", "to learn", "per 1,000 rows"), rows, marked=0)
+    rows = []
+    for name, seconds in robustness.seconds.items():
+        learning = robustness.learning.get(name, np.nan)
+        rows.append((robustness.labels.get(name, name), duration(learning), duration(seconds)))
+    return Table(("method", "to learn", "per 1,000 rows"), tuple(rows), marked=0)
 
 
 def duration(seconds: float) -> str:

@@ -109,7 +109,7 @@ def _last_splits(ensemble: Ensemble) -> tuple[Ints, Integers]:
 
     Leaves ascend, and with each the columns.
     """
-    node = np.flatnonzero(ensemble.feature < 0)
+    node: Integers = np.flatnonzero(ensemble.feature < 0).astype(np.int32)
     leaf = ensemble.left[node].astype(np.int64)
     leaves, nodes = [leaf[:0]], [node[:0]]
     while len(node):  # all leaves climb together
