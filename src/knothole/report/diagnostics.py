@@ -16,8 +16,6 @@ from knothole.tables.columns import Columns, Kind, Variable
 
 # Rows drawn from the density to be held against the data.
 SAMPLED = 4000
-# Levels of a categorical that are shown one by one.
-SHOWN_LEVELS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +182,10 @@ def density_fit(
         observed[upper][known],
         modelled[upper][known],
     )
+
+
+# Levels of a categorical that are shown one by one.
+SHOWN_LEVELS = 12
 
 
 def _marginal(variable: Variable, points: Floats, draws: Floats) -> Marginal:

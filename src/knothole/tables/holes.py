@@ -115,16 +115,10 @@ def checked_mask(holes: Any, shape: tuple[int, ...], what: str = "a matrix of bo
 
 @dataclass(frozen=True, eq=False)
 class HoleRule:
-    """How a model's NaN are read.
+    """How a model's NaN are read: ``sentinel`` (columns, 2) is what it takes for NaN.
 
-    Attributes
-    ----------
-    columns : Columns
-    sentinel : float64 (columns, 2)
-        What the model takes for NaN; see :func:`with_nan`.
-    integrate : bool (columns,)
-        Columns in which "auto" makes every NaN a hole: those that are not nullable, and perhaps
-        others.
+    ``integrate`` (columns,) marks columns in which "auto" makes every NaN a hole: those that are
+    not nullable, and perhaps others.
     """
 
     columns: Columns

@@ -70,12 +70,12 @@ class CtrFeature:
     """A CTR, from the counts of its table to a number, and the borders that number is split at."""
 
     key: CtrKey
+    borders: NDArray[np.float32]
     target_border: int
     prior: float
     prior_weight: float
     shift: float
     scale: float
-    borders: NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,7 +55,7 @@ UNSUPPORTED_LOSSES = {
 
 def read(model: Any) -> Reading:
     """Read a fitted CatBoost, CatBoostRegressor, CatBoostClassifier or CatBoostRanker."""
-    ensemble = ensemble_of(parts_of(model))
+    ensemble = ensemble_of(cbm.parse(saved(model)))
     return Reading(ensemble, lambda X: _replay(model, ensemble, X))
 
 
@@ -67,11 +67,6 @@ def saved(model: Any) -> bytes:
         path = Path(folder) / "model.cbm"
         model.save_model(str(path), format="cbm")
         return path.read_bytes()
-
-
-def parts_of(model: Any) -> Parts:
-    """What a fitted model's file would say."""
-    return cbm.parse(saved(model))
 
 
 def ensemble_of(parts: Parts) -> Ensemble:
