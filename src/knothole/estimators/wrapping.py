@@ -205,7 +205,7 @@ def _columns_of(
         check_names(own.names, fitted.names, by_name=own.named and fitted.named)
     except ColumnMismatch as error:
         raise ColumnMismatch(
-            f"density was fitted on other columns than the model's; fit it on the training table of "
-            f"the model ({error})"
+            f"density was fitted on other columns than the model; fit it on the model's training "
+            f"table ({error})"
         ) from None
     return fitted

@@ -152,16 +152,15 @@ class RobustnessDisplay(Display[Robustness]):
         tops = {name: float(error.max()) for name, error in errors.items()}
         limit = min(max(*tops.values(), constant), 2 * constant)
         ax.set_ylim(0, 1.06 * limit)
-        beyond = [name for name, top in tops.items() if top > 1.06 * limit]
+        beyond = [
+            f"{style.label_of(name, self.results.labels)}: {errors[name][-1].mean():.3g}"
+            for name, top in tops.items()
+            if top > 1.06 * limit
+        ]
         if beyond:
-            last = {name: float(errors[name][-1].mean()) for name in beyond}
-            lines = [
-                f"{style.label_of(name, self.results.labels)}: {error:.3g}"
-                for name, error in last.items()
-            ]
             where = f"beyond the plot at {100 * self.results.rates[-1]:.0f} %:"
             ax.annotate(
-                "\n".join([where, *lines]), (1, 1), zorder=10,
+                "\n".join([where, *beyond]), (1, 1), zorder=10,
                 xycoords="axes fraction", xytext=(-4, -4), textcoords="offset points", ha="right",
                 va="top", fontsize=8.5, color=style.INK,
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
@@ -209,11 +208,10 @@ class CoverageDisplay(Display[Coverage]):
 
     def _draw(self, ax: Axes) -> None:
         ax.plot([0, 100], [0, 100], **_DASHED)
-        looks = zip((style.SKY, style.BLUE, style.PURPLE, style.VERMILION), "ovsD", strict=True)
+        colors = (style.SKY, style.BLUE, style.PURPLE, style.VERMILION)
         promised = 100 * np.asarray(self.results.levels)
-        for (rate, covered), (color, marker) in zip(
-            self.results.covered.items(), looks, strict=False
-        ):
+        found = self.results.covered.items()
+        for (rate, covered), color, marker in zip(found, colors, "ovsD", strict=False):
             ax.plot(
                 promised, 100 * covered, color=color, marker=marker, markersize=4.5,
                 label=f"{100 * rate:.0f} % missing",

@@ -81,16 +81,12 @@ class Case:
                 f"target must have one entry for each of the {len(test)} test rows; got "
                 f"{len(target)}."
             )
-        if len(test) == 0:
-            raise InvalidInput("test must have at least one row.")
         return cls(
             robust=robust,
             train=as_frame(train, robust.columns_),
             test=as_frame(test, robust.columns_),
             target=_encoded(robust, task, target, "target"),
-            train_target=None
-            if train_target is None
-            else _encoded(robust, task, train_target, "train_target"),
+            train_target=_encoded(robust, task, train_target, "train_target"),
             task=task,
             takes_nan=takes_nan,
         )
@@ -204,8 +200,10 @@ def _task(robust: Robust) -> Task:
     return Task.BINARY if len(lists[0]) == 2 else Task.MULTICLASS
 
 
-def _encoded(robust: Robust, task: Task, values: Any, name: str) -> NDArray[Any]:
+def _encoded(robust: Robust, task: Task, values: Any, name: str) -> Any:
     """Numbers, or positions among the model's classes; text that spells a class will do."""
+    if values is None:
+        return None
     if task is Task.REGRESSION:
         return numbers(np.asarray(values), name)
     (classes,) = answers.class_lists(robust.ensemble_)

@@ -76,16 +76,7 @@ class Evidence:
 
 
 # What `read_categories` reports.
-(
-    POINTS,
-    RESTRICTED,
-    NOT_NULLABLE,
-    NOT_A_CODE,
-    NOT_A_DUMMY,
-    TWO_ONES,
-    NO_CATEGORY,
-    BOTH,
-) = range(8)
+POINTS, RESTRICTED, NOT_NULLABLE, NOT_A_CODE, NOT_A_DUMMY, TWO_ONES, NO_CATEGORY, BOTH = range(8)
 
 
 @dataclass(frozen=True, eq=False)

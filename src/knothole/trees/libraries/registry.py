@@ -110,12 +110,12 @@ def reading_of(model: Any) -> Reading:
 
     The replay of a file runs the library in a process of its own.
     """
-    from knothole.trees.libraries import quarantine
-
     folder = library_of(model)
     if not isinstance(model, (str, os.PathLike)):
         reading: Reading = module_of(folder, "read").read(model)
         return reading
+    from knothole.trees.libraries import quarantine
+
     path = Path(model)
     try:
         ensemble: Ensemble = module_of(folder, "files").read(path)

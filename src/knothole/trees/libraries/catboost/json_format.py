@@ -25,12 +25,12 @@ def parse(data: bytes) -> Parts:
     categorical = _records(features, "categorical_features")
     numeric = [_numeric(record) for record in _records(features, "float_features")]
     one_hot = [
-        parts.OneHotFeature(strict.of(int, record["feature_index"]), _hashes(record["values"]))
+        (strict.of(int, record["feature_index"]), _hashes(record["values"]))
         for record in categorical
         if "values" in record
     ]
     ctrs = [_ctr(record) for record in _records(features, "ctrs")]
-    thresholds = [f.borders for f in numeric] + [f.hashes.view(np.int32) for f in one_hot]
+    thresholds = [f.borders for f in numeric] + [hashes.view(np.int32) for _, hashes in one_hot]
     thresholds += [f.borders for f in ctrs]
     asked = np.concatenate([np.zeros(0), *thresholds])
     if "oblivious_trees" in model:

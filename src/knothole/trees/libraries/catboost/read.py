@@ -47,10 +47,6 @@ LINKS = {
 }
 # Several labels at once: outputs are not classes to choose from.
 MULTI_LABEL = ("MultiLogloss", "MultiCrossEntropy")
-UNSUPPORTED_LOSSES = {
-    "RMSEWithUncertainty": "its second output is the logarithm of a variance, not a prediction; "
-    "train with loss_function='RMSE'",
-}
 
 
 def read(model: Any) -> Reading:
@@ -71,9 +67,11 @@ def saved(model: Any) -> bytes:
 
 def ensemble_of(parts: Parts) -> Ensemble:
     """The ensemble of a model, given what its file says."""
-    loss = parts.loss
-    if loss in UNSUPPORTED_LOSSES:
-        raise UnsupportedModel(f"catboost: loss {loss} is not read: {UNSUPPORTED_LOSSES[loss]}.")
+    if parts.loss == "RMSEWithUncertainty":
+        raise UnsupportedModel(
+            "catboost: loss RMSEWithUncertainty is not read: its second output is the logarithm of "
+            "a variance, not a prediction; train with loss_function='RMSE'."
+        )
     known = known_hashes(parts)
     columns = _columns(parts, known)
     nodes = _nodes(parts, splits_of(parts, known))

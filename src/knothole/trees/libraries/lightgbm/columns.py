@@ -49,14 +49,7 @@ class Categories:
 
 
 def find_categories(text: ModelText, in_sets: dict[int, set[int]]) -> dict[int, Categories]:
-    """Categorical columns by position.
-
-    Parameters
-    ----------
-    text : ModelText
-    in_sets : dict
-        For every column that the trees split by sets, the codes in those sets.
-    """
+    """Categorical columns by position; ``in_sets`` has the codes in the sets of splits on each."""
     ranges, known = _seen_values(text)
     categorical = known.keys() | in_sets.keys() | text.declared_categorical
     for column in categorical:
