@@ -48,11 +48,8 @@ class Evidence:
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Evidence:
         """The evidence of some of the rows."""
-        return Evidence(
-            self.points[rows],
-            None if self.allowed is None else self.allowed[rows],
-            self.n_levels,
-        )
+        allowed = None if self.allowed is None else self.allowed[rows]
+        return Evidence(self.points[rows], allowed, self.n_levels)
 
     def partly_observed(self) -> NDArray[np.bool_]:
         """Rows in which some block is observed in part, (rows,)."""

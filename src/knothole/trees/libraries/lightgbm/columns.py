@@ -119,12 +119,9 @@ def _match_pandas(
             return low >= 0 and high < len(levels) and low.is_integer() and high.is_integer()
         return largest.get(column, -1) < len(levels)
 
-    if len(lists) <= len(categorical):
-        candidates = categorical
-        required = set(categorical) if len(lists) == len(categorical) else set()
-    else:
-        candidates = list(range(len(text.feature_names)))
-        required = set(categorical)
+    more = len(lists) > len(categorical)
+    candidates = list(range(len(text.feature_names))) if more else categorical
+    required = set(categorical) if len(lists) >= len(categorical) else set()
     ways = _ways_to_match(lists, candidates, required, fits)
     if len(ways) != 1:
         raise UnsupportedModel(
