@@ -48,11 +48,8 @@ class Evidence:
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Evidence:
         """The evidence of some of the rows."""
-        return Evidence(
-            self.points[rows],
-            None if self.allowed is None else self.allowed[rows],
-            self.n_levels,
-        )
+        allowed = None if self.allowed is None else self.allowed[rows]
+        return Evidence(self.points[rows], allowed, self.n_levels)
 
     def partly_observed(self) -> NDArray[np.bool_]:
         """Rows in which some block is observed in part, (rows,)."""
@@ -76,16 +73,7 @@ class Evidence:
 
 
 # What `read_categories` reports.
-(
-    POINTS,
-    RESTRICTED,
-    NOT_NULLABLE,
-    NOT_A_CODE,
-    NOT_A_DUMMY,
-    TWO_ONES,
-    NO_CATEGORY,
-    BOTH,
-) = range(8)
+POINTS, RESTRICTED, NOT_NULLABLE, NOT_A_CODE, NOT_A_DUMMY, TWO_ONES, NO_CATEGORY, BOTH = range(8)
 
 
 @dataclass(frozen=True, eq=False)
