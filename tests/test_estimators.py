@@ -518,9 +518,9 @@ def test_options_of_wrap(fitted, options, error, message):
 def test_a_density_fitted_on_other_columns(fitted):
     _, model, frame, _ = fitted
     others = frame.rename(columns={"c": "d"})
-    with pytest.raises(ColumnMismatch, match="in place 2 it has 'd', the model 'c'"):
+    with pytest.raises(ColumnMismatch, match=r"density was .*'c' missing; 'd' not expected"):
         kh.wrap(model, frame, density=kh.Factorized().fit(others))
-    with pytest.raises(ColumnMismatch, match="fitted on 2 columns, but the model has 3"):
+    with pytest.raises(ColumnMismatch, match=r"density was .* 'c' missing\. "):
         kh.wrap(model, frame, density=kh.Factorized().fit(frame[["a", "b"]]))
     with pytest.raises(InvalidInput, match="settled when the density was fitted"):
         kh.wrap(model, frame, density=kh.Factorized().fit(frame), blocks="auto")

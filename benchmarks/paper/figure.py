@@ -8,18 +8,18 @@ import pandas as pd
 
 from benchmarks import pictures
 from benchmarks.paper import panels
-from knothole.report import palette, style
+from knothole.report import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LOOKS: dict[str, dict[str, Any]] = {
-    panels.XGBOOST: {"color": palette.VERMILION, "marker": "s"},
-    panels.MEDIAN: {"color": palette.ORANGE, "marker": "^"},
-    panels.EXPECTED: {"color": palette.SKY, "marker": "D"},
-    panels.TUNED: {"color": palette.BLUE, "marker": "o"},
-    panels.OURS: {"color": palette.GREEN, "marker": "v"},
-    panels.YARDSTICK: {"color": palette.FAINT, "linestyle": "dotted"},
+    panels.XGBOOST: {"color": style.VERMILION, "marker": "s"},
+    panels.MEDIAN: {"color": style.ORANGE, "marker": "^"},
+    panels.EXPECTED: {"color": style.SKY, "marker": "D"},
+    panels.TUNED: {"color": style.BLUE, "marker": "o"},
+    panels.OURS: {"color": style.GREEN, "marker": "v"},
+    panels.YARDSTICK: {"color": style.FAINT, "linestyle": "dotted"},
 }
 _PANELS = {panels.LEFT: "five trees, holes at deployment", panels.RIGHT: "one tree, holes at both"}
 _SETTINGS = {

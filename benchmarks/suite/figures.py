@@ -12,7 +12,7 @@ from benchmarks import pictures
 from benchmarks.markdown import percent
 from benchmarks.suite.analysis import Ranking
 from benchmarks.suite.peers.roster import OWN
-from knothole.report import palette, style
+from knothole.report import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
     from matplotlib.transforms import Bbox
 
-_OUTCOMES = {"win": palette.BLUE, "tie": "#c9d3dc", "loss": palette.VERMILION}
+_OUTCOMES = {"win": style.BLUE, "tie": "#c9d3dc", "loss": style.VERMILION}
 # Where a label may stand beside its point, in points: near first, then farther with a line.
 _PLACES = [
     (reach * x, reach * y)
@@ -49,7 +49,7 @@ def ranks(ranking: Ranking, title: str) -> Figure:
         for row, intervals in enumerate(bars):
             for first, last in intervals:
                 ends = [first - 0.04, last + 0.04]
-                axes.plot(ends, [0.5 * row + 0.45] * 2, color=palette.INK, linewidth=4)
+                axes.plot(ends, [0.5 * row + 0.45] * 2, color=style.INK, linewidth=4)
         _scale(axes, ranking.critical_difference, low, high)
         axes.set_xlim(low, high)
         axes.set_ylim(depth + 0.2, -2.2)
@@ -87,19 +87,19 @@ def _elbow(axes: Axes, name: str, rank: float, row: float, side: float, left: bo
 
 def _scale(axes: Axes, critical_difference: float, low: float, high: float) -> None:
     """The line of ranks, and how far apart they must be."""
-    axes.plot([low, high], [0, 0], color=palette.INK, linewidth=1.2, clip_on=False)
+    axes.plot([low, high], [0, 0], color=style.INK, linewidth=1.2, clip_on=False)
     for tick in range(int(low), int(high) + 1):
-        axes.plot([tick, tick], [0, -0.25], color=palette.INK, linewidth=1.2, clip_on=False)
-        axes.text(tick, -0.4, str(tick), ha="center", va="bottom", color=palette.FAINT)
+        axes.plot([tick, tick], [0, -0.25], color=style.INK, linewidth=1.2, clip_on=False)
+        axes.text(tick, -0.4, str(tick), ha="center", va="bottom", color=style.FAINT)
     shown = min(critical_difference, high - low)
-    axes.plot([low, low + shown], [-1.7] * 2, color=palette.FAINT, linewidth=2, marker="|")
+    axes.plot([low, low + shown], [-1.7] * 2, color=style.FAINT, linewidth=2, marker="|")
     axes.annotate(
         f"critical difference {critical_difference:.2f}",
         (low + shown, -1.7),
         xytext=(8, 0),
         textcoords="offset points",
         va="center",
-        color=palette.FAINT,
+        color=style.FAINT,
     )
 
 
@@ -159,7 +159,7 @@ def _settle(label: Annotation, taken: Sequence[Bbox], points: Any, inside: Bbox)
         if free and not box.padded(3).count_contains(points) and _within(box, inside):
             break
     if np.hypot(x, y) > _NEAR * np.sqrt(2):
-        line = {"arrowstyle": "-", "color": palette.FAINT, "linewidth": 0.6, "shrinkB": 4}
+        line = {"arrowstyle": "-", "color": style.FAINT, "linewidth": 0.6, "shrinkB": 4}
         label.axes.annotate(  # type: ignore[union-attr]
             "", label.xy, (x, y), textcoords="offset points", arrowprops=line
         )
@@ -188,9 +188,9 @@ def duels(tallies: Mapping[str, pd.DataFrame], title: str, goal: float | None = 
         panels = figure.subplots(1, len(tallies), sharey=True, squeeze=False)[0]
         for axes, (name, tally) in zip(panels, tallies.items(), strict=True):
             _bars(axes, tally.loc[rivals])
-            axes.set_title(name, color=palette.BLUE)
+            axes.set_title(name, color=style.BLUE)
             if goal is not None:  # behind the bars, so that it crosses no number
-                axes.axvline(100 * goal, color=palette.INK, linewidth=1.2, zorder=0.5)
+                axes.axvline(100 * goal, color=style.INK, linewidth=1.2, zorder=0.5)
                 axes.text(100 * goal - 1, len(rivals) - 0.4, f"goal {percent(goal)}", ha="right")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
@@ -208,11 +208,11 @@ def _bars(axes: Axes, tally: pd.DataFrame) -> None:
         )
         counts = [str(count) if part > 4 else "" for count, part in
                   zip(tally[outcome], width, strict=True)]  # fmt: skip
-        ink = palette.INK if outcome == "tie" else "white"
+        ink = style.INK if outcome == "tie" else "white"
         axes.bar_label(bars, counts, label_type="center", color=ink, fontsize=8.5)
         start += width
     shares = [f" {percent(share)}" for share in tally["win_or_tie"]]
-    axes.bar_label(bars, shares, color=palette.INK, fontsize=8.5)
+    axes.bar_label(bars, shares, color=style.INK, fontsize=8.5)
     axes.set_xlim(0, 109)
     axes.set_xticks(range(0, 101, 20))
     axes.set_xlabel("% of cells; at the right, those without a loss")
@@ -222,5 +222,5 @@ def _bars(axes: Axes, tally: pd.DataFrame) -> None:
 def _look(name: str) -> dict[str, Any]:
     """Ours stand out, and so does the model's own way."""
     if name in OWN:
-        return {"color": palette.BLUE, "fontweight": "bold"}
-    return {"color": palette.INK if name != "native" else palette.VERMILION}
+        return {"color": style.BLUE, "fontweight": "bold"}
+    return {"color": style.INK if name != "native" else style.VERMILION}

@@ -185,6 +185,9 @@ def _credit_approval(paths: list[Path]) -> pd.DataFrame:
 
 _LANTZ = "stedy/Machine-Learning-with-R-datasets"
 _BROWNLEE = "jbrownlee/Datasets"
+_WINE = (_BROWNLEE, "91d19aca5be094c329211e0ce0912c607d6eb114")
+_BIKES = ("zdvi/BikeSharing", "703dd0fbc7f59c8dcd547250c402ed19ee64f391")
+_HEART = ("rogerdiniz/Python_and_data_science", "e80f142e94efc37a61f5e1e0c5fb44e267d23c7e")
 _GERON = ("ageron/data", "d3caa456a6abc23c3090887c0c27172046f17a90")
 _MC2 = ("UCLA-StarAI/mc2", "9b2da0cd583c42abd1ee538eeb254f30822f9c27")
 _ARFF = ("renatopp/arff-datasets", "c59f172882592bb58982cc54d2d3c8a2b57e9b73")
@@ -201,29 +204,14 @@ SOURCES: Mapping[str, Source] = {
     "abalone": Source(
         _BROWNLEE, "a8229c90a131a53c58be9027e047e6a74f11a264", ("abalone.csv",), _abalone
     ),
-    "wine_quality": Source(
-        _BROWNLEE,
-        "91d19aca5be094c329211e0ce0912c607d6eb114",
-        ("winequality-red.csv", "winequality-white.csv"),
-        _wine_quality,
-    ),
-    "bike_sharing_hour": Source(
-        "zdvi/BikeSharing",
-        "703dd0fbc7f59c8dcd547250c402ed19ee64f391",
-        ("hour.csv",),
-        _bike_sharing_hour,
-    ),
+    "wine_quality": Source(*_WINE, ("winequality-red.csv", "winequality-white.csv"), _wine_quality),
+    "bike_sharing_hour": Source(*_BIKES, ("hour.csv",), _bike_sharing_hour),
     "california_housing": Source(*_GERON, ("housing/housing.tgz",), _california_housing),
     "titanic": Source(*_GERON, ("titanic/titanic.tgz",), _titanic),
     "delta_ailerons": Source(*_MC2, ("data/delta-ailerons/delta_ailerons.data",), _delta_ailerons),
     "kin8nm": Source(*_MC2, ("data/kinematics/kin8nm.data",), _kin8nm),
     "adult": Source(*_MC2, ("data/adult/adult.data", "data/adult/adult.test"), _adult),
-    "heart_hungarian": Source(
-        "rogerdiniz/Python_and_data_science",
-        "e80f142e94efc37a61f5e1e0c5fb44e267d23c7e",
-        ("processed.hungarian.data",),
-        _heart_hungarian,
-    ),
+    "heart_hungarian": Source(*_HEART, ("processed.hungarian.data",), _heart_hungarian),
     "hypothyroid": Source(*_ARFF, ("classification/hypothyroid.arff",), _hypothyroid),
     "credit_approval": Source(*_ARFF, ("classification/credit.a.arff",), _credit_approval),
 }

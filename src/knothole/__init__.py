@@ -18,49 +18,30 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr_
 
     __version__: str
 
-# Public name -> its module; None for a module of that name.
+# Where public names are; those that are nowhere here are modules.
 _HOMES = {
-    "wrap": "knothole.estimators",
-    "load": "knothole.estimators",
-    "Robust": "knothole.estimators",
-    "ExpectedRegressor": "knothole.estimators",
-    "ExpectedClassifier": "knothole.estimators",
-    "Factorized": "knothole.densities.mixture.density",
-    "Mixture": "knothole.densities.mixture.density",
-    "LatentTree": "knothole.densities.latent_tree.density",
-    "GaussianMixture": "knothole.densities.gaussian.density",
-    "Circuit": "knothole.densities.circuit.density",
-    "Columns": "knothole.tables.columns",
-    "TuningOptions": "knothole.learning.options",
-    "missingness": None,
-    "errors": None,
+    "densities.circuit.density": ("Circuit",),
+    "densities.gaussian.density": ("GaussianMixture",),
+    "densities.latent_tree.density": ("LatentTree",),
+    "densities.mixture.density": ("Factorized", "Mixture"),
+    "estimators": ("ExpectedClassifier", "ExpectedRegressor", "Robust", "load", "wrap"),
+    "learning.options": ("TuningOptions",),
+    "tables.columns": ("Columns",),
 }
 
 __all__ = [
-    "Circuit",
-    "Columns",
-    "ExpectedClassifier",
-    "ExpectedRegressor",
-    "Factorized",
-    "GaussianMixture",
-    "LatentTree",
-    "Mixture",
-    "Robust",
-    "TuningOptions",
-    "__version__",
-    "errors",
-    "load",
-    "missingness",
-    "wrap",
-]
+    "Circuit", "Columns", "ExpectedClassifier", "ExpectedRegressor", "Factorized",
+    "GaussianMixture", "LatentTree", "Mixture", "Robust", "TuningOptions", "__version__", "errors",
+    "load", "missingness", "wrap",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":  # of the installed package: pyproject.toml is where it is written
         found: Any = import_module("importlib.metadata").version("knothole")
-    elif name in _HOMES:
-        home = _HOMES[name]
-        module = import_module(f"knothole.{name}" if home is None else home)
+    elif name in __all__:
+        home = next((module for module, names in _HOMES.items() if name in names), None)
+        module = import_module(f"knothole.{home or name}")
         found = module if home is None else getattr(module, name)
     else:
         raise AttributeError(f"module 'knothole' has no attribute {name!r}")

@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from tests.densities import tables
 
 from knothole.densities.base import Within
 from knothole.densities.circuit.density import Circuit
@@ -40,23 +41,8 @@ def product_nodes(names, copies):
 
 def mixed_table(rows=200, seed=0):
     rng = np.random.default_rng(seed)
-    group = rng.integers(0, 2, rows)
-    table = pd.DataFrame({
-        "size": rng.normal(3.0 * group, 1.0),
-        "kind": pd.Categorical(np.where(rng.random(rows) < 0.9, group, 1 - group)),
-        "number": rng.poisson(2 + 3 * group).astype(float),
-        "rain": np.where(rng.random(rows) < 0.4, 0.0, rng.exponential(1 + group)),
-    })  # fmt: skip
+    table = tables.mixed_table(rows, rng)
     return table.mask(rng.random(table.shape) < 0.2)
-
-
-def block_table(rows=200, seed=0):
-    rng = np.random.default_rng(seed)
-    colour = rng.integers(0, 4, rows)
-    X = np.column_stack([np.eye(4)[colour], colour + rng.normal(size=rows)])
-    columns = Columns.infer(X, blocks={"colour": [0, 1, 2, 3]})
-    X[rng.random(X.shape) < 0.3] = HOLE
-    return X, columns
 
 
 def quietly(density, *args, **options):
@@ -266,7 +252,7 @@ def test_em_never_lowers_its_objective(kind, strength):
         table, columns = mixed_table(), None
         circuit = Circuit(product_nodes(list(table), 4), **options)
     else:
-        table, columns = block_table()
+        table, columns = tables.block_table()
         circuit = Circuit(product_nodes(["colour", columns.names[4]], 3), **options)
     weight = np.random.default_rng(1).uniform(0.5, 2, len(table))
     quietly(circuit, table, columns=columns, sample_weight=weight)
@@ -403,7 +389,7 @@ def test_json_loses_nothing(table):
     if table == "mixed":
         X = mixed_table()
     elif table == "blocks":
-        X, columns = block_table()
+        X, columns = tables.block_table()
     else:
         X = mixed_table()
         columns = Columns.infer(X).with_nullable([True, False, True, False])

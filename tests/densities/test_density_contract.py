@@ -10,6 +10,7 @@ import pytest
 from scipy import integrate
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from tests.densities import tables
 
 from knothole.densities.base import Within
 from knothole.densities.gaussian.density import GaussianMixture
@@ -67,16 +68,7 @@ def discrete_table(rows=200, seed=0):
 
 
 def mixed_table(rows=300, seed=0):
-    """Continuous, categorical, integer, and continuous with many zeros; dependent; with holes."""
-    rng = np.random.default_rng(seed)
-    group = rng.integers(0, 2, rows)
-    table = pd.DataFrame({
-        "size": rng.normal(3.0 * group, 1.0),
-        "kind": pd.Categorical(np.where(rng.random(rows) < 0.9, group, 1 - group)),
-        "number": rng.poisson(2 + 3 * group).astype(float),
-        "rain": np.where(rng.random(rows) < 0.4, 0.0, rng.exponential(1 + group)),
-    })  # fmt: skip
-    return poke(table, 0.2, seed)
+    return poke(tables.mixed_table(rows, np.random.default_rng(seed)), 0.2, seed)
 
 
 def indicators(density):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
+from tests.densities.tables import block_table
 
 from knothole.compiled.exp import LEAST, exponentials
 from knothole.densities.base import Within
@@ -41,16 +42,6 @@ def mixed_table(rows=240, seed=0):
         "late": pd.Categorical(np.where(group + rng.normal(size=rows) > 1, "yes", "no")),
     })  # fmt: skip
     return table.mask(rng.random(table.shape) < 0.2)
-
-
-def block_table(rows=200, seed=0):
-    """A one-hot block, often observed in part, and a number that goes with it."""
-    rng = np.random.default_rng(seed)
-    colour = rng.integers(0, 4, rows)
-    X = np.column_stack([np.eye(4)[colour], colour + rng.normal(size=rows)])
-    columns = Columns.infer(X, blocks={"colour": [0, 1, 2, 3]})
-    X[rng.random(X.shape) < 0.3] = HOLE
-    return X, columns
 
 
 def fitted(X, states=3, columns=None, **options):

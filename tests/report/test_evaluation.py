@@ -204,7 +204,7 @@ def test_as_frame_keeps_holes_levels_and_order(case, table):
     [
         ({"target": [1.0]}, "one entry for each of the 150 test rows"),
         ({"target": ["a"] * 150}, "target must hold numbers"),
-        ({"target": [np.nan] * 150}, "target must be known"),
+        ({"target": [np.nan] * 150}, "target must be finite everywhere; leave out rows"),
     ],
 )
 def test_bad_input_is_named(case, change, message):

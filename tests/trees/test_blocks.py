@@ -58,13 +58,17 @@ def cases(draw):
     return ensemble, columns, X
 
 
+def read_in_variables(ensemble, columns, X):
+    points = columns.evidence(with_nan(X, ensemble.sentinel, columns)).points
+    return in_variables(ensemble, columns), points
+
+
 @settings(max_examples=60, deadline=None)
 @given(cases())
 def test_points_reach_the_leaves_of_their_rows(case):
     """NaN of nullable variables is a state, any other NaN a hole: both go the library's way."""
     ensemble, columns, X = case
-    over_variables = in_variables(ensemble, columns)
-    points = columns.evidence(with_nan(X, ensemble.sentinel, columns)).points
+    over_variables, points = read_in_variables(*case)
     assert points.shape[1] == len(over_variables.columns) == len(columns.variables)
     np.testing.assert_array_equal(
         over_variables.leaves(points, threads=1), ensemble.leaves(X, threads=1)
@@ -75,8 +79,7 @@ def test_points_reach_the_leaves_of_their_rows(case):
 @given(cases())
 def test_values_weights_and_leaves_stay(case):
     ensemble, columns, X = case
-    over_variables = in_variables(ensemble, columns)
-    points = columns.evidence(with_nan(X, ensemble.sentinel, columns)).points
+    over_variables, points = read_in_variables(*case)
     np.testing.assert_array_equal(over_variables.margin(points), ensemble.margin(X))
     assert over_variables.columns == columns.as_variables()
     assert (over_variables.left == ensemble.left).all()

@@ -160,10 +160,10 @@ def test_vectors_that_share_their_bytes_are_refused():
     table = struct.pack("<iI", 8, 4)
     vector = struct.pack("<I", n) + bytes(4 * n)
     data = head + root + struct.pack("<I", n) + offsets + vtable + table + vector
-    tables = Buffer(data, "bomb").root().tables(0)
+    tables = Buffer(data).root().tables(0)
     assert len(tables) == n
     assert len(tables[0].vector(0, "<f4")) == n
-    with pytest.raises(DamagedFile, match="bomb"):
+    with pytest.raises(DamagedFile, match="truncated or corrupt"):
         [table.vector(0, "<f4") for table in tables]
 
 

@@ -157,7 +157,7 @@ def test_damaged_file(damage, name, library, tmp_path):
     for text in damage(TEXTS[name], rng):
         path.write_bytes(text)
         try:
-            registry.read_file(path)
+            registry.reading_of(path)
         except KnotholeError:
             continue
         assert library.verdict(path) in ("same", "refused"), text

@@ -3,11 +3,9 @@
 import math
 
 import numpy as np
-import pytest
-from generate import columns_with, ensembles, random_ensemble, random_rows
+from generate import ensembles, random_ensemble, random_rows
 from hypothesis import given, settings
 
-from knothole.errors import InvalidInput
 from knothole.tables.columns import Column, Columns, Kind
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.regions import arrivals, regions
@@ -118,22 +116,6 @@ def test_every_row_lies_in_the_region_of_its_leaf_and_in_no_other_of_that_tree(e
         assert reached == set(leaves[i].tolist())
 
 
-@settings(max_examples=25, deadline=None)
-@given(ensembles())
-def test_no_complete_row_reaches_an_empty_leaf(ensemble):
-    leaves, _ = slow_walk(ensemble)
-    expected = [
-        any(low >= high or codes == set() for low, high, codes, _ in leaves[leaf].values())
-        for leaf in range(ensemble.n_leaves)
-    ]
-    empty = regions(ensemble).empty()
-    assert empty.tolist() == expected
-    X = random_rows(ensemble, 100)
-    low, high = ensemble.sentinel.T
-    complete = ~(np.isnan(X) | ((low <= X) & (high >= X))).any(axis=1)
-    assert not empty[ensemble.leaves(X[complete], threads=1)].any()
-
-
 def only_nan_ensemble():
     """``x < 1``, and left of it ``x < 2``, NaN to the right there: only NaN reaches leaf 2."""
     nodes = Nodes(
@@ -152,60 +134,24 @@ def only_nan_ensemble():
     return Ensemble.build(nodes, columns=columns, base=0.0, library="test", precision="float64")
 
 
-def test_a_leaf_that_only_nan_reaches_is_empty_and_says_so():
+def test_a_leaf_that_only_nan_reaches_has_no_values():
     ensemble = only_nan_ensemble()
-    found = regions(ensemble)
     by_value = {float(v): leaf for leaf, v in enumerate(ensemble.value[:, 0])}
-    assert found.empty()[by_value[3.0]]
-    assert found.empty().sum() == 1
-    assert found.describe(by_value[3.0]) == {"age": "no value or NaN"}
+    found = as_dicts(ensemble, regions(ensemble))
+    assert found[by_value[3.0]] == {0: (2.0, 1.0, None, True)}
+    assert found[by_value[2.0]] == {0: (-math.inf, 1.0, None, False)}
+    assert found[by_value[6.0]] == {0: (1.0, math.inf, None, False), 1: (*FREE[:2], {1, 3}, True)}
     assert ensemble.leaves(np.array([[np.nan, 0.0]]))[0, 0] == by_value[3.0]
-
-
-def test_describe_reads_like_a_sentence():
-    ensemble = only_nan_ensemble()
-    found = regions(ensemble)
-    by_value = {float(v): leaf for leaf, v in enumerate(ensemble.value[:, 0])}
-    assert found.describe(by_value[2.0]) == {"age": "x < 1"}
-    assert found.describe(by_value[5.0]) == {"age": "1 <= x", "city": "one of 'Graz', 'Wien'"}
-    last = {"age": "1 <= x", "city": "one of 'Linz', unseen or NaN"}
-    assert found.describe(by_value[6.0]) == last
-    with pytest.raises(InvalidInput, match="from 0 to 3; got 4"):
-        found.describe(4)
-
-
-def test_a_set_that_is_empty_makes_an_empty_leaf():
-    nodes = Nodes(
-        roots=np.array([0], dtype=np.int32),
-        feature=np.array([0, -1, -1], dtype=np.int32),
-        cut=np.zeros(3),
-        left=np.array([1, -1, -1], dtype=np.int32),
-        right=np.array([2, -1, -1], dtype=np.int32),
-        missing_left=np.array([True, False, False]),
-        value=np.arange(3.0),
-        native_leaf=np.arange(3, dtype=np.int32),
-        set_start=np.array([0, -1, -1], dtype=np.int32),
-        sets=np.zeros(2, dtype=np.uint64),
-    )
-    ensemble = Ensemble.build(
-        nodes, columns=columns_with((70,)), base=0.0, library="test", precision="float64"
-    )
-    found = regions(ensemble)
-    assert found.empty().tolist() == [True, False]
-    assert found.describe(0) == {"c0": "no value or NaN"}
 
 
 def test_an_ensemble_without_trees_has_no_regions():
     found = regions(random_ensemble(n_trees=0))
     assert found.start.tolist() == [0]
-    assert found.empty().tolist() == []
 
 
 def test_a_single_leaf_is_reached_from_everywhere():
     found = regions(random_ensemble(n_trees=2, depth=0))
     assert found.start.tolist() == [0, 0, 0]
-    assert not found.empty().any()
-    assert found.describe(1) == {}
 
 
 def test_a_deep_and_lopsided_tree_needs_no_recursion():

@@ -58,21 +58,21 @@ def demo(output: Path, repeats: int) -> None:
     plot, page = output / "demo.png", output / "demo.html"
     for place in (plot, page):
         check_output(place)
-    data = diagnosis()
+    train, test, y, y_test = diagnosis()
     model = classifier()
     name = type(model).__name__
     if not name.startswith("XGB"):
         say("no XGBoost here (pip install 'knothole[xgboost]'): scikit-learn's own will do.")
-    say(f"{name} learns from {len(data.train)} tumours, every measurement known", "1 ")
-    model.fit(data.train, data.train_target)
+    say(f"{name} learns from {len(train)} tumours, every measurement known", "1 ")
+    model.fit(train, y)
     say("knothole wraps it: learns how the 30 measurements depend on one another", "2 ")
     start = time.perf_counter()
     with bar("learning p(X)"), _second_core():
-        robust = knothole.wrap(model, data.train, data.train_target, random_state=SEED)
+        robust = knothole.wrap(model, train, y, random_state=SEED)
     learning = time.perf_counter() - start
     say(f"   {type(robust.density_).__name__} was best on held-out rows ({learning:.0f} s)")
-    case = Case.of(robust, data.train, data.test, data.target, data.train_target)
-    say(f"{len(data.test)} other tumours lose 0 to 90 % of their measurements, at random", "3 ")
+    case = Case.of(robust, train, test, y_test, y)
+    say(f"{len(test)} other tumours lose 0 to 90 % of their measurements, at random", "3 ")
     comparison = Comparison(RATES, repeats, METHODS, SEED)
     with bar("comparing", evaluation_steps(case, comparison)) as advance:
         evaluation = evaluate(case, comparison, learning, advance)

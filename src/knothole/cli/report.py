@@ -20,12 +20,7 @@ from knothole.report.page import render
 from knothole.report.robustness import RATES, Comparison
 
 #: Methods by their names on the command line.
-NAMES = {
-    "native": NATIVE,
-    "median": MEDIAN,
-    "iterative": ITERATIVE,
-    "draws": DRAWS,
-}
+NAMES = {"native": NATIVE, "median": MEDIAN, "iterative": ITERATIVE, "draws": DRAWS}
 
 
 @click.command(

@@ -215,7 +215,9 @@ class EmissionLearner(Learner):
         """The learner for independent variables, each with the family that fits it alone."""
         if self.chosen is None:
             return self
-        return self.of(self.rows, self.training, self.named, None)
+        emissions = self.rows.marginals({**families_alone(self.rows), **self.named})
+        encoded = EncodedRows.of(self.rows, emissions)
+        return replace(self, encoded=encoded, chosen=None, emissions=emissions)
 
     def encode(self, rows: WeightedRows) -> EncodedRows:
         """Rows in terms of the emissions."""

@@ -128,11 +128,11 @@ class Fold:
         """The learner, on its first rows, and the held-out rows in its terms."""
         return self.learner.first(self.n_rows), self.learner.encode(self.held)
 
-    @cached_property
+    @property
     def alone(self) -> tuple[Learner, Any]:
-        """The same for size 1."""
-        learner = self.learner.alone()
-        return learner.first(self.n_rows), learner.encode(self.held)
+        """The same for size 1, which is tried once; independent variables need no more rows."""
+        learner = self.learner.first(min(self.n_rows, ROWS_TO_CHOOSE)).alone()
+        return learner, learner.encode(self.held)
 
     def attempt(self, size: int, strength: float | None) -> tuple[Run[Any], Floats, Floats]:
         """Train; with log p of the rows held out, and their weights."""

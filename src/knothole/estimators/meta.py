@@ -74,15 +74,10 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         random_state: Any = 0,
         verbose: bool = False,
     ) -> None:
-        self.estimator = estimator
-        self.density = density
-        self.tune = tune
-        self.prefit = prefit
-        self.columns = columns
-        self.blocks = blocks
-        self.holes = holes
-        self.random_state = random_state
-        self.verbose = verbose
+        self.estimator, self.prefit = estimator, prefit
+        self.density, self.tune = density, tune
+        self.columns, self.blocks, self.holes = columns, blocks, holes
+        self.random_state, self.verbose = random_state, verbose
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

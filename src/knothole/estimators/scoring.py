@@ -18,9 +18,6 @@ from knothole.tables.columns import Columns
 from knothole.tables.holes import holes_in
 from knothole.trees.ensemble import Ensemble
 
-# Probabilities are kept this far from 0 in a log loss.
-LEAST = 1e-12
-
 
 @dataclass(frozen=True, eq=False)
 class PredictionLoss:
@@ -54,9 +51,10 @@ class PredictionLoss:
         response, truth = expectation.predict(evidence)[0], self.truth[part.held]
         if not self.log:
             return np.asarray(((response - truth) ** 2).sum(axis=1))
-        loss = -truth * np.log(np.maximum(response, LEAST))
+        least = 1e-12  # no probability is closer to 0
+        loss = -truth * np.log(np.maximum(response, least))
         if response.shape[1] == 1:
-            loss -= (1 - truth) * np.log(np.maximum(1 - response, LEAST))
+            loss -= (1 - truth) * np.log(np.maximum(1 - response, least))
         return np.asarray(loss.sum(axis=1))
 
 

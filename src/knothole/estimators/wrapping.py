@@ -23,7 +23,7 @@ from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.reach.expectation import Expectation
 from knothole.reach.tolerance import SHARE, Spread
 from knothole.tables.columns import Blocks, Columns
-from knothole.tables.encoding import row_weights
+from knothole.tables.encoding import check_names, row_weights
 from knothole.tables.holes import nullable_as_met, with_nan, without_nullable
 from knothole.tables.read import read_table
 from knothole.trees.ensemble import Ensemble
@@ -224,15 +224,11 @@ def _columns_of(
             "(Density.fit(X, columns=...)), or pass one that is not fitted yet."
         )
     own, fitted = ensemble.columns, density.columns_
-    if len(own) != len(fitted):
+    try:
+        check_names(own.names, fitted.names, by_name=own.named and fitted.named)
+    except ColumnMismatch as error:
         raise ColumnMismatch(
-            f"density was fitted on {len(fitted)} columns, but the model has {len(own)}. Fit it on "
-            f"the model's training table."
-        )
-    for place, (one, other) in enumerate(zip(own.names, fitted.names, strict=True)):
-        if one != other and own.named and fitted.named:
-            raise ColumnMismatch(
-                f"density was fitted on other columns: in place {place} it has {other!r}, the "
-                f"model {one!r}. Fit it on the model's training table, columns in their order."
-            )
+            f"density was fitted on other columns than the model; fit it on the model's training "
+            f"table ({error})"
+        ) from None
     return fitted

@@ -51,23 +51,21 @@ def mcar(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Any
     array([[nan, nan, nan, nan],
            [ 1.,  1., nan,  1.]])
     """
-    return _mcar(X, rate, seed, blocks).poked()
+    return _table(_mcar, X, rate, seed, blocks=blocks).poked()
 
 
 def mcar_mask(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Mask:
     """Where :func:`mcar` makes holes."""
-    return _mcar(X, rate, seed, blocks).mask()
+    return _table(_mcar, X, rate, seed, blocks=blocks).mask()
 
 
 def mcar_probability(X: Any, rate: float, *, blocks: Blocks | None = None) -> Floats:
     """How likely :func:`mcar` is to make each entry a hole."""
-    return _mcar(X, rate, 0, blocks).probability()
+    return _table(_mcar, X, rate, 0, blocks=blocks).probability()
 
 
-def _mcar(X: Any, rate: float, seed: int, blocks: Blocks | None) -> VariableTable:
-    table = VariableTable(X, seed, blocks)
-    table.p = np.full(table.points.shape, _checked_rate(rate))
-    return table
+def _mcar(table: VariableTable, rate: float) -> Floats:
+    return np.full(table.points.shape, rate)
 
 
 # --- at random, given columns that stay observed -------------------------------------------------
@@ -134,37 +132,35 @@ def mar(
     >>> bool(abs(X[holes[:, 1], 0].mean() - X[~holes[:, 1], 0].mean()) > 0.5)
     True
     """
-    return _mar(X, rate, seed, observed, strength, **options).poked()
+    own = {"observed": observed, "strength": strength}
+    return _table(_mar, X, rate, seed, **own, **options).poked()
 
 
 def mar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
     """Where :func:`mar` makes holes; it takes the same options."""
-    return _mar(X, rate, seed, **options).mask()
+    return _table(_mar, X, rate, seed, **options).mask()
 
 
 def mar_probability(X: Any, rate: float, seed: int, **options: Any) -> Floats:
     """How likely :func:`mar` is to make each entry a hole; it takes the same options."""
-    return _mar(X, rate, seed, **options).probability()
+    return _table(_mar, X, rate, seed, **options).probability()
 
 
 def _mar(
-    X: Any,
+    table: VariableTable,
     rate: float,
-    seed: int,
     observed: float | Sequence[str | int] = 0.3,
     strength: float = 2.0,
-    **options: Unpack[Options],
-) -> VariableTable:
-    table = VariableTable(X, seed, **options)
+) -> Floats:
     drivers = table.drivers(observed)
     scores, reference_scores = table.scores()
     weights = table.rng.normal(size=(len(drivers), table.points.shape[1]))
     own = scores[:, drivers] @ weights
     fitted = reference_scores[:, drivers] @ weights
     slope = strength / np.where(fitted.std(axis=0) > 0, fitted.std(axis=0), 1.0)
-    table.p = _logistic(own * slope, fitted * slope, table.reference_known, _checked_rate(rate))
-    table.p[:, drivers] = 0.0
-    return table
+    p = _logistic(own * slope, fitted * slope, table.reference_known, rate)
+    p[:, drivers] = 0.0
+    return p
 
 
 # --- not at random -------------------------------------------------------------------------------
@@ -210,36 +206,31 @@ def mnar(
     >>> mnar(X, 0.25, seed=0, kind="quantile").ravel()
     array([ 0.,  1.,  2.,  3.,  4.,  5., nan, nan])
     """
-    return _mnar(X, rate, seed, kind, strength, tail, share, **options).poked()
+    own = {"kind": kind, "strength": strength, "tail": tail, "share": share}
+    return _table(_mnar, X, rate, seed, **own, **options).poked()
 
 
 def mnar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
     """Where :func:`mnar` makes holes; it takes the same options."""
-    return _mnar(X, rate, seed, **options).mask()
+    return _table(_mnar, X, rate, seed, **options).mask()
 
 
 def mnar_probability(X: Any, rate: float, seed: int, **options: Any) -> Floats:
     """How likely :func:`mnar` is to make each entry a hole; it takes the same options."""
-    return _mnar(X, rate, seed, **options).probability()
+    return _table(_mnar, X, rate, seed, **options).probability()
 
 
 def _mnar(
-    X: Any,
+    table: VariableTable,
     rate: float,
-    seed: int,
     kind: str = "self",
     strength: float = 2.0,
     tail: str = "upper",
     share: float | None = None,
-    **options: Unpack[Options],
-) -> VariableTable:
-    rate = _checked_rate(rate)
-    table = VariableTable(X, seed, **options)
+) -> Floats:
     scores, fitted = table.scores()
     if kind == "self":
-        own, others = scores * strength, fitted * strength
-        table.p = _logistic(own, others, table.reference_known, rate)
-        return table
+        return _logistic(scores * strength, fitted * strength, table.reference_known, rate)
     if kind != "quantile":
         raise InvalidInput(f"kind must be 'self' or 'quantile'; got {kind!r}.")
     if tail not in _EXTREME:
@@ -247,13 +238,13 @@ def _mnar(
     share = rate if share is None else share
     if not rate <= share <= 1:
         raise InvalidInput(f"share must be from the rate ({rate}) to 1; got {share}.")
-    table.p = np.zeros(scores.shape)
+    p = np.zeros(scores.shape)
     for j, known in enumerate(table.reference_known.T):
         if known.any() and share > 0:
             centre = np.median(fitted[known, j])
             own, others = (_EXTREME[tail](s[:, j], centre) for s in (scores, fitted[known]))
-            table.p[:, j] = rate / share * _beyond(own, others, share)
-    return table
+            p[:, j] = rate / share * _beyond(own, others, share)
+    return p
 
 
 #: How far out in the tail a value is.
@@ -315,7 +306,13 @@ def _logistic(own: Floats, fitted: Floats, known: Mask, rate: float) -> Floats:
     return np.asarray(expit(own + (low + high) / 2))
 
 
-def _checked_rate(rate: float) -> float:
+def _table(
+    mechanism: Callable[..., Floats], X: Any, rate: float, seed: int, /, **options: Any
+) -> VariableTable:
+    """The table whose variables go missing as a mechanism, with options of its own, has it."""
     if not 0 <= rate <= 1:
         raise InvalidInput(f"rate must be from 0 to 1; got {rate!r}.")
-    return float(rate)
+    shared = {name: options.pop(name) for name in Options.__annotations__ if name in options}
+    table = VariableTable(X, seed, **shared)
+    table.p = mechanism(table, float(rate), **options)
+    return table

@@ -41,15 +41,9 @@ def apply_mask(X: Any, mask: Mask) -> Any:
             f"X must be a numpy array or a pandas DataFrame; got {type(X).__name__}. Convert "
             f"it, or take the mask alone."
         )
-    parts = [_with_holes(X.iloc[:, i], mask[:, i]) for i in range(X.shape[1])]
-    return pd.concat(parts, axis=1) if parts else X.copy()
-
-
-def _with_holes(column: Any, mask: Mask) -> Any:
-    if not mask.any():
-        return column.copy()
-    plain = isinstance(column.dtype, np.dtype) and column.dtype.kind in "biu"
-    return (column.astype(np.float64) if plain else column).mask(mask)
+    plain = [isinstance(dtype, np.dtype) and dtype.kind in "biu" for dtype in X.dtypes]
+    lost = X.columns[np.array(plain, dtype=np.bool_) & mask.any(axis=0)]
+    return X.astype(dict.fromkeys(lost, np.float64)).mask(mask)
 
 
 class VariableTable:

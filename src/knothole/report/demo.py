@@ -6,11 +6,8 @@ cells, benign or malignant. A model is trained on complete rows; then the labora
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
@@ -27,25 +24,13 @@ LEAD = (
 SEED = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Diagnosis:
-    """The demo's data: complete rows to learn from, and rows held out."""
-
-    train: pd.DataFrame
-    train_target: NDArray[Any]
-    test: pd.DataFrame
-    target: NDArray[Any]
-
-
-def diagnosis(seed: int = SEED) -> Diagnosis:
-    """The table of scikit-learn, three fifths to learn from."""
+def diagnosis(seed: int = SEED) -> list[Any]:
+    """The table of scikit-learn: three fifths to learn from, the rows held out, targets of both."""
     table, target = load_breast_cancer(return_X_y=True, as_frame=True)
-    train, test, train_target, test_target = train_test_split(
+    *rows, y, y_test = train_test_split(
         table, target.to_numpy(), test_size=0.4, random_state=seed, stratify=target
     )
-    return Diagnosis(
-        train.reset_index(drop=True), train_target, test.reset_index(drop=True), test_target
-    )
+    return [*(part.reset_index(drop=True) for part in rows), y, y_test]
 
 
 def classifier(seed: int = SEED) -> Any:
@@ -63,7 +48,7 @@ def classifier(seed: int = SEED) -> Any:
 
 def compile_ahead(seed: int = SEED) -> None:
     """Have the kernels of Gaussian mixtures compiled, and kept on disk, by using each of them."""
-    data = diagnosis(seed)
-    model = classifier(seed).fit(data.train, data.train_target)
-    robust = wrap(model, data.train, density=GaussianMixture(components=2, random_state=seed))
-    robust.predict_proba(missingness.mcar(data.test, 0.3, seed))
+    train, test, y, _ = diagnosis(seed)
+    model = classifier(seed).fit(train, y)
+    robust = wrap(model, train, density=GaussianMixture(components=2, random_state=seed))
+    robust.predict_proba(missingness.mcar(test, 0.3, seed))

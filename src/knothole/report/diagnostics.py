@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.stats import rankdata
+import pandas as pd
 
 from knothole import missingness
 from knothole.arrays import Floats
@@ -16,8 +16,6 @@ from knothole.tables.columns import Columns, Kind, Variable
 
 # Rows drawn from the density to be held against the data.
 SAMPLED = 4000
-# Levels of a categorical that are shown one by one.
-SHOWN_LEVELS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,10 +174,7 @@ def density_fit(
         _marginal(columns.variables[v], points[:, v], draws[:, v]) for v in order[:shown]
     )
     numeric = [v for v in order if columns.variables[v].kind is not Kind.CATEGORICAL][: 4 * shown]
-    observed, modelled = (
-        _rank_correlations(points[:, numeric]),
-        _rank_correlations(draws[:, numeric]),
-    )
+    observed, modelled = (_rank_correlations(rows[:, numeric]) for rows in (points, draws))
     upper = np.triu_indices(len(numeric), 1)
     known = np.isfinite(observed[upper]) & np.isfinite(modelled[upper])
     return Fit(
@@ -188,6 +183,10 @@ def density_fit(
         observed[upper][known],
         modelled[upper][known],
     )
+
+
+# Levels of a categorical that are shown one by one.
+SHOWN_LEVELS = 12
 
 
 def _marginal(variable: Variable, points: Floats, draws: Floats) -> Marginal:
@@ -224,16 +223,8 @@ def _shares(values: Floats, edges: Floats) -> Floats:
 
 def _rank_correlations(points: Floats) -> Floats:
     """Spearman's rank correlation of all pairs, each over the rows that have both."""
-    n = points.shape[1]
-    correlation = np.full((n, n), np.nan)
-    for i in range(n):
-        for j in range(i + 1, n):
-            both = np.isfinite(points[:, [i, j]]).all(axis=1)
-            if both.sum() > 2:
-                one, other = rankdata(points[both, i]), rankdata(points[both, j])
-                if np.ptp(one) > 0 and np.ptp(other) > 0:
-                    correlation[i, j] = correlation[j, i] = np.corrcoef(one, other)[0, 1]
-    return correlation
+    known = pd.DataFrame(np.where(np.isfinite(points), points, np.nan))
+    return known.corr("spearman", min_periods=3).to_numpy()
 
 
 def _strongest(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import numpy as np
 
 from knothole.errors import InvalidInput
-from knothole.report import palette, style
+from knothole.report import style
 from knothole.report.diagnostics import Coverage, Fit, Marginal, Outage, Pair
 from knothole.report.robustness import Robustness
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Results = TypeVar("Results")
 
 # Lines to compare with.
-_DASHED: dict[str, Any] = {"color": palette.FAINT, "linestyle": (0, (4, 3)), "linewidth": 1.0}
+_DASHED: dict[str, Any] = {"color": style.FAINT, "linestyle": (0, (4, 3)), "linewidth": 1.0}
 
 
 class Display(ABC, Generic[Results]):
@@ -58,9 +58,13 @@ class Display(ABC, Generic[Results]):
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw on axes; on new ones of pyplot's if none are given."""
         with style.look():
-            self.ax_ = style.axes(ax, *self._size)
-            self._draw(self.ax_)
-        self.figure_ = self.ax_.figure  # type: ignore[assignment]
+            if ax is None:
+                from matplotlib import pyplot
+
+                ax = pyplot.subplots(figsize=self._size, layout="constrained")[1]
+            self._draw(ax)
+        self.ax_ = ax
+        self.figure_ = ax.figure  # type: ignore[assignment]
         return self
 
     def drawn(self, width: float, height: float) -> Figure:
@@ -124,7 +128,7 @@ class RobustnessDisplay(Display[Robustness]):
         self._limit(ax, constant)
         ax.annotate(
             "the best constant answer", (rates[0], constant), xytext=(2, 3),
-            textcoords="offset points", color=palette.FAINT, fontsize=8.5,
+            textcoords="offset points", color=style.FAINT, fontsize=8.5,
         )  # fmt: skip
         ax.set_xlabel("entries missing, %")
         ax.set_ylabel(self.metric)
@@ -148,18 +152,17 @@ class RobustnessDisplay(Display[Robustness]):
         tops = {name: float(error.max()) for name, error in errors.items()}
         limit = min(max(*tops.values(), constant), 2 * constant)
         ax.set_ylim(0, 1.06 * limit)
-        beyond = [name for name, top in tops.items() if top > 1.06 * limit]
+        beyond = [
+            f"{style.label_of(name, self.results.labels)}: {errors[name][-1].mean():.3g}"
+            for name, top in tops.items()
+            if top > 1.06 * limit
+        ]
         if beyond:
-            last = {name: float(errors[name][-1].mean()) for name in beyond}
-            lines = [
-                f"{style.label_of(name, self.results.labels)}: {error:.3g}"
-                for name, error in last.items()
-            ]
             where = f"beyond the plot at {100 * self.results.rates[-1]:.0f} %:"
             ax.annotate(
-                "\n".join([where, *lines]), (1, 1), zorder=10,
+                "\n".join([where, *beyond]), (1, 1), zorder=10,
                 xycoords="axes fraction", xytext=(-4, -4), textcoords="offset points", ha="right",
-                va="top", fontsize=8.5, color=palette.INK,
+                va="top", fontsize=8.5, color=style.INK,
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
             )  # fmt: skip
 
@@ -186,7 +189,7 @@ class OutageDisplay(Display[Outage]):
         places = np.arange(len(names))
         errors = {name: error[: self.shown] for name, error in self.results.errors.items()}
         spans = np.array(list(errors.values()))
-        ax.hlines(places, spans.min(axis=0), spans.max(axis=0), color=palette.GRID, linewidth=5)
+        ax.hlines(places, spans.min(axis=0), spans.max(axis=0), color=style.GRID, linewidth=5)
         for position, (name, error) in enumerate(errors.items()):
             look = style.of_method(name, position) | {"markersize": 7, "linestyle": "none"}
             ax.plot(error, places, label=style.label_of(name, self.results.labels), **look)
@@ -205,13 +208,10 @@ class CoverageDisplay(Display[Coverage]):
 
     def _draw(self, ax: Axes) -> None:
         ax.plot([0, 100], [0, 100], **_DASHED)
-        looks = zip(
-            (palette.SKY, palette.BLUE, palette.PURPLE, palette.VERMILION), "ovsD", strict=True
-        )
+        colors = (style.SKY, style.BLUE, style.PURPLE, style.VERMILION)
         promised = 100 * np.asarray(self.results.levels)
-        for (rate, covered), (color, marker) in zip(
-            self.results.covered.items(), looks, strict=False
-        ):
+        found = self.results.covered.items()
+        for (rate, covered), color, marker in zip(found, colors, "ovsD", strict=False):
             ax.plot(
                 promised, 100 * covered, color=color, marker=marker, markersize=4.5,
                 label=f"{100 * rate:.0f} % missing",
@@ -232,14 +232,14 @@ class MarginalDisplay(Display[Marginal]):
         if marginal.edges is None:
             places = np.arange(len(marginal.labels))
             ax.bar(places, marginal.observed, width=0.8, color="#c9d3dc", label="data")
-            ax.plot(places, marginal.modelled, "o", color=palette.BLUE, label="density")
+            ax.plot(places, marginal.modelled, "o", color=style.BLUE, label="density")
             ax.set_xticks(places, [shortened(label, 8) for label in marginal.labels], fontsize=8)
             if len(places) > 4:
                 ax.tick_params(axis="x", rotation=40)
             return
         ax.stairs(marginal.observed, marginal.edges, fill=True, color="#c9d3dc", label="data")
         ax.stairs(
-            marginal.modelled, marginal.edges, color=palette.BLUE, linewidth=1.8, label="density",
+            marginal.modelled, marginal.edges, color=style.BLUE, linewidth=1.8, label="density",
             baseline=None,
         )  # fmt: skip
         ax.locator_params(axis="x", nbins=5)
@@ -254,7 +254,7 @@ class PairDisplay(Display[Pair]):
         observed, modelled = self.results.observed, self.results.modelled
         for label, points, color, marker, size in (
             ("data", observed, "#8b98a5", "o", 9),
-            ("density", modelled, palette.BLUE, "x", 11),
+            ("density", modelled, style.BLUE, "x", 11),
         ):
             ax.scatter(
                 points[:, 0], points[:, 1], s=size, color=color, marker=marker, linewidths=0.8,
@@ -278,7 +278,7 @@ class AssociationDisplay(Display[Fit]):
     def _draw(self, ax: Axes) -> None:
         ax.plot([-1, 1], [-1, 1], **_DASHED)
         ax.scatter(
-            self.results.observed, self.results.modelled, s=14, color=palette.BLUE, alpha=0.5,
+            self.results.observed, self.results.modelled, s=14, color=style.BLUE, alpha=0.5,
             linewidths=0,
         )  # fmt: skip
         lowest = float(min(self.results.observed.min(), self.results.modelled.min(), 0.0))

@@ -7,8 +7,7 @@ largest wins.
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pandas as pd
@@ -23,14 +22,12 @@ from knothole.arrays import Floats
 LEARNED_ROWS = 5000
 
 
-class Imputer(ABC):
+class Imputer(Protocol):
     """Learns from a table with or without holes how to fill those of others."""
 
-    @abstractmethod
     def fit(self, table: pd.DataFrame, seed: int) -> Self:
         """Learn how to fill."""
 
-    @abstractmethod
     def fill(self, table: pd.DataFrame) -> pd.DataFrame:
         """Make a table without holes; what was observed stays as it was."""
 
@@ -121,17 +118,12 @@ class Dummies:
         filled = like.copy()
         start = 0
         for name, dtype in self.dtypes.items():
-            hole = like[name].isna().to_numpy()
+            best: Any = numbers[:, start]
+            stop = start + 1
             if isinstance(dtype, pd.CategoricalDtype):
                 stop = start + len(dtype.categories)
-                if hole.any():
-                    codes = like[name].cat.codes.to_numpy().copy()
-                    codes[hole] = numbers[hole, start:stop].argmax(axis=1)
-                    filled[name] = pd.Categorical.from_codes(codes, dtype=dtype)
-            else:
-                stop = start + 1
-                if hole.any():
-                    filled[name] = np.where(hole, numbers[:, start], like[name])
+                best = dtype.categories[numbers[:, start:stop].argmax(axis=1)]
+            filled[name] = like[name].where(like[name].notna(), best)
             start = stop
         return filled
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, answers
+from knothole.learning.problem import numbers
 from knothole.report.filling import Filled, Imputer, Iterative
 from knothole.report.measures import Task, outputs
 from knothole.tables.columns import Columns, Kind
@@ -80,17 +81,12 @@ class Case:
                 f"target must have one entry for each of the {len(test)} test rows; got "
                 f"{len(target)}."
             )
-        if len(test) == 0:
-            raise InvalidInput("test must have at least one row.")
-
         return cls(
             robust=robust,
             train=as_frame(train, robust.columns_),
             test=as_frame(test, robust.columns_),
             target=_encoded(robust, task, target, "target"),
-            train_target=None
-            if train_target is None
-            else _encoded(robust, task, train_target, "train_target"),
+            train_target=_encoded(robust, task, train_target, "train_target"),
             task=task,
             takes_nan=takes_nan,
         )
@@ -204,32 +200,20 @@ def _task(robust: Robust) -> Task:
     return Task.BINARY if len(lists[0]) == 2 else Task.MULTICLASS
 
 
-def _encoded(robust: Robust, task: Task, values: Any, name: str) -> NDArray[Any]:
+def _encoded(robust: Robust, task: Task, values: Any, name: str) -> Any:
+    """Numbers, or positions among the model's classes; text that spells a class will do."""
+    if values is None:
+        return None
     if task is Task.REGRESSION:
-        return _numbers(values, name)
-    return _positions(values, answers.class_lists(robust.ensemble_)[0], name)
-
-
-def _numbers(values: Any, name: str) -> Floats:
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{name} must hold numbers: the model is a regressor.") from error
-    if not np.isfinite(numbers).all():
-        raise InvalidInput(f"{name} must be known in every row; leave out rows where it is not.")
-    return numbers
-
-
-def _positions(values: Any, classes: list[Any], name: str) -> NDArray[np.int64]:
-    """Positions of labels among a model's classes; text that spells a class will do."""
+        return numbers(np.asarray(values), name)
+    (classes,) = answers.class_lists(robust.ensemble_)
     places = {str(label): place for place, label in reversed(list(enumerate(classes)))}
     places |= {label: place for place, label in enumerate(classes)}
-    found = np.empty(len(values), dtype=np.int64)
-    for row, label in enumerate(np.asarray(values).tolist()):
-        place = places.get(label, places.get(str(label)))
-        if place is None:
-            raise InvalidInput(
-                f"{name} must hold the model's classes {classes}; got {label!r} in row {row}."
-            )
-        found[row] = place
-    return found
+    labels = np.asarray(values).tolist()
+    found = [places.get(label, places.get(str(label), -1)) for label in labels]
+    if -1 in found:
+        row = found.index(-1)
+        raise InvalidInput(
+            f"{name} must hold the model's classes {classes}; got {labels[row]!r} in row {row}."
+        )
+    return np.array(found, dtype=np.int64)

@@ -6,7 +6,7 @@ import base64
 import io
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,21 +17,6 @@ from knothole.report import displays, style
 from knothole.report.evaluation import Evaluation
 from knothole.report.methods import KNOTHOLE, NATIVE
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# Inches. Narrow figures are legible on a phone; a picture has a wide variant for larger screens.
-NARROW, WIDE = 4.3, 8.8
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure as data URIs, for narrow screens and (if it differs) for wide ones."""
-
-    narrow: str
-    wide: str | None
-    alt: str
-
 
 @dataclass(frozen=True)
 class Table:
@@ -40,15 +25,6 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     marked: int | None = None
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A large number and what it is."""
-
-    number: str
-    text: str
-    kind: str = ""
 
 
 def render(evaluation: Evaluation, title: str, lead: str = "") -> str:
@@ -77,51 +53,16 @@ def render(evaluation: Evaluation, title: str, lead: str = "") -> str:
 
 
 def _content(evaluation: Evaluation) -> dict[str, Any]:
-    case, robustness = evaluation.case, evaluation.robustness
-    robust = case.robust
+    """What the page says, and what it draws with."""
+    robust, robustness = evaluation.case.robust, evaluation.robustness
     return {
-        "model": _about_model(evaluation),
+        "evaluation": evaluation,
+        "displays": displays,
+        "uri": _uri,
         "facts": headline(evaluation),
-        "rows": robustness.rows,
-        "repeats": robustness.repeats,
-        "seed": evaluation.seed,
-        "takes_nan": case.takes_nan,
-        "library": robust.ensemble_.library,
-        "exact": robust.expectation_.exact,
-        "robustness": [
-            (metric, _robustness_picture(evaluation, metric), error_table(evaluation, metric))
-            for metric in reversed(robustness.errors)  # the one that is easiest to grasp first
-        ],
-        "outage": _outage_picture(evaluation),
-        "n_columns": len(evaluation.outage.names),
-        "coverage": _picture(
-            displays.CoverageDisplay(evaluation.coverage),
-            NARROW,
-            4.0,
-            "Share of intervals that contain the model's answer to the complete row, against the "
-            "share they promise.",
-        ),
+        # The metric that is easiest to grasp first.
+        "errors": [(name, error_table(evaluation, name)) for name in reversed(robustness.errors)],
         "coverage_table": _coverage_table(evaluation),
-        "marginals": [
-            _picture(
-                displays.MarginalDisplay(marginal),
-                NARROW * 0.8,
-                2.1,
-                f"{marginal.name}: data and density differ by {100 * marginal.distance:.1f} % "
-                f"(total variation).",
-            )
-            for marginal in evaluation.fit.marginals
-        ],
-        "pairs": [
-            _picture(
-                displays.PairDisplay(pair),
-                NARROW,
-                3.2,
-                f"{pair.names[0]} and {pair.names[1]}: points of the data and of the density.",
-            )
-            for pair in evaluation.fit.pairs
-        ],
-        "association": _association_picture(evaluation),
         "selection": None if robust.selection_ is None else _selection_table(robust.selection_),
         "nan_meaning": _nan_meaning_table(robust.nan_meaning_),
         "timings": _timings_table(evaluation),
@@ -131,23 +72,19 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def headline(evaluation: Evaluation) -> list[Fact]:
-    """The comparison in three numbers, at the rate nearest to one half."""
+def headline(evaluation: Evaluation) -> list[tuple[str, str, str]]:
+    """Three numbers at the rate nearest to one half: each, what it is, and how it is drawn."""
     robustness = evaluation.robustness
-    metric = list(robustness.errors)[-1]
+    metric, errors = list(robustness.errors.items())[-1]
     place = int(np.argmin(np.abs(np.asarray(robustness.rates) - 0.5)))
-    rate = robustness.rates[place]
-    errors = robustness.errors[metric]
-    own = errors[KNOTHOLE]
-    name = {"RMSE": "RMSE", "log loss": "log loss", "error rate": "of answers wrong"}[metric]
-    labels = robustness.labels
-    facts = [Fact(number(own[0].mean(), metric), f"{name} with nothing missing", "complete")]
+    own, labels = errors[KNOTHOLE], robustness.labels
+    name = "of answers wrong" if metric == "error rate" else metric
+    facts = [(number(own[0].mean(), metric), f"{name} with nothing missing", "complete")]
     if NATIVE in errors:
-        text = f"{labels[NATIVE]}, {share(rate)} of entries missing"
-        facts.append(Fact(number(errors[NATIVE][place].mean(), metric), text, "native"))
+        text = f"{labels[NATIVE]}, {share(robustness.rates[place])} of entries missing"
+        facts.append((number(errors[NATIVE][place].mean(), metric), text, "native"))
     text = f"{labels[KNOTHOLE]}, the same rows, the same model"
-    facts.append(Fact(number(own[place].mean(), metric), text, "knothole"))
-    return facts
+    return [*facts, (number(own[place].mean(), metric), text, "knothole")]
 
 
 def share(value: float) -> str:
@@ -174,13 +111,9 @@ def number(value: float, metric: str = "") -> str:
     if not np.isfinite(value):
         return "–"
     size = abs(value)
-    if size >= 100:
-        return f"{value:,.0f}"
-    if size >= 10:
-        return f"{value:.1f}"
-    if size >= 1:
-        return f"{value:.2f}"
-    return f"{value:#.3g}"
+    if size < 1:
+        return f"{value:#.3g}"
+    return f"{value:,.{2 - (size >= 10) - (size >= 100)}f}"
 
 
 def error_table(evaluation: Evaluation, metric: str) -> Table:
@@ -193,18 +126,6 @@ def error_table(evaluation: Evaluation, metric: str) -> Table:
         for name, row in zip(table.index, table.to_numpy(), strict=True)
     )
     return Table(header, rows, marked=list(table.index).index(KNOTHOLE))
-
-
-def _about_model(evaluation: Evaluation) -> list[tuple[str, str]]:
-    case = evaluation.case
-    ensemble, density = case.robust.ensemble_, case.robust.density_
-    trees = "1 tree" if ensemble.n_trees == 1 else f"{ensemble.n_trees:,} trees"
-    return [
-        ("model", f"{case.robust.model_name_} ({ensemble.library}), {trees}"),
-        ("columns", f"{len(ensemble.columns):,}"),
-        ("density", type(density).__name__),
-        ("rows", f"{len(case.train):,} to learn the density, {len(case.test):,} held out"),
-    ]
 
 
 def _coverage_table(evaluation: Evaluation) -> Table:
@@ -243,15 +164,11 @@ def _cell(value: Any) -> str:
 
 def _timings_table(evaluation: Evaluation) -> Table:
     robustness = evaluation.robustness
-    rows = tuple(
-        (
-            robustness.labels.get(name, name),
-            duration(robustness.learning.get(name, float("nan"))),
-            duration(seconds),
-        )
-        for name, seconds in robustness.seconds.items()
-    )
-    return Table(("method", "to learn", "per 1,000 rows"), rows, marked=0)
+    rows = []
+    for name, seconds in robustness.seconds.items():
+        learning = robustness.learning.get(name, np.nan)
+        rows.append((robustness.labels.get(name, name), duration(learning), duration(seconds)))
+    return Table(("method", "to learn", "per 1,000 rows"), tuple(rows), marked=0)
 
 
 def duration(seconds: float) -> str:
@@ -269,47 +186,10 @@ def duration(seconds: float) -> str:
     return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-# ---- pictures -----------------------------------------------------------------------------------
-
-
-def _robustness_picture(evaluation: Evaluation, metric: str) -> Picture:
-    display = displays.RobustnessDisplay(evaluation.robustness, metric)
-    alt = (
-        f"{metric} of each method against the share of entries missing; the table has the numbers."
-    )
-    return _picture(display, NARROW, 3.9, alt, wide=(WIDE, 4.2))
-
-
-def _outage_picture(evaluation: Evaluation) -> Picture:
-    shown = min(len(evaluation.outage.names), 12)
-    display = displays.OutageDisplay(evaluation.outage, shown)
-    worst = ", ".join(evaluation.outage.names[:3])
-    alt = f"Error with one column gone. The columns that hurt most: {worst}."
-    height = 1.2 + 0.27 * shown
-    return _picture(display, NARROW, height, alt, wide=(WIDE, height))
-
-
-def _association_picture(evaluation: Evaluation) -> Picture | None:
-    if not len(evaluation.fit.observed):
-        return None
-    alt = "Rank correlation of every pair of numeric columns, in the data and in the density."
-    return _picture(displays.AssociationDisplay(evaluation.fit), NARROW, 3.6, alt)
-
-
-def _picture(
-    display: displays.Display[Any],
-    width: float,
-    height: float,
-    alt: str,
-    wide: tuple[float, float] | None = None,
-) -> Picture:
-    narrow = _uri(display.drawn(width, height))
-    return Picture(narrow, None if wide is None else _uri(display.drawn(*wide)), alt)
-
-
-def _uri(figure: Figure) -> str:
-    """The figure as SVG in a data URI: in an image of its own no two ids can clash."""
+def _uri(display: displays.Display[Any], width: float, height: float) -> str:
+    """A figure, in inches, as SVG in a data URI: in an image of its own no two ids can clash."""
     buffer = io.BytesIO()
+    figure = display.drawn(width, height)
     with style.look():
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -87,10 +87,6 @@ class Comparison:
         for place, rate in enumerate(self.rates):
             yield from ((place, repeat) for repeat in range(self.repeats if rate > 0 else 1))
 
-    def steps(self, case: Case) -> int:
-        """How often :func:`compare` will advance."""
-        return len(case.methods(self.methods)) * (1 + len(list(self.runs())))
-
 
 #: What a report shows unless told otherwise.
 USUAL = Comparison()
@@ -110,7 +106,7 @@ def compare(
     learning : float
         Seconds that wrapping took, where known, to be shown beside the others' learning.
     advance : callable
-        Told the label of each method, once for every rate; see :meth:`Comparison.steps`.
+        Told the label of each method when it has learned, and after each of its runs.
     """
     rates, repeats, seed = comparison.rates, comparison.repeats, comparison.seed
     blocks = {block.name: list(block.columns) for block in case.robust.columns_.blocks} or None

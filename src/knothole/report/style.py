@@ -9,23 +9,38 @@ from typing import TYPE_CHECKING, Any
 
 from knothole.errors import MissingExtra
 from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, LABELS, MEDIAN, NATIVE
-from knothole.report.palette import (
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    RC,
-    SKY,
-    VERMILION,
-    YELLOW,
-)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, made for colour-blind readers.
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+INK, FAINT, GRID = "#1f2933", "#667380", "#e3e8ed"
+
+RC: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 10.0,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "text.color": INK,
+    "legend.frameon": False,
+    "svg.hashsalt": "knothole",  # the same figure, the same bytes
+}
 
 _METHODS: dict[str, dict[str, Any]] = {
     KNOTHOLE: {"color": BLUE, "marker": "o", "linewidth": 2.6, "zorder": 5},
@@ -56,15 +71,6 @@ def look() -> AbstractContextManager[None]:
     except ImportError as error:
         raise MissingExtra("plots need matplotlib: pip install 'knothole[plot]'.") from error
     return matplotlib.rc_context(RC)
-
-
-def axes(ax: Axes | None, width: float, height: float) -> Axes:
-    """The axes given, or new ones in a figure of pyplot's; to be called in :func:`look`."""
-    if ax is not None:
-        return ax
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
 
 
 def figure(width: float, height: float) -> Figure:

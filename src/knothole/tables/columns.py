@@ -120,18 +120,16 @@ class Columns:
         (Block(name='city', columns=(1, 2), baseline=False),)
         """
         raw = read.read_table(table)
-        columns = tuple(Column(name) for name in raw.names)
-        described = cls(columns, named=raw.named)
         coded = {
             encoding.position_of(column, raw.names, "categorical") for column in categorical or ()
         }
-        marked = tuple(
-            replace(column, kind=Kind.CATEGORICAL)
-            if i in coded or raw.columns[i].levels is not None
-            else column
-            for i, column in enumerate(columns)
-        )
-        return replace(described, columns=marked)._refined(raw, blocks)
+        columns = [
+            Column(source.name, Kind.CATEGORICAL)
+            if i in coded or source.levels is not None
+            else Column(source.name)
+            for i, source in enumerate(raw.columns)
+        ]
+        return cls(tuple(columns), named=raw.named)._refined(raw, blocks)
 
     def describe(self, table: Any, blocks: Blocks | None = None) -> Columns:
         """These columns (a model's), completed by what the training table shows.

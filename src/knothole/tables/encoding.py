@@ -7,7 +7,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
@@ -68,7 +67,8 @@ def numbers_of(column: RawColumn) -> Floats:
             f"{text[0]!r}. Convert it to numbers the way it was for the model."
         )
     # A hole, with code -1, picks the last entry.
-    values = np.array([*column.levels, np.nan], dtype=np.float64)[_as_positions(column.values)]
+    codes = np.where(np.isnan(column.values), -1, column.values).astype(np.intp)
+    values = np.array([*column.levels, np.nan], dtype=np.float64)[codes]
     check_finite(values, column.name)
     return values
 
@@ -161,7 +161,3 @@ def _level(column: RawColumn, value: float) -> Hashable:
     if column.levels is not None:
         return column.levels[int(value)]
     return int(value) if value.is_integer() else value
-
-
-def _as_positions(codes: Floats) -> NDArray[np.intp]:
-    return np.where(np.isnan(codes), -1, codes).astype(np.intp)

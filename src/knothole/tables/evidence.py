@@ -48,11 +48,8 @@ class Evidence:
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Evidence:
         """The evidence of some of the rows."""
-        return Evidence(
-            self.points[rows],
-            None if self.allowed is None else self.allowed[rows],
-            self.n_levels,
-        )
+        allowed = None if self.allowed is None else self.allowed[rows]
+        return Evidence(self.points[rows], allowed, self.n_levels)
 
     def parts(self, size: int | None = None) -> Iterator[tuple[NDArray[np.intp], Evidence]]:
         """The rows without sets, then those of which some block is observed in part.
@@ -91,16 +88,7 @@ class Evidence:
 
 
 # What `read_categories` reports.
-(
-    POINTS,
-    RESTRICTED,
-    NOT_NULLABLE,
-    NOT_A_CODE,
-    NOT_A_DUMMY,
-    TWO_ONES,
-    NO_CATEGORY,
-    BOTH,
-) = range(8)
+POINTS, RESTRICTED, NOT_NULLABLE, NOT_A_CODE, NOT_A_DUMMY, TWO_ONES, NO_CATEGORY, BOTH = range(8)
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,15 +85,8 @@ def with_nan(matrix: Floats, sentinel: Floats, columns: Columns) -> Floats:
     """Rows with NaN wherever the model takes a value for it; the same array where it never does.
 
     Dummies of a block stay as they are: a zero there says which category it is not, and
-    :func:`knothole.trees.in_variables.in_variables` knows where the model sends it.
-
-    Parameters
-    ----------
-    matrix : float64 (rows, columns)
-    sentinel : float64 (columns, 2)
-        Values from the first to the second number of a column are taken for NaN; NaN where none
-        is (:attr:`knothole.trees.ensemble.Ensemble.sentinel`).
-    columns : Columns
+    :func:`knothole.trees.in_variables.in_variables` knows where the model sends it. ``sentinel`` is
+    that of an :class:`~knothole.trees.ensemble.Ensemble`.
     """
     low, high = sentinel.T
     applies = ~np.isnan(low)
@@ -115,16 +108,10 @@ def checked_mask(holes: Any, shape: tuple[int, ...], what: str = "a matrix of bo
 
 @dataclass(frozen=True, eq=False)
 class HoleRule:
-    """How a model's NaN are read.
+    """How a model's NaN are read: ``sentinel`` (columns, 2) is what it takes for NaN.
 
-    Attributes
-    ----------
-    columns : Columns
-    sentinel : float64 (columns, 2)
-        What the model takes for NaN; see :func:`with_nan`.
-    integrate : bool (columns,)
-        Columns in which "auto" makes every NaN a hole: those that are not nullable, and perhaps
-        others.
+    ``integrate`` (columns,) marks columns in which "auto" makes every NaN a hole: those that are
+    not nullable, and perhaps others.
     """
 
     columns: Columns

@@ -24,14 +24,9 @@ def describe_columns(columns: Columns) -> dict[str, Any]:
 
 def columns_from(description: dict[str, Any]) -> Columns:
     """From JSON."""
-    return Columns(
-        tuple(column_from(column) for column in description["columns"]),
-        tuple(
-            Block(name, tuple(columns), baseline)
-            for name, columns, baseline in description["blocks"]
-        ),
-        description["named"],
-    )
+    columns = tuple(map(column_from, description["columns"]))
+    blocks = tuple(Block(name, tuple(at), baseline) for name, at, baseline in description["blocks"])
+    return Columns(columns, blocks, description["named"])
 
 
 def describe_column(column: Column | Variable) -> dict[str, Any]:

@@ -38,15 +38,9 @@ class HashedLevel:
 
 
 def named_by(columns: Columns, table: Any, hash_of: Callable[[Hashable], int]) -> Columns:
-    """The columns, with hashed levels called what they are called in a table.
+    """The columns, with hashed levels called what they are called in a table of these columns.
 
-    Parameters
-    ----------
-    columns : Columns
-    table : numpy array, pandas or polars DataFrame, Arrow table
-        With these columns in their order.
-    hash_of : callable
-        The model's hash of a category.
+    ``hash_of`` is the model's hash of a category.
 
     Examples
     --------

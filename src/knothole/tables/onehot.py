@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import accumulate
+from os.path import commonprefix
 
 import numpy as np
 
@@ -31,38 +33,20 @@ def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     position = 0
     while position < len(names):
-        for prefix in _prefixes(names[position]) if dummy[position] else ():
+        parts = names[position].split(SEPARATOR)[:-1] if dummy[position] else []
+        for prefix in accumulate(parts, "{}_{}".format):  # shortest first
             stop = position
-            while stop < len(names) and dummy[stop] and _has_prefix(names[stop], prefix):
+            while stop < len(names) and dummy[stop] and names[stop].startswith(prefix + SEPARATOR):
                 stop += 1
             columns = tuple(range(position, stop))
-            block = _common_prefix(names[position:stop])
-            is_new = block not in found and block not in names
+            block, _, _ = commonprefix(names[position:stop]).rpartition(SEPARATOR)  # noqa: RUF071
+            is_new = block not in ("", *found, *names)
             if len(columns) > 1 and is_new and problem_of(columns, X) is None:
                 found[block] = columns
                 position = stop - 1
                 break
         position += 1
     return found
-
-
-def _prefixes(name: str) -> Iterator[str]:
-    """What may stand before the separator, shortest first."""
-    parts = name.split(SEPARATOR)
-    for count in range(1, len(parts)):
-        prefix = SEPARATOR.join(parts[:count])
-        if prefix:
-            yield prefix
-
-
-def _common_prefix(names: Sequence[str]) -> str:
-    """The longest of the first name's prefixes that all have; "" if there is none."""
-    shared = (p for p in _prefixes(names[0]) if all(_has_prefix(name, p) for name in names))
-    return max(shared, key=len, default="")
-
-
-def _has_prefix(name: str, prefix: str) -> bool:
-    return name.startswith(prefix + SEPARATOR)
 
 
 def problem_of(columns: Sequence[int], X: Floats) -> tuple[int, str] | None:

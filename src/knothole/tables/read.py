@@ -265,7 +265,9 @@ def _arrow_column(name: str, column: Any) -> RawColumn:
     chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     kind = chunked.type
     if pa.types.is_dictionary(kind):
-        return _arrow_dictionary(name, chunked.unify_dictionaries())
+        whole = chunked.unify_dictionaries().combine_chunks()
+        codes = whole.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return _codes(name, codes, whole.dictionary.to_pylist())
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if number or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         if pa.types.is_boolean(kind):
@@ -275,14 +277,6 @@ def _arrow_column(name: str, column: Any) -> RawColumn:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return _objects(name, chunked.to_pylist())
     raise _refused(name, kind)
-
-
-def _arrow_dictionary(name: str, chunked: Any) -> RawColumn:
-    """Codes of a dictionary column whose chunks share one dictionary."""
-    if not chunked.num_chunks:
-        return RawColumn(name, np.empty(0), ())
-    codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in chunked.chunks]
-    return _codes(name, np.concatenate(codes), chunked.chunk(0).dictionary.to_pylist())
 
 
 # (top-level package, class name) -> how to read it.

@@ -41,12 +41,12 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     --------
     >>> from sklearn.tree import DecisionTreeRegressor
     >>> from knothole.trees.read import read
-    >>> from knothole.trees.regions import regions
     >>> X = np.eye(3)[[0, 1, 2, 0]]
     >>> ensemble = read(DecisionTreeRegressor(max_depth=1).fit(X, [0, 5, 5, 0]))
     >>> columns = ensemble.columns.describe(X, blocks={"hue": [0, 1, 2]})
-    >>> regions(in_variables(ensemble, columns)).describe(0)
-    {'hue': "one of 'x1', 'x2', unseen"}
+    >>> variables = in_variables(ensemble, columns)
+    >>> variables.columns.names, [f"{word:03b}" for word in variables.sets]  # x0 goes right
+    (('hue',), ['1110'])
     """
     _check_match(ensemble, columns)
     variables = columns.variables

@@ -18,10 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
-from knothole.compiled.bits import complement, members, set_words, starts
+from knothole.compiled.bits import complement, set_words, starts
 from knothole.compiled.policy import njit
 from knothole.errors import InvalidInput
-from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
 
 
@@ -49,22 +48,11 @@ class Values:
 
 
 @dataclass(frozen=True, eq=False)
-class Arrivals(Values):
-    """For every inner node, what arrives there in the node's own split column; (nodes,).
-
-    The probability of going left at a node, given arrival, is
-    mass(arrival and left) / mass(arrival). At leaves the entries say nothing.
-    """
-
-
-@dataclass(frozen=True, eq=False)
 class Regions(Values):
     """For every leaf, the values that lead to it, column by column.
 
     Attributes
     ----------
-    columns : Columns
-        What the trees split on.
     start : int64 (leaves + 1,)
         Entries ``start[l]`` to ``start[l + 1]`` are the region of leaf ``l``, one for every
         column on its path, in ascending order of columns.
@@ -72,88 +60,33 @@ class Regions(Values):
         The column.
     """
 
-    columns: Columns
     start: Ints
     column: Integers
 
-    def empty(self) -> Mask:
-        """Leaves that no value leads to, only a NaN if anything; (leaves,).
 
-        They appear where a library learned a side for NaN, and have reach 0 when NaN is a hole.
-        """
-        nothing = self.low >= self.high
-        has_set = self.set_start >= 0
-        for column in np.unique(self.column[has_set]).tolist():
-            entries = np.flatnonzero(has_set & (self.column == column))
-            n_words = set_words(len(self.columns[column].levels))
-            words = self.set_start[entries, None] + np.arange(n_words)
-            nothing[entries] |= ~self.sets[words].any(axis=1)
-        counts = np.concatenate([[0], np.cumsum(nothing)])
-        return np.asarray(counts[self.start[1:]] > counts[self.start[:-1]])
+def arrivals(ensemble: Ensemble) -> Values:
+    """For every inner node, what arrives there in the node's own split column; (nodes,).
 
-    def describe(self, leaf: int) -> dict[str, str]:
-        """A leaf's region in words, by column name; columns that are free are left out.
-
-        Examples
-        --------
-        >>> from sklearn.tree import DecisionTreeRegressor
-        >>> from knothole.trees.read import read
-        >>> model = DecisionTreeRegressor(max_depth=2).fit([[0, 5], [1, 5], [1, 9]], [0, 4, 5])
-        >>> regions(read(model)).describe(0)
-        {'x0': 'x < 0.5'}
-        """
-        if not 0 <= leaf < len(self.start) - 1:
-            raise InvalidInput(
-                f"leaf must be a leaf's number, from 0 to {len(self.start) - 2}; got {leaf}."
-            )
-        return {
-            self.columns[int(self.column[entry])].name: self._phrase(entry)
-            for entry in range(int(self.start[leaf]), int(self.start[leaf + 1]))
-        }
-
-    def _phrase(self, entry: int) -> str:
-        low, high = float(self.low[entry]), float(self.high[entry])
-        if self.set_start[entry] >= 0:
-            levels = self.columns[int(self.column[entry])].levels
-            *known, unseen = members(self.sets[int(self.set_start[entry]) :], len(levels))
-            options = [repr(level) for level, leads in zip(levels, known, strict=True) if leads]
-            options += ["unseen"] if unseen else []
-            phrase = f"one of {', '.join(options)}" if options else "no value"
-        elif low >= high:
-            phrase = "no value"
-        else:
-            below = f" < {high:.6g}" if high < np.inf else ""
-            phrase = f"x{below}" if low == -np.inf else f"{low:.6g} <= x{below}"
-        return f"{phrase} or NaN" if self.missing[entry] else phrase
-
-
-def arrivals(ensemble: Ensemble) -> Arrivals:
-    """What arrives at every split; time linear in the paths' total length."""
+    The probability of going left at a node, given arrival, is mass(arrival and left) /
+    mass(arrival). At leaves the entries say nothing.
+    """
     return _arrivals(_tree(ensemble))
 
 
-def _arrivals(tree: _Tree) -> Arrivals:
+def _arrivals(tree: _Tree) -> Values:
     n = len(tree.feature)
     low, high, missing = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_)
     fill_arrivals(tree, low, high, missing)
-    return Arrivals(low, high, tree.arriving_set, tree.sets, missing)
+    return Values(low, high, tree.arriving_set, tree.sets, missing)
 
 
 def regions(ensemble: Ensemble) -> Regions:
-    """The region of every leaf; time linear in the paths' total length.
+    """The region of every leaf.
 
     In a column, it is what arrives at the last split on it above the leaf and goes the leaf's way.
     """
     tree = _tree(ensemble)
-    leaf_node = np.empty(ensemble.n_leaves, dtype=np.int32)
-    is_leaf = ensemble.feature < 0
-    leaf_node[ensemble.left[is_leaf]] = np.flatnonzero(is_leaf)
-    slot = np.full(len(ensemble.columns), -1, dtype=np.int64)
-    start = np.zeros(ensemble.n_leaves + 1, dtype=np.int64)
-    count_columns(tree, leaf_node, slot, start)
-    below = np.empty(int(start[-1]), dtype=np.int32)
-    slot[:] = -1
-    find_last_splits(tree, leaf_node, slot, start, below)
+    leaf, below = _last_splits(ensemble)
     split = tree.parent[below]
     arrived = _arrivals(tree)
     is_left = below == tree.left[split]
@@ -161,8 +94,7 @@ def regions(ensemble: Ensemble) -> Regions:
     set_start = tree.edge_set[below]
     numeric = set_start < 0
     return Regions(
-        columns=ensemble.columns,
-        start=start,
+        start=np.searchsorted(leaf, np.arange(ensemble.n_leaves + 1)),
         column=tree.feature[split],
         low=np.where(numeric & ~is_left, np.maximum(low, cut), low),
         high=np.where(numeric & is_left, np.minimum(high, cut), high),
@@ -170,6 +102,26 @@ def regions(ensemble: Ensemble) -> Regions:
         sets=tree.sets,
         missing=arrived.missing[split] & (is_left == tree.missing_left[split]),
     )
+
+
+def _last_splits(ensemble: Ensemble) -> tuple[Ints, Integers]:
+    """Pairs of a leaf and, for a column on its path, the node below the last split on that.
+
+    Leaves ascend, and with each the columns.
+    """
+    node: Integers = np.flatnonzero(ensemble.feature < 0).astype(np.int32)
+    leaf = ensemble.left[node].astype(np.int64)
+    leaves, nodes = [leaf[:0]], [node[:0]]
+    while len(node):  # all leaves climb together
+        inner = ensemble.parent[node] >= 0
+        leaf, node = leaf[inner], node[inner]
+        leaves.append(leaf)
+        nodes.append(node)
+        node = ensemble.parent[node]
+    leaf, node = np.concatenate(leaves), np.concatenate(nodes)
+    column = ensemble.feature[ensemble.parent[node]]
+    _, last = np.unique(leaf * len(ensemble.columns) + column, return_index=True)
+    return leaf[last], node[last]
 
 
 class _Tree(NamedTuple):
@@ -255,35 +207,3 @@ def fill_arrivals(tree, low, high, missing):  # type: ignore[no-untyped-def]
                 else:
                     low[n] = max(low[n], tree.cut[split])
             node = split
-
-
-@njit
-def count_columns(tree, leaf_node, slot, start):  # type: ignore[no-untyped-def]
-    """Number of different columns on each leaf's path, accumulated into ``start``."""
-    for leaf in range(len(leaf_node)):
-        start[leaf + 1] = start[leaf]
-        node = tree.parent[leaf_node[leaf]]
-        while node >= 0:
-            if slot[tree.feature[node]] != leaf:
-                slot[tree.feature[node]] = leaf
-                start[leaf + 1] += 1
-            node = tree.parent[node]
-
-
-@njit
-def find_last_splits(tree, leaf_node, slot, start, below):  # type: ignore[no-untyped-def]
-    """For every leaf and column on its path, ascending, the node below the last split on it."""
-    for leaf in range(len(leaf_node)):
-        stop = start[leaf]
-        node = leaf_node[leaf]
-        while tree.parent[node] >= 0:
-            column = tree.feature[tree.parent[node]]
-            if slot[column] != leaf:
-                slot[column] = leaf
-                at = stop
-                while at > start[leaf] and tree.feature[tree.parent[below[at - 1]]] > column:
-                    below[at] = below[at - 1]
-                    at -= 1
-                below[at] = node
-                stop += 1
-            node = tree.parent[node]

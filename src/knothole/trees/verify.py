@@ -27,10 +27,9 @@ def verify(reading: Reading, rows: int = 384, seed: int = 0) -> None:
     leaves = ensemble.leaves(X, threads=1)
     if native.leaves is not None:
         ours = ensemble.native_leaf[leaves]
-        wrong = (ours != native.leaves).any(axis=1)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            tree = int(np.argmax(ours[row] != native.leaves[row]))
+        strange = np.argwhere(ours != native.leaves)
+        if len(strange):
+            row, tree = strange[0]
             raise ReaderMismatch(
                 f"{ensemble.library}: tree {tree} sends the row {X[row].tolist()} to leaf "
                 f"{native.leaves[row, tree]}, but the reading sends it to leaf "

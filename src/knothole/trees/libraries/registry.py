@@ -106,18 +106,17 @@ def not_fitted(model: Any) -> NotFitted:
 
 
 def reading_of(model: Any) -> Reading:
-    """What a live model, or a file at a path, is once read; not checked yet."""
-    if isinstance(model, (str, os.PathLike)):
-        return read_file(Path(model))
-    reading: Reading = module_of(library_of(model), "read").read(model)
-    return reading
+    """What a live model, or a file at a path, is once read; not checked yet.
 
-
-def read_file(path: Path) -> Reading:
-    """Read a saved model; the replay runs the library in a process of its own."""
+    The replay of a file runs the library in a process of its own.
+    """
+    folder = library_of(model)
+    if not isinstance(model, (str, os.PathLike)):
+        reading: Reading = module_of(folder, "read").read(model)
+        return reading
     from knothole.trees.libraries import quarantine
 
-    folder = library_of(path)
+    path = Path(model)
     try:
         ensemble: Ensemble = module_of(folder, "files").read(path)
     except KnotholeError:

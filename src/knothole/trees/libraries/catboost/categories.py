@@ -68,24 +68,12 @@ def hashes_of_keys(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 
 def name_levels(ensemble: Ensemble, table: Any) -> Ensemble:
-    """The ensemble with its categories called what they are called in a table.
+    """The ensemble with its categories called what they are called in its training table.
 
-    A model of CatBoost does not say what its categories are, only their hashes; the training table
-    does. So this comes between reading a model and describing its table
-    (:func:`knothole.estimators.wrapping.wrap`).
-
-    Parameters
-    ----------
-    ensemble : Ensemble
-        As read from any model; one that is not of CatBoost comes back as it is.
-    table : numpy array, pandas or polars DataFrame, Arrow table
-        With the model's columns in their order: the training table, or one that has its categories.
-
-    Returns
-    -------
-    Ensemble
-        The same but for the names of levels. Categories of the table that the model does not know
-        are not added; :meth:`knothole.tables.columns.Columns.describe` does that, for any library.
+    A model of CatBoost does not say what its categories are, only their hashes; the table does.
+    Categories of the table that the model does not know are not added;
+    :meth:`knothole.tables.columns.Columns.describe` does that. A model of another library comes
+    back as it is.
     """
     if ensemble.library != "catboost":
         return ensemble

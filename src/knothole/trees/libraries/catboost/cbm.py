@@ -38,10 +38,7 @@ def parse(data: bytes) -> Parts:
     return Parts(
         numeric=[_numeric(table) for table in trees.tables(5)],
         categorical=[_categorical(table) for table in trees.tables(4)],
-        one_hot=[
-            parts.OneHotFeature(table.number(0, "<i", -1), table.vector(1, "<u4"))
-            for table in trees.tables(6)
-        ],
+        one_hot=[(table.number(0, "<i", -1), table.vector(1, "<u4")) for table in trees.tables(6)],
         ctrs=[_ctr(table) for table in trees.tables(7)],
         tables=_ctr_tables(rest) if CTR_PART in core.strings(3) else {},
         trees=_trees(trees, outputs, len(value) // outputs),
@@ -68,7 +65,7 @@ def _core(data: bytes) -> tuple[Table, bytes]:
     size, width = _size_at(data, len(MAGIC))
     start = len(MAGIC) + width
     strict.require(start + size <= len(data), "the file is truncated")
-    core = Buffer(data[start : start + size], "catboost").root()
+    core = Buffer(data[start : start + size]).root()
     version = core.string(0)
     strict.require(version == FORMAT, f"format {version!r} is unknown; {FORMAT!r} is read")
     return core, data[start + size :]
@@ -76,7 +73,7 @@ def _core(data: bytes) -> tuple[Table, bytes]:
 
 def _size_at(data: bytes, position: int) -> tuple[int, int]:
     """A size, and the bytes that it takes: 4, or 12 where it does not fit in them."""
-    buffer = Buffer(data, "catboost")
+    buffer = Buffer(data)
     size = buffer.number(position, "<I")
     return (size, 4) if size != 2**32 - 1 else (buffer.number(position + 4, "<Q"), 12)
 
@@ -128,7 +125,7 @@ def _ctr_tables(data: bytes) -> dict[CtrKey, CtrTable]:
         size, width = _size_at(data, position)
         position += width
         strict.require(position + size <= len(data), "the file is truncated in its CTR tables")
-        table = Buffer(data[position : position + size], "catboost").root()
+        table = Buffer(data[position : position + size]).root()
         key = _ctr_key(table.table(0))
         tables[key] = _ctr_table(table, key)
         position += size

@@ -14,24 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.errors import DamagedFile
+from knothole.trees.libraries.catboost.forest import strict
 
 # Builders share small tables between parents, so that some bytes are rightly read more than once.
 SHARING = 8
+TRUNCATED = "the file is truncated or corrupt"
 
 
 class Buffer:
     """Bytes with a bound on how much may be read from them."""
 
-    def __init__(self, data: bytes, what: str) -> None:
+    def __init__(self, data: bytes) -> None:
         self.data = data
-        self.what = what
         self._budget = SHARING * len(data)
 
     def number(self, position: int, form: str) -> Any:
         """One number at ``position``, of ``struct`` format ``form``."""
-        if not 0 <= position <= len(self.data) - struct.calcsize(form):
-            raise self.damage()
+        strict.require(0 <= position <= len(self.data) - struct.calcsize(form), TRUNCATED)
         return struct.unpack_from(form, self.data, position)[0]
 
     def array(self, position: int, dtype: Any, count: int) -> NDArray[Any]:
@@ -39,19 +38,13 @@ class Buffer:
         dtype = np.dtype(dtype)
         size = count * dtype.itemsize
         self._budget -= size
-        if position < 0 or count < 0 or position + size > len(self.data) or self._budget < 0:
-            raise self.damage()
+        inside = position >= 0 and count >= 0 and position + size <= len(self.data)
+        strict.require(inside and self._budget >= 0, TRUNCATED)
         return np.frombuffer(self.data, dtype, count, position)
 
     def root(self) -> Table:
         """The table that the buffer is about."""
         return Table(self, self.number(0, "<I"))
-
-    def damage(self) -> DamagedFile:
-        """The exception for a buffer that does not hold what it says."""
-        return DamagedFile(
-            f"{self.what}: the file is truncated or corrupt. Save the model again with its library."
-        )
 
 
 class Table:
@@ -96,7 +89,7 @@ class Table:
         """A table, which must be there."""
         target = self._target(slot)
         if target is None:
-            raise self._buffer.damage()
+            raise strict.damage(TRUNCATED)
         return Table(self._buffer, target)
 
     def tables(self, slot: int) -> list[Table]:

@@ -25,12 +25,12 @@ def parse(data: bytes) -> Parts:
     categorical = _records(features, "categorical_features")
     numeric = [_numeric(record) for record in _records(features, "float_features")]
     one_hot = [
-        parts.OneHotFeature(strict.of(int, record["feature_index"]), _hashes(record["values"]))
+        (strict.of(int, record["feature_index"]), _hashes(record["values"]))
         for record in categorical
         if "values" in record
     ]
     ctrs = [_ctr(record) for record in _records(features, "ctrs")]
-    thresholds = [f.borders for f in numeric] + [f.hashes.view(np.int32) for f in one_hot]
+    thresholds = [f.borders for f in numeric] + [hashes.view(np.int32) for _, hashes in one_hot]
     thresholds += [f.borders for f in ctrs]
     asked = np.concatenate([np.zeros(0), *thresholds])
     if "oblivious_trees" in model:
@@ -108,15 +108,11 @@ def _key(kind: Any, elements: Any) -> CtrKey:
 
 def _ctr(record: dict[str, Any]) -> parts.CtrFeature:
     names = ("prior_numerator", "prior_denomerator", "shift", "scale")
-    prior, weight, shift, scale = _numbers([record[name] for name in names], "CTR").tolist()
     return parts.CtrFeature(
-        key=_key(record["ctr_type"], record["elements"]),
-        target_border=strict.of(int, record["target_border_idx"]),
-        prior=prior,
-        prior_weight=weight,
-        shift=shift,
-        scale=scale,
-        borders=_borders(record["borders"]),
+        _key(record["ctr_type"], record["elements"]),
+        _borders(record["borders"]),
+        strict.of(int, record["target_border_idx"]),
+        *_numbers([record[name] for name in names], "CTR").tolist(),
     )
 
 
@@ -164,13 +160,12 @@ def _oblivious(trees: list[Any], asked: Floats) -> tuple[Forest, Floats]:
 
 def _nested(trees: list[Any], asked: Floats) -> tuple[Forest, Floats]:
     """Trees whose nodes hold each other: numbered depth first, left to right, as CatBoost does."""
-    roots, first_leaf = [], []
+    first: list[tuple[int, int]] = []  # node and leaf of each tree
     nodes: list[list[int]] = []  # left child, right child, tree, leaf
     at, splits = [], []  # nodes that split
     values: list[list[Any]] = []
     for number, tree in enumerate(trees):
-        roots.append(len(nodes))
-        first_leaf.append(len(values))
+        first.append((len(nodes), len(values)))
         waiting = [(tree, -1, 0)]  # a node, its parent, and on which side
         while waiting:
             node, parent, side = waiting.pop()
@@ -191,16 +186,9 @@ def _nested(trees: list[Any], asked: Floats) -> tuple[Forest, Floats]:
     split = np.full(len(nodes), -1)
     split[at] = _split_numbers(splits, asked)
     left, right, owner, leaf = np.array(nodes, dtype=np.int64).reshape(-1, 4).T
-    grown = Forest(
-        roots=np.array(roots, dtype=np.int64),
-        tree=owner,
-        split=split,
-        left=left,
-        right=right,
-        leaf=leaf,
-        first_leaf=np.array(first_leaf, dtype=np.int64),
-    )
+    roots, first_leaf = np.array(first, dtype=np.int64).reshape(-1, 2).T
     flat = _numbers([item for value in values for item in value], "value")
+    grown = Forest(roots, owner, split, left, right, leaf, first_leaf)
     return grown, flat.reshape(-1, outputs)
 
 

@@ -45,14 +45,6 @@ class CategoricalFeature:
     name: str
 
 
-@dataclass(frozen=True, eq=False)
-class OneHotFeature:
-    """Categories (by hash) of one categorical feature that splits single out."""
-
-    feature: int
-    hashes: NDArray[np.uint32]
-
-
 @dataclass(frozen=True)
 class CtrKey:
     """Which statistic of the target: its kind, the categorical features it is over, and whether
@@ -70,12 +62,12 @@ class CtrFeature:
     """A CTR, from the counts of its table to a number, and the borders that number is split at."""
 
     key: CtrKey
+    borders: NDArray[np.float32]
     target_border: int
     prior: float
     prior_weight: float
     shift: float
     scale: float
-    borders: NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +85,7 @@ class Parts:
 
     numeric: list[NumericFeature]
     categorical: list[CategoricalFeature]
-    one_hot: list[OneHotFeature]
+    one_hot: list[tuple[int, NDArray[np.uint32]]]  # hashes of a feature that splits single out
     ctrs: list[CtrFeature]
     tables: dict[CtrKey, CtrTable]
     trees: Forest

@@ -47,15 +47,11 @@ LINKS = {
 }
 # Several labels at once: outputs are not classes to choose from.
 MULTI_LABEL = ("MultiLogloss", "MultiCrossEntropy")
-UNSUPPORTED_LOSSES = {
-    "RMSEWithUncertainty": "its second output is the logarithm of a variance, not a prediction; "
-    "train with loss_function='RMSE'",
-}
 
 
 def read(model: Any) -> Reading:
     """Read a fitted CatBoost, CatBoostRegressor, CatBoostClassifier or CatBoostRanker."""
-    ensemble = ensemble_of(parts_of(model))
+    ensemble = ensemble_of(cbm.parse(saved(model)))
     return Reading(ensemble, lambda X: _replay(model, ensemble, X))
 
 
@@ -69,16 +65,13 @@ def saved(model: Any) -> bytes:
         return path.read_bytes()
 
 
-def parts_of(model: Any) -> Parts:
-    """What a fitted model's file would say."""
-    return cbm.parse(saved(model))
-
-
 def ensemble_of(parts: Parts) -> Ensemble:
     """The ensemble of a model, given what its file says."""
-    loss = parts.loss
-    if loss in UNSUPPORTED_LOSSES:
-        raise UnsupportedModel(f"catboost: loss {loss} is not read: {UNSUPPORTED_LOSSES[loss]}.")
+    if parts.loss == "RMSEWithUncertainty":
+        raise UnsupportedModel(
+            "catboost: loss RMSEWithUncertainty is not read: its second output is the logarithm of "
+            "a variance, not a prediction; train with loss_function='RMSE'."
+        )
     known = known_hashes(parts)
     columns = _columns(parts, known)
     nodes = _nodes(parts, splits_of(parts, known))

@@ -44,9 +44,9 @@ def known_hashes(parts: Parts) -> dict[int, NDArray[np.uint32]]:
         feature.index: [np.zeros(0, dtype=np.uint32)] for feature in parts.categorical
     }
     strict.count("categorical features with a number each", len(found), len(parts.categorical))
-    for one_hot in parts.one_hot:
-        strict.require(one_hot.feature in found, NOT_CATEGORICAL)
-        found[one_hot.feature].append(one_hot.hashes)
+    for feature, hashes in parts.one_hot:
+        strict.require(feature in found, NOT_CATEGORICAL)
+        found[feature].append(hashes)
     for ctr in parts.ctrs:
         found[_only_feature(ctr, parts)].append(hashes_of_keys(_table(ctr, parts).keys))
     return {index: np.unique(np.concatenate(pieces)) for index, pieces in found.items()}
@@ -80,10 +80,9 @@ def splits_of(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Splits:
 def _left_sets(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Iterator[tuple[int, Mask]]:
     """The column of each question about categories, and who goes left: known ones, then unseen."""
     column_of = {feature.index: feature.column for feature in parts.categorical}
-    for one_hot in parts.one_hot:
-        for value in one_hot.hashes:
-            left = np.append(known[one_hot.feature] != value, True)
-            yield column_of[one_hot.feature], left
+    for feature, hashes in parts.one_hot:
+        for value in hashes:
+            yield column_of[feature], np.append(known[feature] != value, True)
     for ctr in parts.ctrs:
         index = _only_feature(ctr, parts)
         values = ctr_values(ctr, _table(ctr, parts), known[index])

@@ -49,14 +49,7 @@ class Categories:
 
 
 def find_categories(text: ModelText, in_sets: dict[int, set[int]]) -> dict[int, Categories]:
-    """Categorical columns by position.
-
-    Parameters
-    ----------
-    text : ModelText
-    in_sets : dict
-        For every column that the trees split by sets, the codes in those sets.
-    """
+    """Categorical columns by position; ``in_sets`` has the codes in the sets of splits on each."""
     ranges, known = _seen_values(text)
     categorical = known.keys() | in_sets.keys() | text.declared_categorical
     for column in categorical:
@@ -126,12 +119,9 @@ def _match_pandas(
             return low >= 0 and high < len(levels) and low.is_integer() and high.is_integer()
         return largest.get(column, -1) < len(levels)
 
-    if len(lists) <= len(categorical):
-        candidates = categorical
-        required = set(categorical) if len(lists) == len(categorical) else set()
-    else:
-        candidates = list(range(len(text.feature_names)))
-        required = set(categorical)
+    more = len(lists) > len(categorical)
+    candidates = list(range(len(text.feature_names))) if more else categorical
+    required = set(categorical) if len(lists) >= len(categorical) else set()
     ways = _ways_to_match(lists, candidates, required, fits)
     if len(ways) != 1:
         raise UnsupportedModel(

@@ -9,11 +9,6 @@ from numpy.typing import NDArray
 
 from knothole.errors import InvalidInput
 
-_OTHER_ROWS = (
-    "samples='bootstrap': these are not the rows that the model was trained on; give it those, or "
-    "use samples='whole'."
-)
-
 
 def bootstrap_counts(model: Any, n_rows: int) -> NDArray[np.int32]:
     """How often each training row is in the sample of each tree, (trees, rows).
@@ -47,10 +42,12 @@ def bootstrap_counts(model: Any, n_rows: int) -> NDArray[np.int32]:
         rows = np.asarray(sample)
         if rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)
-        if not len(rows) or rows.max() >= n_rows:
-            raise InvalidInput(_OTHER_ROWS)
-        np.add.at(row, rows, 1)
+        found = np.bincount(rows, minlength=n_rows)
         # The tree itself tells how many different rows it has seen.
-        if np.count_nonzero(row) != estimator.tree_.n_node_samples[0]:
-            raise InvalidInput(_OTHER_ROWS)
+        if len(found) > n_rows or np.count_nonzero(found) != estimator.tree_.n_node_samples[0]:
+            raise InvalidInput(
+                "samples='bootstrap': these are not the rows that the model was trained on; give "
+                "it those, or use samples='whole'."
+            )
+        row[:] = found
     return counts

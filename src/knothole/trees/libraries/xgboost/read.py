@@ -229,9 +229,9 @@ def _check_link(link: Link, margin: Floats, response: NDArray[np.float32]) -> No
         return
     with np.errstate(over="ignore"):
         expected = link(margin).astype(np.float32)
-    wrong = ~np.isclose(expected, response, rtol=1e-4, atol=1e-6).all(axis=1)
-    if wrong.any():
-        row = int(np.argmax(wrong))
+    strange = np.flatnonzero(~np.isclose(expected, response, rtol=1e-4, atol=1e-6).all(axis=1))
+    if len(strange):
+        row = int(strange[0])
         raise ReaderMismatch(
             f"XGBoost: its prediction for the margin {margin[row].tolist()} is "
             f"{response[row].tolist()}, which is not the link {link.name!r}. This version does "
