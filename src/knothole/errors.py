@@ -41,6 +41,10 @@ class MissingExtra(KnotholeError, ImportError):
     """An optional library is needed and not installed."""
 
 
+class NotAMean(UserWarning):
+    """A model of quantiles was wrapped: its expectation over holes is no quantile of y."""
+
+
 class FewRows(UserWarning):
     """A density was learned from so few rows that it can hardly know anything."""
 

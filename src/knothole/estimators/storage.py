@@ -26,6 +26,7 @@ from knothole.reach.tolerance import SHARE, Spread
 from knothole.tables import json_form
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
+from knothole.trees.recipe import Recipe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,6 +158,7 @@ def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDA
         "classes": _describe_classes(ensemble.classes),
         "library": ensemble.library,
         "precision": ensemble.precision,
+        "recipe": vars(ensemble.recipe),
     }
     return header, {name: getattr(ensemble, name) for name in ARRAYS}
 
@@ -185,6 +187,7 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
         link=Link(name, scale),
         classes=_classes_from(header["classes"]),
         sentinel=arrays["sentinel"],
+        recipe=Recipe.of(**header.get("recipe", {})),
     )
 
 

@@ -16,7 +16,7 @@ from knothole.densities.own import OwnDensity
 from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
 from knothole.densities.selection.held_out import HeldOut, hold_out
 from knothole.densities.selection.select import Selected, default_candidates, select_matrix
-from knothole.errors import ColumnMismatch, FewRows, InvalidInput
+from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
@@ -29,6 +29,7 @@ from knothole.tables.read import read_table
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.catboost.categories import name_levels
 from knothole.trees.read import read
+from knothole.trees.recipe import MEDIAN
 
 # With fewer rows whose truth is known, densities are compared by log p alone.
 FEW_TRUTHS = 50
@@ -113,6 +114,7 @@ def wrap(
         )
     table = read_table(X_train)
     ensemble = name_levels(read(model), table)
+    _warn_of_quantiles(ensemble.recipe.levels)
     if is_fitted(density):
         described = _columns_of(density, ensemble, columns, blocks)
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
@@ -143,6 +145,20 @@ def wrap(
         selection=None if selected is None else selected.selection_,
         nan_meaning=meaning,
     )
+
+
+def _warn_of_quantiles(levels: tuple[float, ...]) -> None:
+    if levels:
+        what = "median" if levels == MEDIAN else f"{', '.join(f'{q:g}' for q in levels)} quantile"
+        warnings.warn(
+            f"the model was trained to predict the {what} of y. Answers are its expected "
+            f"predictions given what is known, and an expected quantile is no quantile: the more is "
+            f"missing, the further it is from covering that share of y. For a statement about y "
+            f"use robust.calibrate(X, y).predict_interval(X), which holds for every pattern of "
+            f"holes; a model of several quantiles serves it best.",
+            NotAMean,
+            stacklevel=3,
+        )
 
 
 def _warn_of_few_rows(rows: int) -> None:

@@ -58,10 +58,11 @@ class TuningOptions:
         "auto" is "deployed" where that is possible and ``condition_on_target`` is True.
     learning_rate : float or "auto"
         Part of its best values that each tree takes on, for "boosting". "auto" is the rate that
-        the model was trained with, as its leaves tell it: from complete training rows the leaves
-        that come out are then those of the model itself. It is raised, up to 1, where the
-        expected loss would otherwise rise: with few trees, small steps do not get as far on rows
-        with holes. The paper has 1.
+        the model was trained with, as its library tells it, or else its leaves: from complete
+        training rows the leaves that come out are then those of the model itself. It is raised,
+        up to 1, where the expected loss would otherwise rise: with few trees, small steps do not
+        get as far on rows with holes. Where nothing tells it, it is chosen by cross-validation.
+        The paper has 1.
     condition_on_target : bool
         Whether training holes are filled from p(x_m | x_o, y), with a density over (X, y) that
         serves for this alone: the model's own density if that was fitted with a target, otherwise

@@ -85,6 +85,7 @@ def ensemble_of(parts: Parts) -> Ensemble:
         classes=_classes(parts, link),
         library=strict.library,
         precision="float64",
+        recipe=parts.recipe,
     )
 
 

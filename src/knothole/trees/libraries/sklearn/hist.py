@@ -48,6 +48,7 @@ def read(model: Any) -> Reading:
         classes=shared.classes_of(model),
         library=shared.LIBRARY,
         precision="float64",
+        recipe=shared.recipe_of(model),
     )
 
     def replay(X: Floats) -> Replay:
