@@ -15,6 +15,8 @@ from sklearn.ensemble import (
 from tests.learning.worlds import tune
 
 from knothole.densities.mixture.density import Factorized, Mixture
+from knothole.learning.defaults import choose_rates
+from knothole.learning.options import TuningOptions
 from knothole.learning.problem import Problem
 from knothole.learning.rates import rate_of_leaves
 from knothole.trees.read import read
@@ -88,7 +90,9 @@ def test_complete_rows_leave_a_boosted_model_as_it_is():
 def test_libraries_tell_the_rate(model):
     ensemble = read(model.fit(X, y))
     assert ensemble.recipe.learning_rate == pytest.approx(0.2, rel=1e-6)
-    assert tune(ensemble, Factorized().fit(X), X, y).summary.learning_rate == pytest.approx(0.2)
+    problem = Problem.of(ensemble, rng.normal(size=200), np.ones(200))  # leaves would not tell
+    rates = choose_rates(TuningOptions(), problem, "boosting", X, 1.0)
+    assert rates[0] == ensemble.recipe.learning_rate and rates[-1] == 1.0
 
 
 def test_a_rate_that_nothing_tells_is_cross_validated(density):
