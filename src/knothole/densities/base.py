@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -252,6 +252,7 @@ class Density(Trained):
         return tags
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EmissionDensity(Density):
     """A density built from emissions: one :class:`Emission` a variable, tied together by latents.
 
@@ -261,7 +262,9 @@ class EmissionDensity(Density):
         One for each variable, in the order of ``variables_``.
     """
 
-    emissions_: tuple[Emission, ...]
+    families: Mapping[str, str] | None = None
+
+    emissions_: tuple[Emission, ...] = field(init=False)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """With the families and arrays of the emissions."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,12 @@ from knothole.tables import json_form
 from knothole.tables.columns import Columns, Variable
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Trained(BaseEstimator):
     """Parameters that all densities share, and what a file keeps of one.
 
-    A subclass declares what it has besides: ``rules`` for further parameters, and the attributes
-    that a file keeps.
+    A subclass declares what it has besides: further parameters and their ``rules``, and the
+    attributes that a file keeps.
 
     Attributes
     ----------
@@ -44,33 +46,23 @@ class Trained(BaseEstimator):
     stored_values: ClassVar[tuple[str, ...]] = ("converged",)
     stored_arrays: ClassVar[tuple[str, ...]] = ()
 
-    columns_: Columns
-    variables_: tuple[Variable, ...]
-    indicated_: NDArray[np.int64]
-    target_: bool
-    objective_: Floats
-    n_iter_: int
-    converged_: bool
-    strength_: float
+    strength: float | Literal["auto"] = "auto"
+    max_iter: int = 200
+    tol: float = 1e-3
+    n_init: int = 1
+    validation_fraction: float = 0.1
+    informative: bool = False
+    random_state: Any = None
+    verbose: bool = False
 
-    def __init__(
-        self,
-        *,
-        max_iter: int = 200,
-        tol: float = 1e-3,
-        n_init: int = 1,
-        validation_fraction: float = 0.1,
-        informative: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.validation_fraction = validation_fraction
-        self.informative = informative
-        self.random_state = random_state
-        self.verbose = verbose
+    columns_: Columns = field(init=False)
+    variables_: tuple[Variable, ...] = field(init=False)
+    indicated_: NDArray[np.int64] = field(init=False)
+    target_: bool = field(init=False)
+    objective_: Floats = field(init=False)
+    n_iter_: int = field(init=False)
+    converged_: bool = field(init=False)
+    strength_: float = field(init=False)
 
     # ---- training ----------------------------------------------------------------------------
 

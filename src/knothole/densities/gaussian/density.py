@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -34,6 +35,7 @@ from knothole.tables.columns import NOT_RECORDED, Evidence
 MOMENT_ROWS = 256
 
 
+@dataclass(eq=False, repr=False)
 class GaussianMixture(Density):
     """A mixture of Gaussians over numeric variables, with discrete ones beside them.
 
@@ -115,37 +117,17 @@ class GaussianMixture(Density):
     stored_values = ("strength", "converged")
     stored_arrays = ("weights", "means", "covariances", "objective")
 
-    weights_: Floats
-    means_: Floats
-    covariances_: Floats
-    emissions_: tuple[Emission, ...]
-    scores_: NormalScores
+    components: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    covariance: Literal["full", "tied", "low-rank"] = "full"
+    rank: int | None = None
+    normal_scores: bool | Literal["auto"] = "auto"
 
-    def __init__(
-        self,
-        components: int | Literal["auto"] = "auto",
-        *,
-        covariance: Literal["full", "tied", "low-rank"] = "full",
-        rank: int | None = None,
-        normal_scores: bool | Literal["auto"] = "auto",
-        strength: float | Literal["auto"] = "auto",
-        max_iter: int = 200,
-        tol: float = 1e-3,
-        n_init: int = 1,
-        validation_fraction: float = 0.1,
-        informative: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            max_iter=max_iter, tol=tol, n_init=n_init, validation_fraction=validation_fraction,
-            informative=informative, random_state=random_state, verbose=verbose,
-        )  # fmt: skip
-        self.components = components
-        self.covariance = covariance
-        self.rank = rank
-        self.normal_scores = normal_scores
-        self.strength = strength
+    weights_: Floats = field(init=False)
+    means_: Floats = field(init=False)
+    covariances_: Floats = field(init=False)
+    emissions_: tuple[Emission, ...] = field(init=False)
+    scores_: NormalScores = field(init=False)
 
     # ---- learning ----------------------------------------------------------------------------
 

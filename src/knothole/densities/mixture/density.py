@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from knothole.densities.search import Wanted, can_hold_out, learn
 from knothole.tables.columns import Evidence
 
 
+@dataclass(eq=False, repr=False)
 class Mixture(EmissionDensity):
     """A mixture of products: given its component, a row's variables are independent.
 
@@ -83,29 +85,11 @@ class Mixture(EmissionDensity):
     stored_values = ("converged", "strength")
     stored_arrays = ("weights", "objective")
 
-    weights_: Floats
+    components: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    n_init: int = 3
 
-    def __init__(
-        self,
-        components: int | Literal["auto"] = "auto",
-        *,
-        families: Mapping[str, str] | None = None,
-        strength: float | Literal["auto"] = "auto",
-        max_iter: int = 200,
-        tol: float = 1e-3,
-        n_init: int = 3,
-        validation_fraction: float = 0.1,
-        informative: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            max_iter=max_iter, tol=tol, n_init=n_init, validation_fraction=validation_fraction,
-            informative=informative, random_state=random_state, verbose=verbose,
-        )  # fmt: skip
-        self.components = components
-        self.families = families
-        self.strength = strength
+    weights_: Floats = field(init=False)
 
     # ---- learning ----------------------------------------------------------------------------
 
