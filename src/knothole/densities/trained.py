@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,11 @@ from sklearn.utils import check_random_state
 from knothole.arrays import Floats
 from knothole.densities.em import Run, Training
 from knothole.densities.parameters import SHARED, Rule, check_names
+from knothole.densities.rows import WeightedRows
+from knothole.densities.search import L, Wanted, learn
 from knothole.errors import NotFitted
 from knothole.tables import json_form
-from knothole.tables.columns import Columns, Variable
+from knothole.tables.columns import Columns, Evidence, Variable
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -98,6 +100,21 @@ class Trained(BaseEstimator):
         if self.verbose:
             print(f"[{type(self).__name__}] {line}")
 
+    def _prepared(self, evidence: Evidence, weight: Floats) -> tuple[WeightedRows, Training]:
+        """The rows that have weight, in random order, and how to train on them."""
+        rng = self._rng()
+        order = rng.permutation(np.flatnonzero(weight > 0))
+        return WeightedRows(self.variables_, evidence, weight, order), self._training(rng)
+
+    def _learned(
+        self, learners: Sequence[L], sizes: Sequence[int], fixed: bool = False
+    ) -> tuple[L, Run[Any]]:
+        """The learner to keep and its run, of all sizes; ``fixed`` if the last was asked for."""
+        strength = None if self.strength == "auto" else float(self.strength)
+        learner, run = learn(learners, Wanted(sizes, strength, fixed))
+        self._keep(run)
+        return learner, run
+
     def _keep(self, run: Run[Any]) -> None:
         """Remember how training went."""
         self.strength_, self.converged_ = float(run.strength), bool(run.converged)
@@ -116,6 +133,14 @@ class Trained(BaseEstimator):
         """A generator that ``random_state`` determines."""
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return np.random.default_rng(seed)
+
+    def sized_like(self, fitted: Trained) -> Self:
+        """Fix the size, where it is left open, that another has found. Returns itself."""
+        for name, size in (("components", "weights_"), ("states", "states_")):
+            if getattr(self, name, None) == "auto":
+                found = getattr(fitted, size)
+                self.set_params(**{name: found if np.isscalar(found) else len(found)})
+        return self
 
     # ---- storage -----------------------------------------------------------------------------
 

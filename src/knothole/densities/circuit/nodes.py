@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from knothole.arrays import Floats, Ints
+from knothole.densities.emissions.table import log_of
 from knothole.errors import InvalidInput
 
 KINDS = ("leaf", "product", "sum")
@@ -289,8 +290,7 @@ def evaluate(structure: Structure, log_weights: Floats, terms: Sequence[Floats])
             peak = np.maximum.reduceat(below, layer.starts, axis=0)
             peak[np.isneginf(peak)] = 0.0  # impossible in every child: the log of 0 below
             total = np.add.reduceat(np.exp(below - peak[layer.owner]), layer.starts, axis=0)
-            with np.errstate(divide="ignore"):
-                values[layer.nodes] = peak + np.log(total)
+            values[layer.nodes] = peak + log_of(total)
         else:
             values[layer.nodes] = np.add.reduceat(below, layer.starts, axis=0)
     return values

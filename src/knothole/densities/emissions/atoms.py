@@ -43,11 +43,6 @@ class Atoms(Emission):
     rest: Emission
 
     @property
-    def n_states(self) -> int:
-        """Number of states."""
-        return int(self.table.shape[1])
-
-    @property
     def n_codes(self) -> int:
         """The rest's codes and the points."""
         return self.rest.n_codes + len(self.points)
@@ -91,7 +86,7 @@ class Atoms(Emission):
 
     def natural(self) -> Natural:
         """The rest's parameters, weighted, and the points' log probabilities."""
-        natural = self.rest.natural()
+        natural = self.rest.form
         table = np.concatenate([natural.table + self.table[0], self.table[1:]])
         return replace(natural, table=table)
 

@@ -94,14 +94,14 @@ class Emission(ABC):
     family: ClassVar[str]
 
     @property
-    @abstractmethod
     def n_states(self) -> int:
         """Number of states."""
+        return int(self.form.table.shape[1])
 
     @property
-    @abstractmethod
     def n_codes(self) -> int:
         """Number of codes."""
+        return len(self.form.table)
 
     @classmethod
     @abstractmethod

@@ -26,8 +26,6 @@ from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.gaussian.variables import NOT_RECORDED as NOT_RECORDED_CODE
 from knothole.densities.gaussian.variables import RECORDED, Layout
 from knothole.densities.parameters import SHARED, WHOLE, Rule, one_of
-from knothole.densities.rows import WeightedRows
-from knothole.densities.search import Wanted, learn
 from knothole.errors import InvalidInput
 from knothole.tables.columns import NOT_RECORDED, Evidence
 
@@ -132,10 +130,7 @@ class GaussianMixture(Density):
     # ---- learning ----------------------------------------------------------------------------
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        rng = self._rng()
-        order = rng.permutation(np.flatnonzero(weight > 0))
-        training = self._training(rng)
-        rows = WeightedRows(self.variables_, evidence, weight, order)
+        rows, training = self._prepared(evidence, weight)
         layout = self._layout
         rank = self.rank or max(1, round(len(layout.numeric) ** 0.5))
         form = Covariances(
@@ -144,9 +139,7 @@ class GaussianMixture(Density):
         ways = layout.ways_to_read(rows, self.normal_scores)
         learners = [GaussianLearner.of(rows, training, form, by_rank) for by_rank in ways]
         sizes = sizes_for(len(rows)) if self.components == "auto" else [int(self.components)]
-        strength = None if self.strength == "auto" else float(self.strength)
-        learner, run = learn(learners, Wanted(sizes, strength))
-        self._keep(run)
+        learner, run = self._learned(learners, sizes)
         self.objective_, self.scores_ = run.objective, learner.scores
         self.weights_, self.means_ = run.parameters.weight, run.parameters.mean
         self.covariances_ = np.ascontiguousarray(run.parameters.covariance)
@@ -181,8 +174,7 @@ class GaussianMixture(Density):
             else:
                 joint = joint + self._log_set(region)
         if intervals:
-            with np.errstate(divide="ignore"):
-                joint = joint + np.log(self._interval_masses(evidence, intervals))
+            joint = joint + log_of(self._interval_masses(evidence, intervals))
         return np.asarray(logsumexp(joint, axis=1))
 
     def _log_set(self, region: Within) -> Floats:

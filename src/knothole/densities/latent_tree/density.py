@@ -27,8 +27,6 @@ from knothole.densities.latent_tree.learner import TreeLearner, sizes_for
 from knothole.densities.latent_tree.training import independent
 from knothole.densities.mixture.learner import choose_families
 from knothole.densities.parameters import SHARED, WHOLE, Rule
-from knothole.densities.rows import WeightedRows
-from knothole.densities.search import Wanted, learn
 from knothole.tables.columns import Evidence
 
 
@@ -114,22 +112,17 @@ class LatentTree(EmissionDensity):
     # ---- learning ----------------------------------------------------------------------------
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        rng = self._rng()
-        order = rng.permutation(np.flatnonzero(weight > 0))
-        training = self._training(rng)
-        rows = WeightedRows(self.variables_, evidence, weight, order)
+        rows, training = self._prepared(evidence, weight)
         named = self.families or {}
-        strength = None if self.strength == "auto" else float(self.strength)
         fixed = self.states != "auto"
         sizes = [int(self.states)] if fixed else sizes_for(len(rows))
-        if fixed and strength is None and sizes[0] > 1:
+        if fixed and self.strength == "auto" and sizes[0] > 1:
             sizes = [1, *sizes]
         learner = TreeLearner.of(rows, training, named, choose_families(rows, training, named))
-        _, run = learn([learner], Wanted(sizes, strength, fixed))
+        _, run = self._learned([learner], sizes, fixed)
         parameters = run.parameters
         if fixed and parameters.n_states < sizes[-1]:
             parameters = independent(parameters.tree, parameters.emissions, sizes[-1])
-        self._keep(run)
         self.held_out_score_ = run.held_out
         self.states_ = parameters.n_states
         self.parent_, self.order_ = parameters.tree.parent, parameters.tree.order

@@ -21,8 +21,7 @@ from knothole.densities.mixture.em import ProductMixture, log_densities, shares
 from knothole.densities.mixture.kernels import pick
 from knothole.densities.mixture.learner import ProductLearner, choose_families, sizes_for
 from knothole.densities.parameters import SHARED, WHOLE, Rule
-from knothole.densities.rows import WeightedRows
-from knothole.densities.search import Wanted, can_hold_out, learn
+from knothole.densities.search import can_hold_out
 from knothole.tables.columns import Evidence
 
 
@@ -94,19 +93,14 @@ class Mixture(EmissionDensity):
     # ---- learning ----------------------------------------------------------------------------
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        rng = self._rng()
-        order = rng.permutation(np.flatnonzero(weight > 0))
-        training = self._training(rng)
-        rows = WeightedRows(self.variables_, evidence, weight, order)
+        rows, training = self._prepared(evidence, weight)
         sizes = sizes_for(rows) if self.components == "auto" else [int(self.components)]
-        strength = None if self.strength == "auto" else float(self.strength)
         named = self.families or {}
         chosen: Mapping[str, str] | None = None if sizes[-1] == 1 else {}
         if sizes[-1] > 1 and can_hold_out(training, len(rows)):
             chosen = choose_families(rows, training, named)
         learner = ProductLearner.of(rows, training, named, chosen)
-        _, run = learn([learner], Wanted(sizes, strength))
-        self._keep(run)
+        _, run = self._learned([learner], sizes)
         self.weights_, self.emissions_ = run.parameters.weight, run.parameters.emissions
         self.objective_ = run.objective
 

@@ -247,12 +247,7 @@ class Candidate:
         again: Density = clone(self.density)
         if n_rows <= SEARCH_AGAIN or not self.fitted:
             return again
-        found = self.fitted[-1]
-        if getattr(again, "components", None) == "auto":
-            again.set_params(components=len(found.weights_))
-        if getattr(again, "states", None) == "auto":
-            again.set_params(states=found.states_)
-        return again
+        return again.sized_like(self.fitted[-1])
 
 
 def _fit(density: Density, matrix: Floats, columns: Columns, weight: Floats) -> Density:
