@@ -11,6 +11,7 @@ from sklearn.tree import DecisionTreeRegressor
 from tests.learning.worlds import problem_of, random_world, tune
 from tests.reach.cases import EXACT, asked
 
+from knothole.arrays import joined
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
@@ -257,7 +258,7 @@ def test_forests_of_single_rows_keep_them():
 def test_blocks_trees_and_threads_do_not_matter(density, monkeypatch):
     usual = tune(read(BOOSTED), density, HOLES, y, threads=1).ensemble.value
     assert np.array_equal(tune(read(BOOSTED), density, HOLES, y, threads=2).ensemble.value, usual)
-    monkeypatch.setattr(deployed, "PARTS", 57)
+    monkeypatch.setattr(deployed, "BLOCKS", (1, 57))
     monkeypatch.setattr(deployed, "SAMPLE", 20)
     monkeypatch.setattr(deployed, "ENTRIES", 1)
     in_parts = tune(read(BOOSTED), density, HOLES, y, threads=2).ensemble.value
@@ -271,7 +272,8 @@ def test_sums_merge_in_any_order():
     whole = DeployedSums.empty(6, 1).accumulate(reach, rest, weight)
     merged = DeployedSums.empty(6, 1)
     for rows in draw.permutation(200).reshape(100, 2):
-        merged.merge(DeployedSums.empty(6, 1).accumulate(reach[rows], rest[rows], weight[rows]))
+        part = DeployedSums.empty(6, 1).accumulate(reach[rows], rest[rows], weight[rows])
+        merged = joined(merged, part)
     np.testing.assert_allclose(merged.solve(1.0, theta)[0], whole.solve(1.0, theta)[0], atol=1e-10)
 
 

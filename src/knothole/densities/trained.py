@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,7 +17,6 @@ from knothole.arrays import Floats
 from knothole.densities.em import Run, Training
 from knothole.densities.parameters import SHARED, Rule, check_names
 from knothole.densities.rows import WeightedRows
-from knothole.densities.search import L, Wanted, learn
 from knothole.errors import NotFitted
 from knothole.tables import json_form
 from knothole.tables.columns import Columns, Evidence, Variable
@@ -106,14 +105,10 @@ class Trained(BaseEstimator):
         order = rng.permutation(np.flatnonzero(weight > 0))
         return WeightedRows(self.variables_, evidence, weight, order), self._training(rng)
 
-    def _learned(
-        self, learners: Sequence[L], sizes: Sequence[int], fixed: bool = False
-    ) -> tuple[L, Run[Any]]:
-        """The learner to keep and its run, of all sizes; ``fixed`` if the last was asked for."""
-        strength = None if self.strength == "auto" else float(self.strength)
-        learner, run = learn(learners, Wanted(sizes, strength, fixed))
-        self._keep(run)
-        return learner, run
+    @property
+    def _given_strength(self) -> float | None:
+        """Of the prior; None where it is to be chosen."""
+        return None if self.strength == "auto" else float(self.strength)
 
     def _keep(self, run: Run[Any]) -> None:
         """Remember how training went."""

@@ -43,7 +43,7 @@ from scipy import linalg, sparse
 
 from knothole.arrays import Floats
 from knothole.compiled.policy import njit
-from knothole.compiled.threads import over_chunks
+from knothole.compiled.threads import summed
 from knothole.learning.defaults import Settings, can_move
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Solution
@@ -54,8 +54,8 @@ from knothole.trees.subset import some_trees
 
 # Choices of kappa, beside infinity.
 KAPPAS = np.geomspace(1.0, 1000.0, 7)
-# Sums over rows are added up in so many parts, whatever the threads: the same bits.
-PARTS = 8
+# The least rows of a block, and the most blocks that sums are gathered in.
+BLOCKS = (1, 8)
 # Entries of the reach of trees that are taken together; a sample of rows tells how many there are.
 ENTRIES = 1 << 25
 SAMPLE = 512
@@ -109,15 +109,6 @@ class DeployedSums:
         self.square += float(row_weight @ (rest**2).sum(axis=1))
         self.weight += float(row_weight.sum())
         self.weight_square += float(row_weight @ row_weight)
-        return self
-
-    def merge(self, other: DeployedSums) -> DeployedSums:
-        """Add the sums of other rows. Returns itself."""
-        self.gram += other.gram
-        self.target += other.target
-        self.square += other.square
-        self.weight += other.weight
-        self.weight_square += other.weight_square
         return self
 
     def solve(self, ridge: float, theta: Floats, kappas: Floats = KAPPAS) -> tuple[Floats, float]:
@@ -235,10 +226,7 @@ def _gathered(
         empty = DeployedSums.empty(reach.shape[1], rest.shape[1])
         return empty.accumulate(reach[rows], rest[rows], row_weight[rows])
 
-    total = DeployedSums.empty(reach.shape[1], rest.shape[1])
-    for part in over_chunks(work, len(rest), -(-len(rest) // PARTS), threads):
-        total.merge(part)
-    return total
+    return summed(work, len(rest), BLOCKS, threads)
 
 
 @njit

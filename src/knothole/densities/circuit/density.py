@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_chunks
+from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.base import EmissionDensity
 from knothole.densities.circuit.em import (
     CircuitStatistics,
@@ -243,8 +242,7 @@ class Circuit(EmissionDensity):
                 self.structure_, self.weights_, self.emissions_, part, self.terms(part), own
             )
 
-        parts: list[CircuitStatistics] = over_chunks(work, len(weight), self.drawn_at_once)
-        return reduce(CircuitStatistics.__add__, parts)
+        return summed(work, len(weight), (self.drawn_at_once, len(weight)))
 
     def _maximised(self, found: CircuitStatistics) -> tuple[Floats, tuple[Emission, ...]]:
         weights = maximise_weights(self.structure_, self.weights_, found.through, self.strength)

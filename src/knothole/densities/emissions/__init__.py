@@ -16,7 +16,7 @@ from knothole.arrays import Floats
 from knothole.densities.emissions.atoms import Atoms
 from knothole.densities.emissions.base import Emission, part_of
 from knothole.densities.emissions.categorical import Categorical
-from knothole.densities.emissions.choice import PLAIN, choose_plain, repeated_values
+from knothole.densities.emissions.choice import PLAIN, USUAL, repeated_values
 from knothole.densities.emissions.gaussian import Gaussian
 from knothole.errors import InvalidInput
 from knothole.tables.columns import NOT_RECORDED, Kind, Variable
@@ -40,11 +40,11 @@ NUMERIC = [family for family in PLAIN if family != Categorical.family]
 
 def choose(variable: Variable, x: Floats) -> type[Emission]:
     """The family for a variable, from its values (which may hold NaN)."""
-    if variable.kind is Kind.CATEGORICAL:
+    usual = USUAL[variable.kind]
+    if usual is Categorical:
         return Categorical
-    if variable.nullable or len(repeated_values(variable, x, np.ones(len(x)))):
-        return Atoms
-    return choose_plain(variable, x)
+    points = variable.nullable or len(repeated_values(variable, x, np.ones(len(x))))
+    return Atoms if points else usual
 
 
 def start_emission(

@@ -16,7 +16,7 @@ statistics follow the same form: responsibilities summed per code, and weighted 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -74,14 +74,6 @@ class Statistics:
     count: Floats
     first: Floats
     second: Floats
-
-    def with_other(self, other: Statistics, join: Callable[[Floats, Floats], Floats]) -> Statistics:
-        """Every field joined with that of other statistics."""
-        return Statistics(
-            join(self.count, other.count),
-            join(self.first, other.first),
-            join(self.second, other.second),
-        )
 
 
 class Emission(ABC):

@@ -26,6 +26,7 @@ from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.gaussian.variables import NOT_RECORDED as NOT_RECORDED_CODE
 from knothole.densities.gaussian.variables import RECORDED, Layout
 from knothole.densities.parameters import SHARED, WHOLE, Rule, one_of
+from knothole.densities.search import Wanted, learn
 from knothole.errors import InvalidInput
 from knothole.tables.columns import NOT_RECORDED, Evidence
 
@@ -139,7 +140,8 @@ class GaussianMixture(Density):
         ways = layout.ways_to_read(rows, self.normal_scores)
         learners = [GaussianLearner.of(rows, training, form, by_rank) for by_rank in ways]
         sizes = sizes_for(len(rows)) if self.components == "auto" else [int(self.components)]
-        learner, run = self._learned(learners, sizes)
+        learner, run = learn(learners, Wanted(sizes, self._given_strength))
+        self._keep(run)
         self.objective_, self.scores_ = run.objective, learner.scores
         self.weights_, self.means_ = run.parameters.weight, run.parameters.mean
         self.covariances_ = np.ascontiguousarray(run.parameters.covariance)

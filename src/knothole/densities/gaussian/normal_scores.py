@@ -35,6 +35,7 @@ from scipy.special import ndtr, ndtri
 
 from knothole.arrays import Floats
 from knothole.compiled.policy import inlined, njit
+from knothole.densities.emissions.base import observed
 from knothole.densities.emissions.gaussian import location_and_scale
 
 # The grid of z: 64 cells a unit. Cut points of draws are off by less than half a cell, a
@@ -112,8 +113,7 @@ class NormalScores:
         tail = np.empty((d, 2))
         limits = np.tile([-np.inf, np.inf], (d, 1))
         for j in range(d):
-            keep = np.isfinite(x[:, j]) & (weight > 0)
-            column, rows = x[keep, j], weight[keep]
+            column, rows = observed(x[:, j], weight)
             location, scale = location_and_scale(column, rows)
             values[j] = location + scale * GRID
             tail[j] = scale

@@ -27,6 +27,7 @@ from knothole.densities.latent_tree.learner import TreeLearner, sizes_for
 from knothole.densities.latent_tree.training import independent
 from knothole.densities.mixture.learner import choose_families
 from knothole.densities.parameters import SHARED, WHOLE, Rule
+from knothole.densities.search import Wanted, learn
 from knothole.tables.columns import Evidence
 
 
@@ -119,7 +120,8 @@ class LatentTree(EmissionDensity):
         if fixed and self.strength == "auto" and sizes[0] > 1:
             sizes = [1, *sizes]
         learner = TreeLearner.of(rows, training, named, choose_families(rows, training, named))
-        _, run = self._learned([learner], sizes, fixed)
+        _, run = learn([learner], Wanted(sizes, self._given_strength, fixed))
+        self._keep(run)
         parameters = run.parameters
         if fixed and parameters.n_states < sizes[-1]:
             parameters = independent(parameters.tree, parameters.emissions, sizes[-1])

@@ -21,7 +21,7 @@ from knothole.densities.mixture.em import ProductMixture, log_densities, shares
 from knothole.densities.mixture.kernels import pick
 from knothole.densities.mixture.learner import ProductLearner, choose_families, sizes_for
 from knothole.densities.parameters import SHARED, WHOLE, Rule
-from knothole.densities.search import can_hold_out
+from knothole.densities.search import Wanted, can_hold_out, learn
 from knothole.tables.columns import Evidence
 
 
@@ -100,7 +100,8 @@ class Mixture(EmissionDensity):
         if sizes[-1] > 1 and can_hold_out(training, len(rows)):
             chosen = choose_families(rows, training, named)
         learner = ProductLearner.of(rows, training, named, chosen)
-        _, run = self._learned([learner], sizes)
+        _, run = learn([learner], Wanted(sizes, self._given_strength))
+        self._keep(run)
         self.weights_, self.emissions_ = run.parameters.weight, run.parameters.emissions
         self.objective_ = run.objective
 
