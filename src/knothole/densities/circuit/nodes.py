@@ -19,8 +19,6 @@ from knothole.densities.emissions.table import log_of
 from knothole.errors import InvalidInput
 
 KINDS = ("leaf", "product", "sum")
-# How far the weights of a sum may be from adding up to 1: rounding in a JSON file.
-ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +129,11 @@ def broken(position: int, kind: str, rule: str) -> InvalidInput:
     return InvalidInput(f"nodes[{position}] ({kind}) {rule}")
 
 
-def distribution(given: Any, size: int) -> Floats | None:
-    """Probabilities, made to add up to 1 exactly; None where they are not that at all."""
+def distribution(given: Any, size: int, rounding: float = 1e-6) -> Floats | None:
+    """Probabilities, made to add up to 1 exactly; None where they are not that at all.
+
+    In a JSON file they are rounded, and may be off by as much as ``rounding``.
+    """
     try:
         numbers = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -140,7 +141,7 @@ def distribution(given: Any, size: int) -> Floats | None:
     if numbers.shape != (size,) or not np.all(numbers >= 0):
         return None
     total = numbers.sum()
-    return np.asarray(numbers / total) if abs(total - 1) <= ROUNDING else None
+    return np.asarray(numbers / total) if abs(total - 1) <= rounding else None
 
 
 def _kind(node: Any, position: int) -> str:

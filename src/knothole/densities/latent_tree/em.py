@@ -140,7 +140,8 @@ def expect(
     def work(start: int, stop: int) -> tuple[float, kernels.TreeSums]:
         here, by = rows[start:stop], scaled[start:stop]
         out = np.empty(len(here))
-        sums = kernels.sums_for(packed, parameters.n_states)
+        pairs, nothing = np.zeros_like(parameters.transition), packed.nothing(parameters.n_states)
+        sums = kernels.TreeSums(np.zeros_like(parameters.prior), pairs, nothing)
         kernels.expectation(values, tables, model, here, by, parameters.scratch(), out, sums)
         return float(by @ (out + packed.base[here])), sums
 

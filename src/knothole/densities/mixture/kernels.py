@@ -97,14 +97,16 @@ def gather(values, share, sums):  # type: ignore[no-untyped-def]
                 continue
             of_row = share[i]
             of_code = count[c]
-            for k in range(n_states):
-                of_code[k] += of_row[k]
-            if s >= 0:
+            if s < 0:
+                for k in range(n_states):
+                    of_code[k] += of_row[k]
+            else:
                 x = z[i, s]
                 square = x * x
                 sum_x = first[s]
                 sum_square = second[s]
                 for k in range(n_states):
+                    of_code[k] += of_row[k]
                     sum_x[k] += x * of_row[k]
                     sum_square[k] += square * of_row[k]
 
