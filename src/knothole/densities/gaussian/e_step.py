@@ -9,11 +9,13 @@ from knothole.compiled.policy import inlined, njit
 from knothole.densities.gaussian.kernels import (
     add_log,
     back,
-    condition,
     expect_holes,
+    factor,
     find_covariance,
     forward,
     normalise,
+    project,
+    read_pattern,
 )
 
 # Shares below this are nothing, beside the rounding of sums over rows.
@@ -89,12 +91,14 @@ def expectations(rows, packed, scratch, joint, log_density, first, second):  # t
         times responsibilities, holes at their conditional moments.
     """
     z, variance, weight = rows
-    mean, _, blocks, log_weight = packed
+    mean, precision, blocks, log_weight = packed
     places, lower, covariance, log_det, residual, _, solved, distance, slope = scratch
     for n in range(len(z)):
-        n_observed, n_missing, changed = condition(z[n], packed, scratch)
+        n_observed, n_missing, changed = read_pattern(z[n], places)
         if changed:
+            factor(blocks, places, n_missing, lower, log_det)
             find_covariance(n_missing, lower, covariance)
+        project(z[n], mean, precision, n_missing, scratch)
         add_spread(variance[n], blocks, places, n_observed, n_missing, lower, slope, distance)
         add_log(log_weight, log_det, distance, n_observed, joint[n])
         log_density[n] = normalise(joint[n])

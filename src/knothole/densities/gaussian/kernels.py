@@ -344,28 +344,16 @@ def normalise(joint):  # type: ignore[no-untyped-def]
     return top + math.log(total)
 
 
-@inlined
-def condition(z, packed, scratch):  # type: ignore[no-untyped-def]
-    """Factors of a row's holes, where the pattern has changed, and what the row projects to.
-
-    Returns how many variables are observed, how many are holes, and "has it changed".
-    """
-    mean, precision, blocks, _ = packed
-    places, lower, _, log_det, _, _, _, _, _ = scratch
-    n_observed, n_missing, changed = read_pattern(z, places)
-    if changed:
-        factor(blocks, places, n_missing, lower, log_det)
-    project(z, mean, precision, n_missing, scratch)
-    return n_observed, n_missing, changed
-
-
 @njit
 def log_joint(z, variance, packed, sharpness, scratch, out):  # type: ignore[no-untyped-def]
     """Add log (weight p(z_o)) of every row and component to ``out`` (rows, k)."""
-    log_weight = packed.log_weight
-    places, log_det, distance = scratch.places, scratch.log_det, scratch.distance
+    mean, precision, blocks, log_weight = packed
+    places, lower, _, log_det, _, _, _, distance, _ = scratch
     for n in range(len(z)):
-        n_observed, _, _ = condition(z[n], packed, scratch)
+        n_observed, n_missing, changed = read_pattern(z[n], places)
+        if changed:
+            factor(blocks, places, n_missing, lower, log_det)
+        project(z[n], mean, precision, n_missing, scratch)
         add_sharpness(variance[n], sharpness, places, n_observed, distance)
         add_log(log_weight, log_det, distance, n_observed, out[n])
 
@@ -377,12 +365,14 @@ def moments(z, packed, scratch, mean_out, covariance_out):  # type: ignore[no-un
     ``mean_out`` (rows, k, d) becomes z with holes at their expectation; ``covariance_out`` (rows,
     k, d, d) is written at the holes only.
     """
-    mean = packed.mean
-    places, lower, covariance, _, residual, _, solved, _, _ = scratch
+    mean, precision, blocks, _ = packed
+    places, lower, covariance, log_det, residual, _, solved, _, _ = scratch
     for n in range(len(z)):
-        _, n_missing, changed = condition(z[n], packed, scratch)
+        _, n_missing, changed = read_pattern(z[n], places)
         if changed:
+            factor(blocks, places, n_missing, lower, log_det)
             find_covariance(n_missing, lower, covariance)
+        project(z[n], mean, precision, n_missing, scratch)
         expect_holes(places, n_missing, lower, residual, solved)
         for k in range(len(mean)):
             for j in range(z.shape[1]):
