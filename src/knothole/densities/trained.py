@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -20,6 +20,8 @@ from knothole.densities.rows import WeightedRows
 from knothole.errors import NotFitted
 from knothole.tables import json_form
 from knothole.tables.columns import Columns, Evidence, Variable
+
+D = TypeVar("D", bound="Trained")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -129,14 +131,6 @@ class Trained(BaseEstimator):
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return np.random.default_rng(seed)
 
-    def sized_like(self, fitted: Trained) -> Self:
-        """Fix the size, where it is left open, that another has found. Returns itself."""
-        for name, size in (("components", "weights_"), ("states", "states_")):
-            if getattr(self, name, None) == "auto":
-                found = getattr(fitted, size)
-                self.set_params(**{name: found if np.isscalar(found) else len(found)})
-        return self
-
     # ---- storage -----------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -171,3 +165,13 @@ class Trained(BaseEstimator):
             setattr(self, f"{name}_", arrays[name])
         if "objective" in self.stored_arrays:
             self.n_iter_ = len(self.objective_)
+
+
+def of_same_size(density: D, fitted: Trained) -> D:
+    """A new density like ``density``, with the size that another has found where it is left open."""
+    fresh: D = clone(density)
+    for name, size in (("components", "weights_"), ("states", "states_")):
+        if getattr(fresh, name, None) == "auto":
+            found = getattr(fitted, size)
+            fresh.set_params(**{name: found if np.isscalar(found) else len(found)})
+    return fresh

@@ -22,6 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats
 from knothole.densities.base import Density
+from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
 from knothole.tables.evidence import Evidence
@@ -122,7 +123,7 @@ def choose_form(density: Density, training: TrainingTable, y: Floats) -> str:
     others = replace(training, weight=weight)
     own = density.columns_.evidence(training.matrix, training.holes)[held]
     # To compare forms, the size that suits X will do: no need to search for one each time.
-    sized: Density = clone(density).sized_like(density)
+    sized = of_same_size(density, density)
     scores = {}
     for form in ("values", "scores"):
         target = in_form(y, form)

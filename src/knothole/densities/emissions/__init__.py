@@ -81,13 +81,8 @@ def _check_family(variable: Variable, family: str) -> None:
         )
 
 
-def with_continuous(family: str, variable: Variable, x: Floats) -> str | None:
-    """The name of the family that :func:`choose` takes, with another one for continuous values.
-
-    None where the variable is not continuous.
-    """
-    if variable.kind is not Kind.CONTINUOUS:
-        return None
+def with_continuous(family: str, variable: Variable, x: Floats) -> str:
+    """The name of the family that :func:`choose` takes, with another one for its values."""
     return f"atoms+{family}" if choose(variable, x) is Atoms else family
 
 

@@ -76,7 +76,20 @@ class Statistics:
     second: Floats
 
 
-class Emission(ABC):
+class Stored:
+    """A dataclass of arrays and numbers that files keep, without pickle."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All fields."""
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+        """The inverse of :meth:`arrays`."""
+        return cls(**{name: array if array.ndim else array[()] for name, array in arrays.items()})
+
+
+class Emission(Stored, ABC):
     """One variable's distribution in each of ``n_states`` states. Immutable: steps return new ones.
 
     What depends on the column alone (levels, bin edges, location and scale, the value of a point
@@ -148,15 +161,6 @@ class Emission(ABC):
     @abstractmethod
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """The emission with only these states, in this order (repeats allowed)."""
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All fields, for storage without pickle."""
-        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """The inverse of :meth:`arrays`."""
-        return cls(**{name: array if array.ndim else array[()] for name, array in arrays.items()})
 
     def log_density(self, x: Floats) -> Floats:
         """Log p(x | state), (rows, states); 0 at holes. The slow twin of the compiled sums."""

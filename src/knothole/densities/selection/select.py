@@ -32,6 +32,7 @@ from knothole.densities.selection.held_out import (
     mean_and_error,
     resolution,
 )
+from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns, Kind
 from knothole.tables.encoding import row_weights
@@ -223,10 +224,10 @@ class Candidate:
 
     def for_all(self, n_rows: int) -> Density:
         """What to fit on all rows: with the size found, where searching again would take long."""
-        again: Density = clone(self.density)
         if n_rows <= SEARCH_AGAIN or not self.fitted:
+            again: Density = clone(self.density)
             return again
-        return again.sized_like(self.fitted[-1])
+        return of_same_size(self.density, self.fitted[-1])
 
 
 def _fit(density: Density, matrix: Floats, columns: Columns, weight: Floats) -> Density:
