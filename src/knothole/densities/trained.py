@@ -168,7 +168,7 @@ class Trained(BaseEstimator):
 
 
 def of_same_size(density: D, fitted: Trained) -> D:
-    """A new density like ``density``, with the size that another has found where it is left open."""
+    """A new density like the first, with the size that another has found where it is left open."""
     fresh: D = clone(density)
     for name, size in (("components", "weights_"), ("states", "states_")):
         if getattr(fresh, name, None) == "auto":
