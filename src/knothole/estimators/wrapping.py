@@ -12,7 +12,7 @@ from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.densities.own import OwnDensity
 from knothole.densities.selection.held_out import HeldOut, hold_out
-from knothole.densities.selection.select import Selected, default_candidates, select_matrix
+from knothole.densities.selection.select import Selected, default_candidates, select
 from knothole.errors import ColumnMismatch, InvalidInput
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.robust import Robust
@@ -173,7 +173,7 @@ def _choose(density: Any, task: _Task, loss: PredictionLoss) -> tuple[Any, Selec
         candidates = default_candidates(task.columns, task.random_state)
     if isinstance(candidates, (Sequence, Mapping)):
         enough = loss.eligible.sum() >= FEW_TRUTHS
-        selected = select_matrix(
+        selected = select(
             candidates, task.matrix, task.columns, score=loss if enough else None,
             eligible=loss.eligible if enough else None, sample_weight=task.weight,
             random_state=task.random_state, verbose=task.verbose,

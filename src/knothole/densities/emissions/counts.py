@@ -53,11 +53,6 @@ class Count(Emission):
     marginal: Floats
 
     @property
-    def n_states(self) -> int:
-        """Number of states."""
-        return len(self.mean)
-
-    @property
     def n_codes(self) -> int:
         """Count, or negative."""
         return 2
