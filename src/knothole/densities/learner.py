@@ -216,7 +216,7 @@ class EmissionLearner(Learner):
         """The learner for independent variables, each with the family that fits it alone."""
         if self.chosen is None:
             return self
-        emissions = self.rows.marginals({**families_alone(self.rows), **self.named})
+        emissions = self.rows.marginals({**continuous_families(self.rows), **self.named})
         encoded = EncodedRows.of(self.rows, emissions)
         return replace(self, encoded=encoded, chosen=None, emissions=emissions)
 

@@ -67,8 +67,6 @@ class Trained(BaseEstimator):
     converged_: bool = field(init=False)
     strength_: float = field(init=False)
 
-    # ---- training ----------------------------------------------------------------------------
-
     def _check_fitted(self) -> None:
         if not hasattr(self, "variables_"):
             raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit(X) first.")
@@ -130,8 +128,6 @@ class Trained(BaseEstimator):
         """A generator that ``random_state`` determines."""
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return np.random.default_rng(seed)
-
-    # ---- storage -----------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Everything that was learned: a dictionary for JSON, and arrays.

@@ -85,8 +85,6 @@ class Answers:
         found = self._expectation.quantiles(self._evidence, levels, threads=self._threads)
         return found if self._ensemble.n_outputs > 1 else self._like(found[:, 0], list(levels))
 
-    # ---- shared --------------------------------------------------------------------------------
-
     @cached_property
     def _response(self) -> Floats:
         return self._expectation.predict(self._evidence, threads=self._threads)[0]

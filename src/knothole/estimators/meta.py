@@ -124,8 +124,6 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         answer = self.robust_.predict(table, return_std=return_std)
         return tuple(map(np.asarray, answer)) if return_std else np.asarray(answer)
 
-    # ---- shared --------------------------------------------------------------------------------
-
     def _fitted(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Any:
         if self.prefit:
             check_is_fitted(self.estimator)

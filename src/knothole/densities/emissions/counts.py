@@ -57,8 +57,6 @@ class Count(Emission):
         """Count, or negative."""
         return 2
 
-    # ---- what differs between the two families -----------------------------------------------
-
     @abstractmethod
     def log_base(self, x: Floats) -> Floats:
         """Part of the log probability of a count that no state changes."""
@@ -74,8 +72,6 @@ class Count(Emission):
     @abstractmethod
     def draw(self, mean: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
         """One count for each mean."""
-
-    # ---- shared ------------------------------------------------------------------------------
 
     @staticmethod
     def fields(x: Floats, weight: Floats, n_states: int) -> tuple[Floats, float, Floats, Floats]:

@@ -90,8 +90,6 @@ class Mixture(EmissionDensity):
 
     weights_: Floats = field(init=False)
 
-    # ---- learning ----------------------------------------------------------------------------
-
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         rows, training = self._prepared(evidence, weight)
         sizes = sizes_for(rows) if self.components == "auto" else [int(self.components)]
@@ -104,8 +102,6 @@ class Mixture(EmissionDensity):
         self._keep(run)
         self.weights_, self.emissions_ = run.parameters.weight, run.parameters.emissions
         self.objective_ = run.objective
-
-    # ---- questions ---------------------------------------------------------------------------
 
     @property
     def _mixture(self) -> ProductMixture:

@@ -149,9 +149,6 @@ def minus_log_p(unit: Floats) -> Loss:
     return loss
 
 
-# ---- candidates ---------------------------------------------------------------------------------
-
-
 def default_candidates(columns: Columns, random_state: Any = 0) -> list[Density]:
     """What ``density="auto"`` tries on such columns."""
     from knothole.densities.gaussian.density import GaussianMixture
