@@ -148,7 +148,7 @@ def choose_density(X: pd.DataFrame, columns: Columns) -> str:
     with warnings.catch_warnings():
         # A candidate that has not quite converged is scored as it is.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return str(select(candidates(0), X, columns=columns).selection_["name"].iloc[0])
+        return str(select(candidates(0), columns.matrix(X), columns).selection_["name"].iloc[0])
 
 
 def learn(density: Density, X: pd.DataFrame, columns: Columns) -> Density:

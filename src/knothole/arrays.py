@@ -1,6 +1,11 @@
-"""Names for the arrays that everything here is made of."""
+"""Names for the arrays that everything here is made of, and records of them added up."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from operator import add
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,3 +15,20 @@ Mask = NDArray[np.bool_]
 Integers = NDArray[np.int32]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
+
+
+def joined(one: Any, other: Any, join: Callable[[Any, Any], Any] = add) -> Any:
+    """Two tuples or dataclasses of numbers and arrays, nested or not: what they hold, joined.
+
+    Examples
+    --------
+    >>> joined((1.0, (2.0, np.array([3.0]))), (10.0, (20.0, np.array([30.0]))))
+    (11.0, (22.0, array([33.])))
+    """
+    if is_dataclass(one) and not isinstance(one, type):
+        names = [field.name for field in fields(one)]
+        return type(one)(*(joined(getattr(one, n), getattr(other, n), join) for n in names))
+    if isinstance(one, tuple):
+        parts = [joined(own, new, join) for own, new in zip(one, other, strict=True)]
+        return type(one)(*parts) if hasattr(one, "_fields") else tuple(parts)
+    return join(one, other)

@@ -59,9 +59,6 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise
 
 
-# ---- containers ---------------------------------------------------------------------------------
-
-
 def write_container(path: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     """Arrays and a JSON header, with its "format" and "version", into one file."""
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)

@@ -11,8 +11,10 @@ from scipy import integrate, stats
 from knothole.densities.emissions import FAMILIES, choose, start_emission, with_continuous
 from knothole.densities.emissions.base import Statistics
 from knothole.densities.emissions.choice import prefers_histogram
+from knothole.densities.learner import continuous_families
+from knothole.densities.rows import WeightedRows
 from knothole.errors import InvalidInput
-from knothole.tables.columns import NOT_RECORDED, Kind, Variable
+from knothole.tables.columns import NOT_RECORDED, Evidence, Kind, Variable
 
 HOLE = np.nan
 STATES = 3
@@ -328,7 +330,10 @@ def test_another_family_beside_the_points():
     x = np.append(np.random.default_rng(5).exponential(2, 300), np.zeros(100))
     assert with_continuous("histogram", CONTINUOUS, x) == "atoms+histogram"
     assert with_continuous("histogram", CONTINUOUS, x[:300]) == "histogram"
-    assert with_continuous("histogram", INTEGER, x) is None
+    rows = WeightedRows(
+        (CONTINUOUS, INTEGER), Evidence(np.column_stack([x, x])), np.ones(len(x)), np.arange(len(x))
+    )
+    assert continuous_families(rows, "histogram") == {CONTINUOUS.name: "atoms+histogram"}
     emission = start_emission(CONTINUOUS, x, np.ones(len(x)), 1, "atoms+histogram")
     assert emission.points.tolist() == [0.0] and emission.rest.family == "histogram"
     nullable = start_emission(NULLABLE, x, np.ones(len(x)), 1, "histogram")

@@ -7,7 +7,8 @@ from numpy.testing import assert_allclose
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.selection import select as module
 from knothole.densities.selection.held_out import RATE, hold_out, resolution
-from knothole.densities.selection.select import default_candidates, select, select_matrix
+from knothole.densities.selection.select import default_candidates
+from knothole.densities.selection.select import select as select_from
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Block, Column, Columns, Kind
 
@@ -89,6 +90,10 @@ def test_resolution():
 
 
 # ---- scores -------------------------------------------------------------------------------------
+
+
+def select(candidates, X, **options):
+    return select_from(candidates, X, Columns.infer(X), **options)
 
 
 def test_the_better_density_is_kept_and_fitted_on_all_rows():
@@ -238,5 +243,5 @@ def test_default_candidates_suit_the_columns(columns, expected):
 def test_an_encoded_table_is_taken_as_it_is():
     columns = Columns((Column("city", Kind.CATEGORICAL, ("Graz", "Linz")), Column("size")))
     X = np.column_stack([np.arange(100) % 2, np.arange(100.0)])
-    density = select_matrix([Factorized()], X, columns).density
+    density = select_from([Factorized()], X, columns).density
     assert density.variables_[0].levels == ("Graz", "Linz")

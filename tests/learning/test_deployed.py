@@ -1,5 +1,7 @@
 """Leaves that go on from the least expected loss to the least error of deployed predictions."""
 
+from functools import reduce
+
 import numpy as np
 import pytest
 import xgboost
@@ -11,6 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 from tests.learning.worlds import problem_of, random_world, tune
 from tests.reach.cases import EXACT, asked
 
+from knothole.arrays import joined
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
@@ -74,7 +77,7 @@ def test_a_move_is_the_least_of_what_it_minimises(seed, ridge):
     reach = draw.dirichlet(np.full(5, 0.3), size=30) * (draw.random((30, 5)) < 0.7)
     rest, theta = draw.normal(size=(30, 2)), draw.normal(size=(5, 2))
     weight = draw.uniform(0.1, 2.0, 30)
-    sums = DeployedSums.empty(5, 2).accumulate(sparse.csr_matrix(reach), rest, weight)
+    sums = DeployedSums.of(sparse.csr_matrix(reach), rest, weight)
     np.testing.assert_allclose(
         sums.solve(ridge, theta)[0], slow_move(reach, rest, weight, ridge, theta), atol=1e-9
     )
@@ -257,7 +260,7 @@ def test_forests_of_single_rows_keep_them():
 def test_blocks_trees_and_threads_do_not_matter(density, monkeypatch):
     usual = tune(read(BOOSTED), density, HOLES, y, threads=1).ensemble.value
     assert np.array_equal(tune(read(BOOSTED), density, HOLES, y, threads=2).ensemble.value, usual)
-    monkeypatch.setattr(deployed, "PARTS", 57)
+    monkeypatch.setattr(deployed, "BLOCKS", (1, 57))
     monkeypatch.setattr(deployed, "SAMPLE", 20)
     monkeypatch.setattr(deployed, "ENTRIES", 1)
     in_parts = tune(read(BOOSTED), density, HOLES, y, threads=2).ensemble.value
@@ -268,10 +271,10 @@ def test_sums_merge_in_any_order():
     draw = np.random.default_rng(6)
     reach = sparse.random(200, 6, 0.5, "csr", random_state=0)
     rest, weight, theta = draw.normal(size=(200, 1)), draw.random(200), draw.normal(size=(6, 1))
-    whole = DeployedSums.empty(6, 1).accumulate(reach, rest, weight)
-    merged = DeployedSums.empty(6, 1)
-    for rows in draw.permutation(200).reshape(100, 2):
-        merged.merge(DeployedSums.empty(6, 1).accumulate(reach[rows], rest[rows], weight[rows]))
+    whole = DeployedSums.of(reach, rest, weight)
+    pairs = draw.permutation(200).reshape(100, 2)
+    parts = [DeployedSums.of(reach[rows], rest[rows], weight[rows]) for rows in pairs]
+    merged = reduce(joined, parts)
     np.testing.assert_allclose(merged.solve(1.0, theta)[0], whole.solve(1.0, theta)[0], atol=1e-10)
 
 
@@ -280,15 +283,17 @@ def test_the_unit_of_weights_does_not_matter():
     reach = sparse.csr_matrix(draw.dirichlet(np.full(4, 0.3), size=50))
     theta = draw.normal(size=(4, 1))
     rest, weight = reach @ draw.normal(size=(4, 1)) - reach @ theta, draw.random(50)
-    one = DeployedSums.empty(4, 1).accumulate(reach, rest, weight).solve(0.5, theta)
-    many = DeployedSums.empty(4, 1).accumulate(reach, rest, 100 * weight).solve(50.0, theta)
+    one = DeployedSums.of(reach, rest, weight).solve(0.5, theta)
+    many = DeployedSums.of(reach, rest, 100 * weight).solve(50.0, theta)
     assert many[1] == pytest.approx(100 * one[1])
     np.testing.assert_allclose(many[0], one[0], rtol=1e-9)
     assert np.isfinite(one[1])
 
 
 def test_no_rows_no_move():
-    move, kappa = DeployedSums.empty(3, 1).solve(1.0, np.ones((3, 1)))
+    move, kappa = DeployedSums.of(sparse.csr_matrix((0, 3)), np.empty((0, 1)), np.empty(0)).solve(
+        1.0, np.ones((3, 1))
+    )
     assert not move.any()
     assert kappa == np.inf
 

@@ -1,4 +1,4 @@
-"""Models of quantiles, files of classifiers, few rows: what users are told, and what they can do."""
+"""Models of quantiles, files of classifiers, few rows: what users are told and can do."""
 
 import warnings
 

@@ -198,9 +198,6 @@ def _compression(path: Path) -> Any:
     return known.get(path.suffix.lower())
 
 
-# ---- a sample of rows ---------------------------------------------------------------------------
-
-
 def sampled(
     table: Source, names: Sequence[str], columns: Sequence[Column], rows: int, seed: int
 ) -> tuple[pd.DataFrame, int]:

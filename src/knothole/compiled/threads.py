@@ -11,7 +11,10 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from typing import Any, TypeVar
+
+from knothole.arrays import joined
 
 T = TypeVar("T")
 
@@ -51,3 +54,17 @@ def over_chunks(
         return [work(start, stop) for start, stop in bounds]
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(lambda bound: work(*bound), bounds))
+
+
+def summed(
+    work: Callable[[int, int], T], n_rows: int, blocks: tuple[int, int], threads: int | None = None
+) -> T:
+    """The sum of records (:func:`~knothole.arrays.joined`) that ``work`` has of blocks of rows.
+
+    ``blocks`` are how many rows each has at least, and how many blocks there are at most: they and
+    the order of their sum are the same for any number of threads, so the bits are.
+    """
+    least, most = blocks
+    parts = over_chunks(work, n_rows, max(least, -(-n_rows // most)), threads)
+    total: T = reduce(joined, parts)
+    return total

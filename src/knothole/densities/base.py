@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +22,8 @@ from knothole.arrays import Floats
 from knothole.compiled.sobol import WORD, Points, row_keys
 from knothole.densities import storage
 from knothole.densities.emissions import Emission, emission_arrays, emissions_from
-from knothole.densities.emissions.table import draw_allowed
+from knothole.densities.emissions.table import draw_allowed, log_of
+from knothole.densities.parameters import check_names
 from knothole.densities.trained import Trained
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns, Evidence, Kind, Variable
@@ -243,10 +244,8 @@ class Density(Trained):
         return own if len(parts) == 1 else replace(own, points=np.hstack(parts))
 
     def _region(self, name: str, region: Any) -> Within:
-        names = [variable.name for variable in self.variables_]
-        if name not in names:
-            raise InvalidInput(f"within: no variable {name!r}; there are {names}.")
-        index = names.index(name)
+        check_names("within", [name], self.variables_)
+        index = [variable.name for variable in self.variables_].index(name)
         variable = self.variables_[index]
         if variable.kind is not Kind.CATEGORICAL:
             low, high = region
@@ -263,6 +262,7 @@ class Density(Trained):
         return tags
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EmissionDensity(Density):
     """A density built from emissions: one :class:`Emission` a variable, tied together by latents.
 
@@ -272,7 +272,9 @@ class EmissionDensity(Density):
         One for each variable, in the order of ``variables_``.
     """
 
-    emissions_: tuple[Emission, ...]
+    families: Mapping[str, str] | None = None
+
+    emissions_: tuple[Emission, ...] = field(init=False)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """With the families and arrays of the emissions."""
@@ -320,8 +322,7 @@ class EmissionDensity(Density):
         points = evidence.points
         terms = [emission.log_density(points[:, v]) for v, emission in enumerate(self.emissions_)]
         for v, rows, allowed in evidence.restricted():
-            with np.errstate(divide="ignore"):
-                terms[v][rows] = np.log(self.emissions_[v].set_mass(allowed))
+            terms[v][rows] = log_of(self.emissions_[v].set_mass(allowed))
         for region in within:
             terms[region.variable] = terms[region.variable] + self.log_region(region)
         return terms
@@ -336,8 +337,7 @@ class EmissionDensity(Density):
             allowed = np.zeros((1, len(self.variables_[region.variable].levels)), dtype=np.bool_)
             allowed[0, list(region.codes)] = True
             mass = emission.set_mass(allowed)
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(mass[0]))
+        return log_of(mass[0])
 
     @property
     def drawn_at_once(self) -> int:

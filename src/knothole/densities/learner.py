@@ -19,6 +19,7 @@ from knothole.densities.emissions.base import Emission
 from knothole.densities.emissions.choice import prefers_histogram
 from knothole.densities.mixture.em import ProductMixture, step
 from knothole.densities.rows import FIRST_ROWS, EncodedRows, WeightedRows
+from knothole.tables.columns import Kind
 
 # The strength of the prior to begin with, in rows.
 STRENGTH = 1.0
@@ -197,7 +198,7 @@ class EmissionLearner(Learner):
         chosen: Mapping[str, str] | None,
     ) -> Self:
         """A learner for some rows."""
-        families = families_alone(rows) if chosen is None else chosen
+        families = continuous_families(rows) if chosen is None else chosen
         emissions = rows.marginals({**families, **named})
         encoded = EncodedRows.of(rows, emissions)
         return cls(rows, encoded, training, named, chosen, emissions, cls.look_at(rows))
@@ -215,7 +216,7 @@ class EmissionLearner(Learner):
         """The learner for independent variables, each with the family that fits it alone."""
         if self.chosen is None:
             return self
-        emissions = self.rows.marginals({**families_alone(self.rows), **self.named})
+        emissions = self.rows.marginals({**continuous_families(self.rows), **self.named})
         encoded = EncodedRows.of(self.rows, emissions)
         return replace(self, encoded=encoded, chosen=None, emissions=emissions)
 
@@ -239,23 +240,14 @@ class EmissionLearner(Learner):
         return replace(run, converged=bool(gain < self.training.tol * rows))
 
 
-def continuous_families(rows: WeightedRows, family: str) -> dict[str, str]:
-    """The same family for all continuous variables, beside point masses where there are some."""
-    points = rows[:FIRST_ROWS].points()
-    named = {
-        variable.name: with_continuous(family, variable, points[:, v])
-        for v, variable in enumerate(rows.variables)
-    }
-    return {name: family for name, family in named.items() if family is not None}
+def continuous_families(rows: WeightedRows, family: str | None = None) -> dict[str, str]:
+    """The same family for all continuous variables, beside point masses where there are some.
 
-
-def families_alone(rows: WeightedRows) -> dict[str, str]:
-    """The family that fits each continuous variable on its own."""
-    points = rows[:FIRST_ROWS].points()
-    gaussian = continuous_families(rows, "gaussian")
-    histogram = continuous_families(rows, "histogram")
-    return {
-        variable.name: (histogram if prefers_histogram(points[:, v]) else gaussian)[variable.name]
-        for v, variable in enumerate(rows.variables)
-        if variable.name in gaussian
-    }
+    By default the one that fits each variable on its own.
+    """
+    found = {}
+    for variable, x in zip(rows.variables, rows[:FIRST_ROWS].points().T, strict=True):
+        if variable.kind is Kind.CONTINUOUS:
+            own = family or ("histogram" if prefers_histogram(x) else "gaussian")
+            found[variable.name] = with_continuous(own, variable, x)
+    return found

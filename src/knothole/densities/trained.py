@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
 from knothole.densities.em import Run, Training
 from knothole.densities.parameters import SHARED, Rule, check_names
+from knothole.densities.rows import WeightedRows
 from knothole.errors import NotFitted
 from knothole.tables import json_form
-from knothole.tables.columns import Columns, Variable
+from knothole.tables.columns import Columns, Evidence, Variable
+
+D = TypeVar("D", bound="Trained")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Trained(BaseEstimator):
     """Parameters that all densities share, and what a file keeps of one.
 
-    A subclass declares what it has besides: ``rules`` for further parameters, and the attributes
-    that a file keeps.
+    A subclass declares what it has besides: further parameters and their ``rules``, and the
+    attributes that a file keeps.
 
     Attributes
     ----------
@@ -44,35 +49,23 @@ class Trained(BaseEstimator):
     stored_values: ClassVar[tuple[str, ...]] = ("converged",)
     stored_arrays: ClassVar[tuple[str, ...]] = ()
 
-    columns_: Columns
-    variables_: tuple[Variable, ...]
-    indicated_: NDArray[np.int64]
-    target_: bool
-    objective_: Floats
-    n_iter_: int
-    converged_: bool
-    strength_: float
+    strength: float | Literal["auto"] = "auto"
+    max_iter: int = 200
+    tol: float = 1e-3
+    n_init: int = 1
+    validation_fraction: float = 0.1
+    informative: bool = False
+    random_state: Any = None
+    verbose: bool = False
 
-    def __init__(
-        self,
-        *,
-        max_iter: int = 200,
-        tol: float = 1e-3,
-        n_init: int = 1,
-        validation_fraction: float = 0.1,
-        informative: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.validation_fraction = validation_fraction
-        self.informative = informative
-        self.random_state = random_state
-        self.verbose = verbose
-
-    # ---- training ----------------------------------------------------------------------------
+    columns_: Columns = field(init=False)
+    variables_: tuple[Variable, ...] = field(init=False)
+    indicated_: NDArray[np.int64] = field(init=False)
+    target_: bool = field(init=False)
+    objective_: Floats = field(init=False)
+    n_iter_: int = field(init=False)
+    converged_: bool = field(init=False)
+    strength_: float = field(init=False)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "variables_"):
@@ -106,6 +99,17 @@ class Trained(BaseEstimator):
         if self.verbose:
             print(f"[{type(self).__name__}] {line}")
 
+    def _prepared(self, evidence: Evidence, weight: Floats) -> tuple[WeightedRows, Training]:
+        """The rows that have weight, in random order, and how to train on them."""
+        rng = self._rng()
+        order = rng.permutation(np.flatnonzero(weight > 0))
+        return WeightedRows(self.variables_, evidence, weight, order), self._training(rng)
+
+    @property
+    def _given_strength(self) -> float | None:
+        """Of the prior; None where it is to be chosen."""
+        return None if self.strength == "auto" else float(self.strength)
+
     def _keep(self, run: Run[Any]) -> None:
         """Remember how training went."""
         self.strength_, self.converged_ = float(run.strength), bool(run.converged)
@@ -124,8 +128,6 @@ class Trained(BaseEstimator):
         """A generator that ``random_state`` determines."""
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return np.random.default_rng(seed)
-
-    # ---- storage -----------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Everything that was learned: a dictionary for JSON, and arrays.
@@ -159,3 +161,13 @@ class Trained(BaseEstimator):
             setattr(self, f"{name}_", arrays[name])
         if "objective" in self.stored_arrays:
             self.n_iter_ = len(self.objective_)
+
+
+def of_same_size(density: D, fitted: Trained) -> D:
+    """A new density like the first, with the size that another has found where it is left open."""
+    fresh: D = clone(density)
+    for name, size in (("components", "weights_"), ("states", "states_")):
+        if getattr(fresh, name, None) == "auto":
+            found = getattr(fitted, size)
+            fresh.set_params(**{name: found if np.isscalar(found) else len(found)})
+    return fresh

@@ -105,8 +105,6 @@ class Answers:
         quantiles, errors = (self._like(each[:, 0], list(levels)) for each in found)
         return quantiles, errors
 
-    # ---- shared --------------------------------------------------------------------------------
-
     @cached_property
     def _predicted(self) -> tuple[Floats, Floats]:
         return self._expectation.predict(self._evidence, threads=self._threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,28 +33,12 @@ def html(robust: Robust) -> str:
         parts.append(_folded("candidates", robust.selection_))
     if robust.nan_meaning_ is not None and len(robust.nan_meaning_):
         parts.append(_folded("columns with NaN in training", robust.nan_meaning_))
+    style = files("knothole.estimators").joinpath("display.css").read_text("utf-8")
     return (
-        f"<style>{STYLE}</style><div class='knothole-box' role='group' aria-label='Robust'>"
+        f"<style>{style}</style><div class='knothole-box' role='group' aria-label='Robust'>"
         f"<div class='knothole-title'>Robust</div><dl>{''.join(parts)}</dl></div>"
         f"<pre class='knothole-plain' hidden>{escape(text(robust))}</pre>"
     )
-
-
-# Colours of the page where they are told, as scikit-learn's diagrams do.
-STYLE = """
-.knothole-box {
-  display: inline-block; font-family: sans-serif; font-size: 14px; line-height: 1.5;
-  border: 1px dotted currentColor; border-radius: 0.25em; padding: 0 0 0.5em; max-width: 60em;
-}
-.knothole-title {
-  background: #d4ebff; color: #000; padding: 0.4em 0.8em; border-radius: 0.25em 0.25em 0 0;
-  font-weight: bold;
-}
-.knothole-box dl { margin: 0.5em 0.8em 0; display: grid; grid-template-columns: auto 1fr; }
-.knothole-box dt { opacity: 0.7; padding-right: 1em; }
-.knothole-box dd { margin: 0; }
-.knothole-box details { grid-column: 1 / 3; margin-top: 0.3em; overflow-x: auto; }
-"""
 
 
 def _line(name: str, sentence: str) -> str:

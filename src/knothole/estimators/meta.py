@@ -126,8 +126,6 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         """
         return _arrays(self.robust_.predict(self._known(X), return_std=return_std, **options))
 
-    # ---- shared --------------------------------------------------------------------------------
-
     def _fitted(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Any:
         if self.prefit:
             check_is_fitted(self.estimator)

@@ -140,8 +140,6 @@ def _expectation(
     )  # fmt: skip
 
 
-# ---- trees --------------------------------------------------------------------------------------
-
 # The arrays of an ensemble that a file holds as they are; the first go back into its nodes.
 OF_NODES = (
     "roots", "feature", "cut", "left", "missing_left", "set_start", "sets", "tree_output",
@@ -206,9 +204,6 @@ def _classes_from(description: Any) -> Any:
     if isinstance(description, dict):
         return tuple(_classes_from(each) for each in description["targets"])
     return tuple(json_form.level_from(label) for label in description)
-
-
-# ---- tuning and tables ---------------------------------------------------------------------------
 
 
 def _describe_summary(summary: TuningSummary | None) -> Any:

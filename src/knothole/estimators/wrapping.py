@@ -15,7 +15,7 @@ from knothole.densities.base import Density
 from knothole.densities.own import OwnDensity
 from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
 from knothole.densities.selection.held_out import HeldOut, hold_out
-from knothole.densities.selection.select import Selected, default_candidates, select_matrix
+from knothole.densities.selection.select import Selected, default_candidates, select
 from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.robust import Robust
@@ -152,8 +152,8 @@ def _warn_of_quantiles(levels: tuple[float, ...]) -> None:
         what = "median" if levels == MEDIAN else f"{', '.join(f'{q:g}' for q in levels)} quantile"
         warnings.warn(
             f"the model was trained to predict the {what} of y. Answers are its expected "
-            f"predictions given what is known, and an expected quantile is no quantile: the more is "
-            f"missing, the further it is from covering that share of y. For a statement about y "
+            f"predictions given what is known, and an expected quantile is no quantile: the more "
+            f"is missing, the further it is from covering that share of y. To say something of y "
             f"use robust.calibrate(X, y).predict_interval(X), which holds for every pattern of "
             f"holes; a model of several quantiles serves it best.",
             NotAMean,
@@ -212,7 +212,7 @@ def _choose(density: Any, task: _Task, loss: PredictionLoss) -> tuple[Any, Selec
         candidates = default_candidates(task.columns, task.random_state)
     if isinstance(candidates, (Sequence, Mapping)):
         enough = loss.eligible.sum() >= FEW_TRUTHS
-        selected = select_matrix(
+        selected = select(
             candidates, task.matrix, task.columns, score=loss if enough else None,
             eligible=loss.eligible if enough else None, sample_weight=task.weight,
             random_state=task.random_state, verbose=task.verbose,

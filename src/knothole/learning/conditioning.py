@@ -22,6 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats
 from knothole.densities.base import Density
+from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
 from knothole.tables.evidence import Evidence
@@ -122,7 +123,7 @@ def choose_form(density: Density, training: TrainingTable, y: Floats) -> str:
     others = replace(training, weight=weight)
     own = density.columns_.evidence(training.matrix, training.holes)[held]
     # To compare forms, the size that suits X will do: no need to search for one each time.
-    sized = _of_same_size(density)
+    sized = of_same_size(density, density)
     scores = {}
     for form in ("values", "scores"):
         target = in_form(y, form)
@@ -140,13 +141,3 @@ def _log_given_target(density: Density, own: Evidence, target: Floats) -> Floats
     nothing = Evidence(np.full_like(own.points, np.nan))
     joint = density.log_evidence(density.extended(own, target))
     return np.asarray(joint - density.log_evidence(density.extended(nothing, target)))
-
-
-def _of_same_size(density: Density) -> Density:
-    """An unfitted density with the size that a fitted one has found."""
-    fresh: Density = clone(density)
-    for name, size in (("components", "weights_"), ("states", "states_")):
-        if getattr(fresh, name, None) == "auto":
-            found = getattr(density, size)
-            fresh.set_params(**{name: found if np.isscalar(found) else len(found)})
-    return fresh

@@ -43,7 +43,7 @@ from scipy import linalg, sparse
 
 from knothole.arrays import Floats
 from knothole.compiled.policy import njit
-from knothole.compiled.threads import over_chunks
+from knothole.compiled.threads import summed
 from knothole.learning.defaults import Settings, can_move
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Solution
@@ -54,14 +54,14 @@ from knothole.trees.subset import some_trees
 
 # Choices of kappa, beside infinity.
 KAPPAS = np.geomspace(1.0, 1000.0, 7)
-# Sums over rows are added up in so many parts, whatever the threads: the same bits.
-PARTS = 8
+# The least rows of a block, and the most blocks that sums are gathered in.
+BLOCKS = (1, 8)
 # Entries of the reach of trees that are taken together; a sample of rows tells how many there are.
 ENTRIES = 1 << 25
 SAMPLE = 512
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class DeployedSums:
     """What a move of one tree's leaves is computed from, summed over rows.
 
@@ -81,44 +81,26 @@ class DeployedSums:
     A row that may be in either of two leaves, and one that is known to be in the second:
 
     >>> reach = sparse.csr_matrix([[0.5, 0.5], [0.0, 1.0]])
-    >>> sums = DeployedSums.empty(2, 1).accumulate(reach, np.array([[3.0], [2.0]]), np.ones(2))
+    >>> sums = DeployedSums.of(reach, np.array([[3.0], [2.0]]), np.ones(2))
     >>> sums.gram.tolist(), sums.target.ravel().tolist()
     ([[0.25, 0.25], [0.0, 1.25]], [1.5, 3.5])
     """
 
     gram: Floats
     target: Floats
-    square: float = 0.0
-    weight: float = 0.0
-    weight_square: float = 0.0
+    square: float
+    weight: float
+    weight_square: float
 
     @classmethod
-    def empty(cls, leaves: int, width: int) -> DeployedSums:
-        """Sums over no rows."""
-        return cls(np.zeros((leaves, leaves)), np.zeros((leaves, width)))
-
-    def accumulate(
-        self, reach: sparse.csr_matrix, rest: Floats, row_weight: Floats
-    ) -> DeployedSums:
-        """Add rows: their reach (rows, leaves) and e (rows, width). Returns itself."""
+    def of(cls, reach: sparse.csr_matrix, rest: Floats, row_weight: Floats) -> DeployedSums:
+        """Sums over rows, given their reach (rows, leaves) and e (rows, width)."""
         if not reach.has_sorted_indices:
             reach = reach.sorted_indices()
-        _add_products(
-            reach.indptr, reach.indices, reach.data, rest, row_weight, self.gram, self.target
-        )
-        self.square += float(row_weight @ (rest**2).sum(axis=1))
-        self.weight += float(row_weight.sum())
-        self.weight_square += float(row_weight @ row_weight)
-        return self
-
-    def merge(self, other: DeployedSums) -> DeployedSums:
-        """Add the sums of other rows. Returns itself."""
-        self.gram += other.gram
-        self.target += other.target
-        self.square += other.square
-        self.weight += other.weight
-        self.weight_square += other.weight_square
-        return self
+        leaves, square = reach.shape[1], float(row_weight @ (rest**2).sum(axis=1))
+        gram, target = np.zeros((leaves, leaves)), np.zeros((leaves, rest.shape[1]))
+        _add_products(reach.indptr, reach.indices, reach.data, rest, row_weight, gram, target)
+        return cls(gram, target, square, float(row_weight.sum()), float(row_weight @ row_weight))
 
     def solve(self, ridge: float, theta: Floats, kappas: Floats = KAPPAS) -> tuple[Floats, float]:
         """The move (leaves, width), and the kappa of the choices that it was made with."""
@@ -232,13 +214,9 @@ def _gathered(
 
     def work(start: int, stop: int) -> DeployedSums:
         rows = slice(start, stop)
-        empty = DeployedSums.empty(reach.shape[1], rest.shape[1])
-        return empty.accumulate(reach[rows], rest[rows], row_weight[rows])
+        return DeployedSums.of(reach[rows], rest[rows], row_weight[rows])
 
-    total = DeployedSums.empty(reach.shape[1], rest.shape[1])
-    for part in over_chunks(work, len(rest), -(-len(rest) // PARTS), threads):
-        total.merge(part)
-    return total
+    return summed(work, len(rest), BLOCKS, threads)
 
 
 @njit

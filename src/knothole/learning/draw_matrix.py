@@ -169,8 +169,6 @@ class DrawMatrix:
         total /= self.words
         return total
 
-    # ---- products with A -------------------------------------------------------------------------
-
     def margins(self, chunk: Chunk, theta: Floats, trees: slice | None = None) -> Floats:
         """A theta for a chunk, without the base, (rows, outputs, draws); perhaps of some trees."""
         out = np.zeros((len(chunk.bits.stop), self.ensemble.n_outputs, DRAWS))
@@ -256,9 +254,6 @@ class DrawMatrix:
 
     def _span(self, trees: slice | None) -> tuple[int, int]:
         return (0, self.ensemble.n_trees) if trees is None else (trees.start, trees.stop)
-
-
-# ---- kernels: values of draws are (rows, outputs, draws) -----------------------------------------
 
 
 @inlined

@@ -24,9 +24,6 @@ from knothole.learning.sums import ROUNDING, LeafSums
 from knothole.reach.engine import weighted_values
 from knothole.trees.ensemble import Ensemble
 
-# Frequencies of classes are kept this far from 0 and 1 where a logarithm is taken.
-LEAST = 1e-6
-
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -159,11 +156,14 @@ def _start(ensemble: Ensemble, averaged: bool, mean: Floats) -> Floats:
     return np.asarray(np.where(without_base, mean[outputs], 0.0))
 
 
-def margin_of(ensemble: Ensemble, mean: Floats) -> Floats:
-    """The constant margin that predicts the mean of the encoded targets."""
+def margin_of(ensemble: Ensemble, mean: Floats, least: float = 1e-6) -> Floats:
+    """The constant margin that predicts the mean of the encoded targets.
+
+    Frequencies of classes are kept ``least`` away from 0 and 1: a logarithm is taken.
+    """
     if ensemble.link.linear:
         return mean
-    mean = np.clip(mean, LEAST, 1 - LEAST)
+    mean = np.clip(mean, least, 1 - least)
     if ensemble.link.name == "sigmoid":
         return np.asarray(np.log(mean / (1 - mean)) / ensemble.link.scale)
     logs = np.log(mean)

@@ -10,9 +10,6 @@ from knothole.report.diagnostics import Coverage, Fit, Outage, coverage, density
 from knothole.report.methods import Case
 from knothole.report.robustness import USUAL, Comparison, Robustness, compare
 
-# Steps after the comparison: outage, coverage, fit of the density.
-_CHECKS = 3
-
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
@@ -56,4 +53,5 @@ def evaluate(
 
 def evaluation_steps(case: Case, comparison: Comparison) -> int:
     """How often :func:`evaluate` will advance."""
-    return len(case.methods(comparison.methods)) * (1 + len(list(comparison.runs()))) + _CHECKS
+    checks = 3  # outage, coverage, fit of the density
+    return len(case.methods(comparison.methods)) * (1 + len(list(comparison.runs()))) + checks

@@ -69,9 +69,6 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-# ---- numbers ------------------------------------------------------------------------------------
-
-
 def headline(evaluation: Evaluation) -> list[tuple[str, str, str]]:
     """Three numbers at the rate nearest to one half: each, what it is, and how it is drawn."""
     robustness = evaluation.robustness

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_chunks
+from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.base import EmissionDensity
 from knothole.densities.circuit.em import (
     CircuitStatistics,
@@ -34,6 +34,7 @@ NUMBERS = 2**21
 CENTRES = 3
 
 
+@dataclass(eq=False, repr=False)
 class Circuit(EmissionDensity):
     """A circuit: a directed acyclic graph of weighted sums, products and emissions.
 
@@ -126,31 +127,20 @@ class Circuit(EmissionDensity):
     rules: ClassVar[Mapping[str, Rule]] = {**SHARED, "strength": NUMBER}
     stored_arrays = ("weights", "objective")
 
-    structure_: Structure
-    weights_: Floats
+    nodes: Sequence[Mapping[str, Any]]
+    _: KW_ONLY
+    strength: float = 1.0
+    max_iter: int = 100
+    warm_start: bool = False
+    # There is one start, and nothing is held out.
+    n_init: int = field(default=1, init=False)
+    validation_fraction: float = field(default=0.0, init=False)
 
-    def __init__(
-        self,
-        nodes: Sequence[Mapping[str, Any]],
-        *,
-        families: Mapping[str, str] | None = None,
-        strength: float = 1.0,
-        max_iter: int = 100,
-        tol: float = 1e-3,
-        warm_start: bool = False,
-        informative: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            max_iter=max_iter, tol=tol, informative=informative, random_state=random_state,
-            verbose=verbose,
-        )  # fmt: skip
-        self.nodes = nodes
-        self.families = families
-        self.strength = strength
-        self.warm_start = warm_start
-        read_nodes(nodes)
+    structure_: Structure = field(init=False)
+    weights_: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        read_nodes(self.nodes)
 
     # ---- other ways to make one --------------------------------------------------------------
 
@@ -253,8 +243,7 @@ class Circuit(EmissionDensity):
                 self.structure_, self.weights_, self.emissions_, part, self.terms(part), own
             )
 
-        parts: list[CircuitStatistics] = over_chunks(work, len(weight), self.drawn_at_once)
-        return reduce(CircuitStatistics.__add__, parts)
+        return summed(work, len(weight), (self.drawn_at_once, len(weight)))
 
     def _maximised(self, found: CircuitStatistics) -> tuple[Floats, tuple[Emission, ...]]:
         weights = maximise_weights(self.structure_, self.weights_, found.through, self.strength)

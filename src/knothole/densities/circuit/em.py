@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import add
 
 import numpy as np
 
@@ -23,14 +22,6 @@ class CircuitStatistics:
     log_likelihood: float
     through: Floats
     emissions: tuple[Statistics, ...]
-
-    def __add__(self, other: CircuitStatistics) -> CircuitStatistics:
-        pairs = zip(self.emissions, other.emissions, strict=True)
-        return CircuitStatistics(
-            self.log_likelihood + other.log_likelihood,
-            self.through + other.through,
-            tuple(own.with_other(new, add) for own, new in pairs),
-        )
 
 
 def emission_statistics(emission: Emission, x: Floats, share: Floats) -> Statistics:

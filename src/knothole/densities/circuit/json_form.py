@@ -32,9 +32,6 @@ class Document:
     emissions: tuple[Emission, ...]
 
 
-# ---- writing ------------------------------------------------------------------------------------
-
-
 def write_circuit(
     structure: Structure,
     weights: Floats,
@@ -96,9 +93,6 @@ def _json_numbers(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     return value
-
-
-# ---- reading ------------------------------------------------------------------------------------
 
 
 def read_circuit(text: str) -> Document:

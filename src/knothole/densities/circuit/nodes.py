@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from knothole.arrays import Floats, Ints
+from knothole.densities.emissions.table import log_of
 from knothole.errors import InvalidInput
 
 KINDS = ("leaf", "product", "sum")
-# How far the weights of a sum may be from adding up to 1: rounding in a JSON file.
-ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +129,11 @@ def broken(position: int, kind: str, rule: str) -> InvalidInput:
     return InvalidInput(f"nodes[{position}] ({kind}) {rule}")
 
 
-def distribution(given: Any, size: int) -> Floats | None:
-    """Probabilities, made to add up to 1 exactly; None where they are not that at all."""
+def distribution(given: Any, size: int, rounding: float = 1e-6) -> Floats | None:
+    """Probabilities, made to add up to 1 exactly; None where they are not that at all.
+
+    In a JSON file they are rounded, and may be off by as much as ``rounding``.
+    """
     try:
         numbers = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -139,7 +141,7 @@ def distribution(given: Any, size: int) -> Floats | None:
     if numbers.shape != (size,) or not np.all(numbers >= 0):
         return None
     total = numbers.sum()
-    return np.asarray(numbers / total) if abs(total - 1) <= ROUNDING else None
+    return np.asarray(numbers / total) if abs(total - 1) <= rounding else None
 
 
 def _kind(node: Any, position: int) -> str:
@@ -289,8 +291,7 @@ def evaluate(structure: Structure, log_weights: Floats, terms: Sequence[Floats])
             peak = np.maximum.reduceat(below, layer.starts, axis=0)
             peak[np.isneginf(peak)] = 0.0  # impossible in every child: the log of 0 below
             total = np.add.reduceat(np.exp(below - peak[layer.owner]), layer.starts, axis=0)
-            with np.errstate(divide="ignore"):
-                values[layer.nodes] = peak + np.log(total)
+            values[layer.nodes] = peak + log_of(total)
         else:
             values[layer.nodes] = np.add.reduceat(below, layer.starts, axis=0)
     return values

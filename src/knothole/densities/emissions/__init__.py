@@ -16,7 +16,7 @@ from knothole.arrays import Floats
 from knothole.densities.emissions.atoms import Atoms
 from knothole.densities.emissions.base import Emission, part_of
 from knothole.densities.emissions.categorical import Categorical
-from knothole.densities.emissions.choice import PLAIN, choose_plain, repeated_values
+from knothole.densities.emissions.choice import PLAIN, USUAL, repeated_values
 from knothole.densities.emissions.gaussian import Gaussian
 from knothole.errors import InvalidInput
 from knothole.tables.columns import NOT_RECORDED, Kind, Variable
@@ -40,11 +40,11 @@ NUMERIC = [family for family in PLAIN if family != Categorical.family]
 
 def choose(variable: Variable, x: Floats) -> type[Emission]:
     """The family for a variable, from its values (which may hold NaN)."""
-    if variable.kind is Kind.CATEGORICAL:
+    usual = USUAL[variable.kind]
+    if usual is Categorical:
         return Categorical
-    if variable.nullable or len(repeated_values(variable, x, np.ones(len(x)))):
-        return Atoms
-    return choose_plain(variable, x)
+    points = variable.nullable or len(repeated_values(variable, x, np.ones(len(x))))
+    return Atoms if points else usual
 
 
 def start_emission(
@@ -81,13 +81,8 @@ def _check_family(variable: Variable, family: str) -> None:
         )
 
 
-def with_continuous(family: str, variable: Variable, x: Floats) -> str | None:
-    """The name of the family that :func:`choose` takes, with another one for continuous values.
-
-    None where the variable is not continuous.
-    """
-    if variable.kind is not Kind.CONTINUOUS:
-        return None
+def with_continuous(family: str, variable: Variable, x: Floats) -> str:
+    """The name of the family that :func:`choose` takes, with another one for its values."""
     return f"atoms+{family}" if choose(variable, x) is Atoms else family
 
 

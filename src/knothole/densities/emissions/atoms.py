@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, part_of
-from knothole.densities.emissions.choice import PLAIN, choose_plain, repeated_values
+from knothole.densities.emissions.choice import PLAIN, USUAL, repeated_values
 from knothole.densities.emissions.table import (
     invert_codes,
     maximise_table,
@@ -48,11 +48,6 @@ class Atoms(Emission):
     rest: Emission
 
     @property
-    def n_states(self) -> int:
-        """Number of states."""
-        return int(self.table.shape[1])
-
-    @property
     def n_codes(self) -> int:
         """The rest's codes and the points."""
         return self.rest.n_codes + len(self.points)
@@ -63,9 +58,7 @@ class Atoms(Emission):
         points = repeated_values(variable, x, weight)
         if variable.nullable:
             points = np.append(points, NOT_RECORDED)
-        other = np.where(np.isin(x, points), np.nan, x)
-        rest = choose_plain(variable, other)
-        return cls.beside(rest, points, variable, x, weight, n_states)
+        return cls.beside(USUAL[variable.kind], points, variable, x, weight, n_states)
 
     @classmethod
     def beside(
@@ -96,7 +89,7 @@ class Atoms(Emission):
 
     def natural(self) -> Natural:
         """The rest's parameters, weighted, and the points' log probabilities."""
-        natural = self.rest.natural()
+        natural = self.rest.form
         table = np.concatenate([natural.table + self.table[0], self.table[1:]])
         return replace(natural, table=table)
 

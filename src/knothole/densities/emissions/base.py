@@ -16,7 +16,7 @@ statistics follow the same form: responsibilities summed per code, and weighted 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -75,16 +75,21 @@ class Statistics:
     first: Floats
     second: Floats
 
-    def with_other(self, other: Statistics, join: Callable[[Floats, Floats], Floats]) -> Statistics:
-        """Every field joined with that of other statistics."""
-        return Statistics(
-            join(self.count, other.count),
-            join(self.first, other.first),
-            join(self.second, other.second),
-        )
+
+class Stored:
+    """A dataclass of arrays and numbers that files keep, without pickle."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All fields."""
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+        """The inverse of :meth:`arrays`."""
+        return cls(**{name: array if array.ndim else array[()] for name, array in arrays.items()})
 
 
-class Emission(ABC):
+class Emission(Stored, ABC):
     """One variable's distribution in each of ``n_states`` states. Immutable: steps return new ones.
 
     What depends on the column alone (levels, bin edges, location and scale, the value of a point
@@ -94,14 +99,14 @@ class Emission(ABC):
     family: ClassVar[str]
 
     @property
-    @abstractmethod
     def n_states(self) -> int:
         """Number of states."""
+        return int(self.form.table.shape[1])
 
     @property
-    @abstractmethod
     def n_codes(self) -> int:
         """Number of codes."""
+        return len(self.form.table)
 
     @classmethod
     @abstractmethod
@@ -164,15 +169,6 @@ class Emission(ABC):
     @abstractmethod
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """The emission with only these states, in this order (repeats allowed)."""
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All fields, for storage without pickle."""
-        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """The inverse of :meth:`arrays`."""
-        return cls(**{name: array if array.ndim else array[()] for name, array in arrays.items()})
 
     def log_density(self, x: Floats) -> Floats:
         """Log p(x | state), (rows, states); 0 at holes. The slow twin of the compiled sums."""

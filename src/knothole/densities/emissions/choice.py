@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.densities.emissions.base import Emission
+from knothole.densities.emissions.base import Emission, observed
 from knothole.densities.emissions.categorical import Categorical
 from knothole.densities.emissions.counts import NegativeBinomial, Poisson
 from knothole.densities.emissions.gaussian import Gaussian, location_and_scale
@@ -18,6 +18,13 @@ from knothole.tables.columns import Kind, Variable
 PLAIN: dict[str, type[Emission]] = {
     family.family: family
     for family in (Categorical, Gaussian, Histogram, Integer, Poisson, NegativeBinomial)
+}
+
+#: What the values of a variable follow, but for point masses, unless a family is named.
+USUAL: dict[Kind, type[Emission]] = {
+    Kind.CATEGORICAL: Categorical,
+    Kind.CONTINUOUS: Gaussian,
+    Kind.INTEGER: Integer,
 }
 
 # A continuous column with at most so many different values is a set of points.
@@ -35,7 +42,7 @@ def repeated_values(variable: Variable, x: Floats, weight: Floats) -> Floats:
     """Values of a continuous column that have a probability of their own."""
     if variable.kind is not Kind.CONTINUOUS:
         return np.empty(0)
-    values, counts = np.unique(x[np.isfinite(x) & (weight > 0)], return_counts=True)
+    values, counts = np.unique(observed(x, weight)[0], return_counts=True)
     rows = counts.sum()
     if len(values) <= FEW_VALUES and rows >= ROWS_PER_VALUE * len(values):
         return np.asarray(values)
@@ -49,15 +56,6 @@ def _next_to(counts: NDArray[np.int64], i: int) -> float:
     """The larger of the mean counts on either side."""
     sides = counts[max(0, i - NEIGHBOURS) : i], counts[i + 1 : i + 1 + NEIGHBOURS]
     return max((float(side.mean()) for side in sides if len(side)), default=0.0)
-
-
-def choose_plain(variable: Variable, x: Floats) -> type[Emission]:
-    """The family of a variable's values but for point masses."""
-    if variable.kind is Kind.CATEGORICAL:
-        return Categorical
-    if variable.kind is Kind.CONTINUOUS:
-        return Gaussian
-    return Integer
 
 
 def prefers_histogram(x: Floats) -> bool:

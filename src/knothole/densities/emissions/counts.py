@@ -53,16 +53,9 @@ class Count(Emission):
     marginal: Floats
 
     @property
-    def n_states(self) -> int:
-        """Number of states."""
-        return len(self.mean)
-
-    @property
     def n_codes(self) -> int:
         """Count, or negative."""
         return 2
-
-    # ---- what differs between the two families -----------------------------------------------
 
     @abstractmethod
     def log_base(self, x: Floats) -> Floats:
@@ -79,8 +72,6 @@ class Count(Emission):
     @abstractmethod
     def quantile(self, mean: Floats, uniform: Floats) -> Floats:
         """One count for each mean, by inversion."""
-
-    # ---- shared ------------------------------------------------------------------------------
 
     @staticmethod
     def fields(x: Floats, weight: Floats, n_states: int) -> tuple[Floats, float, Floats, Floats]:

@@ -36,16 +36,6 @@ class Gaussian(Emission):
     mean: Floats
     variance: Floats
 
-    @property
-    def n_codes(self) -> int:
-        """One: ``z`` says the rest."""
-        return 1
-
-    @property
-    def n_states(self) -> int:
-        """Number of states."""
-        return len(self.mean)
-
     @classmethod
     def start(cls, variable: Variable, x: Floats, weight: Floats, n_states: int) -> Self:
         """The marginal in every state."""

@@ -37,16 +37,6 @@ class TableEmission(Emission):
     table: Floats
     marginal: Floats
 
-    @property
-    def n_states(self) -> int:
-        """Number of states."""
-        return int(self.table.shape[1])
-
-    @property
-    def n_codes(self) -> int:
-        """Number of codes."""
-        return len(self.table)
-
     @abstractmethod
     def coverage(self, low: Floats, high: Floats) -> Floats:
         """Part of each code's mass that lies in ``[low, high)``: (regions, codes)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -25,7 +26,6 @@ from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.gaussian.variables import NOT_RECORDED as NOT_RECORDED_CODE
 from knothole.densities.gaussian.variables import RECORDED, Layout
 from knothole.densities.parameters import SHARED, WHOLE, Rule, one_of
-from knothole.densities.rows import WeightedRows
 from knothole.densities.search import Wanted, learn
 from knothole.errors import InvalidInput
 from knothole.tables.columns import NOT_RECORDED, Evidence
@@ -34,6 +34,7 @@ from knothole.tables.columns import NOT_RECORDED, Evidence
 MOMENT_ROWS = 256
 
 
+@dataclass(eq=False, repr=False)
 class GaussianMixture(Density):
     """A mixture of Gaussians over numeric variables, with discrete ones beside them.
 
@@ -115,45 +116,22 @@ class GaussianMixture(Density):
     stored_values = ("strength", "converged")
     stored_arrays = ("weights", "means", "covariances", "objective")
 
-    weights_: Floats
-    means_: Floats
-    covariances_: Floats
-    emissions_: tuple[Emission, ...]
-    scores_: NormalScores
+    components: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    covariance: Literal["full", "tied", "low-rank"] = "full"
+    rank: int | None = None
+    normal_scores: bool | Literal["auto"] = "auto"
 
-    def __init__(
-        self,
-        components: int | Literal["auto"] = "auto",
-        *,
-        covariance: Literal["full", "tied", "low-rank"] = "full",
-        rank: int | None = None,
-        normal_scores: bool | Literal["auto"] = "auto",
-        strength: float | Literal["auto"] = "auto",
-        max_iter: int = 200,
-        tol: float = 1e-3,
-        n_init: int = 1,
-        validation_fraction: float = 0.1,
-        informative: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            max_iter=max_iter, tol=tol, n_init=n_init, validation_fraction=validation_fraction,
-            informative=informative, random_state=random_state, verbose=verbose,
-        )  # fmt: skip
-        self.components = components
-        self.covariance = covariance
-        self.rank = rank
-        self.normal_scores = normal_scores
-        self.strength = strength
+    weights_: Floats = field(init=False)
+    means_: Floats = field(init=False)
+    covariances_: Floats = field(init=False)
+    emissions_: tuple[Emission, ...] = field(init=False)
+    scores_: NormalScores = field(init=False)
 
     # ---- learning ----------------------------------------------------------------------------
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        rng = self._rng()
-        order = rng.permutation(np.flatnonzero(weight > 0))
-        training = self._training(rng)
-        rows = WeightedRows(self.variables_, evidence, weight, order)
+        rows, training = self._prepared(evidence, weight)
         layout = self._layout
         rank = self.rank or max(1, round(len(layout.numeric) ** 0.5))
         form = Covariances(
@@ -162,8 +140,7 @@ class GaussianMixture(Density):
         ways = layout.ways_to_read(rows, self.normal_scores)
         learners = [GaussianLearner.of(rows, training, form, by_rank) for by_rank in ways]
         sizes = sizes_for(len(rows)) if self.components == "auto" else [int(self.components)]
-        strength = None if self.strength == "auto" else float(self.strength)
-        learner, run = learn(learners, Wanted(sizes, strength))
+        learner, run = learn(learners, Wanted(sizes, self._given_strength))
         self._keep(run)
         self.objective_, self.scores_ = run.objective, learner.scores
         self.weights_, self.means_ = run.parameters.weight, run.parameters.mean
@@ -199,8 +176,7 @@ class GaussianMixture(Density):
             else:
                 joint = joint + self._log_set(region)
         if intervals:
-            with np.errstate(divide="ignore"):
-                joint = joint + np.log(self._interval_masses(evidence, intervals))
+            joint = joint + log_of(self._interval_masses(evidence, intervals))
         return np.asarray(logsumexp(joint, axis=1))
 
     def _log_set(self, region: Within) -> Floats:

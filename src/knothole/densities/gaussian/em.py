@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_chunks
+from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.emissions import base, packed
 from knothole.densities.emissions.base import Emission
 from knothole.densities.gaussian import kernels as kernels
@@ -36,9 +36,8 @@ ANCHOR = 1e-2
 # Steps of factor analysis in a step of EM, and its least noise, as a part of the variance.
 FACTOR_STEPS = 3
 LEAST_NOISE = 1e-6
-# Rows of a block, and the most blocks: each has sums of its own.
-BLOCK = 1024
-MAX_BLOCKS = 16
+# The least rows of a block, and the most blocks: each has sums of its own.
+BLOCKS = (1024, 16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +148,7 @@ class GaussianComponents:
                 out[part],
             )  # fmt: skip
 
-        over_chunks(work, len(rows), BLOCK)
+        over_chunks(work, len(rows), BLOCKS[0])
         return np.asarray(out + rows.base.sum(axis=1)[:, None])
 
     def log_density(self, rows: ScoreRows) -> Floats:
@@ -239,9 +238,7 @@ def expected(rows: ScoreRows, components: GaussianComponents) -> tuple[Floats, F
         )  # fmt: skip
         return first, second
 
-    block = max(BLOCK, -(-len(rows) // MAX_BLOCKS))
-    parts = over_chunks(work, len(rows), block)
-    first, second = (np.add.reduce([part[i] for part in parts]) for i in range(2))
+    first, second = summed(work, len(rows), BLOCKS)
     second = second + np.tril(second, -1).transpose(0, 2, 1)
     sums = Sums(joint.sum(axis=0), first, second)
     return log_density + rows.base.sum(axis=1), joint, sums

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.compiled.policy import inlined, njit
+from knothole.densities.emissions.table import log_of
 
 # Factors of a determinant that are multiplied before their logarithm is taken.
 _FACTORS = 8
@@ -96,9 +97,8 @@ class Scratch(NamedTuple):
 
 def pack(weight: Floats, mean: Floats, precision: Floats, log_det: Floats) -> Packed:
     """Arrays for kernels from weights (k,), means (k, d), and :func:`invert` of covariances."""
-    with np.errstate(divide="ignore"):
-        log_weight = np.log(weight) - 0.5 * log_det
     blocks = np.ascontiguousarray(precision.transpose(1, 2, 0))
+    log_weight = log_of(weight) - 0.5 * log_det
     return Packed(np.ascontiguousarray(mean), precision, blocks, log_weight)
 
 

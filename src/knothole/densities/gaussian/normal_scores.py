@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from scipy.special import ndtr, ndtri
 
 from knothole.arrays import Floats
 from knothole.compiled.policy import inlined, njit
+from knothole.densities.emissions.base import Stored, observed
 from knothole.densities.emissions.gaussian import location_and_scale
 
 # The grid of z: 64 cells a unit. Cut points of draws are off by less than half a cell, a
@@ -51,7 +52,7 @@ _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 @dataclass(frozen=True, eq=False)
-class NormalScores:
+class NormalScores(Stored):
     """The maps of ``d`` numeric variables as plain arrays.
 
     Attributes
@@ -112,8 +113,7 @@ class NormalScores:
         tail = np.empty((d, 2))
         limits = np.tile([-np.inf, np.inf], (d, 1))
         for j in range(d):
-            keep = np.isfinite(x[:, j]) & (weight > 0)
-            column, rows = x[keep, j], weight[keep]
+            column, rows = observed(x[:, j], weight)
             location, scale = location_and_scale(column, rows)
             values[j] = location + scale * GRID
             tail[j] = scale
@@ -182,15 +182,6 @@ class NormalScores:
             decode(column, j, self.values, self.limits, self.whole)
             out[:, j] = column
         return out
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Fields, for storage."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> NormalScores:
-        """The inverse of :meth:`arrays`."""
-        return cls(**arrays)
 
 
 def _empirical(x: Floats, weight: Floats, points: Floats, scale: float) -> Floats:

@@ -8,6 +8,7 @@ the variable below it. With h = 1 the variables are independent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -26,11 +27,11 @@ from knothole.densities.latent_tree.learner import TreeLearner, sizes_for
 from knothole.densities.latent_tree.training import independent
 from knothole.densities.mixture.learner import choose_families
 from knothole.densities.parameters import SHARED, WHOLE, Rule
-from knothole.densities.rows import WeightedRows
 from knothole.densities.search import Wanted, learn
 from knothole.tables.columns import Evidence
 
 
+@dataclass(eq=False, repr=False)
 class LatentTree(EmissionDensity):
     """A latent tree: each variable depends on a latent of its own, the latents form a tree.
 
@@ -98,54 +99,32 @@ class LatentTree(EmissionDensity):
     stored_values = ("strength", "held_out_score", "n_iter", "converged")
     stored_arrays = ("parent", "order", "prior", "transition")
 
-    states_: int
-    parent_: NDArray[np.int64]
-    order_: NDArray[np.int64]
-    prior_: Floats
-    transition_: Floats
-    held_out_score_: float
+    states: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    max_iter: int = 60
 
-    def __init__(
-        self,
-        states: int | Literal["auto"] = "auto",
-        *,
-        families: Mapping[str, str] | None = None,
-        strength: float | Literal["auto"] = "auto",
-        max_iter: int = 60,
-        tol: float = 1e-3,
-        n_init: int = 1,
-        validation_fraction: float = 0.1,
-        informative: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            max_iter=max_iter, tol=tol, n_init=n_init, validation_fraction=validation_fraction,
-            informative=informative, random_state=random_state, verbose=verbose,
-        )  # fmt: skip
-        self.states = states
-        self.families = families
-        self.strength = strength
+    states_: int = field(init=False)
+    parent_: NDArray[np.int64] = field(init=False)
+    order_: NDArray[np.int64] = field(init=False)
+    prior_: Floats = field(init=False)
+    transition_: Floats = field(init=False)
+    held_out_score_: float = field(init=False)
 
     # ---- learning ----------------------------------------------------------------------------
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        rng = self._rng()
-        order = rng.permutation(np.flatnonzero(weight > 0))
-        training = self._training(rng)
-        rows = WeightedRows(self.variables_, evidence, weight, order)
+        rows, training = self._prepared(evidence, weight)
         named = self.families or {}
-        strength = None if self.strength == "auto" else float(self.strength)
         fixed = self.states != "auto"
         sizes = [int(self.states)] if fixed else sizes_for(len(rows))
-        if fixed and strength is None and sizes[0] > 1:
+        if fixed and self.strength == "auto" and sizes[0] > 1:
             sizes = [1, *sizes]
         learner = TreeLearner.of(rows, training, named, choose_families(rows, training, named))
-        _, run = learn([learner], Wanted(sizes, strength, fixed))
+        _, run = learn([learner], Wanted(sizes, self._given_strength, fixed))
+        self._keep(run)
         parameters = run.parameters
         if fixed and parameters.n_states < sizes[-1]:
             parameters = independent(parameters.tree, parameters.emissions, sizes[-1])
-        self._keep(run)
         self.held_out_score_ = run.held_out
         self.states_ = parameters.n_states
         self.parent_, self.order_ = parameters.tree.parent, parameters.tree.order

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
-from knothole.arrays import Floats, Ints
-from knothole.compiled.threads import over_chunks
+from knothole.arrays import Floats, Ints, joined
+from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.emissions.base import Emission, Statistics, maximised
-from knothole.densities.emissions.packed import Packed, Stacked
+from knothole.densities.emissions.packed import Packed
 from knothole.densities.latent_tree import kernels as kernels
 from knothole.densities.latent_tree.chow_liu import Tree
 
-# Parts that a pass is cut into, for threads; a part has at least as many rows as this.
-PARTS = 16
-LEAST_ROWS = 256
+# The least rows of a block, and the most blocks that a pass is cut into, for threads.
+BLOCKS = (256, 16)
 # Latent probabilities stay above this, whatever the prior: no state is ever cut off for good,
 # and scaled messages cannot underflow in every state at once.
 FLOOR = 1e-12
@@ -118,18 +116,8 @@ class TreeStatistics:
 
     def moved(self, other: TreeStatistics, step: float) -> TreeStatistics:
         """``(1 - step)`` of this and ``step`` of another."""
-
-        def blend(own: Floats, new: Floats) -> Floats:
-            return own + step * (new - own)
-
-        pairs = zip(self.emissions, other.emissions, strict=True)
-        return TreeStatistics(
-            self.weight + step * (other.weight - self.weight),
-            self.log_likelihood + step * (other.log_likelihood - self.log_likelihood),
-            blend(self.roots, other.roots),
-            blend(self.pairs, other.pairs),
-            tuple(own.with_other(new, blend) for own, new in pairs),
-        )
+        moved: TreeStatistics = joined(self, other, lambda own, new: own + step * (new - own))
+        return moved
 
 
 def expect(
@@ -152,12 +140,12 @@ def expect(
     def work(start: int, stop: int) -> tuple[float, kernels.TreeSums]:
         here, by = rows[start:stop], scaled[start:stop]
         out = np.empty(len(here))
-        sums = kernels.sums_for(packed, parameters.n_states)
+        pairs, nothing = np.zeros_like(parameters.transition), packed.nothing(parameters.n_states)
+        sums = kernels.TreeSums(np.zeros_like(parameters.prior), pairs, nothing)
         kernels.expectation(values, tables, model, here, by, parameters.scratch(), out, sums)
         return float(by @ (out + packed.base[here])), sums
 
-    block = max(LEAST_ROWS, -(-len(rows) // PARTS))
-    log_likelihood, sums = reduce(_add, over_chunks(work, len(rows), block))
+    log_likelihood, sums = summed(work, len(rows), BLOCKS)
     statistics = packed.statistics(parameters.emissions, sums.emissions)
     pairs = sums.pairs * parameters.transition
     return TreeStatistics(float(scaled.sum()), log_likelihood, sums.roots, pairs, tuple(statistics))
@@ -173,7 +161,7 @@ def log_likelihood(parameters: TreeParameters, packed: Packed) -> Floats:
         here = np.arange(start, stop)
         kernels.log_likelihood(values, tables, model, here, parameters.scratch(), out[start:stop])
 
-    over_chunks(work, len(packed), LEAST_ROWS)
+    over_chunks(work, len(packed), BLOCKS[0])
     return out + packed.base
 
 
@@ -192,7 +180,7 @@ def posterior_states(parameters: TreeParameters, packed: Packed, uniform: Floats
             uniform[start:stop], states[start:stop],
         )  # fmt: skip
 
-    over_chunks(work, len(packed), LEAST_ROWS)
+    over_chunks(work, len(packed), BLOCKS[0])
     return states
 
 
@@ -216,15 +204,6 @@ def tables_of(packed: Packed, emissions: Sequence[Emission]) -> kernels.Emission
     # A code that is impossible in every state has factor 0 (and peak -inf).
     factor = np.exp(table - np.where(np.isfinite(peak), peak, 0.0)[:, None])
     return kernels.EmissionTables(table, linear, square, peak, factor)
-
-
-def _add(
-    left: tuple[float, kernels.TreeSums], right: tuple[float, kernels.TreeSums]
-) -> tuple[float, kernels.TreeSums]:
-    one, other = left[1], right[1]
-    emissions = Stacked(*(a + b for a, b in zip(one.emissions, other.emissions, strict=True)))
-    sums = kernels.TreeSums(one.roots + other.roots, one.pairs + other.pairs, emissions)
-    return left[0] + right[0], sums
 
 
 def _normalised(weights: Floats) -> Floats:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Ints
 from knothole.compiled.exp import exponentials
 from knothole.compiled.policy import njit
-from knothole.densities.emissions.packed import Packed, Stacked
+from knothole.densities.emissions.packed import Stacked
 
 # Rows that go through a pass together: a few variables' messages should stay in the cache.
 TILE = 128
@@ -78,12 +78,6 @@ def scratch_for(n_variables: int, n_states: int) -> TileScratch:
     scale, spare, fall = np.empty((3, TILE))
     code = np.empty(TILE, dtype=np.int32)
     return TileScratch(beta, message, gamma, beta.view(np.int64), scale, spare, fall, code)
-
-
-def sums_for(packed: Packed, n_states: int) -> TreeSums:
-    """Sums of no rows."""
-    pairs = np.zeros((len(packed.slot), n_states, n_states))
-    return TreeSums(np.zeros(n_states), pairs, packed.nothing(n_states))
 
 
 @njit

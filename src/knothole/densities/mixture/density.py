@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,11 +20,11 @@ from knothole.densities.mixture.em import ProductMixture, log_densities, shares
 from knothole.densities.mixture.kernels import pick
 from knothole.densities.mixture.learner import ProductLearner, choose_families, sizes_for
 from knothole.densities.parameters import SHARED, WHOLE, Rule
-from knothole.densities.rows import WeightedRows
 from knothole.densities.search import Wanted, can_hold_out, learn
 from knothole.tables.columns import Evidence
 
 
+@dataclass(eq=False, repr=False)
 class Mixture(EmissionDensity):
     """A mixture of products: given its component, a row's variables are independent.
 
@@ -82,50 +83,24 @@ class Mixture(EmissionDensity):
     stored_values = ("converged", "strength")
     stored_arrays = ("weights", "objective")
 
-    weights_: Floats
+    components: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    n_init: int = 3
 
-    def __init__(
-        self,
-        components: int | Literal["auto"] = "auto",
-        *,
-        families: Mapping[str, str] | None = None,
-        strength: float | Literal["auto"] = "auto",
-        max_iter: int = 200,
-        tol: float = 1e-3,
-        n_init: int = 3,
-        validation_fraction: float = 0.1,
-        informative: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            max_iter=max_iter, tol=tol, n_init=n_init, validation_fraction=validation_fraction,
-            informative=informative, random_state=random_state, verbose=verbose,
-        )  # fmt: skip
-        self.components = components
-        self.families = families
-        self.strength = strength
-
-    # ---- learning ----------------------------------------------------------------------------
+    weights_: Floats = field(init=False)
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
-        rng = self._rng()
-        order = rng.permutation(np.flatnonzero(weight > 0))
-        training = self._training(rng)
-        rows = WeightedRows(self.variables_, evidence, weight, order)
+        rows, training = self._prepared(evidence, weight)
         sizes = sizes_for(rows) if self.components == "auto" else [int(self.components)]
-        strength = None if self.strength == "auto" else float(self.strength)
         named = self.families or {}
         chosen: Mapping[str, str] | None = None if sizes[-1] == 1 else {}
         if sizes[-1] > 1 and can_hold_out(training, len(rows)):
             chosen = choose_families(rows, training, named)
         learner = ProductLearner.of(rows, training, named, chosen)
-        _, run = learn([learner], Wanted(sizes, strength))
+        _, run = learn([learner], Wanted(sizes, self._given_strength))
         self._keep(run)
         self.weights_, self.emissions_ = run.parameters.weight, run.parameters.emissions
         self.objective_ = run.objective
-
-    # ---- questions ---------------------------------------------------------------------------
 
     @property
     def _mixture(self) -> ProductMixture:

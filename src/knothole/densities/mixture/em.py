@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_chunks
+from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.emissions.base import Emission, Statistics, maximised
 from knothole.densities.emissions.packed import Packed, Stacked
 from knothole.densities.emissions.table import log_of
@@ -21,9 +21,8 @@ from knothole.densities.rows import EncodedRows
 
 # Rows whose shares are in the cache together.
 TILE = 128
-# Rows of a block, and the most blocks: each has statistics of its own.
-BLOCK = 4096
-MAX_BLOCKS = 64
+# The least rows of a block, and the most blocks: each has statistics of its own.
+BLOCKS = (4096, 64)
 # Rows scored at once.
 SCORED = 1024
 
@@ -89,11 +88,8 @@ def expected(packed: Packed, weight: Floats, mixture: ProductMixture) -> Mixture
         )
         return likelihood, total, sums
 
-    block = max(BLOCK, -(-len(packed) // MAX_BLOCKS))
-    likelihood, total, sums = zip(*over_chunks(work, len(packed), block), strict=True)
-    stacked = Stacked(*(sum(parts) for parts in zip(*sums, strict=True)))
-    statistics = packed.statistics(mixture.emissions, stacked)
-    return MixtureStatistics(sum(likelihood), np.asarray(sum(total)), statistics)
+    likelihood, total, sums = summed(work, len(packed), BLOCKS)
+    return MixtureStatistics(likelihood, total, packed.statistics(mixture.emissions, sums))
 
 
 def emission_statistics(

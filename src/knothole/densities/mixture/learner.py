@@ -16,7 +16,6 @@ from knothole.densities.learner import (
     EmissionLearner,
     MixtureLearner,
     continuous_families,
-    families_alone,
 )
 from knothole.densities.mixture.em import ProductMixture, log_densities, step
 from knothole.densities.mixture.start import assign, comparable, start
@@ -103,8 +102,7 @@ def choose_families(
     and with whichever fits each column alone.
     """
     rows = rows[:FIRST_ROWS]
-    options = [continuous_families(rows, family) for family in ("gaussian", "histogram")]
-    options.append(families_alone(rows))
+    options = [continuous_families(rows, family) for family in ("gaussian", "histogram", None)]
     options = [{n: family for n, family in option.items() if n not in named} for option in options]
     distinct = [option for i, option in enumerate(options) if option not in options[:i]]
     if len(distinct) == 1 or len(rows) < TOO_FEW_TO_COMPARE:

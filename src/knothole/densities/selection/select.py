@@ -32,6 +32,7 @@ from knothole.densities.selection.held_out import (
     mean_and_error,
     resolution,
 )
+from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns, Kind
 from knothole.tables.encoding import row_weights
@@ -72,10 +73,11 @@ class Selected:
 
 def select(
     candidates: Sequence[Density] | Mapping[str, Density],
-    X: Any,
+    matrix: Floats,
+    columns: Columns,
     *,
-    columns: Columns | None = None,
     score: Loss | None = None,
+    eligible: Mask | None = None,
     sample_weight: Any = None,
     random_state: Any = 0,
     verbose: bool = False,
@@ -86,13 +88,13 @@ def select(
     ----------
     candidates : sequence, or mapping from names, of densities
         They are cloned. One that fails is recorded and passed over.
-    X : table
-        As :meth:`Density.fit` takes it.
-    columns : Columns, optional
-        Description of the columns; inferred from ``X`` by default.
+    matrix, columns : float64 (rows, columns), Columns
+        As :meth:`Density.fit_matrix` takes them.
     score : callable, optional
         ``score(density, held_out)`` gives the loss of every held-out row; by default minus log p of
         its observed part.
+    eligible : bool array (rows,), optional
+        Rows that may be held out; by default all.
     sample_weight : array (rows,), optional
         Weights of the rows, in learning and in scores.
     random_state : int, RandomState or None
@@ -105,31 +107,9 @@ def select(
     >>> from knothole.densities.mixture.density import Factorized, Mixture
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 1)) + 0.1 * rng.normal(size=(300, 2))
-    >>> selected = select([Factorized(), Mixture(components=8, random_state=0)], X)
-    >>> selected.selection_["name"].tolist()
+    >>> candidates = [Factorized(), Mixture(components=8, random_state=0)]
+    >>> select(candidates, X, Columns.infer(X)).selection_["name"].tolist()
     ['Mixture', 'Factorized']
-    """
-    described = Columns.infer(X) if columns is None else columns
-    return select_matrix(
-        candidates, described.matrix(X), described, score=score, sample_weight=sample_weight,
-        random_state=random_state, verbose=verbose,
-    )  # fmt: skip
-
-
-def select_matrix(
-    candidates: Sequence[Density] | Mapping[str, Density],
-    matrix: Floats,
-    columns: Columns,
-    *,
-    score: Loss | None = None,
-    eligible: Mask | None = None,
-    sample_weight: Any = None,
-    random_state: Any = 0,
-    verbose: bool = False,
-) -> Selected:
-    """:func:`select` on a table that is encoded already, by ``columns.matrix``.
-
-    Only rows that are ``eligible`` (rows,) are held out; by default all are.
     """
     named = _named(candidates)
     weight = row_weights(sample_weight, len(matrix))
@@ -167,9 +147,6 @@ def minus_log_p(unit: Floats) -> Loss:
         return -density.log_evidence(density.extended(evidence, None))
 
     return loss
-
-
-# ---- candidates ---------------------------------------------------------------------------------
 
 
 def default_candidates(columns: Columns, random_state: Any = 0) -> list[Density]:
@@ -244,15 +221,10 @@ class Candidate:
 
     def for_all(self, n_rows: int) -> Density:
         """What to fit on all rows: with the size found, where searching again would take long."""
-        again: Density = clone(self.density)
         if n_rows <= SEARCH_AGAIN or not self.fitted:
+            again: Density = clone(self.density)
             return again
-        found = self.fitted[-1]
-        if getattr(again, "components", None) == "auto":
-            again.set_params(components=len(found.weights_))
-        if getattr(again, "states", None) == "auto":
-            again.set_params(states=found.states_)
-        return again
+        return of_same_size(self.density, self.fitted[-1])
 
 
 def _fit(density: Density, matrix: Floats, columns: Columns, weight: Floats) -> Density:

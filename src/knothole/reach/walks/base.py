@@ -104,8 +104,6 @@ class WalkEngine(ExactEngine):
         everything = np.iinfo(np.uint64).max
         return np.full((len(evidence.points), self.walk_tables.n_words), everything, np.uint64)
 
-    # ---- what kernels write on ---------------------------------------------------------------
-
     def _working(self) -> Working:
         region = _region(len(self.ensemble.columns), self.walk_tables.n_words)
         # A place more than leaves: full means "not done yet".
