@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from tests.densities import tables
+from tests.densities import made_tables
 
 from knothole.densities.base import Within
 from knothole.densities.circuit.density import Circuit

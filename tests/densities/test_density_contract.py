@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from tests.densities import tables
+from tests.densities import made_tables
 
 from knothole.densities.base import Within
 from knothole.densities.gaussian.density import GaussianMixture

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
-from tests.densities.tables import block_table
+from tests.densities.made_tables import block_table
 
 from knothole.compiled.exp import LEAST, exponentials
 from knothole.densities.base import Within
