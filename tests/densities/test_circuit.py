@@ -41,7 +41,7 @@ def product_nodes(names, copies):
 
 def mixed_table(rows=200, seed=0):
     rng = np.random.default_rng(seed)
-    table = tables.mixed_table(rows, rng)
+    table = made_tables.mixed_table(rows, rng)
     return table.mask(rng.random(table.shape) < 0.2)
 
 
@@ -252,7 +252,7 @@ def test_em_never_lowers_its_objective(kind, strength):
         table, columns = mixed_table(), None
         circuit = Circuit(product_nodes(list(table), 4), **options)
     else:
-        table, columns = tables.block_table()
+        table, columns = made_tables.block_table()
         circuit = Circuit(product_nodes(["colour", columns.names[4]], 3), **options)
     weight = np.random.default_rng(1).uniform(0.5, 2, len(table))
     quietly(circuit, table, columns=columns, sample_weight=weight)
@@ -389,7 +389,7 @@ def test_json_loses_nothing(table):
     if table == "mixed":
         X = mixed_table()
     elif table == "blocks":
-        X, columns = tables.block_table()
+        X, columns = made_tables.block_table()
     else:
         X = mixed_table()
         columns = Columns.infer(X).with_nullable([True, False, True, False])

@@ -68,7 +68,7 @@ def discrete_table(rows=200, seed=0):
 
 
 def mixed_table(rows=300, seed=0):
-    return poke(tables.mixed_table(rows, np.random.default_rng(seed)), 0.2, seed)
+    return poke(made_tables.mixed_table(rows, np.random.default_rng(seed)), 0.2, seed)
 
 
 def indicators(density):
