@@ -27,6 +27,7 @@ from knothole.densities.base import EmissionDensity
 from knothole.reach.engine import (
     Entries,
     ExactEngine,
+    add_margin,
     node_arrays,
     plain,
     stack_size,
@@ -64,11 +65,8 @@ class CircuitEngine(ExactEngine):
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
-        output = self.ensemble.tree_output[self.ensemble.leaf_tree]
         for part in self.entries(evidence):
-            for j in range(self.value.shape[1]):
-                place = part.row, output[part.leaf] + j
-                np.add.at(out, place, part.reach * self.value[part.leaf, j])
+            add_margin(part, self.ensemble, self.value, out)
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:

@@ -235,6 +235,19 @@ def weighted_values(ensemble: Ensemble) -> Floats:
     return np.asarray(ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None])
 
 
+def add_margin(entries: Entries, ensemble: Ensemble, value: Floats, out: Floats) -> None:
+    """Add what the leaves of entries bring to their rows' margins, ``out`` (rows, outputs)."""
+    output = ensemble.tree_output[ensemble.leaf_tree]
+    _add_margin(entries.row, entries.leaf, entries.reach, output, value, out)
+
+
+@njit
+def _add_margin(row, leaf, reach, output, value, out):  # type: ignore[no-untyped-def]
+    for i in range(len(row)):
+        for j in range(value.shape[1]):
+            out[row[i], output[leaf[i]] + j] += reach[i] * value[leaf[i], j]
+
+
 @njit
 def _add_sums(row, leaf, reach, y, row_weight, output, weight, target):  # type: ignore[no-untyped-def]
     for i in range(len(row)):

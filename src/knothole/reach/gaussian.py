@@ -1,71 +1,97 @@
-"""Reach under a Gaussian mixture: exact where only categories are missing, else by completions.
+"""Reach under a Gaussian mixture: exact where that is possible, else by completions.
 
 Given the component, categories are independent of each other and of all numbers. So a row whose
 numbers are known has a mixture of products for its holes, with the components' responsibilities
-for weights: rare categories, which few draws may never meet, are all accounted for.
+for weights: rare categories, which few draws may never meet, are all accounted for. And a row that
+lacks a single number has a mixture of normals for it (:mod:`knothole.reach.walks.one_number`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
 from knothole.densities.gaussian.density import GaussianMixture
-from knothole.reach.completions.engine import CompletionsEngine, Sampler
-from knothole.reach.engine import Entries
+from knothole.densities.gaussian.draws import Sampler
+from knothole.reach.completions.engine import CompletionsEngine
+from knothole.reach.engine import Entries, add_margin
+from knothole.reach.walks.one_number import Normals, OneNumber
 from knothole.reach.walks.product import ProductEngine
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
+# How a row is answered.
+DRAWN, BY_CATEGORIES, BY_NUMBER = range(3)
+
 
 class GaussianEngine(CompletionsEngine):
-    """Completions, and a mixture of products for rows whose missing numbers no tree asks for."""
+    """Completions, and exact reach for rows that lack a single number, or categories alone."""
 
     def __init__(self, ensemble: Ensemble, sampler: Sampler, density: GaussianMixture) -> None:
         super().__init__(ensemble, sampler)
+        self.density = density
         used = self.forest.look.used
         self.numbers = np.flatnonzero(used & (ensemble.n_levels == 0))
-        self.categories: ProductEngine | None = None
-        if (used & (ensemble.n_levels > 0)).any():
-            self.categories = ProductEngine(ensemble, _Categories(density))
-
-    def with_values(self, ensemble: Ensemble) -> Self:
-        """The engine for the same trees with other leaf values; all else is shared."""
-        other = super().with_values(ensemble)
-        if self.categories is not None:
-            other.categories = self.categories.with_values(ensemble)
-        return other
+        self.labels = np.flatnonzero(used & (ensemble.n_levels > 0))
+        self.exactly: dict[int, OneNumber | ProductEngine] = {
+            BY_NUMBER: OneNumber(ensemble, _Numbers(density, sampler))
+        }
+        if len(self.labels):
+            self.exactly[BY_CATEGORIES] = ProductEngine(ensemble, _Categories(density))
 
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
-        """Prop. 1 for rows without missing numbers, with error 0; a mean over draws for others."""
-        drawn = self._drawn(evidence)
-        if self.categories is None or drawn.all():
-            return super().margin(evidence)
-        mean, error = (np.empty((len(drawn), self.ensemble.n_outputs)) for _ in range(2))
-        mean[~drawn], error[~drawn] = self.categories.margin(evidence[np.flatnonzero(~drawn)])
-        if drawn.any():
-            mean[drawn], error[drawn] = super().margin(evidence[np.flatnonzero(drawn)])
+        """Prop. 1 where it is exact, with error 0; a mean over draws elsewhere."""
+        mean = np.tile(self.ensemble.base, (len(evidence.points), 1))
+        error = np.zeros_like(mean)
+        for how, rows in self._ways(evidence):
+            if how == DRAWN:
+                mean[rows], error[rows] = super().margin(evidence[rows])
+                continue
+            for part in self._exact_entries(how, evidence, rows):
+                add_margin(part, self.ensemble, self.value, mean)
         return mean, error
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """The reach matrix of a block, part by part."""
-        drawn = self._drawn(evidence)
-        known, others = np.flatnonzero(~drawn), np.flatnonzero(drawn)
-        if self.categories is not None and len(known):
-            for part in self.categories.entries(evidence[known]):
-                yield Entries(known[part.row].astype(np.int32), part.leaf, part.reach)
-        if len(others):
-            for part in super().entries(evidence[others]):
-                yield Entries(others[part.row].astype(np.int32), part.leaf, part.reach)
+        """The reach matrix of a chunk, part by part."""
+        for how, rows in self._ways(evidence):
+            if how != DRAWN:
+                yield from self._exact_entries(how, evidence, rows)
+                continue
+            for part in super().entries(evidence[rows]):
+                yield Entries(rows[part.row].astype(np.int32), part.leaf, part.reach)
 
-    def _drawn(self, evidence: Evidence) -> Mask:
-        """Rows that need draws: those in which a number is missing that trees ask for."""
-        if self.categories is None:
-            return np.ones(len(evidence.points), dtype=np.bool_)
-        return np.asarray(np.isnan(evidence.points[:, self.numbers]).any(axis=1))
+    def _exact_entries(
+        self, how: int, evidence: Evidence, rows: NDArray[np.intp]
+    ) -> Iterator[Entries]:
+        for part in self.exactly[how].entries(evidence[rows]):
+            yield Entries(rows[part.row].astype(np.int32), part.leaf, part.reach)
+
+    def _ways(self, evidence: Evidence) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        """How rows are answered, and which: all of them lack something that trees ask for."""
+        hole = np.isnan(evidence.points)
+        numbers = hole[:, self.numbers].any(axis=1)
+        labels = hole[:, self.labels].any(axis=1)
+        way = np.where(numbers, DRAWN, BY_CATEGORIES)
+        if evidence.allowed is None:
+            way[numbers & ~labels & self.density.lacks_one_number(evidence)] = BY_NUMBER
+        for how in np.unique(way).tolist():
+            yield how, np.flatnonzero(way == how)
+
+
+class _Numbers:
+    """A Gaussian mixture that describes the only number that rows lack."""
+
+    def __init__(self, density: GaussianMixture, sampler: Sampler) -> None:
+        self.cut_scores = density.cut_scores
+        self.sampler = sampler
+
+    def describe_number(self, evidence: Evidence) -> Normals:
+        """The distributions of the z of the rows' only missing numbers."""
+        return Normals(*self.sampler.describe_number(evidence))
 
 
 class _Categories:

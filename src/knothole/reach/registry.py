@@ -54,10 +54,9 @@ def exact_engine(density: Any) -> EngineMaker | None:
 
 def completions_engine(ensemble: Ensemble, density: Any, seed: int) -> CompletionsEngine:
     """The engine that draws the holes of rows."""
-    sampler = sampler_of(density, seed)
     if isinstance(density, GaussianMixture):
-        return GaussianEngine(ensemble, sampler, density)
-    return CompletionsEngine(ensemble, sampler)
+        return GaussianEngine(ensemble, density.sampler(seed), density)
+    return CompletionsEngine(ensemble, sampler_of(density, seed))
 
 
 def sampler_of(density: Any, seed: int) -> Sampler:

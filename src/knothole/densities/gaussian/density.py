@@ -264,6 +264,20 @@ class GaussianMixture(Density):
         log_p = logsumexp(joint, axis=1, keepdims=True)
         return log_p[:, 0], np.exp(joint - log_p)
 
+    def cut_scores(self, variable: int, cuts: Floats) -> Floats:
+        """The score z of each cut of a numeric variable: P(X < cut) = P(Z < z)."""
+        place = self._layout.numeric.tolist().index(variable)
+        low, high = self.scores_.limits[place]
+        found = np.array([self.scores_.position(place, cut) for cut in cuts.tolist()])
+        return np.where(cuts <= low, -np.inf, np.where(cuts > high, np.inf, found))
+
+    def lacks_one_number(self, evidence: Evidence) -> NDArray[np.bool_]:
+        """Rows that lack a single number, which is not one that may be "not recorded", (rows,)."""
+        layout = self._layout
+        lacking = ~np.isfinite(evidence.points[:, layout.numeric])
+        count = lacking @ np.where(np.isin(layout.numeric, layout.flagged), 2, 1)
+        return np.asarray(count == 1)
+
     def emissions_of_categories(self) -> dict[int, Emission]:
         """The emission of each categorical variable, by its number."""
         return dict(zip(self._layout.categorical.tolist(), self.emissions_, strict=False))

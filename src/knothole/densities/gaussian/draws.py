@@ -19,7 +19,7 @@ from knothole.compiled import sobol
 from knothole.compiled.sobol import WORD, Points
 from knothole.compiled.threads import Memory, over_chunks
 from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.fill import fill, fill_common, spread
+from knothole.densities.gaussian.fill import fill, fill_common, fill_numbers, spread
 from knothole.densities.gaussian.kernels import Packed
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.tables.evidence import Evidence
@@ -202,16 +202,25 @@ class Sampler:
         """
         points = np.ascontiguousarray(evidence.points)
         memory = self._memory.__dict__
-        if "workspace" not in memory:
-            memory["workspace"], memory["out"] = workspace(self.tables), np.empty(0)
         size = len(words) * points.size * WORD
-        if len(memory["out"]) < size:
+        if len(memory.get("out", ())) < size:
             memory["out"] = np.empty(size)
         out: Floats = memory["out"][:size].reshape(len(words), *points.shape, WORD)
         allowed = _NO_WORDS if evidence.allowed is None else evidence.allowed
         source = self._shared(words) if keys is None else self._source(words, keys)
-        fill(self.tables, points, allowed, source, memory["workspace"], out)
+        fill(self.tables, points, allowed, source, self._memory.once(self._workspace), out)
         return out
+
+    def describe_number(self, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
+        """Shares, means and deviations (rows, k) of the score of rows' only missing number."""
+        points = np.ascontiguousarray(evidence.points)
+        share, mean, deviation = np.empty((3, len(points), len(self.tables.packed.log_weight)))
+        out = share, mean, deviation
+        fill_numbers(self.tables, points, _NO_WORDS, self._memory.once(self._workspace), out)
+        return out
+
+    def _workspace(self) -> Workspace:
+        return workspace(self.tables)
 
     def complete(self, evidence: Evidence, word: int, keys: Words, out: Floats) -> None:
         """Write draws of a word to ``out`` (rows, draws, variables), all variables.

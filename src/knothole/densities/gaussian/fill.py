@@ -171,6 +171,44 @@ def read_bits(coordinate, w, source, common, state, out):  # type: ignore[no-unt
         sobol.points(coordinate, source.net[w], state, source.first_word + w, out)
 
 
+@inlined
+def weigh(tables, points, words, workspace):  # type: ignore[no-untyped-def]
+    """Responsibilities of the components given a row, and what its missing numbers need.
+
+    They are in the workspace; returns how many numbers are missing.
+    """
+    packed, sharpness, maps, numeric, discrete, _ = tables
+    coarse, values, tail, _, _, flat = maps
+    scratch, score, variance, joint = workspace[:4]
+    places, lower, _, log_det, _, _, _, distance, _ = scratch
+    read_scores(points, numeric, coarse, values, tail, flat, score, variance)
+    n_observed, n_missing, changed = kernels.read_pattern(score, places)
+    if changed:
+        kernels.factor(packed.blocks, places, n_missing, lower, log_det)
+    kernels.project(score, packed.mean, packed.precision, n_missing, scratch)
+    kernels.add_sharpness(variance, sharpness, places, n_observed, distance)
+    joint[:] = 0.0
+    kernels.add_log(packed.log_weight, log_det, distance, n_observed, joint)
+    add_discrete(points, words, discrete, joint)
+    kernels.normalise(joint)
+    return n_missing
+
+
+@njit
+def fill_numbers(tables, points, no_words, workspace, out):  # type: ignore[no-untyped-def]
+    """The normal of each component for the only missing number of rows, ``out`` (rows, k) each."""
+    share, mean, deviation = out
+    scratch, joint = workspace[0], workspace[3]
+    for n in range(len(points)):
+        weigh(tables, points[n], no_words.reshape(-1), workspace)
+        j = scratch.places[1, 0]
+        for k in range(len(joint)):
+            variance = scratch.lower[0, 0, k]
+            share[n, k] = joint[k]
+            mean[n, k] = tables.packed.mean[k, j] - variance * scratch.solved[0, k]
+            deviation[n, k] = math.sqrt(variance)
+
+
 @njit
 def fill(tables, points, allowed, source, workspace, out):  # type: ignore[no-untyped-def]
     """Draw the holes of a chunk of rows, 64 draws each and word.
@@ -187,12 +225,12 @@ def fill(tables, points, allowed, source, workspace, out):  # type: ignore[no-un
     out : float64 (words, rows, variables, 64)
         Holes are written for all draws, everything else is left as it is.
     """
-    packed, sharpness, maps, numeric, discrete, quantile = tables
-    mean, precision, blocks, log_weight = packed
-    coarse, values, tail, limits, whole, flat = maps
-    scratch, score, variance, joint, first, component, chosen, place, bits, own = workspace[:10]
+    packed, _, maps, numeric, discrete, quantile = tables
+    mean = packed.mean
+    _, values, _, limits, whole, _ = maps
+    scratch, _, _, joint, first, component, chosen, place, bits, own = workspace[:10]
     code, normal, z = workspace[10:]
-    places, lower, _, log_det, _, _, _, distance, _ = scratch
+    places = scratch.places
     d = len(numeric)
     common = source.bits.shape[1] > 0
     state = np.uint64(0)
@@ -200,16 +238,7 @@ def fill(tables, points, allowed, source, workspace, out):  # type: ignore[no-un
         if not has_holes(points[n]):
             continue
         words = allowed[n] if len(allowed) else allowed.reshape(-1)
-        read_scores(points[n], numeric, coarse, values, tail, flat, score, variance)
-        n_observed, n_missing, changed = kernels.read_pattern(score, places)
-        if changed:
-            kernels.factor(blocks, places, n_missing, lower, log_det)
-        kernels.project(score, mean, precision, n_missing, scratch)
-        kernels.add_sharpness(variance, sharpness, places, n_observed, distance)
-        joint[:] = 0.0
-        kernels.add_log(log_weight, log_det, distance, n_observed, joint)
-        add_discrete(points[n], words, discrete, joint)
-        kernels.normalise(joint)
+        n_missing = weigh(tables, points[n], words, workspace)
         if not common:
             state = sobol.state_of(source.seed, source.keys[n])
         for w in range(len(out)):
