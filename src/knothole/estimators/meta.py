@@ -124,7 +124,8 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         Options are those of :meth:`Robust.predict`: ``return_error``, ``quantiles``, ``holes``,
         ``unseen``, ``threads``.
         """
-        return _arrays(self.robust_.predict(self._known(X), return_std=return_std, **options))
+        table = self._known(X)
+        return _arrays(self.robust_.predict(table, return_std=return_std, **options))
 
     def _fitted(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Any:
         if self.prefit:
@@ -249,7 +250,8 @@ class ExpectedClassifier(ClassifierMixin, _Expected):
         Options are those of :meth:`Robust.predict_proba`: ``return_std``, ``return_error``,
         ``holes``, ``unseen``, ``threads``.
         """
-        return _arrays(self.robust_.predict_proba(self._known(X), **options))
+        table = self._known(X)
+        return _arrays(self.robust_.predict_proba(table, **options))
 
     def predict_log_proba(self, X: Any, **options: Any) -> Any:
         """Logarithms of :meth:`predict_proba`; options are ``holes``, ``unseen``, ``threads``."""

@@ -185,8 +185,7 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
         link=Link(name, scale),
         classes=_classes_from(header["classes"]),
         sentinel=arrays["sentinel"],
-        recipe=Recipe.of(**header.get("recipe", {})),
-    )
+    ).trained_by(Recipe.of(**header.get("recipe", {})))
 
 
 def _describe_classes(classes: Any) -> Any:

@@ -146,7 +146,6 @@ class Ensemble:
         link: Link = IDENTITY,
         classes: tuple[Hashable, ...] | None = None,
         sentinel: Any = None,
-        recipe: Recipe = UNTOLD,
     ) -> Ensemble:
         """Lay out a reader's nodes: validated, siblings side by side, one tree after the other.
 
@@ -169,8 +168,11 @@ class Ensemble:
             library=library,
             precision=precision,
             sentinel=np.array(sentinel, dtype=np.float64),
-            recipe=recipe,
         )
+
+    def trained_by(self, recipe: Recipe) -> Ensemble:
+        """The same, with what is known of its training."""
+        return replace(self, recipe=recipe)
 
     @property
     def n_trees(self) -> int:

@@ -23,8 +23,8 @@ from knothole.reach.walks.product_kernels import observed_right
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
-# Components with less than this share of a row are left out.
-LEAST_SHARE = 1e-13
+# Components with less than this share of a row are left out: no reach changes by more.
+LEAST_SHARE = 1e-10
 # The normal distribution is tabulated so far, in so many steps a unit, and interpolated by cubics
 # that have its slope, too: the error is below 1e-12.
 END, STEPS = 8.5, 256.0
@@ -84,7 +84,8 @@ class OneNumber:
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of rows, part by part."""
         points = np.ascontiguousarray(evidence.points)
-        hole = np.isnan(points[:, : len(self.ensemble.columns)]).argmax(axis=1)
+        numeric = np.flatnonzero(self.ensemble.n_levels == 0)
+        hole = numeric[np.isnan(points[:, numeric]).argmax(axis=1)]
         rows = points, hole, self.density.describe_number(evidence), normal_table()
         trees = self.nodes, plain(self.ensemble, points)
         room, row = max(ENTRIES, self.ensemble.n_leaves), 0

@@ -147,8 +147,7 @@ def understand(
         link=_link(text),
         classes=classes,
         sentinel=_sentinel(trees, categories, n_columns),
-        recipe=_recipe(text),
-    )
+    ).trained_by(_recipe(text))
     complete = ensemble.n_leaves == trees.n_leaves.sum()
     strict.require(complete, "a tree has leaves that no split leads to")
     return ensemble, categories

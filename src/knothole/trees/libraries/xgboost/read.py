@@ -123,8 +123,7 @@ def ensemble_of(document: Any, use: Use) -> Ensemble:
         link=link,
         classes=_classes(learner, outputs) if use.classifier else None,
         sentinel=np.tile(_rounds_to(use.missing), (n_columns, 1)),
-        recipe=Recipe.of(_levels(learner), use.learning_rate),
-    )
+    ).trained_by(Recipe.of(_levels(learner), use.learning_rate))
 
 
 def _trees_and_weights(booster: Any) -> tuple[Any, NDArray[np.float32] | None]:
