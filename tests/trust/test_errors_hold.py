@@ -286,3 +286,31 @@ def test_default_tolerance_is_met_on_real_tables():
         late += int((error > allowed * (1 + 1e-6)).any(axis=1).sum())
         rows += len(holes)
     assert rows and late <= 0.01 * rows
+
+
+@pytest.mark.parametrize("normal_scores", [False, True])
+def test_rows_that_lack_a_single_number_are_exact_under_a_gaussian_mixture(normal_scores):
+    """Against many draws of that number, sorted: the slow twin is a mean over quantiles."""
+    rng = np.random.default_rng(1)
+    group = rng.integers(2, size=1500)
+    X = pd.DataFrame({"x": rng.normal(size=1500) + 3 * group, "w": rng.exponential(size=1500)})
+    X["n"] = rng.poisson(2 + 2 * group)
+    X["c"] = pd.Categorical(np.where(group + rng.normal(size=1500) > 0.5, "a", "b"))
+    y = X["x"] * X["w"] + X["n"] + (X["c"] == "a")
+    model = xgb.XGBRegressor(n_estimators=8, max_depth=3, enable_categorical=True).fit(X, y)
+    density = kh.GaussianMixture(3, normal_scores=normal_scores, random_state=0)
+    robust = kh.wrap(model, X, density=density)
+    for column in ("x", "w", "n"):
+        rows = X.head(12).assign(**{column: np.nan}).astype({column: float})
+        margin, error = robust.margin(rows, return_error=True)
+        assert not error.any()
+        ensemble = robust.ensemble_
+        values = ensemble.value[:, 0] * ensemble.tree_weight[ensemble.leaf_tree]
+        reach = robust.reach(rows)
+        np.testing.assert_allclose(reach @ values + ensemble.base[0], margin, rtol=1e-12)
+        totals = np.add.reduceat(reach.toarray(), ensemble.leaf_start[:-1], axis=1)
+        np.testing.assert_allclose(totals, 1, rtol=1e-12)
+        drawn = robust.density_.complete(rows, draws=64 * 128)
+        slow = ensemble.predict(drawn.reshape(-1, 4)).reshape(12, -1)
+        spread = slow.std(axis=1) / np.sqrt(64)  # nets of 128 words are better than that
+        assert (np.abs(slow.mean(axis=1) - margin) < 0.25 * spread + 1e-9).all()

@@ -71,11 +71,11 @@ class GaussianEngine(CompletionsEngine):
             yield Entries(rows[part.row].astype(np.int32), part.leaf, part.reach)
 
     def _ways(self, evidence: Evidence) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """How rows are answered, and which: all of them lack something that trees ask for."""
+        """How rows are answered, and which. (To draw what is not missing is no error either.)"""
         hole = np.isnan(evidence.points)
         numbers = hole[:, self.numbers].any(axis=1)
         labels = hole[:, self.labels].any(axis=1)
-        way = np.where(numbers, DRAWN, BY_CATEGORIES)
+        way = np.where(labels & ~numbers, BY_CATEGORIES, DRAWN)
         if evidence.allowed is None:
             way[numbers & ~labels & self.density.lacks_one_number(evidence)] = BY_NUMBER
         for how in np.unique(way).tolist():

@@ -40,13 +40,13 @@ from knothole.trees.ensemble import Ensemble
 from knothole.trees.traverse import LEVELS, tree_depths
 
 # Words that a row begins with: for means of margins, and for what needs the draws themselves.
-FIRST_WORDS = 2
+FIRST_WORDS = 1
 FIRST_WORDS_OF_DRAWS = 4
 # Groups may agree because none of them has met a rare step. So a standard error is never told to be
 # less than this part of what one draw more or less could change an answer by.
 RESOLUTION = 0.15
 # What twice as many draws multiply a standard error by, as measured.
-DECAY = 0.62
+DECAY = 0.55
 # A chunk has as many rows as draws of this size allow, within limits.
 CHUNK_BYTES = 1 << 23
 LEAST_ROWS, MOST_ROWS = 16, 512
@@ -385,6 +385,5 @@ class CompletionsEngine(Engine):
 
 
 def _resolved(error: Floats, tolerance: Tolerance, words: int) -> Floats:
-    """Standard errors, with what so many draws can tell; what all agree on stays exact."""
-    least = RESOLUTION * tolerance.unit / (WORD * words)
-    return np.asarray(np.where(error > 0, np.hypot(error, least), 0.0))
+    """Standard errors, with what so many draws can tell."""
+    return np.hypot(error, RESOLUTION * tolerance.unit / (WORD * words))
