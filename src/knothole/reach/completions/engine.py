@@ -46,7 +46,7 @@ FIRST_WORDS_OF_DRAWS = 4
 # less than this part of what one draw more or less could change an answer by.
 RESOLUTION = 0.15
 # What twice as many draws multiply a standard error by, as measured.
-DECAY = 0.55
+DECAY = 0.48
 # A chunk has as many rows as draws of this size allow, within limits.
 CHUNK_BYTES = 1 << 23
 LEAST_ROWS, MOST_ROWS = 16, 512
