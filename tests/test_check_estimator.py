@@ -32,6 +32,7 @@ def classifier(**options):
     return kh.ExpectedClassifier(DecisionTreeClassifier(max_depth=3, random_state=0), **options)
 
 
+@pytest.mark.filterwarnings("ignore::knothole.errors.FewRows")  # their tables are small
 @parametrize_with_checks(
     [
         kh.ExpectedRegressor(DecisionTreeRegressor(random_state=0), density=kh.Factorized()),

@@ -155,7 +155,7 @@ def test_a_missing_library_is_named(tmp_path):
     (tmp_path / "lightgbm.py").write_text("raise ImportError('not installed')")
     code = (
         "import knothole as kh\n"
-        f"kh.wrap({str(tmp_path / 'model.txt')!r}, [[0.0], [1.0]], density=kh.Factorized())"
+        f"kh.wrap({str(tmp_path / 'model.txt')!r}, [[0.0], [1.0]] * 10, density=kh.Factorized())"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(

@@ -41,5 +41,17 @@ class MissingExtra(KnotholeError, ImportError):
     """An optional library is needed and not installed."""
 
 
+class NotAMean(UserWarning):
+    """A model of quantiles was wrapped: its expectation over holes is no quantile of y."""
+
+
+class FewRows(UserWarning):
+    """A density was learned from so few rows that it can hardly know anything."""
+
+
+class ToleranceMissed(UserWarning):
+    """Answers of some rows have a larger standard error than the tolerance allows."""
+
+
 class ImpossibleRow(UserWarning):
     """A row's observed values have no probability under the density; a fallback answered."""

@@ -77,6 +77,6 @@ def test_answers_are_those_of_single_calls(wrapped, holes):
     prediction, std = robust.predict(rows, return_std=True)
     pd.testing.assert_series_equal(found.prediction, prediction)
     pd.testing.assert_series_equal(found.std, std)
-    pd.testing.assert_frame_equal(found.quantiles([0.2]), robust.predict(rows, quantiles=[0.2]))
+    pd.testing.assert_frame_equal(found.quantiles([0.2])[0], robust.predict(rows, quantiles=[0.2]))
     margin, error = robust.margin(rows, return_error=True)
     np.testing.assert_array_equal(found.margin, (margin, error))

@@ -145,7 +145,7 @@ def test_completions_match_conditionals():
     rows = np.full((2, 4), HOLE)
     rows[0, 1] = 1.0
     rows[1, [0, 2]] = 2.5, 6.0
-    draws = circuit.complete_points(Evidence(rows), n, np.random.default_rng(1))
+    draws = circuit.complete_points(Evidence(rows), n, 1)
     assert draws.shape == (2, n, 4)
     for i, region in ((0, Within(0, 2.0, np.inf)), (0, Within(3, 0.0, 1e-300)),
                       (1, Within(1, codes=(1,))), (1, Within(3, 0.5, 3.0))):  # fmt: skip
@@ -166,7 +166,7 @@ def test_rows_of_probability_zero():
     impossible = Evidence(np.array([[HOLE, 1.0], [1.0, HOLE]]))
     assert np.isneginf(circuit.log_evidence(impossible)).tolist() == [False, True]
     with pytest.raises(InvalidInput, match="row 1 has probability 0"):
-        circuit.complete_points(impossible, 3, np.random.default_rng(0))
+        circuit.complete_points(impossible, 3, 0)
     found = circuit.expect(impossible, np.ones(2))
     assert not any(np.isnan(emission.count).any() for emission in found.emissions)
 

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.compiled.sobol import WORD, quantiles, sobol_net
+from knothole.compiled.sobol import GROUPS, SIZE, WORD, quantiles, row_keys, sobol_net
 from knothole.compiled.sobol import normals as word_normals
 from knothole.densities.base import Within
 from knothole.densities.gaussian.density import GaussianMixture
@@ -58,11 +58,11 @@ def known(k=3, d=4, seed=0):
     return density, weight, mean, covariance
 
 
-def draw_all(density, evidence, seed=0, groups=4, word=0):
-    """All draws of a word, (rows, variables, 64)."""
-    out = np.empty((len(evidence.points), WORD, len(density.variables_)))
-    density.sampler(seed, groups).complete(evidence, word, np.arange(WORD), out)
-    return out.transpose(0, 2, 1)
+def draw_all(density, evidence, seed=0, word=0):
+    """One word of draws of every hole, (rows, variables, 64), each row from points of its own."""
+    keys = np.arange(len(evidence.points), dtype=np.uint64)
+    draws = density.sampler(seed).draw(evidence, range(word, word + 1), keys)[0].copy()
+    return np.where(np.isnan(evidence.points)[:, :, None], draws, evidence.points[:, :, None])
 
 
 def mixed_table(n=400, seed=0, rate=0.2):
@@ -402,38 +402,46 @@ def test_normal_quantiles_of_words():
     np.testing.assert_allclose(out, stats.norm.ppf((bits + 0.5) / 2**32), atol=1e-3)
 
 
-@pytest.mark.parametrize("size", [4, 16, 64])
-def test_nets_are_stratified(size):
-    net = sobol_net(7, size)[0]
-    for coordinate in net:
-        strata = np.sort(coordinate.astype(np.uint64) * np.uint64(size) >> np.uint64(32))
-        np.testing.assert_array_equal(strata, np.arange(size))
-    np.testing.assert_array_equal(net[0].astype(np.uint64) * size >> 32, np.arange(size))
-
-
-@pytest.mark.parametrize("size", [4, 16])
-def test_parts_of_a_net_are_nets_and_so_are_both_together(size):
-    net = sobol_net(30, size, 2)
-    for coordinates, points in ((net[0], size), (net[1], size), (np.hstack(net), 2 * size)):
-        strata = np.sort(coordinates.astype(np.uint64) * np.uint64(points) >> np.uint64(32), axis=1)
+def test_words_of_a_group_are_nets_and_so_are_they_together():
+    net = sobol_net(30)
+    for words in (1, 2, 8):
+        points = SIZE * words
+        together = net[:words].transpose(1, 0, 2).reshape(30, points)
+        strata = np.sort(together.astype(np.uint64) * np.uint64(points) >> np.uint64(32), axis=1)
         np.testing.assert_array_equal(strata, np.tile(np.arange(points), (30, 1)))
-    assert len({tuple(np.sort(row)) for row in np.hstack(net)}) == 30  # no coordinate twice
+    assert len({tuple(np.sort(row)) for row in together}) == 30  # no coordinate twice
 
 
-def test_second_parts_go_on_with_the_groups_of_the_first():
+def test_later_words_go_on_with_the_groups_of_the_first():
     density, *_ = known(k=2, d=3)
     evidence = density.evidence(np.full((600, 3), HOLE))
-    sampler = density.sampler(5)
-    both = sampler.draw_parts(evidence, np.arange(600), 0, 2).copy()
-    np.testing.assert_array_equal(both[0], sampler.draw(evidence, 0, 0))
+    sampler, keys = density.sampler(5), np.arange(600, dtype=np.uint64)
+    both = sampler.draw(evidence, range(2), keys).copy()
+    np.testing.assert_array_equal(both[1], sampler.draw(evidence, range(1, 2), keys)[0])
     assert not np.array_equal(both[0], both[1])
-    groups = both[:, :, 1].reshape(2, 600, 4, 16).mean(axis=3)
+    groups = both[:, :, 1].reshape(2, 600, GROUPS, SIZE).mean(axis=3)
     correlation = np.corrcoef(groups.mean(axis=0).T)
-    assert np.abs(correlation - np.eye(4)).max() < 5 / np.sqrt(600)
+    assert np.abs(correlation - np.eye(GROUPS)).max() < 5 / np.sqrt(600)
     # Independent draws would halve the variance.
-    assert groups.mean(axis=0).var() < 0.5 * groups.var() / 2
-    some = sampler.draw_parts(evidence[[7, 590]], np.array([7, 590]), 0, 2)
+    assert groups.mean(axis=0).var() < 0.85 * groups.var() / 2
+    some = sampler.draw(evidence[[7, 590]], range(2), keys[[7, 590]])
     np.testing.assert_array_equal(some, both[:, [7, 590]])
+
+
+def test_rows_without_keys_share_their_points():
+    density, *_ = known(k=2, d=3)
+    evidence = density.evidence(np.full((3, 3), HOLE))
+    draws = density.sampler(5).draw(evidence, range(1))
+    np.testing.assert_array_equal(draws[0, 0], draws[0, 2])
+
+
+def test_keys_are_of_what_rows_say():
+    rows = np.array([[0.0, HOLE], [-0.0, -HOLE], [0.0, 1.0], [HOLE, 0.0]])
+    keys = row_keys(rows)
+    assert keys[0] == keys[1]
+    assert len(set(keys.tolist())) == 3
+    sets = np.array([[1], [1], [2], [2]], dtype=np.uint64)
+    assert len(set(row_keys(rows, sets).tolist())) == 3
 
 
 def test_draws_have_the_conditional_moments():
@@ -445,16 +453,16 @@ def test_draws_have_the_conditional_moments():
     mean = share[0] @ means[0][:, holes]
     second = np.einsum("k,kij->ij", share[0], covariances[0][:, holes][:, :, holes])
     second += np.einsum("k,ki,kj->ij", share[0], means[0][:, holes], means[0][:, holes])
-    draws = draw_all(density, evidence, 3, groups=1)[:, holes]
+    draws = draw_all(density, evidence, 3)[:, holes]
     flat = draws.transpose(0, 2, 1).reshape(-1, 3)
     sd = np.sqrt(np.diag(second) - mean**2)
     assert (np.abs(flat.mean(axis=0) - mean) < 5 * sd / np.sqrt(len(flat))).all()
     products = flat[:, :, None] * flat[:, None, :]
     error = products.std(axis=0) / np.sqrt(len(flat))
     assert (np.abs(products.mean(axis=0) - second) < 5 * error).all()
-    # Every lane by itself has them, too.
-    lane = draws.mean(axis=0)
-    assert (np.abs(lane - mean[:, None]) < 5 * sd[:, None] / np.sqrt(500)).all()
+    # Every draw of a word by itself has them, too.
+    single = draws.mean(axis=0)
+    assert (np.abs(single - mean[:, None]) < 5 * sd[:, None] / np.sqrt(500)).all()
     for k in range(3):
         assert share[0, k] < 0.999
 
@@ -463,22 +471,18 @@ def test_nets_have_less_variance_than_independent_draws():
     density, *_ = known(k=2, d=5, seed=4)
     evidence = density.evidence(np.repeat([[0.4, HOLE, HOLE, -0.3, HOLE]], 400, axis=0))
 
-    def variance(groups):
-        draws = draw_all(density, evidence, 0, groups)[:, [1, 2, 4]]
-        return (draws > 0).mean(axis=2).var(axis=0).mean()
-
-    independent, four, one = variance(64), variance(4), variance(1)
-    assert four < independent / 2
-    assert one < four / 1.5
+    above = (draw_all(density, evidence)[:, [1, 2, 4]] > 0).astype(float)
+    share = above.mean(axis=(0, 2))
+    independent = (share * (1 - share)).mean() / WORD
+    assert above.mean(axis=2).var(axis=0).mean() < independent / 1.7
 
 
-def test_groups_and_words_are_independent():
+def test_groups_are_independent():
     density, *_ = known(k=2, d=3)
     evidence = density.evidence(np.full((600, 3), HOLE))
-    first, second = (draw_all(density, evidence, word=word)[:, 0] for word in (0, 1))
-    parts = np.concatenate([first.reshape(600, 4, 16), second.reshape(600, 4, 16)], axis=1)
-    correlation = np.corrcoef(parts.mean(axis=2).T)
-    assert np.abs(correlation - np.eye(8)).max() < 5 / np.sqrt(600)
+    groups = draw_all(density, evidence)[:, 0].reshape(600, GROUPS, SIZE).mean(axis=2)
+    correlation = np.corrcoef(groups.T)
+    assert np.abs(correlation - np.eye(GROUPS)).max() < 5 / np.sqrt(600)
 
 
 def test_draws_do_not_depend_on_blocks_or_threads(monkeypatch):
@@ -491,8 +495,9 @@ def test_draws_do_not_depend_on_blocks_or_threads(monkeypatch):
     np.testing.assert_array_equal(whole, draw_all(density, evidence, 7))
     hole = np.isnan(evidence.points)
     for start in (0, 17, 299):
-        row = density.sampler(7).draw(evidence[start : start + 1], start, 0)
-        np.testing.assert_array_equal(row[0][hole[start]], whole[start][hole[start]])
+        key = np.array([start], dtype=np.uint64)
+        row = density.sampler(7).draw(evidence[start : start + 1], range(1), key)
+        np.testing.assert_array_equal(row[0, 0][hole[start]], whole[start][hole[start]])
     assert not np.array_equal(whole, draw_all(density, evidence, 7, word=1))
     assert not np.array_equal(whole, draw_all(density, evidence, 8))
     assert not np.isnan(whole).any()
@@ -501,7 +506,7 @@ def test_draws_do_not_depend_on_blocks_or_threads(monkeypatch):
 def test_draws_stay_within_what_was_seen():
     table = mixed_table(400)
     density = GaussianMixture(4, normal_scores=True, random_state=0).fit(table)
-    draws = density.complete_points(density.evidence(table), 100, np.random.default_rng(0))
+    draws = density.complete_points(density.evidence(table), 100, 0)
     for v, name in enumerate(["size", "number", "rain"]):
         assert draws[..., v].min() >= table[name].min() and draws[..., v].max() <= table[name].max()
     number = draws[..., 1]
@@ -514,12 +519,10 @@ def test_any_number_of_draws():
     density, *_ = known(k=2, d=3)
     evidence = density.evidence([[0.1, HOLE, HOLE], [HOLE, 0.2, 0.3]])
     for draws in (1, 63, 64, 65):
-        out = density.complete_points(evidence, draws, np.random.default_rng(0))
+        out = density.complete_points(evidence, draws, 0)
         assert out.shape == (2, draws, 3)
         assert not np.isnan(out).any()
         np.testing.assert_array_equal(out[0, :, 0], 0.1)
-    with pytest.raises(InvalidInput, match="groups"):
-        density.sampler(groups=3)
 
 
 def test_sets_and_unrecorded_values_in_draws():
@@ -533,7 +536,7 @@ def test_sets_and_unrecorded_values_in_draws():
     density = GaussianMixture(3, random_state=0).fit(X, columns=columns)
     rows = np.array([[HOLE, HOLE, 0, HOLE], [0, HOLE, HOLE, HOLE], [0, 0, 1, HOLE]])
     evidence = density.evidence(rows, np.isnan(rows))
-    draws = density.complete_points(evidence, 6400, rng)
+    draws = density.complete_points(evidence, 6400, 0)
     assert set(np.unique(draws[0, :, 0])) == {0, 1}
     assert set(np.unique(draws[1, :, 0])) == {1, 2}
     for row in range(3):

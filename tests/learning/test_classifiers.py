@@ -105,6 +105,7 @@ def test_steps_arrive_at_the_minimum(link, outputs, monkeypatch):
 
 
 def table_with_holes(n=400):
+    rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 4))
     X[:, 3] = X[:, 0] + 0.3 * rng.normal(size=n)
     score = X[:, 0] - X[:, 1]

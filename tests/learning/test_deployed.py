@@ -221,7 +221,7 @@ def test_the_summary_is_of_the_model_that_is_returned():
     tree = read(DecisionTreeRegressor(random_state=0).fit(HOLES, y))
     found = tune(tree, DENSITY, HOLES, y, reach="completions")
     assert len(found.summary.unreached)
-    expectation = Expectation.of(found.ensemble, DENSITY, "completions")
+    expectation = Expectation.of(tree, DENSITY, "completions").with_values(found.ensemble.value)
     margin = expectation.margin(expectation.evidence(HOLES, "all"))[0][:, 0]
     assert found.summary.after == pytest.approx(np.mean((margin - y) ** 2), rel=1e-12)
 

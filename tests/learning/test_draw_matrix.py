@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tests.learning.worlds import problem_of, random_world, tune
 
+from knothole.compiled.sobol import GROUPS
 from knothole.learning import descent
 from knothole.learning.draw_matrix import DRAWS, DrawMatrix
 from knothole.learning.system import LeafSystem
-from knothole.reach.completions.engine import GROUPS
 from knothole.reach.expectation import Expectation
 
 

@@ -1,5 +1,8 @@
 """The learning rate of boosted models: told by their leaves, kept while tuning."""
 
+from dataclasses import replace
+
+import catboost
 import lightgbm
 import numpy as np
 import pytest
@@ -12,10 +15,12 @@ from sklearn.ensemble import (
 from tests.learning.worlds import tune
 
 from knothole.densities.mixture.density import Factorized, Mixture
-from knothole.errors import InvalidInput
-from knothole.learning.defaults import own_rate
+from knothole.learning.defaults import choose_rates
+from knothole.learning.options import TuningOptions
 from knothole.learning.problem import Problem
+from knothole.learning.rates import rate_of_leaves
 from knothole.trees.read import read
+from knothole.trees.recipe import Recipe
 
 rng = np.random.default_rng(4)
 X = rng.normal(size=(200, 4))
@@ -56,12 +61,12 @@ def boosted(trees, rate, table=HOLES, **options):
 def test_leaves_tell_the_rate(kind, options, target, ridge, rate, tolerance):
     model = kind(**SMALL | {"learning_rate": rate} | options).fit(X, target)
     problem = Problem.of(read(model), target, np.ones(len(X)))
-    assert own_rate(problem, X, ridge=ridge) == pytest.approx(rate, rel=tolerance)
+    assert rate_of_leaves(problem, X, ridge=ridge) == pytest.approx(rate, rel=tolerance)
 
 
 def test_holes_go_where_the_model_sends_them():
     problem = Problem.of(boosted(20, 0.2), y, np.ones(len(X)))
-    assert own_rate(problem, HOLES, ridge=1.0) == pytest.approx(0.2, rel=1e-4)
+    assert rate_of_leaves(problem, HOLES, ridge=1.0) == pytest.approx(0.2, rel=1e-4)
 
 
 def test_complete_rows_leave_a_boosted_model_as_it_is():
@@ -71,9 +76,36 @@ def test_complete_rows_leave_a_boosted_model_as_it_is():
     np.testing.assert_allclose(tuned.ensemble.value, ensemble.value, atol=1e-5)
 
 
-def test_targets_that_the_model_knows_nothing_of_are_refused(density):
-    with pytest.raises(InvalidInput, match="learning_rate='auto'"):
-        tune(boosted(5, 0.3), density, HOLES, -y)
+@pytest.mark.parametrize(
+    "model",
+    [
+        xgboost.XGBRegressor(n_estimators=5, learning_rate=0.2),
+        lightgbm.LGBMRegressor(n_estimators=5, learning_rate=0.2, verbose=-1),
+        catboost.CatBoostRegressor(iterations=5, learning_rate=0.2, verbose=0),
+        GradientBoostingRegressor(n_estimators=5, learning_rate=0.2),
+        HistGradientBoostingRegressor(max_iter=5, learning_rate=0.2),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_libraries_tell_the_rate(model):
+    ensemble = read(model.fit(X, y))
+    assert ensemble.recipe.learning_rate == pytest.approx(0.2, rel=1e-6)
+    problem = Problem.of(ensemble, rng.normal(size=200), np.ones(200))  # leaves would not tell
+    rates = choose_rates(TuningOptions(), problem, "boosting", X, 1.0)
+    assert rates[0] == ensemble.recipe.learning_rate and rates[-1] == 1.0
+
+
+def test_a_rate_that_nothing_tells_is_cross_validated(density):
+    """Targets that the model knows nothing of: whole steps are best, as in the paper."""
+    ensemble = replace(boosted(5, 0.3), recipe=Recipe())
+    problem = Problem.of(ensemble, -y, np.ones(len(y)))
+    assert rate_of_leaves(problem, HOLES, ridge=1.0) is None
+    tuned = tune(ensemble, density, HOLES, -y)
+    assert tuned.summary.learning_rate == 1.0
+    assert tuned.summary.after < 0.7 * tuned.summary.before
+    mask = np.isnan(HOLES)
+    again = tune(ensemble, density, HOLES, -y, holes=mask, condition_on_target=False)
+    assert again.summary.learning_rate == 1.0
 
 
 @pytest.mark.parametrize("reach", ["exact", "completions"])

@@ -10,8 +10,8 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
-from knothole.reach.completions.engine import FEW_HOLES
 from knothole.reach.completions.masks import ALL, Lookup, cut_cells, fill_masks
+from knothole.reach.completions.statistics import FACTOR
 from knothole.reach.expectation import Expectation
 
 DRAWS = 1_000_000
@@ -40,7 +40,7 @@ def test_a_million_draws_agree(density, numbers, ensemble):
     columns = ensemble.columns.describe(numbers)
     gaussian = {column.name: "gaussian" for column in columns}
     fitted = DENSITIES[density](gaussian).fit(numbers, columns=columns)
-    expectation = Expectation.of(ensemble, fitted, tol=1e-3)
+    expectation = Expectation.of(ensemble, fitted, tol=0.003)
     row = np.array([[0.4, np.nan, np.nan, -0.3]])
     margin, error = expectation.margin(expectation.evidence(row))
     moments = expectation.moments(expectation.evidence(row))
@@ -48,14 +48,14 @@ def test_a_million_draws_agree(density, numbers, ensemble):
     standard = margins.std() / np.sqrt(DRAWS)
     assert abs(margin[0, 0] - margins.mean()) <= 5 * np.hypot(standard, error[0, 0])
     spread = np.std((margins - margins.mean()) ** 2) / np.sqrt(DRAWS)
-    bound = 5 * np.hypot(spread, moments.variance_error[0, 0])
+    bound = 5 * np.hypot(spread, 2 * moments.std[0, 0] * moments.std_error[0, 0])
     assert abs(moments.variance[0, 0] - margins.var()) <= bound
 
 
 def own_margins(expectation, evidence):
     """Margins of a word's completions, each walked by the trees themselves."""
     ensemble = expectation.ensemble
-    draws = expectation.completions.sampler.draw(evidence, 0, 0)
+    draws = expectation.completions.sampler.draw(evidence, range(1))[0]
     holes = np.isnan(evidence.points)[:, :, None]
     points = np.where(holes, draws, evidence.points[:, :, None]).transpose(0, 2, 1)
     rows = points.reshape(-1, points.shape[2])[:, : len(ensemble.columns)]
@@ -69,7 +69,7 @@ def test_completions_go_where_the_trees_send_them(seed):
     case = random_case(seed, "LatentTree", n_rows=8, n_trees=5, depth=4)
     expectation = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
     evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
-    found = expectation.completions.margins(evidence, 0, 1)
+    found = expectation.completions.margins(evidence, range(1))[:, 0]
     np.testing.assert_allclose(found, own_margins(expectation, evidence), atol=1e-12)
 
 
@@ -82,12 +82,12 @@ def test_walks_by_level_and_by_tree_are_the_same(numbers, ensemble):
     evidence = expectation.evidence(rows)
     engine = expectation.completions
     assert engine.forest.levels == 4
-    by_level = engine.masks(evidence, 0, 0)
+    by_level = engine.masks(evidence, 0)
     np.testing.assert_allclose(
-        engine.margins(evidence, 0, 1), own_margins(expectation, evidence), atol=1e-12
+        engine.margins(evidence, range(1))[:, 0], own_margins(expectation, evidence), atol=1e-12
     )
     engine.forest = engine.forest._replace(levels=-1)  # as if trees were deep
-    for first, second in zip(by_level, engine.masks(evidence, 0, 0), strict=True):
+    for first, second in zip(by_level, engine.masks(evidence, 0), strict=True):
         np.testing.assert_array_equal(first, second)
 
 
@@ -126,16 +126,20 @@ def test_masks_are_exact_at_cuts(cuts):
 
 @pytest.mark.parametrize("n_holes", [2, 7])
 def test_errors_are_neither_too_small_nor_too_large(n_holes):
-    """The same row many times: its answers lie as far apart as the errors say."""
+    """The same row under many seeds: its answers lie as far apart as the errors say."""
     rng = np.random.default_rng(5)
     X = rng.normal(size=(400, 3)) @ rng.normal(size=(3, 8)) + 0.7 * rng.normal(size=(400, 8))
     ensemble = random_ensemble(seed=8, levels=(0,) * 8, n_trees=20, depth=5)
     fitted = GaussianMixture(2, random_state=0).fit(X, columns=ensemble.columns.describe(X))
     row = X[:1].copy()
     row[:, :n_holes] = np.nan
-    mean, error = asked(Expectation.of(ensemble, fitted), "margin", np.repeat(row, 1500, axis=0))
-    assert (n_holes > FEW_HOLES) == (n_holes == 7)
-    assert 0.85 < np.mean(error**2) / mean.var() < 1.15
+    found = [
+        asked(Expectation.of(ensemble, fitted, tol=None, seed=seed), "margin", row)
+        for seed in range(400)
+    ]
+    mean, error = np.array(found)[:, :, 0, 0].T
+    # The error is told with the factor that so few groups ask for.
+    assert 0.8 < np.mean(error**2) / FACTOR**2 / mean.var() < 1.25
 
 
 def test_tol_adds_words_until_it_is_met(numbers, ensemble):
@@ -145,12 +149,14 @@ def test_tol_adds_words_until_it_is_met(numbers, ensemble):
     rows = numbers[:30].copy()
     rows[np.random.default_rng(0).random(rows.shape) < 0.5] = np.nan
     exact, _ = asked(Expectation.of(ensemble, fitted), "margin", rows)
-    plain, error = asked(Expectation.of(ensemble, fitted, method="completions"), "margin", rows)
+    first = Expectation.of(ensemble, fitted, method="completions", tol=None)
+    plain, error = asked(first, "margin", rows)
     tol = 0.5 * error.max()
+    share = tol / float(first.spread.margin[0])
     closer, bounded = asked(
-        Expectation.of(ensemble, fitted, method="completions", tol=tol), "margin", rows
+        Expectation.of(ensemble, fitted, method="completions", tol=share), "margin", rows
     )
-    assert (error > tol).any() and (bounded <= tol).all()
+    assert (error > tol).any() and (bounded <= tol * (1 + 1e-9)).all()
     enough = (error <= tol)[:, 0]
     np.testing.assert_array_equal(closer[enough], plain[enough])
     # Few groups make a rough error: its noise is allowed for.
@@ -160,11 +166,11 @@ def test_tol_adds_words_until_it_is_met(numbers, ensemble):
 
 def test_quantiles_against_enumeration():
     case = random_case(12, n_rows=6, n_trees=4)
-    expectation = Expectation.of(case.ensemble, case.density, seed=1)
+    expectation = Expectation.of(case.ensemble, case.density, tol=None, seed=1)
     table = as_table(case.density.columns_, case.rows)
     evidence = expectation.evidence(table, case.holes)
     levels = [0.1, 0.5, 0.9]
-    found = expectation.quantiles(evidence, levels)
+    found, _ = expectation.quantiles(evidence, levels)
     assert (np.diff(found, axis=2) >= 0).all()
     for row in range(len(case.rows)):
         answer = enumerate_row(case.ensemble, case.density, evidence, row)
@@ -179,7 +185,7 @@ def test_quantiles_of_complete_rows_are_the_prediction():
     case = random_case(13, rate=0.0, n_rows=5, link="sigmoid")
     expectation = Expectation.of(case.ensemble, case.density)
     table = as_table(case.density.columns_, case.rows)
-    found = expectation.quantiles(expectation.evidence(table, case.holes), [0.0, 0.3, 1.0])
+    found, _ = expectation.quantiles(expectation.evidence(table, case.holes), [0.0, 0.3, 1.0])
     mean, _ = expectation.predict(expectation.evidence(table, case.holes))
     np.testing.assert_allclose(found, np.repeat(mean[:, :, None], 3, axis=2), atol=1e-12)
 

@@ -189,7 +189,7 @@ def test_completions_answer_impossible_rows_too(density, numbers):
     with pytest.warns(ImpossibleRow):
         moments = expectation.moments(expectation.evidence(rows), method="completions")
     with pytest.warns(ImpossibleRow):
-        quantiles = expectation.quantiles(expectation.evidence(rows), [0.0, 1.0])
+        quantiles, _ = expectation.quantiles(expectation.evidence(rows), [0.0, 1.0])
     assert (mean > 0).all() and (mean < 1).all()
     assert (moments.mean >= low).all() and (moments.mean <= high).all()
     assert (moments.variance >= 0).all()

@@ -9,7 +9,7 @@ from tests.reach.cases import EXACT, as_table, random_case
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.reach import registry
-from knothole.reach.completions.engine import CompletionsEngine, IndependentDraws
+from knothole.reach.completions.engine import Completion, CompletionsEngine
 from knothole.reach.expectation import Expectation
 from knothole.reach.walks.product import ProductEngine
 from knothole.tables.columns import Column, Columns
@@ -25,8 +25,9 @@ def test_other_leaf_values_are_answered_as_by_a_fresh_expectation(density, link)
     """Whether the tables were there before or not, and also after one more change."""
     case = random_case(4, density, link=link)
     value = np.random.default_rng(0).normal(size=case.ensemble.value.shape)
-    fresh = Expectation.of(case.ensemble.with_values(value), case.density)
     expectation = Expectation.of(case.ensemble, case.density)
+    spread = expectation.spread  # the unit of tolerances remains
+    fresh = Expectation.of(case.ensemble.with_values(value), case.density, spread=spread)
     evidence = known(case, expectation)
     early = expectation.with_values(value)
     old = expectation.margin(evidence)[0]
@@ -70,11 +71,13 @@ class Drawn:
 
     def __init__(self, columns):
         self.columns_ = columns
+        self.variables_ = columns.variables
 
     def extended(self, own, target):
         return own
 
-    def complete_points(self, evidence, draws, rng):
+    def complete_points(self, evidence, draws, seed):
+        rng = np.random.default_rng(seed)
         points = np.repeat(evidence.points[:, None], draws, axis=1)
         return np.where(np.isnan(points), rng.random(points.shape), points)
 
@@ -85,7 +88,7 @@ def test_engines_are_found_by_class(monkeypatch):
     assert registry.exact_engine(GaussianMixture()) is None
     drawn = Drawn(Columns((Column("a"),)))
     assert registry.exact_engine(drawn) is None
-    assert isinstance(registry.sampler_of(drawn, 0), IndependentDraws)
+    assert isinstance(registry.sampler_of(drawn, 0), Completion)
     made = []
     monkeypatch.setitem(registry.SAMPLERS, Drawn, lambda density, seed: made.append(seed))
     registry.sampler_of(drawn, 3)

@@ -82,7 +82,7 @@ def assert_native(model, table, density):
     np.testing.assert_allclose(prediction, native, atol=tolerance * scale)
     assert not error.any()
     # The engine's own walk, which `predict` does not take for complete rows.
-    margin, _ = expectation.engine.margin(expectation.evidence(X), 0)
+    margin, _ = expectation.engine.margin(expectation.evidence(X))
     np.testing.assert_allclose(margin, ensemble.margin(X, 1), atol=1e-12 * scale)
     reach = expectation.reach(expectation.evidence(X))
     assert (reach.getnnz(axis=1) == ensemble.n_trees).all()

@@ -33,13 +33,14 @@ def rows():
 
 
 def answers(expectation, X, threads):
+    rough = Expectation.of(expectation.original, expectation.density, tol=None)
     reach = expectation.reach(expectation.evidence(X), threads=threads)
     moments = expectation.moments(expectation.evidence(X[:300]), threads=threads)
     return [
         *expectation.margin(expectation.evidence(X), threads=threads),
         reach.indptr, reach.indices, reach.data,
         moments.mean, moments.variance,
-        expectation.quantiles(expectation.evidence(X[:300]), [0.1, 0.9], threads=threads),
+        *rough.quantiles(expectation.evidence(X[:300]), [0.1, 0.9], threads=threads),
     ]  # fmt: skip
 
 
@@ -60,7 +61,7 @@ def test_variance_is_never_negative_and_zero_for_complete_rows(expectation, rows
     for method in ("auto", "completions", "exact") if large.exact else ("auto",):
         assert (large.moments(large.evidence(rows[:100]), method=method).variance >= 0).all()
         whole = large.moments(large.evidence(complete), method=method)
-        assert not whole.variance.any() and not whole.variance_error.any()
+        assert not whole.variance.any() and not whole.std_error.any()
         np.testing.assert_array_equal(whole.mean, large.original.margin(complete, 1))
 
 
@@ -74,13 +75,10 @@ def test_many_python_threads_at_once(expectation, rows):
 
 
 def test_rows_do_not_depend_on_their_neighbours(expectation, rows):
-    """Exactly so where the engine is exact; draws are placed by a row's number."""
-    if not expectation.exact:
-        pytest.skip("draws depend on a row's place")
     some = np.array([3, 700, 40])
     whole, _ = expectation.margin(expectation.evidence(rows))
     part, _ = expectation.margin(expectation.evidence(rows[some]))
-    np.testing.assert_allclose(part, whole[some], atol=1e-12)
+    np.testing.assert_array_equal(part, whole[some])
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def _columns(
         yield _named(answers.std, "std")
     if quantiles:
         names = [f"quantile_{q:g}" for q in quantiles]
-        yield answers.quantiles(quantiles).set_axis(names, axis=1)
+        yield answers.quantiles(quantiles)[0].set_axis(names, axis=1)
     if proba:
         found = answers.probabilities
         for each in found if isinstance(found, list) else [found]:

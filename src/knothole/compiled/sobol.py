@@ -1,29 +1,38 @@
-"""Scrambled Sobol points as the randomness of a word of 64 draws, compiled.
+"""Scrambled Sobol points as the randomness of draws, 64 to a word, compiled.
 
-A word is made of groups of equal size; each group is one Sobol net, xor-ed with random bits of
-its own that are a hash of (seed, row, group, coordinate). So every draw by itself is uniform, the
-draws of a group cover the cube evenly, and groups, rows and words of different seeds are
-independent: means of groups tell the standard error. Nothing depends on chunks or threads.
+The draws of a word are :data:`GROUPS` groups of :data:`SIZE`. A group has a Sobol sequence of its
+own, xor-ed with random bits that are a hash of (seed, key, group, coordinate); word after word it
+goes on with the next points of that sequence. So every draw by itself is uniform, the draws of a
+group cover the cube evenly, ever more so with more words, and groups are independent of each
+other: how far their means lie apart tells the standard error.
 
-A word may go on with a second part, 64 draws more: the next points of the same groups' sequences,
-under the same random bits. Both parts of a group are one net of twice the size, which is better
-than two independent ones; groups are as independent as before.
+The key says who shares points. Predictions have one key for all rows, so that answers are smooth
+in what a row says and differences between rows are quiet. Where draws of many rows are added up or
+handed out, a row's key is a hash of what it says (:func:`row_keys`), so that rows are independent.
+Nothing depends on a row's place, on chunks or threads.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from knothole.arrays import Floats, Words
 from knothole.compiled.policy import inlined, njit
 
-#: Draws in a word.
+#: Draws in a word, independent groups of them, and points of a group in a word.
 WORD = 64
+GROUPS = 8
+SIZE = WORD // GROUPS
+#: Words until a group's sequence ends; those after them begin others.
+WORDS = 256
+# Coordinates beyond these have random bits: nets of so few points are no better there.
+NET_COORDINATES = 1024
 
 # The table of the normal quantile has 2**12 cells; the eight at either end are left to a formula.
 _CELL_BITS = 12
@@ -34,17 +43,65 @@ _CELLS = 1 << _CELL_BITS
 _UNIT = 2.0**-32
 
 
-@cache
-def sobol_net(coordinates: int, size: int, parts: int = 1) -> NDArray[np.uint32]:
-    """A linearly scrambled Sobol net in parts, (parts, coordinates, size).
+class Points:
+    """The points of draws that need so many coordinates.
 
-    Every part is a net itself, ordered by its first coordinate, the leading bits of which are, at
-    point p, p itself: it lies in the p-th of ``size`` equal parts of the unit interval, and after
-    an xor in another one.
+    Parameters
+    ----------
+    seed : int
+    coordinates : int
     """
+
+    def __init__(self, seed: int, coordinates: int) -> None:
+        self.seed = seed
+        self.coordinates = coordinates
+
+    def of(self, words: range) -> tuple[np.uint64, NDArray[np.uint32]]:
+        """The seed of consecutive words, and their points before the xor.
+
+        The points are (words, coordinates, points of a group). Words are of one run of
+        :data:`WORDS`; the next run has another seed.
+        """
+        run, first = divmod(words.start, WORDS)
+        net = sobol_net(min(self.coordinates, NET_COORDINATES))
+        return hashed_seed(self.seed, run), net[first : first + len(words)]
+
+    def uniform(self, words: range, keys: Words) -> Floats:
+        """Uniform numbers, (keys, 64 * words, coordinates)."""
+        out = np.empty((len(keys), WORD * len(words), self.coordinates))
+        seed, net = self.of(words)
+        fill_uniform(net, seed, keys, words.start, out)
+        return out
+
+
+#: The key that all rows of predictions have.
+COMMON = np.zeros(1, dtype=np.uint64)
+
+
+@cache
+def sobol_net(coordinates: int) -> NDArray[np.uint32]:
+    """A linearly scrambled Sobol sequence, (words, coordinates, points of a group in a word)."""
     sobol = qmc.Sobol(coordinates, scramble=True, bits=32, rng=np.random.default_rng(0))
-    bits = (sobol.random(size * parts) * 2.0**32).astype(np.uint32)
-    return np.stack([part[np.argsort(part[:, 0])].T for part in np.split(bits, parts)])
+    bits = (sobol.random(SIZE * WORDS) * 2.0**32).astype(np.uint32)
+    return np.ascontiguousarray(bits.reshape(WORDS, SIZE, coordinates).transpose(0, 2, 1))
+
+
+@lru_cache
+def hashed_seed(seed: int, run: int) -> np.uint64:
+    """A seed as a random state."""
+    return np.uint64(np.random.SeedSequence([seed, run]).generate_state(1, np.uint64)[0])
+
+
+def row_keys(points: Floats, allowed: Words | None = None) -> Words:
+    """A hash of what each row says: its points, and the sets it is known to lie in, (rows,)."""
+    # The same number in another writing, and NaN of any kind, say the same.
+    plain = np.where(np.isnan(points), np.nan, points + 0.0)
+    parts = [np.ascontiguousarray(plain).view(np.uint64)]
+    if allowed is not None:
+        parts.append(allowed)
+    out = np.empty(len(points), dtype=np.uint64)
+    fill_keys(np.ascontiguousarray(np.hstack(parts)), out)
+    return out
 
 
 @cache
@@ -64,29 +121,60 @@ def mix(state):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def row_state(seed, row):  # type: ignore[no-untyped-def]
-    """The random state of a row."""
+def state_of(seed, key):  # type: ignore[no-untyped-def]
+    """The random state of a key."""
     golden = np.uint64(0x9E3779B97F4A7C15)
-    return mix(mix(seed + golden) ^ (np.uint64(row) * golden + np.uint64(1)))
+    return mix(mix(seed + golden) ^ (key * golden + np.uint64(1)))
+
+
+@njit
+def fill_keys(words, out):  # type: ignore[no-untyped-def]
+    """A hash of each row of words."""
+    for n in range(len(words)):
+        state = np.uint64(words.shape[1])
+        for i in range(words.shape[1]):
+            state = mix(state ^ words[n, i]) + np.uint64(0x9E3779B97F4A7C15)
+        out[n] = state
 
 
 @inlined
-def bits_of(state, group, coordinate):  # type: ignore[no-untyped-def]
-    """32 random bits for one coordinate of one group of a row."""
+def bits_of(state, number, coordinate):  # type: ignore[no-untyped-def]
+    """32 random bits for one coordinate, of a group or of a draw."""
     golden = np.uint64(0x9E3779B97F4A7C15)
-    return np.uint32(
-        mix(state + np.uint64(coordinate * WORD + group + 1) * golden) >> np.uint64(32)
-    )
+    place = (np.uint64(coordinate) << np.uint64(20)) + np.uint64(number + 1)
+    return np.uint32(mix(state + place * golden) >> np.uint64(32))
 
 
 @inlined
-def points(coordinate, net, state, out):  # type: ignore[no-untyped-def]
+def points(coordinate, net, state, word, out):  # type: ignore[no-untyped-def]
     """The bits of one coordinate of all draws of a word, ``out`` (64,), group by group."""
-    size = net.shape[1]
-    for g in range(WORD // size):
+    if coordinate >= len(net):
+        for draw in range(WORD):
+            out[draw] = bits_of(state, GROUPS + word * WORD + draw, coordinate)
+        return
+    for g in range(GROUPS):
         shift = bits_of(state, g, coordinate)
-        for p in range(size):
-            out[g * size + p] = net[coordinate, p] ^ shift
+        for p in range(SIZE):
+            out[g * SIZE + p] = net[coordinate, p] ^ shift
+
+
+@njit
+def fill_uniform(net, seed, keys, first_word, out):  # type: ignore[no-untyped-def]
+    """Uniform numbers for keys; ``net`` (words, ...), ``out`` (keys, draws, coordinates)."""
+    for n in range(len(keys)):
+        state = state_of(seed, keys[n])
+        for w in range(len(net)):
+            for c in range(out.shape[2]):
+                for g in range(GROUPS):
+                    shift = bits_of(state, g, c)
+                    for p in range(SIZE):
+                        draw = g * SIZE + p
+                        if c < net.shape[1]:
+                            bits = net[w, c, p] ^ shift
+                        else:
+                            number = GROUPS + (first_word + w) * WORD + draw
+                            bits = bits_of(state, number, c)
+                        out[n, w * WORD + draw, c] = (bits + 0.5) * _UNIT
 
 
 @njit
@@ -134,27 +222,25 @@ def only_component(share, bits):  # type: ignore[no-untyped-def]
 
 
 @njit
-def allot(share, state, net, bits, chosen, first, component, lane):  # type: ignore[no-untyped-def]
+def allot(share, bits, chosen, first, component, place):  # type: ignore[no-untyped-def]
     """Give the draws of a word to components, by the first coordinate of their points.
-
-    Within a group, a component has its share of the draws to within one.
 
     Parameters
     ----------
     share : float64 (components,)
-    net : uint32 (coordinates, size)
-    bits, chosen, first : uint32 (64,), uint32 (64,), int64 (components + 1,)
+    bits : uint32 (64,)
+        The first coordinate of the draws.
+    chosen, first : uint32 (64,), int64 (components + 1,)
         Working memory.
-    component, lane : int64 (64,), uint32 (64,)
+    component, place : int64 (64,), uint32 (64,)
         Out: the components of the draws, in order, and the place of each draw in the word. A
         component's own draws are in the order of the word.
     """
-    points(0, net, state, bits)
     alone = only_component(share, bits)
     if alone >= 0:
         for draw in range(WORD):
             component[draw] = alone
-            lane[draw] = draw
+            place[draw] = draw
         return
     for draw in range(WORD):
         chosen[draw] = 0
@@ -174,4 +260,4 @@ def allot(share, state, net, bits, chosen, first, component, lane):  # type: ign
         t = first[k]
         first[k] += 1
         component[t] = k
-        lane[t] = draw
+        place[t] = draw

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.compiled.sobol import WORD, Points, row_keys
 from knothole.densities import storage
 from knothole.densities.emissions import Emission, emission_arrays, emissions_from
 from knothole.densities.emissions.table import draw_allowed, log_of
@@ -30,6 +31,8 @@ from knothole.tables.encoding import row_weights
 
 # Rows whose (rows, variables, states) terms are held in memory at once.
 BLOCK = 1024
+# Uniform numbers that are held in memory at once.
+UNIFORM = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,11 @@ class Density(Trained):
         """Draws of all variables, (n, variables)."""
 
     @abstractmethod
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+    def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables).
+
+        A row's draws depend on what it says and on the seed alone.
+        """
 
     # ---- the public face ---------------------------------------------------------------------
 
@@ -185,8 +191,13 @@ class Density(Trained):
         return self.columns_.decode(points[:, : len(self.columns_.variables)])
 
     def complete(self, X: Any, draws: int = 1) -> Floats:
-        """Holes drawn from p(x_m | x_o): (rows, draws, columns); observed entries as they are."""
-        points = self.complete_points(self.evidence(X), draws, self._rng())
+        """Holes drawn from p(x_m | x_o): (rows, draws, columns); observed entries as they are.
+
+        Draws depend on what a row says and on ``random_state``: rows that say the same have the
+        same draws, wherever they stand. More of them are asked for by ``draws``.
+        """
+        seed = int(self._rng().integers(2**63))
+        points = self.complete_points(self.evidence(X), draws, seed)
         points = points[:, :, : len(self.columns_.variables)]
         flat = self.columns_.decode(points.reshape(-1, points.shape[2]))
         return flat.reshape(points.shape[0], draws, -1)
@@ -283,13 +294,19 @@ class EmissionDensity(Density):
         ``terms[v]`` is log p(what is known of variable v | its latent's state), (rows, states).
         """
 
+    @property
+    @abstractmethod
+    def state_coordinates(self) -> int:
+        """Uniform numbers that the states of a draw's latents need."""
+
     @abstractmethod
     def draw_states(
-        self, evidence: Evidence, draws: int, rng: np.random.Generator
+        self, evidence: Evidence, uniform: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The state of every variable's emission, (rows, draws, variables), given each row.
 
-        And which rows (rows,) have no probability, so that nothing can be said of their holes.
+        ``uniform`` (rows, draws, state_coordinates) has the numbers that become states. Beside
+        them: which rows (rows,) have no probability, so that nothing can be said of their holes.
         """
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
@@ -322,52 +339,63 @@ class EmissionDensity(Density):
             mass = emission.set_mass(allowed)
         return log_of(mass[0])
 
-    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
-        """Draws of all variables, (n, variables)."""
-        nothing = Evidence(np.full((1, len(self.emissions_)), np.nan))
-        return np.asarray(self.complete_points(nothing, n, rng)[0])
-
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables).
-
-        Given their latents' states, variables are independent. One that is known to lie in a set
-        of categories is drawn within it.
-        """
-        points = np.repeat(evidence.points[:, None, :], draws, axis=1)
-        for start in range(0, len(points), self.drawn_at_once):
-            block = slice(start, start + self.drawn_at_once)
-            part = evidence[block]
-            states, impossible = self.draw_states(part, draws, rng)
-            if impossible.any():
-                raise InvalidInput(
-                    f"X: row {start + int(np.argmax(impossible))} has probability 0 under this "
-                    f"density, so its holes have no distribution."
-                )
-            self._fill(points[block], part, states, rng)
-        return points
-
     @property
     def drawn_at_once(self) -> int:
         """Rows whose states are drawn at once."""
         return BLOCK
 
-    def _fill(
-        self,
-        points: Floats,
-        evidence: Evidence,
-        states: NDArray[np.int64],
-        rng: np.random.Generator,
-    ) -> None:
-        """Put values into the holes of ``points`` (rows, draws, variables)."""
-        draws = points.shape[1]
+    @property
+    def coordinates(self) -> int:
+        """Uniform numbers that a draw needs: for states, then one for each variable."""
+        return self.state_coordinates + len(self.emissions_)
+
+    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
+        """Draws of all variables, (n, variables)."""
+        nothing = Evidence(np.full((1, len(self.emissions_)), np.nan))
+        return np.asarray(self.draw_points(nothing, rng.random((1, n, self.coordinates)))[0])
+
+    def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+        _refuse_impossible(np.isneginf(self.log_evidence(evidence)))
+        points = Points(seed, self.coordinates)
+        out = np.empty((len(evidence.points), draws, evidence.points.shape[1]))
+        size = max(1, min(self.drawn_at_once, UNIFORM // (WORD * self.coordinates)))
+        for rows, part in evidence.parts(size):
+            keys = row_keys(part.points, part.allowed)
+            for word, start in enumerate(range(0, draws, WORD)):
+                uniform = points.uniform(range(word, word + 1), keys)[:, : draws - start]
+                out[rows, start : start + WORD] = self.draw_points(part, uniform)
+        return out
+
+    def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables).
+
+        ``uniform`` (rows, draws, coordinates) has the numbers that become draws, by inversion.
+        Given their latents' states, variables are independent. One that is known to lie in a set
+        of categories is drawn within it. Rows of probability 0 are refused.
+        """
+        draws, n = uniform.shape[1], self.state_coordinates
+        points = np.repeat(evidence.points[:, None, :], draws, axis=1)
+        states, impossible = self.draw_states(evidence, uniform[:, :, :n])
+        _refuse_impossible(impossible)
         for v, emission in enumerate(self.emissions_):
             rows = np.flatnonzero(np.isnan(evidence.points[:, v]))
-            drawn = emission.sample(states[rows, :, v].reshape(-1), rng)
-            points[rows, :, v] = drawn.reshape(len(rows), draws)
+            state, own = states[rows, :, v].reshape(-1), uniform[rows, :, n + v].reshape(-1)
+            points[rows, :, v] = emission.invert(state, own).reshape(len(rows), draws)
         for v, rows, allowed in evidence.restricted():
             table, sets = self.emissions_[v].form.table, np.repeat(allowed, draws, axis=0)
-            codes = draw_allowed(table, states[rows, :, v].reshape(-1), sets, rng)
-            points[rows, :, v] = codes.reshape(len(rows), draws)
+            state, own = states[rows, :, v].reshape(-1), uniform[rows, :, n + v].reshape(-1)
+            points[rows, :, v] = draw_allowed(table, state, sets, own).reshape(len(rows), draws)
+        return points
+
+
+def _refuse_impossible(impossible: NDArray[np.bool_]) -> None:
+    """Nothing can be said about the holes of a row that has no probability."""
+    if impossible.any():
+        raise InvalidInput(
+            f"X: row {int(np.argmax(impossible))} has probability 0 under this density, so its "
+            f"holes have no distribution."
+        )
 
 
 def describe_target(target: Any) -> Variable:

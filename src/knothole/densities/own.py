@@ -33,7 +33,7 @@ class OwnDensity:
             raise InvalidInput("target: a density of your own has none.")
         return own
 
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+    def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
         """Points with every hole drawn from its conditional, (rows, draws, variables)."""
         matrix = self._matrix(evidence)
         drawn = np.asarray(self.density.complete(matrix, draws), dtype=np.float64)

@@ -29,8 +29,9 @@ class Answers:
     >>> import knothole as kh
     >>> from sklearn.tree import DecisionTreeRegressor
     >>> model = DecisionTreeRegressor().fit([[0.0], [1.0]], [2.0, 3.0])
-    >>> found = kh.wrap(model, [[0.0], [1.0]], density=kh.Factorized()).answers([[np.nan]])
-    >>> found.prediction, found.std, found.quantiles([0.0, 1.0])
+    >>> X = [[0.0], [1.0]] * 10
+    >>> found = kh.wrap(model, X, density=kh.Factorized()).answers([[np.nan]])
+    >>> found.prediction, found.std, found.quantiles([0.0, 1.0])[0]
     (array([2.5]), array([0.5]), array([[2., 3.]]))
     """
 
@@ -45,7 +46,7 @@ class Answers:
     def prediction(self) -> Any:
         """Labels of a classifier, numbers of a regressor: (rows,), or (rows, targets)."""
         if not is_classifier(self._ensemble):
-            return self._like(flat(self._response))
+            return self._like(flat(self._predicted[0]))
         chosen = [
             np.asarray(names)[probability.argmax(axis=1)]
             for names, probability in zip(class_lists(self._ensemble), self._shares, strict=True)
@@ -55,14 +56,17 @@ class Answers:
     @property
     def std(self) -> Any:
         """Standard deviation that the holes cause, for classifiers in the label's probability."""
-        std = self._std
-        if is_classifier(self._ensemble):
-            chosen = [
-                np.take_along_axis(spread, probability.argmax(axis=1)[:, None], axis=1)
-                for probability, spread in zip(self._shares, self._spreads, strict=True)
-            ]
-            std = np.hstack(chosen)
-        return self._like(flat(std))
+        return self._beside_prediction(self._std[0])
+
+    @property
+    def errors(self) -> Any:
+        """Standard error of :attr:`prediction`, for classifiers of the label's probability."""
+        return self._beside_prediction(self._predicted[1])
+
+    @property
+    def std_errors(self) -> Any:
+        """Standard error of :attr:`std`."""
+        return self._beside_prediction(self._std[1])
 
     @property
     def probabilities(self) -> Any:
@@ -72,7 +76,17 @@ class Answers:
     @property
     def probabilities_std(self) -> Any:
         """Standard deviations of :attr:`probabilities` that the holes cause."""
-        return self._by_class(self._spreads)
+        return self._by_class(self._of_classes(self._std[0]))
+
+    @property
+    def probabilities_errors(self) -> Any:
+        """Standard errors of :attr:`probabilities`."""
+        return self._by_class(self._of_classes(self._predicted[1]))
+
+    @property
+    def probabilities_std_errors(self) -> Any:
+        """Standard errors of :attr:`probabilities_std`."""
+        return self._by_class(self._of_classes(self._std[1]))
 
     @property
     def margin(self) -> tuple[Any, Any]:
@@ -80,28 +94,44 @@ class Answers:
         mean, error = self._expectation.margin(self._evidence, threads=self._threads)
         return self._like(flat(mean)), self._like(flat(error))
 
-    def quantiles(self, levels: Sequence[float]) -> Any:
-        """Quantiles of a regressor's prediction: (rows, levels), or (rows, outputs, levels)."""
+    def quantiles(self, levels: Sequence[float]) -> tuple[Any, Any]:
+        """Quantiles of a regressor's prediction, and their standard errors.
+
+        Both are (rows, levels), or (rows, outputs, levels). They are about the holes alone.
+        """
         found = self._expectation.quantiles(self._evidence, levels, threads=self._threads)
-        return found if self._ensemble.n_outputs > 1 else self._like(found[:, 0], list(levels))
+        if self._ensemble.n_outputs > 1:
+            return found
+        quantiles, errors = (self._like(each[:, 0], list(levels)) for each in found)
+        return quantiles, errors
 
     @cached_property
-    def _response(self) -> Floats:
-        return self._expectation.predict(self._evidence, threads=self._threads)[0]
+    def _predicted(self) -> tuple[Floats, Floats]:
+        return self._expectation.predict(self._evidence, threads=self._threads)
 
     @cached_property
-    def _std(self) -> Floats:
+    def _std(self) -> tuple[Floats, Floats]:
         return self._expectation.std(self._evidence, threads=self._threads)
 
     @property
     def _shares(self) -> list[Floats]:
-        return probabilities(self._ensemble, self._response)
+        return probabilities(self._ensemble, self._predicted[0])
 
-    @property
-    def _spreads(self) -> list[Floats]:
+    def _of_classes(self, values: Floats) -> list[Floats]:
+        """Spreads or errors of outputs as those of classes."""
         if _is_binary(self._ensemble):
-            return [np.hstack([self._std, self._std])]
-        return _by_target(self._ensemble, self._std)
+            return [np.hstack([values, values])]
+        return _by_target(self._ensemble, values)
+
+    def _beside_prediction(self, values: Floats) -> Any:
+        """Spreads or errors of predictions, for classifiers of the label's probability."""
+        if is_classifier(self._ensemble):
+            chosen = [
+                np.take_along_axis(each, probability.argmax(axis=1)[:, None], axis=1)
+                for probability, each in zip(self._shares, self._of_classes(values), strict=True)
+            ]
+            values = np.hstack(chosen)
+        return self._like(flat(values))
 
     def _by_class(self, parts: list[Floats]) -> Any:
         lists = class_lists(self._ensemble)

@@ -118,11 +118,14 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
             self.robust_ = self.robust_.tune(table, targets, options)
         return self
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Expected prediction given what is observed, and if asked the spread holes cause."""
+    def predict(self, X: Any, return_std: bool = False, **options: Any) -> Any:
+        """Expected prediction given what is observed, and if asked the spread holes cause.
+
+        Options are those of :meth:`Robust.predict`: ``return_error``, ``quantiles``, ``holes``,
+        ``unseen``, ``threads``.
+        """
         table = self._known(X)
-        answer = self.robust_.predict(table, return_std=return_std)
-        return tuple(map(np.asarray, answer)) if return_std else np.asarray(answer)
+        return _arrays(self.robust_.predict(table, return_std=return_std, **options))
 
     def _fitted(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Any:
         if self.prefit:
@@ -241,17 +244,27 @@ class ExpectedClassifier(ClassifierMixin, _Expected):
         check_is_fitted(self)
         return self.robust_.classes_
 
-    def predict_proba(self, X: Any) -> Any:
-        """Expected probabilities of the classes, (rows, classes)."""
-        table = self._known(X)
-        answer = self.robust_.predict_proba(table)
-        return list(map(np.asarray, answer)) if isinstance(answer, list) else np.asarray(answer)
+    def predict_proba(self, X: Any, **options: Any) -> Any:
+        """Expected probabilities of the classes, (rows, classes).
 
-    def predict_log_proba(self, X: Any) -> Any:
-        """Logarithms of :meth:`predict_proba`."""
+        Options are those of :meth:`Robust.predict_proba`: ``return_std``, ``return_error``,
+        ``holes``, ``unseen``, ``threads``.
+        """
+        table = self._known(X)
+        return _arrays(self.robust_.predict_proba(table, **options))
+
+    def predict_log_proba(self, X: Any, **options: Any) -> Any:
+        """Logarithms of :meth:`predict_proba`; options are ``holes``, ``unseen``, ``threads``."""
         with np.errstate(divide="ignore"):
-            proba = self.predict_proba(X)
+            proba = self.predict_proba(X, **options)
             return [np.log(each) for each in proba] if isinstance(proba, list) else np.log(proba)
+
+
+def _arrays(answer: Any) -> Any:
+    """Numpy arrays, however many and for however many targets."""
+    if isinstance(answer, tuple | list):
+        return type(answer)(map(_arrays, answer))
+    return np.asarray(answer)
 
 
 def _unwrapped(estimator: Any) -> Any:

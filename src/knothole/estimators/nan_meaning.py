@@ -44,7 +44,9 @@ class NanMeaning:
     ) -> None:
         self.loss = loss
         self.columns = columns
-        self.parts = [(Expectation.of(loss.ensemble, density), part) for density, part in parts]
+        self.parts = [
+            (Expectation.of(loss.ensemble, density, tol=None), part) for density, part in parts
+        ]
         #: Nullable variables and the part of their entries that were NaN, the least first.
         self.variables = sorted(nullable(columns, matrix), key=lambda found: found[1])
 

@@ -19,6 +19,7 @@ from knothole.learning.solvers import TuningSummary
 from knothole.learning.tune import tune
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns, Evidence
+from knothole.tables.encoding import Unseen
 from knothole.tables.holes import Holes
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import files_of
@@ -27,8 +28,6 @@ from knothole.trees.write import write
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Unseen = Literal["error", "hole"]
 
 
 class Robust:
@@ -127,6 +126,7 @@ class Robust:
         holes: Holes | None = None,
         *,
         return_std: bool = False,
+        return_error: bool = False,
         quantiles: Sequence[float] | None = None,
         unseen: Unseen = "error",
         threads: int | None = None,
@@ -142,8 +142,14 @@ class Robust:
         return_std : bool
             Whether to return also the standard deviation that the holes cause; for a classifier
             that of the predicted label's probability.
+        return_error : bool
+            Whether to return also the standard error of every answer, after them: 0 where it is
+            exact, otherwise that of the draws it comes from. For a classifier that of the
+            predicted label's probability.
         quantiles : sequence of float, optional
-            Return these quantiles of the prediction instead, (rows, quantiles).
+            Return these quantiles of the prediction instead, (rows, quantiles). They are about the
+            holes alone: what the model would say if it were told more. How far y itself may be
+            off is another question.
         unseen : {"error", "hole"}
         threads : int, optional
 
@@ -165,8 +171,13 @@ class Robust:
             )
         found = self.answers(X, holes, unseen=unseen, threads=threads)
         if quantiles is not None:
-            return found.quantiles(quantiles)
-        return (found.prediction, found.std) if return_std else found.prediction
+            both = found.quantiles(quantiles)
+            return both if return_error else both[0]
+        parts = [found.prediction]
+        parts += [found.std] if return_std else []
+        parts += [found.errors] if return_error else []
+        parts += [found.std_errors] if return_std and return_error else []
+        return _alone(parts)
 
     def predict_proba(
         self,
@@ -174,16 +185,23 @@ class Robust:
         holes: Holes | None = None,
         *,
         return_std: bool = False,
+        return_error: bool = False,
         unseen: Unseen = "error",
         threads: int | None = None,
     ) -> Any:
-        """Expected probabilities of the classes, (rows, classes), and if asked their spread.
+        """Expected probabilities of the classes, (rows, classes), and if asked more.
 
-        A classifier of several targets has a list of them, as in scikit-learn.
+        ``return_std`` adds the standard deviation that the holes cause, ``return_error`` the
+        standard errors of what is returned, after it. A classifier of several targets has lists
+        of tables, as in scikit-learn.
         """
         self._require_classifier("predict_proba")
         found = self.answers(X, holes, unseen=unseen, threads=threads)
-        return (found.probabilities, found.probabilities_std) if return_std else found.probabilities
+        parts = [found.probabilities]
+        parts += [found.probabilities_std] if return_std else []
+        parts += [found.probabilities_errors] if return_error else []
+        parts += [found.probabilities_std_errors] if return_std and return_error else []
+        return _alone(parts)
 
     def margin(
         self,
@@ -212,12 +230,22 @@ class Robust:
         """Probability that each row reaches each leaf, sparse (rows, leaves)."""
         return self.expectation_.reach(self._evidence(X, holes, unseen), threads=threads)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        holes: Holes | None = None,
+        *,
+        unseen: Unseen = "error",
+        threads: int | None = None,
+    ) -> float:
         """R squared of a regressor's predictions, accuracy of a classifier's."""
         from sklearn.metrics import accuracy_score, r2_score
 
         measure = accuracy_score if is_classifier(self.ensemble_) else r2_score
-        return float(measure(y, self.predict(X), sample_weight=sample_weight))
+        found = self.predict(X, holes, unseen=unseen, threads=threads)
+        return float(measure(y, found, sample_weight=sample_weight))
 
     # ---- new leaves --------------------------------------------------------------------------
 
@@ -270,11 +298,11 @@ class Robust:
             options = options.changed(samples="whole", counts=counts)
         if options.integrate is None:
             options = options.changed(integrate=expectation.integrate)
-        tuned = tune(self.ensemble_, self.density_, self.columns_.matrix(X), y, options)
+        tuned = tune(
+            self.ensemble_, self.density_, self.columns_.matrix(X, options.unseen), y, options
+        )
         if tuned.density is not self.density_ or options.integrate is not expectation.integrate:
-            expectation = Expectation.of(
-                self.ensemble_, tuned.density, tol=expectation.tol, integrate=options.integrate
-            )
+            expectation = expectation.under(tuned.density, options.integrate)
         return Robust(
             expectation.with_values(tuned.ensemble.value),
             self._model,
@@ -329,6 +357,11 @@ class Robust:
 
     def _repr_html_(self) -> str:
         return display.html(self)
+
+
+def _alone(parts: list[Any]) -> Any:
+    """One thing by itself, several as a tuple."""
+    return parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _name(model: Any) -> str:

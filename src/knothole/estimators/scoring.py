@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from knothole.tables.columns import Columns
 from knothole.tables.holes import holes_in
 from knothole.trees.ensemble import Ensemble
 
+Measure = Callable[[Floats, Floats], Floats]
+
 
 @dataclass(frozen=True, eq=False)
 class PredictionLoss:
@@ -29,33 +32,52 @@ class PredictionLoss:
     truth : float64 (rows, outputs)
         What predictions are compared with: y (0 and 1 of classes), or the model's own prediction
         from the whole row, of which E[f | x_o] has the least squared error.
-    log : bool
-        Whether the loss is minus the log probability of the true class; squared error otherwise.
+    measure : callable
+        The losses of responses against the truth, (rows,).
     eligible : bool (rows,)
         Rows whose truth is known.
     """
 
     ensemble: Ensemble
     truth: Floats
-    log: bool
+    measure: Measure
     eligible: NDArray[np.bool_]
 
     def __call__(self, density: Density, part: HeldOut) -> Floats:
         """Losses of the held-out rows."""
-        expectation = Expectation.of(self.ensemble, density)
+        expectation = Expectation.of(self.ensemble, density, tol=None)
         return self.under(expectation, part, part.holes)
 
     def under(self, expectation: Expectation, part: HeldOut, holes: NDArray[np.bool_]) -> Floats:
         """Losses of the held-out rows where ``holes`` says which NaN are integrated over."""
         evidence = expectation.evidence_of(part.matrix, holes)
-        response, truth = expectation.predict(evidence)[0], self.truth[part.held]
-        if not self.log:
-            return np.asarray(((response - truth) ** 2).sum(axis=1))
-        least = 1e-12  # no probability is closer to 0
-        loss = -truth * np.log(np.maximum(response, least))
-        if response.shape[1] == 1:
-            loss -= (1 - truth) * np.log(np.maximum(1 - response, least))
-        return np.asarray(loss.sum(axis=1))
+        return self.measure(expectation.predict(evidence)[0], self.truth[part.held])
+
+
+def squared(response: Floats, truth: Floats) -> Floats:
+    """Squared errors."""
+    return np.asarray(((response - truth) ** 2).sum(axis=1))
+
+
+def log_loss(response: Floats, truth: Floats) -> Floats:
+    """Minus the log probabilities of the true classes."""
+    least = 1e-12  # no probability is closer to 0
+    loss = -truth * np.log(np.maximum(response, least))
+    if response.shape[1] == 1:
+        loss -= (1 - truth) * np.log(np.maximum(1 - response, least))
+    return np.asarray(loss.sum(axis=1))
+
+
+def pinball(levels: tuple[float, ...]) -> Measure:
+    """What is least in the mean for the quantiles of these levels, one for each output."""
+
+    def measure(response: Floats, truth: Floats) -> Floats:
+        above = truth - response
+        return np.asarray(
+            np.maximum(np.array(levels) * above, (np.array(levels) - 1) * above).sum(1)
+        )
+
+    return measure
 
 
 def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any) -> PredictionLoss:
@@ -64,23 +86,30 @@ def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any
     Targets that the model's own predictions do not explain at all (those of rankers, say, whose
     margins are on a scale of their own) are passed over for the model's predictions.
     """
-    response = ensemble.predict(matrix)
+    response, levels = ensemble.predict(matrix), ensemble.recipe.levels
     if y is not None:
         truth = _targets(ensemble, y, len(matrix))
-        squared = ((response - truth) ** 2).sum()
-        constant = ((truth - truth.mean(axis=0)) ** 2).sum()
-        if squared < constant or is_classifier(ensemble):
-            everyone = np.ones(len(matrix), dtype=np.bool_)
-            return PredictionLoss(ensemble, truth, is_classifier(ensemble), everyone)
+        everyone = np.ones(len(matrix), dtype=np.bool_)
+        if is_classifier(ensemble):
+            return PredictionLoss(ensemble, truth, log_loss, everyone)
+        measure = pinball(levels) if levels else squared
+        constant = np.quantile(truth[:, 0], levels) if levels else truth.mean(axis=0)
+        if measure(response, truth).sum() < measure(constant[None], truth).sum():
+            return PredictionLoss(ensemble, truth, measure, everyone)
     used = np.zeros(len(columns), dtype=np.bool_)
     used[ensemble.feature[ensemble.feature >= 0]] = True
     hole = holes_in(columns, matrix) & used
-    return PredictionLoss(ensemble, response, False, np.asarray(~hole.any(axis=1)))
+    return PredictionLoss(ensemble, response, squared, np.asarray(~hole.any(axis=1)))
 
 
 def _targets(ensemble: Ensemble, y: Any, rows: int) -> Floats:
-    """Y as (rows, outputs); numbers where the model has as many outputs, whatever its link."""
+    """Y as (rows, outputs); numbers where the model has as many outputs, whatever its link.
+
+    Several quantiles are all of one target.
+    """
     table = in_rows(y, rows, "y_train")
+    if table.shape[1] == 1 and len(ensemble.recipe.levels) > 1:
+        table = np.repeat(table, ensemble.n_outputs, axis=1)
     if is_classifier(ensemble) or table.shape[1] != ensemble.n_outputs:
         return encode(ensemble, y, rows)
     return numbers(table, "y_train")

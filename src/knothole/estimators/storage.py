@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.arrays import Mask
 from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
 from knothole.learning.solvers import TuningSummary
 from knothole.reach.expectation import Expectation
+from knothole.reach.tolerance import SHARE, Spread
 from knothole.tables import json_form
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
+from knothole.trees.recipe import Recipe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +53,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
     density, density_arrays = storage.describe(robust.density_)
     trees, tree_arrays = describe_ensemble(robust.ensemble_)
     expectation = robust.expectation_
+    spread = {name: values.tolist() for name, values in vars(expectation.spread).items()}
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -56,7 +61,8 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "trees": trees,
         "density": density,
         "integrate": expectation.integrate.tolist(),
-        "tol": expectation.tol,
+        "tol": None if expectation.tol is None else expectation.tol * min(spread["margin"]),
+        "draws": {"share": expectation.tol, "seed": expectation.seed, "spread": spread},
         "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
         "nan_meaning": _describe_table(robust.nan_meaning_),
@@ -103,13 +109,35 @@ def load(path: str | os.PathLike[str]) -> Robust:
         if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
             raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
         return Robust(
-            Expectation.of(ensemble, density, tol=header["tol"], integrate=integrate),
+            _expectation(ensemble, density, header, integrate),
             name=str(header["model"]),
             selection=_table_from(header["selection"]),
             nan_meaning=_table_from(header["nan_meaning"]),
             holes=header["holes"],
             tuning=_summary_from(header["tuning"]),
         )
+
+
+def _expectation(
+    ensemble: Ensemble, density: Density, header: dict[str, Any], integrate: Mask
+) -> Expectation:
+    """The model under its density, drawn as it was.
+
+    Earlier files say nothing of draws, but for a tolerance in units of the margin.
+    """
+    draws = header.get("draws")
+    if draws is None:
+        old = Expectation.of(ensemble, density, integrate=integrate)
+        share = SHARE if header["tol"] is None else header["tol"] / float(old.spread.margin.min())
+        return replace(old, tol=share)
+    margin, prediction = (np.asarray(draws["spread"][name]) for name in ("margin", "prediction"))
+    for values in (margin, prediction):
+        if values.shape != (ensemble.n_outputs,) or not (values >= 0).all():
+            raise DamagedFile("the spread of outputs does not fit the trees.")
+    return Expectation.of(
+        ensemble, density, tol=draws["share"], seed=int(draws["seed"]), integrate=integrate,
+        spread=Spread(margin, prediction),
+    )  # fmt: skip
 
 
 # The arrays of an ensemble that a file holds as they are; the first go back into its nodes.
@@ -128,6 +156,7 @@ def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDA
         "classes": _describe_classes(ensemble.classes),
         "library": ensemble.library,
         "precision": ensemble.precision,
+        "recipe": vars(ensemble.recipe),
     }
     return header, {name: getattr(ensemble, name) for name in ARRAYS}
 
@@ -156,7 +185,7 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
         link=Link(name, scale),
         classes=_classes_from(header["classes"]),
         sentinel=arrays["sentinel"],
-    )
+    ).trained_by(Recipe.of(**header.get("recipe", {})))
 
 
 def _describe_classes(classes: Any) -> Any:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from sklearn.base import clone
+from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.densities.own import OwnDensity
+from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
 from knothole.densities.selection.held_out import HeldOut, hold_out
 from knothole.densities.selection.select import Selected, default_candidates, select
-from knothole.errors import ColumnMismatch, InvalidInput
+from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.reach.expectation import Expectation
+from knothole.reach.tolerance import SHARE, Spread
 from knothole.tables.columns import Blocks, Columns
 from knothole.tables.encoding import check_names, row_weights
 from knothole.tables.holes import nullable_as_met, with_nan, without_nullable
@@ -25,6 +29,7 @@ from knothole.tables.read import read_table
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.catboost.categories import name_levels
 from knothole.trees.read import read
+from knothole.trees.recipe import MEDIAN
 
 # With fewer rows whose truth is known, densities are compared by log p alone.
 FEW_TRUTHS = 50
@@ -40,7 +45,7 @@ def wrap(
     blocks: Blocks | None = None,
     holes: Literal["auto", "all"] = "auto",
     sample_weight: Any = None,
-    tol: float | None = None,
+    tol: float | None = SHARE,
     random_state: Any = 0,
     verbose: bool = False,
 ) -> Robust:
@@ -75,9 +80,11 @@ def wrap(
     sample_weight : array (rows,), optional
         Weights of the rows, for the density.
     tol : float, optional
-        For densities without exact reach: the standard error of margins to reach.
+        The standard error that drawn answers may have, as a share of the standard deviation of the
+        model's own outputs on training rows (of probabilities: of 0.5). Rows that need it are given
+        more draws. None for what the first draws give.
     random_state : int, RandomState or None
-        Seed of the densities of "auto" and of splits and masks.
+        Seed of the densities of "auto", of splits and masks, and of draws.
     verbose : bool
         Whether to print progress.
 
@@ -107,6 +114,7 @@ def wrap(
         )
     table = read_table(X_train)
     ensemble = name_levels(read(model), table)
+    _warn_of_quantiles(ensemble.recipe.levels)
     if is_fitted(density):
         described = _columns_of(density, ensemble, columns, blocks)
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
@@ -115,6 +123,8 @@ def wrap(
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
         auto = holes == "auto"
         described = nullable_as_met(described, matrix) if auto else without_nullable(described)
+        if isinstance(density, str | Sequence | Mapping | Density):
+            _warn_of_few_rows(len(matrix))
     weight = row_weights(sample_weight, len(matrix))
     task = _Task(ensemble, matrix, described, weight, random_state, verbose)
     loss = prediction_loss(ensemble, matrix, described, y_train)
@@ -124,13 +134,42 @@ def wrap(
         tried = selected.scored if selected is not None else task.tried(density, chosen)
         if tried:
             integrate, meaning = NanMeaning(loss, tried, described, matrix).choose()
-    expectation = Expectation.of(ensemble, chosen, tol=tol, integrate=integrate)
+    spread = Spread.of(ensemble, ensemble.margin(matrix))
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    expectation = Expectation.of(
+        ensemble, chosen, tol=tol, seed=seed, integrate=integrate, spread=spread
+    )
     return Robust(
         expectation,
         model,
         selection=None if selected is None else selected.selection_,
         nan_meaning=meaning,
     )
+
+
+def _warn_of_quantiles(levels: tuple[float, ...]) -> None:
+    if levels:
+        what = "median" if levels == MEDIAN else f"{', '.join(f'{q:g}' for q in levels)} quantile"
+        warnings.warn(
+            f"the model was trained to predict the {what} of y. Answers are its expected "
+            f"predictions given what is known, and an expected quantile is no quantile: the more "
+            f"is missing, the further it is from covering that share of y. To say something of y "
+            f"use robust.calibrate(X, y).predict_interval(X), which holds for every pattern of "
+            f"holes; a model of several quantiles serves it best.",
+            NotAMean,
+            stacklevel=3,
+        )
+
+
+def _warn_of_few_rows(rows: int) -> None:
+    if rows < TOO_FEW_TO_HOLD_OUT:
+        warnings.warn(
+            f"X_train has {rows} row(s): from fewer than {TOO_FEW_TO_HOLD_OUT} a density learns "
+            f"hardly more than the values that each column has, and answers to rows with holes are "
+            f"little better than a guess. Pass more rows like them; they need no targets.",
+            FewRows,
+            stacklevel=3,
+        )
 
 
 @dataclass(frozen=True, eq=False)

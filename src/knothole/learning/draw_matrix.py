@@ -20,18 +20,19 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.bits import lowest_bit, popcount
 from knothole.compiled.policy import inlined, njit
+from knothole.compiled.sobol import GROUPS, WORD
 from knothole.compiled.threads import over_chunks
 from knothole.learning import system
 from knothole.learning.sums import LeafSums
 from knothole.progress import Advance, silent
-from knothole.reach.completions.engine import GROUPS, CompletionsEngine
-from knothole.reach.completions.kernels import ALL, LANES
+from knothole.reach.completions.engine import CompletionsEngine
+from knothole.reach.completions.masks import ALL
 from knothole.tables.evidence import Evidence
 
 T = TypeVar("T")
 
 #: Draws in a word.
-DRAWS = LANES
+DRAWS = WORD
 # Memory that the words of all rows may take; beyond it they are found again for every pass.
 ROOM = 1 << 30
 BYTES_PER_ENTRY = 12
@@ -131,7 +132,7 @@ class DrawMatrix:
             return self._kept[index]
         start, stop, word = self._places[index]
         rows = slice(start, stop)
-        found = self.engine.masks(self.evidence[rows], start, self.first_word + word)
+        found = self.engine.masks(self.evidence[rows], self.first_word + word)
         return Chunk(index, rows, word, Bits(*found))
 
     def map(self, work: Callable[[Chunk], T]) -> list[T]:

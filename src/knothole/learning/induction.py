@@ -92,8 +92,7 @@ def expand(
     row = np.repeat(np.arange(n_rows), np.where(has_hole, draws, 1))
     points = evidence.points[row]
     open_rows = np.flatnonzero(has_hole)
-    rng = np.random.default_rng(seed)
-    drawn = density.complete_points(evidence[open_rows], int(draws), rng)
+    drawn = density.complete_points(evidence[open_rows], int(draws), seed)
     points[np.isin(row, open_rows)] = drawn.reshape(-1, points.shape[1])
     matrix = columns.decode(points[:, :n_variables])
     share = (weight / np.where(has_hole, draws, 1))[row]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from knothole.errors import InvalidInput
 from knothole.learning.draw_matrix import DRAWS
+from knothole.tables.encoding import Unseen
 from knothole.tables.holes import Holes
 
 Method = Literal["auto", "tree", "forest", "boosting"]
@@ -26,6 +27,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "target_form": get_args(Form),
     "samples": get_args(Samples),
     "reach": get_args(Reach),
+    "unseen": get_args(Unseen),
 }
 
 
@@ -56,10 +58,11 @@ class TuningOptions:
         "auto" is "deployed" where that is possible and ``condition_on_target`` is True.
     learning_rate : float or "auto"
         Part of its best values that each tree takes on, for "boosting". "auto" is the rate that
-        the model was trained with, as its leaves tell it: from complete training rows the leaves
-        that come out are then those of the model itself. It is raised, up to 1, where the
-        expected loss would otherwise rise: with few trees, small steps do not get as far on rows
-        with holes. The paper has 1.
+        the model was trained with, as its library tells it, or else its leaves: from complete
+        training rows the leaves that come out are then those of the model itself. It is raised,
+        up to 1, where the expected loss would otherwise rise: with few trees, small steps do not
+        get as far on rows with holes. Where nothing tells it, it is chosen by cross-validation.
+        The paper has 1.
     condition_on_target : bool
         Whether training holes are filled from p(x_m | x_o, y), with a density over (X, y) that
         serves for this alone: the model's own density if that was fitted with a target, otherwise
@@ -72,6 +75,8 @@ class TuningOptions:
         Which NaN are integrated over, while tuning and (unless it is a mask) by default in what
         is returned. With "all", a density that has "not recorded" as a state is learned anew
         without; wrapping with ``holes="all"`` saves the time.
+    unseen : {"error", "hole"}
+        What becomes of categories that the model has never seen.
     integrate : bool array (columns,), optional
         Columns in which ``holes="auto"`` integrates; by default as the model was wrapped.
     samples : {"whole", "bootstrap"}
@@ -111,6 +116,7 @@ class TuningOptions:
     condition_on_target: bool = True
     target_form: Form = "auto"
     holes: Holes = "all"
+    unseen: Unseen = "error"
     integrate: NDArray[np.bool_] | None = None
     samples: Samples = "whole"
     counts: NDArray[np.integer[Any]] | None = None

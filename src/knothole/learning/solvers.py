@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.compiled.sobol import GROUPS
 from knothole.errors import InvalidInput
 from knothole.learning import descent
 from knothole.learning.conditioning import Conditioned, TrainingTable
@@ -23,7 +24,6 @@ from knothole.learning.problem import Problem
 from knothole.learning.sums import LeafSums, Summands
 from knothole.learning.system import LeafSystem
 from knothole.progress import Advance, bar, silent
-from knothole.reach.completions.engine import GROUPS
 from knothole.reach.expectation import Expectation
 from knothole.tables.evidence import Evidence
 from knothole.trees.subset import some_trees

@@ -30,23 +30,18 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Summands:
-    """Rows to add up: what they say, their targets (rows, outputs), and their weights.
-
-    ``first`` is the place of the first of them in the whole table.
-    """
+    """Rows to add up: what they say, their targets (rows, outputs), and their weights."""
 
     evidence: Evidence
     y: Floats
     weight: Floats
-    first: int = 0
 
     def __len__(self) -> int:
         return len(self.y)
 
     def __getitem__(self, part: slice) -> Summands:
         """Some of the rows, next to each other."""
-        start = self.first + part.indices(len(self))[0]
-        return Summands(self.evidence[part], self.y[part], self.weight[part], start)
+        return Summands(self.evidence[part], self.y[part], self.weight[part])
 
 
 @dataclass(eq=False)
@@ -112,9 +107,7 @@ class LeafSums:
 
         def work(start: int, stop: int) -> LeafSums:
             sums, part = LeafSums.empty(engine.ensemble), rows[start:stop]
-            engine.add_sums(
-                part.evidence, part.y, part.weight, part.first, sums.weight, sums.target
-            )
+            engine.add_sums(part.evidence, part.y, part.weight, sums.weight, sums.target)
             advance(amount=stop - start)
             return sums
 

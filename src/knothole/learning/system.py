@@ -71,7 +71,7 @@ class LeafSystem:
             pairs = np.zeros_like(self.pairs)
             for first in range(start, stop, engine.chunk):
                 part = rows[first : min(first + engine.chunk, stop)]
-                engine.add_pairs(part.evidence, part.weight, part.first, pairs)
+                engine.add_pairs(part.evidence, part.weight, pairs)
                 advance(amount=len(part))
             return pairs
 

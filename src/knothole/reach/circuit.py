@@ -27,6 +27,7 @@ from knothole.densities.base import EmissionDensity
 from knothole.reach.engine import (
     Entries,
     ExactEngine,
+    add_margin,
     node_arrays,
     plain,
     stack_size,
@@ -61,17 +62,14 @@ class CircuitEngine(ExactEngine):
             shape=(ensemble.n_leaves, len(ensemble.columns)),
         )
 
-    def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
-        output = self.ensemble.tree_output[self.ensemble.leaf_tree]
-        for part in self.entries(evidence, first_row):
-            for j in range(self.value.shape[1]):
-                place = part.row, output[part.leaf] + j
-                np.add.at(out, place, part.reach * self.value[part.leaf, j])
+        for part in self.entries(evidence):
+            add_margin(part, self.ensemble, self.value, out)
         return out, np.zeros_like(out)
 
-    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
+    def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of a chunk, part by part."""
         known = Known(self.density, evidence)
         row, leaf = self._candidates(evidence)
@@ -93,9 +91,7 @@ class CircuitEngine(ExactEngine):
                 np.add.at(out, (row, output[leaf] + j), weight * values)
         return out
 
-    def add_pairs(
-        self, evidence: Evidence, row_weight: Floats, first_row: int, out: Floats
-    ) -> None:
+    def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
         """Add the rows' weighted pair reach to ``out`` (leaves, leaves)."""
         for row, leaf, other, reach in self._pairs(evidence):
             np.add.at(out, (leaf, other), row_weight[row] * reach)

@@ -47,16 +47,20 @@ class Entries(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Mean and variance of the margin given what is observed, (rows, outputs) each.
+    """Mean and standard deviation of the margin given what is observed, (rows, outputs) each.
 
-    ``error`` is the standard error of the mean and ``variance_error`` that of the variance; both
-    are 0 where the engine is exact.
+    ``error`` and ``std_error`` are the standard errors of both, 0 where the engine is exact.
     """
 
     mean: Floats
-    variance: Floats
+    std: Floats
     error: Floats
-    variance_error: Floats
+    std_error: Floats
+
+    @property
+    def variance(self) -> Floats:
+        """The square of the standard deviation."""
+        return self.std**2
 
 
 class Engine(ABC):
@@ -68,37 +72,37 @@ class Engine(ABC):
     chunk: int  # rows that are best handled together
 
     @abstractmethod
-    def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
-        """Expected margin of a chunk's rows and its standard error, (rows, outputs) each.
-
-        ``first_row`` is the place of the chunk's first row in the whole table: draws are seeded
-        by a row's place, so that chunks and threads do not matter.
-        """
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Expected margin of a chunk's rows and its standard error, (rows, outputs) each."""
 
     @abstractmethod
-    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
+    def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of a chunk, part by part."""
 
     @abstractmethod
-    def moments(self, evidence: Evidence, first_row: int) -> Moments:
+    def moments(self, evidence: Evidence) -> Moments:
         """Mean and variance of the margin (Lemmas 1 and 2)."""
 
     @abstractmethod
-    def add_pairs(
-        self, evidence: Evidence, row_weight: Floats, first_row: int, out: Floats
-    ) -> None:
+    def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
         """Add the rows' weighted pair reach to ``out`` (leaves, leaves).
 
         Only entries (i, j) with i = j, or leaf i's tree before leaf j's, are written: the matrix
         is symmetric, and two leaves of one tree are never reached at once.
         """
 
+    def summed_entries(self, evidence: Evidence) -> Iterator[Entries]:
+        """The reach matrix as learning adds it up over rows.
+
+        Errors of single rows cancel out there, so that each may have draws of its own.
+        """
+        return self.entries(evidence)
+
     def add_sums(
         self,
         evidence: Evidence,
         y: Floats,
         row_weight: Floats,
-        first_row: int,
         weight: Floats,
         target: Floats,
     ) -> None:
@@ -107,7 +111,7 @@ class Engine(ABC):
         ``y`` is (rows, outputs), ``weight`` (leaves,) and ``target`` (leaves, width).
         """
         output = self.ensemble.tree_output[self.ensemble.leaf_tree]
-        for entries in self.entries(evidence, first_row):
+        for entries in self.summed_entries(evidence):
             _add_sums(
                 entries.row, entries.leaf, entries.reach, y, row_weight, output, weight, target
             )
@@ -128,11 +132,13 @@ class ExactEngine(Engine):
     def squares(self, evidence: Evidence) -> Floats:
         """E[margin^2] of each output, without the base, (rows, outputs): Lemma 2."""
 
-    def moments(self, evidence: Evidence, first_row: int) -> Moments:
+    def moments(self, evidence: Evidence) -> Moments:
         """Lemmas 1 and 2, over all pairs of trees that serve the same output."""
-        mean, error = self.margin(evidence, first_row)
-        variance = self.squares(evidence) - (mean - self.ensemble.base) ** 2
-        return Moments(mean, np.maximum(variance, 0.0), error, np.zeros_like(error))
+        mean, error = self.margin(evidence)
+        centred = copy(self)
+        centred.value, taken = centred_values(self.ensemble, self.value)
+        variance = centred.squares(evidence) - (mean - self.ensemble.base - taken) ** 2
+        return Moments(mean, np.sqrt(np.maximum(variance, 0.0)), error, np.zeros_like(error))
 
 
 def warn_impossible(log_p: Floats) -> None:
@@ -211,9 +217,35 @@ def stack_size(ensemble: Ensemble) -> int:
     return int(depths.max(initial=0)) + 2
 
 
+def centred_values(ensemble: Ensemble, value: Floats) -> tuple[Floats, Floats]:
+    """Leaf values less the mean of their tree's, and what that takes off each output.
+
+    Squares of what is left do not lose the spread beside a large common value.
+    """
+    count = np.diff(ensemble.leaf_start)[:, None]
+    mean = np.add.reduceat(value, ensemble.leaf_start[:-1], axis=0) / count
+    taken = np.zeros(ensemble.n_outputs)
+    for tree, first in enumerate(ensemble.tree_output.tolist()):
+        taken[first : first + value.shape[1]] += mean[tree]
+    return value - mean[ensemble.leaf_tree], taken
+
+
 def weighted_values(ensemble: Ensemble) -> Floats:
     """Leaf values times the weight of their tree, (leaves, width)."""
     return np.asarray(ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None])
+
+
+def add_margin(entries: Entries, ensemble: Ensemble, value: Floats, out: Floats) -> None:
+    """Add what the leaves of entries bring to their rows' margins, ``out`` (rows, outputs)."""
+    output = ensemble.tree_output[ensemble.leaf_tree]
+    _add_margin(entries.row, entries.leaf, entries.reach, output, value, out)
+
+
+@njit
+def _add_margin(row, leaf, reach, output, value, out):  # type: ignore[no-untyped-def]
+    for i in range(len(row)):
+        for j in range(value.shape[1]):
+            out[row[i], output[leaf[i]] + j] += reach[i] * value[leaf[i], j]
 
 
 @njit

@@ -15,13 +15,23 @@ from knothole.compiled.threads import over_chunks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine
+from knothole.reach.completions.statistics import Statistic, mean_of, quantiles_of, std_of
 from knothole.reach.engine import Engine, Moments, used_variables
-from knothole.reach.registry import EngineMaker, exact_engine, sampler_of
+from knothole.reach.registry import EngineMaker, completions_engine, exact_engine
+from knothole.reach.tolerance import (
+    SHARE,
+    SPREAD_OF_PROBABILITIES,
+    Spread,
+    Tolerance,
+    check_tol,
+    warn_missed,
+)
 from knothole.tables.columns import Columns
 from knothole.tables.evidence import Evidence
 from knothole.tables.holes import HoleRule, Holes
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_variables
+from knothole.trees.links import Link
 
 T = TypeVar("T")
 
@@ -52,6 +62,7 @@ class Expectation:
     tol: float | None
     seed: int
     exact_engine: EngineMaker | None  # None where holes are not integrated exactly
+    given_spread: Spread | None = None  # None for that of rows drawn from the density
     source: Expectation | None = None  # one with other leaf values, whose tables serve this one too
 
     @classmethod
@@ -60,9 +71,10 @@ class Expectation:
         ensemble: Ensemble,
         density: Density,
         method: Literal["auto", "exact", "completions"] = "auto",
-        tol: float | None = None,
+        tol: float | None = SHARE,
         seed: int = 0,
         integrate: Mask | None = None,
+        spread: Spread | None = None,
     ) -> Expectation:
         """A model under a density.
 
@@ -76,13 +88,15 @@ class Expectation:
         method : {"auto", "exact", "completions"}
             How holes are integrated. "auto" is exact where the density allows.
         tol : float, optional
-            For completions: the standard error of the margin to reach, where 64 draws have a
-            larger.
+            For completions: the standard error of answers to reach, as a share of the spread of
+            the model's outputs; None for what the first draws give.
         seed : int
-            For completions: where the draws start.
+            For completions: which draws.
         integrate : bool (columns,), optional
             Columns in which ``holes="auto"`` integrates over NaN, where elsewhere it is the
             model's own value; by default those that are not nullable.
+        spread : Spread, optional
+            Of the model's outputs on training rows; by default over rows drawn from the density.
         """
         if method not in ("auto", "exact", "completions"):
             raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
@@ -94,12 +108,20 @@ class Expectation:
             )
         rule = HoleRule.of(density.columns_, ensemble.sentinel, integrate)
         own = in_variables(ensemble, density.columns_)
-        return cls(ensemble, own, density, rule, tol, seed, exactly)
+        return cls(ensemble, own, density, rule, check_tol(tol), seed, exactly, spread)
+
+    def under(self, density: Density, integrate: Mask | None) -> Expectation:
+        """The same model under another density of the same columns."""
+        return Expectation.of(
+            self.original, density, tol=self.tol, seed=self.seed, integrate=integrate,
+            spread=self.given_spread,
+        )  # fmt: skip
 
     def with_values(self, value: Floats) -> Expectation:
         """The same trees with other leaf values (leaves, width), under the same density.
 
-        What is tabulated of the trees and the density serves both.
+        What is tabulated of the trees and the density serves both, and the unit of tolerances
+        stays what it was: new leaves are to be as exact as the old ones.
         """
         return replace(
             self,
@@ -139,7 +161,19 @@ class Expectation:
         """What answers that are not linear in the leaves come from."""
         if self.source is not None:
             return self.source.completions.with_values(self.ensemble)
-        return CompletionsEngine(self.ensemble, sampler_of(self.density, self.seed), self.tol)
+        engine = completions_engine(self.ensemble, self.density, self.seed)
+        engine.tolerance = self._tolerance((self.given_spread or _spread_under(engine)).margin)
+        return engine
+
+    @cached_property
+    def spread(self) -> Spread:
+        """How far the model's outputs lie apart: the unit of tolerances."""
+        if self.source is not None:
+            return self.source.spread
+        return self.given_spread or _spread_under(self.completions)
+
+    def _tolerance(self, unit: Floats) -> Tolerance:
+        return Tolerance(unit, np.inf if self.tol is None else self.tol)
 
     @cached_property
     def _used(self) -> Ints:
@@ -171,17 +205,21 @@ class Expectation:
     def margin(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Expected margin (Prop. 1) and its standard error, (rows, outputs) each."""
         mean, error = self._answers(2, self.engine, evidence, self.engine.margin, threads)
+        if not self.exact:
+            warn_missed(error, self._tolerance(self.spread.margin), "margin")
         return mean, error
 
     def reach(self, evidence: Evidence, *, threads: int | None = None) -> sparse.csr_matrix:
         """The reach matrix, sparse (rows, leaves): p(region of leaf, x_o) / p(x_o)."""
         n_leaves = self.ensemble.n_leaves
 
-        def work(part: Evidence, start: int) -> sparse.csr_matrix:
-            parts = list(self.engine.entries(part, start))
-            row = np.concatenate([part.row for part in parts])
-            leaf = np.concatenate([part.leaf for part in parts])
-            reach = np.concatenate([part.reach for part in parts])
+        def work(part: Evidence) -> sparse.csr_matrix:
+            found = [
+                (rows[entries.row], entries.leaf, entries.reach)
+                for rows, some in part.parts()
+                for entries in self.engine.entries(some)
+            ]
+            row, leaf, reach = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
             matrix = sparse.csr_matrix((reach, (row, leaf)), shape=(len(part.points), n_leaves))
             matrix.eliminate_zeros()
             return matrix
@@ -211,65 +249,105 @@ class Expectation:
         exactly = method == "exact" or (method == "auto" and self.exact and few)
         engine = self.engine if exactly else self.completions
 
-        def of_holes(part: Evidence, start: int) -> tuple[Floats, ...]:
-            found = engine.moments(part, start)
-            return found.mean, found.variance, found.error, found.variance_error
+        def of_holes(part: Evidence) -> tuple[Floats, ...]:
+            found = engine.moments(part)
+            return found.mean, found.std, found.error, found.std_error
 
-        return Moments(*self._answers(4, engine, evidence, of_holes, threads))
+        found = Moments(*self._answers(4, engine, evidence, of_holes, threads))
+        if not engine.exact:
+            warn_missed(found.std_error, self._tolerance(self.spread.margin), "spread")
+        return found
 
     def predict(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Expected prediction E[link(F)] and its standard error, (rows, outputs) each.
 
-        For an identity link that is the expected margin; for others it comes from the
-        completions' margins, because E[link(F)] is not link(E[F]).
+        For an identity link that is the expected margin; so it is where a prediction depends on
+        one tree alone, with its leaves put through the link. For other models it comes from the
+        completions' margins, because E[link(F)] is not link(E[F]), corrected by what their mean
+        misses the expected margin by, where that is known exactly. (Not for softmax: classes
+        that were corrected one by one would no longer add up to 1.)
         """
-        link = self.ensemble.link
+        link, ensemble = self.ensemble.link, self.ensemble
         if link.linear:
             mean, error = self.margin(evidence, threads=threads)
             return mean * link.scale, error * abs(link.scale)
-        engine = self.completions
+        if self.exact and ensemble.n_trees == 1 and ensemble.value.shape[1] == ensemble.n_outputs:
+            return self._linked.margin(evidence, threads=threads)
 
-        def of_holes(part: Evidence, start: int) -> tuple[Floats, ...]:
-            return engine.mean_of(link, part, start)
+        corrected = self.exact and link.name != "softmax"
 
-        predict = self.ensemble.predict
-        mean, error = self._answers(2, engine, evidence, of_holes, threads, predict)
-        return mean, error
+        def statistic(part: Evidence) -> Statistic:
+            return mean_of(link, self.engine.margin(part)[0] if corrected else None)
 
-    def std(self, evidence: Evidence, *, threads: int | None = None) -> Floats:
-        """Standard deviation of the prediction given x_o, (rows, outputs).
+        return self._drawn("prediction", evidence, statistic, threads, self.ensemble.predict)
+
+    @cached_property
+    def _linked(self) -> Expectation:
+        """One tree whose leaves hold predictions."""
+        ensemble = self.original
+        margin = ensemble.value * ensemble.tree_weight[0] + ensemble.base
+        plain = replace(ensemble, link=Link("identity"), base=np.zeros_like(ensemble.base))
+        plain = replace(plain, tree_weight=np.ones(1), value=ensemble.link(margin))
+        return Expectation.of(plain, self.density, integrate=self.integrate)
+
+    def std(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
+        """Standard deviation of the prediction given x_o, and its error, (rows, outputs) each.
 
         For an identity link from :meth:`moments`, for others from the completions' predictions.
         """
         link = self.ensemble.link
         if link.linear:
-            variance = self.moments(evidence, threads=threads).variance
-            return np.asarray(np.sqrt(variance) * abs(link.scale))
-        engine = self.completions
-
-        def of_holes(part: Evidence, start: int) -> tuple[Floats, ...]:
-            return (link(engine.margins(part, start)).std(axis=1),)
+            found = self.moments(evidence, threads=threads)
+            return found.std * abs(link.scale), found.std_error * abs(link.scale)
 
         def nothing(points: Floats, _: int) -> Floats:
             return np.zeros((len(points), self.ensemble.n_outputs))
 
-        return self._answers(1, engine, evidence, of_holes, threads, nothing)[0]
+        return self._drawn("spread", evidence, lambda _: std_of(link), threads, nothing)
 
     def quantiles(
         self, evidence: Evidence, quantiles: Sequence[float], *, threads: int | None = None
-    ) -> Floats:
-        """Quantiles of the prediction given x_o, (rows, outputs, quantiles), from completions."""
+    ) -> tuple[Floats, Floats]:
+        """Quantiles of the prediction given x_o, and their errors, (rows, outputs, quantiles) each.
+
+        They are about the holes alone, and come from completions. The tolerance is for their
+        levels, as for probabilities: a quantile where predictions jump is on one side or the other.
+        """
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise InvalidInput(f"quantiles must be numbers from 0 to 1; got {quantiles!r}.")
-        engine = self.completions
+        n, link = self.ensemble.n_outputs, self.ensemble.link
+        tolerance = self._tolerance(np.array([SPREAD_OF_PROBABILITIES]))
 
-        def work(part: Evidence, start: int) -> Floats:
-            predictions = self.ensemble.link(engine.margins(part, start))
-            return np.moveaxis(np.quantile(predictions, levels, axis=1), 0, 2)
+        def of_holes(part: Evidence) -> tuple[Floats, ...]:
+            return self.completions.of_draws(part, quantiles_of(link, levels), tolerance)
 
-        nothing = np.empty((0, self.ensemble.n_outputs, len(levels)))
-        return np.concatenate([nothing, *self._by_chunk(engine, evidence, work, threads)])
+        def native(points: Floats, threads: int) -> Floats:
+            own = np.repeat(self.ensemble.predict(points, threads), len(levels), axis=1)
+            return np.hstack([own, np.zeros_like(own)])
+
+        both, of_levels = self._answers(2, self.completions, evidence, of_holes, threads, native)
+        warn_missed(of_levels, tolerance, "quantile")
+        found, error = (part.reshape(-1, n, len(levels)) for part in np.hsplit(both, 2))
+        return found, error
+
+    def _drawn(
+        self,
+        what: str,
+        evidence: Evidence,
+        statistic: Callable[[Evidence], Statistic],
+        threads: int | None,
+        of_complete: Callable[[Floats, int], Floats],
+    ) -> tuple[Floats, Floats]:
+        """An answer from the draws of rows with holes, and its standard error."""
+        tolerance = self._tolerance(self.spread.prediction)
+
+        def of_holes(part: Evidence) -> tuple[Floats, ...]:
+            return self.completions.of_draws(part, statistic(part), tolerance)
+
+        found, error = self._answers(2, self.completions, evidence, of_holes, threads, of_complete)
+        warn_missed(error, tolerance, what)
+        return found, error
 
     # ---- chunk by chunk -------------------------------------------------------------------------
 
@@ -277,13 +355,13 @@ class Expectation:
         self,
         engine: Engine,
         evidence: Evidence,
-        work: Callable[[Evidence, int], T],
+        work: Callable[[Evidence], T],
         threads: int | None,
     ) -> list[T]:
-        """What ``work`` makes of each chunk of rows, given its first row's number."""
+        """What ``work`` makes of each chunk of rows."""
         n_rows = len(evidence.points)
         return over_chunks(
-            lambda start, stop: work(evidence[start:stop], start), n_rows, engine.chunk, threads
+            lambda start, stop: work(evidence[start:stop]), n_rows, engine.chunk, threads
         )
 
     def _answers(
@@ -291,7 +369,7 @@ class Expectation:
         n: int,
         engine: Engine,
         evidence: Evidence,
-        of_holes: Callable[[Evidence, int], tuple[Floats, ...]],
+        of_holes: Callable[[Evidence], tuple[Floats, ...]],
         threads: int | None,
         of_complete: Callable[[Floats, int], Floats] | None = None,
     ) -> list[Floats]:
@@ -303,21 +381,23 @@ class Expectation:
         native = self.ensemble.margin if of_complete is None else of_complete
         used = self._used
 
-        def work(part: Evidence, start: int) -> Sequence[Floats]:
+        def work(part: Evidence) -> Sequence[Floats]:
             points = part.points
             has_hole = np.isnan(points[:, used]).any(axis=1)
-            if has_hole.all():
-                return of_holes(part, start)
+            if has_hole.all() and part.allowed is None:
+                return of_holes(part)
             own = points[~has_hole, : len(self.ensemble.columns)]
-            out = [np.zeros((len(points), self.ensemble.n_outputs)) for _ in range(n)]
-            out[0][~has_hole] = native(np.ascontiguousarray(own), 1)
-            if has_hole.any():
-                found = of_holes(part[np.flatnonzero(has_hole)], start)
-                for whole, some in zip(out, found, strict=True):
-                    whole[has_hole] = some
+            first = np.asarray(native(np.ascontiguousarray(own), 1))
+            out = [np.zeros((len(points), first.shape[1])) for _ in range(n)]
+            out[0][~has_hole] = first
+            holes = np.flatnonzero(has_hole)
+            for rows, some in part[holes].parts():
+                for whole, found in zip(out, of_holes(some), strict=True):
+                    whole[holes[rows]] = found
             return out
 
-        nothing = [np.empty((0, self.ensemble.n_outputs))] * n
+        width = native(np.empty((0, len(self.ensemble.columns))), 1).shape[1]
+        nothing = [np.empty((0, width))] * n
         parts = [nothing, *self._by_chunk(engine, evidence, work, threads)]
         return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
@@ -325,3 +405,12 @@ class Expectation:
 # Forests up to this size have their second moments exactly by default: the work grows with the
 # square of the number of trees.
 EXACT_TREES = 16
+# Words of draws that tell the spread of a model's outputs where training rows do not.
+WORDS_FOR_SPREAD = 8
+
+
+def _spread_under(engine: CompletionsEngine) -> Spread:
+    """The spread of outputs over rows drawn from the density."""
+    nothing = Evidence(np.full((1, engine.n_variables), np.nan))
+    margins = engine.margins(nothing, range(WORDS_FOR_SPREAD))
+    return Spread.of(engine.ensemble, margins.reshape(-1, engine.ensemble.n_outputs))

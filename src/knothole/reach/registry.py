@@ -15,9 +15,10 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.reach.circuit import CircuitEngine
-from knothole.reach.completions.engine import IndependentDraws, Sampler
+from knothole.reach.completions.engine import Completion, CompletionsEngine, Inversion, Sampler
 from knothole.reach.completions.impossible import ForgetsImpossible
 from knothole.reach.engine import Engine
+from knothole.reach.gaussian import GaussianEngine
 from knothole.reach.walks.latent import LatentEngine
 from knothole.reach.walks.product import ProductEngine
 from knothole.trees.ensemble import Ensemble
@@ -31,10 +32,10 @@ ENGINES: dict[type, EngineMaker] = {
     Mixture: ProductEngine,
 }
 
-#: Samplers, made from a density of the class and a seed; anything can be drawn from independently.
+#: Samplers, made from a density of the class and a seed; what is none of ours draws as it likes.
 SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
-    object: IndependentDraws,
-    EmissionDensity: lambda density, seed: IndependentDraws(ForgetsImpossible(density), seed),
+    object: Completion,
+    EmissionDensity: lambda density, seed: Inversion(ForgetsImpossible(density), seed),
     GaussianMixture: lambda density, seed: density.sampler(seed),
 }
 
@@ -49,6 +50,13 @@ def exact_engine(density: Any) -> EngineMaker | None:
     ('ProductEngine', None)
     """
     return next((ENGINES[base] for base in type(density).__mro__ if base in ENGINES), None)
+
+
+def completions_engine(ensemble: Ensemble, density: Any, seed: int) -> CompletionsEngine:
+    """The engine that draws the holes of rows."""
+    if isinstance(density, GaussianMixture):
+        return GaussianEngine(ensemble, density.sampler(seed), density)
+    return CompletionsEngine(ensemble, sampler_of(density, seed))
 
 
 def sampler_of(density: Any, seed: int) -> Sampler:

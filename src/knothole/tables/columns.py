@@ -156,7 +156,7 @@ class Columns:
         self._check_names(raw.names, raw.named)
         return self._refined(raw, blocks)
 
-    def matrix(self, table: Any, unseen: Literal["error", "hole"] = "error") -> Floats:
+    def matrix(self, table: Any, unseen: encoding.Unseen = "error") -> Floats:
         """Encode a table: numbers, codes of levels, NaN for holes.
 
         Parameters
@@ -197,7 +197,7 @@ class Columns:
         self._check_names(raw.names, raw.named)
         return self._encoded(raw, unseen)
 
-    def _encoded(self, raw: RawTable, unseen: str) -> Floats:
+    def _encoded(self, raw: RawTable, unseen: encoding.Unseen) -> Floats:
         X = np.empty((len(raw.columns[0].values), len(self)))
         for i, (column, source) in enumerate(zip(self, raw.columns, strict=True)):
             if column.kind is Kind.CATEGORICAL:

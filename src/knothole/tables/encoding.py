@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from knothole.arrays import Floats
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 from knothole.tables.read import RawColumn, check_finite
+
+#: What becomes of a category that is none of its column's levels.
+Unseen = Literal["error", "hole"]
 
 # Beyond it all float64 numbers are whole, and that says nothing about a column.
 _WHOLE_LIMIT = 2.0**53
@@ -70,7 +73,7 @@ def numbers_of(column: RawColumn) -> Floats:
     return values
 
 
-def codes_of(column: RawColumn, levels: Sequence[Hashable], unseen: str) -> Floats:
+def codes_of(column: RawColumn, levels: Sequence[Hashable], unseen: Unseen) -> Floats:
     """Positions of a column's entries among ``levels``, compared by value: 1 is 1.0, not "1"."""
     codes = {level: code for code, level in enumerate(levels) if level is not None}
     distinct, inverse = np.unique(column.values, return_inverse=True)

@@ -8,7 +8,7 @@ value: "not recorded" is then a state of the variable, and no hole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,21 @@ class Evidence:
         """The evidence of some of the rows."""
         allowed = None if self.allowed is None else self.allowed[rows]
         return Evidence(self.points[rows], allowed, self.n_levels)
+
+    def parts(self, size: int | None = None) -> Iterator[tuple[NDArray[np.intp], Evidence]]:
+        """The rows without sets, then those of which some block is observed in part.
+
+        At most ``size`` at a time, with their numbers. What is computed of a row does then not
+        depend on whether another row has sets.
+        """
+        partly = self.partly_observed()
+        for some in (~partly, partly):
+            rows = np.flatnonzero(some)
+            step = size or max(1, len(rows))
+            for start in range(0, len(rows), step):
+                own = rows[start : start + step]
+                part = self[own]
+                yield own, part if partly[own[0]] else replace(part, allowed=None)
 
     def partly_observed(self) -> NDArray[np.bool_]:
         """Rows in which some block is observed in part, (rows,)."""

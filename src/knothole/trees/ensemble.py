@@ -22,6 +22,7 @@ from knothole.tables.columns import Columns
 from knothole.tables.holes import with_nan
 from knothole.trees import layout, traverse
 from knothole.trees.links import IDENTITY, Link
+from knothole.trees.recipe import UNTOLD, Recipe
 from knothole.trees.strict import Strict
 
 
@@ -103,6 +104,8 @@ class Ensemble:
         The arithmetic of the library's own prediction.
     sentinel : float64 (columns, 2)
         Values from the first to the second number count as NaN (NaN: none do).
+    recipe : Recipe
+        How the model was trained, as far as the library tells.
     """
 
     columns: Columns
@@ -124,6 +127,7 @@ class Ensemble:
     library: str
     precision: str
     sentinel: Floats = field(repr=False)
+    recipe: Recipe = UNTOLD
 
     def __post_init__(self) -> None:
         for item in vars(self).values():
@@ -165,6 +169,10 @@ class Ensemble:
             precision=precision,
             sentinel=np.array(sentinel, dtype=np.float64),
         )
+
+    def trained_by(self, recipe: Recipe) -> Ensemble:
+        """The same, with what is known of its training."""
+        return replace(self, recipe=recipe)
 
     @property
     def n_trees(self) -> int:

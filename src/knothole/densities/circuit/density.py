@@ -222,7 +222,8 @@ class Circuit(EmissionDensity):
         terms = [np.zeros((1, size)) for size in sizes]
         values = evaluate(self.structure_, log_of(self.weights_), terms)
         ways = np.zeros(len(rows), dtype=np.int64)
-        states = draw_emissions(self.structure_, self.weights_, values, ways, rng)
+        uniform = rng.random((len(rows), self.state_coordinates))
+        states = draw_emissions(self.structure_, self.weights_, values, ways, uniform)
         emissions = []
         for v, variable in enumerate(self.variables_):
             x = evidence.points[:, v]
@@ -281,13 +282,20 @@ class Circuit(EmissionDensity):
 
         return np.concatenate(over_chunks(work, len(terms[0]), self.drawn_at_once))
 
+    @property
+    def state_coordinates(self) -> int:
+        """The child of each sum."""
+        return len(self.structure_.first_edge)
+
     def draw_states(
-        self, evidence: Evidence, draws: int, rng: np.random.Generator
+        self, evidence: Evidence, uniform: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """States of emissions: which nodes a draw goes through."""
-        rows = np.repeat(np.arange(len(evidence.points)), draws)
+        n_rows, draws, n_sums = uniform.shape
+        rows = np.repeat(np.arange(n_rows), draws)
         values = evaluate(self.structure_, log_of(self.weights_), self.terms(evidence))
         impossible = np.isneginf(values[-1])
-        rows = rows[~impossible[rows]]
-        states = draw_emissions(self.structure_, self.weights_, values, rows, rng)
+        here = ~impossible[rows]
+        uniform = uniform.reshape(-1, n_sums)[here]
+        states = draw_emissions(self.structure_, self.weights_, values, rows[here], uniform)
         return states.reshape(-1, draws, len(self.emissions_)), impossible

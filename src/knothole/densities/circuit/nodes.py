@@ -325,12 +325,14 @@ def draw_emissions(
     weights: Floats,
     values: Floats,
     rows: Ints,
-    rng: np.random.Generator,
+    uniform: Floats,
 ) -> Ints:
     """The state of every variable's emission, drawn from the top down: (draws, variables).
 
-    ``rows[i]`` is the column of ``values`` that draw i is given.
+    ``rows[i]`` is the column of ``values`` that draw i is given, ``uniform[i]`` has a number for
+    each sum.
     """
+    place = {node: i for i, node in enumerate(structure.first_edge)}
     states = np.empty((len(rows), len(structure.names)), dtype=np.int64)
     active: list[list[Ints]] = [[] for _ in structure.children]
     active[-1].append(np.arange(len(rows)))
@@ -349,7 +351,7 @@ def draw_emissions(
             first = structure.first_edge[node]
             relative = values[np.array(own)[:, None], rows[here]] - values[node, rows[here]]
             bounds = np.cumsum(weights[first : first + len(own), None] * np.exp(relative), axis=0)
-            chosen = (bounds <= rng.random(len(here)) * bounds[-1]).sum(axis=0)
+            chosen = (bounds <= uniform[here, place[node]] * bounds[-1]).sum(axis=0)
             for i, child in enumerate(own):
                 active[child].append(here[chosen == i])
     return states

@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, part_of
 from knothole.densities.emissions.choice import PLAIN, USUAL, repeated_values
-from knothole.densities.emissions.table import draw_codes, maximise_table, start_table, table_prior
+from knothole.densities.emissions.table import (
+    invert_codes,
+    maximise_table,
+    start_table,
+    table_prior,
+)
 from knothole.tables.columns import NOT_RECORDED, Variable
 
 
@@ -109,12 +114,12 @@ class Atoms(Emission):
         rest = self.rest.mass(low, high, not_recorded) * probability[0]
         return np.asarray(rest + inside.astype(np.float64) @ probability[1:])
 
-    def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
+    def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
         """A part, then a value of it."""
-        part = draw_codes(self.table, state, rng)
+        part, left = invert_codes(self.table, state, uniform)
         x = np.append(np.nan, self.points)[part]
         other = part == 0
-        x[other] = self.rest.sample(state[other], rng)
+        x[other] = self.rest.invert(state[other], left[other])
         return np.asarray(x)
 
     def take(self, states: NDArray[np.integer[Any]]) -> Self:

@@ -155,8 +155,16 @@ class Emission(Stored, ABC):
         raise NotImplementedError
 
     @abstractmethod
+    def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
+        """One value for each entry of ``state``: uniform numbers become draws of the family.
+
+        By inversion where values have an order, so that numbers that are spread evenly make draws
+        that are.
+        """
+
     def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
-        """One value for each entry of ``state``."""
+        """One independent draw for each entry of ``state``."""
+        return self.invert(state, rng.random(len(state)))
 
     @abstractmethod
     def take(self, states: NDArray[np.integer[Any]]) -> Self:

@@ -42,6 +42,6 @@ class Categorical(TableEmission):
         """Mass of sets of levels."""
         return np.asarray(allowed.astype(np.float64) @ np.exp(self.table))
 
-    def value(self, code: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    def value(self, code: NDArray[np.int64], uniform: Floats) -> Floats:
         """The code itself."""
         return code.astype(np.float64)

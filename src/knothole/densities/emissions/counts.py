@@ -15,7 +15,7 @@ from knothole.arrays import Floats
 from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, observed
 from knothole.densities.emissions.table import (
     SMOOTHING,
-    draw_codes,
+    invert_codes,
     maximise_table,
     start_table,
     table_prior,
@@ -70,8 +70,8 @@ class Count(Emission):
         """P(count < x) and P(count >= x) for x from 1 on, finite: (values, states)."""
 
     @abstractmethod
-    def draw(self, mean: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
-        """One count for each mean."""
+    def quantile(self, mean: Floats, uniform: Floats) -> Floats:
+        """One count for each mean, by inversion."""
 
     @staticmethod
     def fields(x: Floats, weight: Floats, n_states: int) -> tuple[Floats, float, Floats, Floats]:
@@ -132,11 +132,11 @@ class Count(Emission):
         probability = np.exp(self.table)
         return np.asarray(np.maximum(counts, 0.0) * probability[0] + negative * probability[1])
 
-    def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
+    def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
         """Counts, and rarely a negative number."""
-        negative = draw_codes(self.table, state, rng) == 1
-        counts = self.draw(self.mean[state], rng).astype(np.float64)
-        return np.where(negative, -rng.geometric(1 - BELOW, len(state)), counts)
+        sign, left = invert_codes(self.table, state, uniform)
+        below = -np.ceil(np.log1p(-left) / np.log(BELOW))  # geometric, from -1 down
+        return np.where(sign == 1, np.minimum(below, -1.0), self.quantile(self.mean[state], left))
 
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """Only these states."""
@@ -171,9 +171,11 @@ class Poisson(Count):
         """Incomplete gamma functions."""
         return gammaincc(x, self.mean), gammainc(x, self.mean)
 
-    def draw(self, mean: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Poisson draws."""
-        return rng.poisson(mean)
+    def quantile(self, mean: Floats, uniform: Floats) -> Floats:
+        """Poisson counts."""
+        from scipy.stats import poisson
+
+        return np.asarray(poisson.ppf(uniform, mean))
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,9 +213,11 @@ class NegativeBinomial(Count):
         under, over = betainc(self.size, x, failure), betaincc(self.size, x, failure)
         return np.asarray(under, dtype=np.float64), np.asarray(over, dtype=np.float64)
 
-    def draw(self, mean: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
-        """A Poisson whose mean is gamma distributed."""
-        return rng.poisson(rng.gamma(self.size, mean / self.size))
+    def quantile(self, mean: Floats, uniform: Floats) -> Floats:
+        """Negative binomial counts."""
+        from scipy.stats import nbinom
+
+        return np.asarray(nbinom.ppf(uniform, self.size, self.size / (self.size + mean)))
 
 
 def best_size(x: Floats, weight: Floats) -> float:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from knothole.arrays import Floats
 from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, observed
@@ -83,9 +83,9 @@ class Gaussian(Emission):
         z = (x[:, None] - self.location) / self.scale
         return np.asarray((z - self.mean) / np.sqrt(self.variance))
 
-    def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
-        """Normal draws."""
-        z = self.mean[state] + np.sqrt(self.variance[state]) * rng.standard_normal(len(state))
+    def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
+        """Normal quantiles."""
+        z = self.mean[state] + np.sqrt(self.variance[state]) * ndtri(uniform)
         return np.asarray(self.location + self.scale * z)
 
     def take(self, states: NDArray[np.integer[Any]]) -> Self:

@@ -98,13 +98,13 @@ class Histogram(TableEmission):
         parts[:, -1] = beyond(low, last, upper, 1.0) - beyond(high, last, upper, 1.0)
         return parts
 
-    def value(self, code: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    def value(self, code: NDArray[np.int64], uniform: Floats) -> Floats:
         """Uniform in a bin, exponential in a tail."""
         bins = len(self.edges) - 1
         lower, upper = self.tails
         within = np.minimum(code, bins - 1)
-        x = self.edges[within] + np.diff(self.edges)[within] * rng.random(len(code))
-        excess = rng.exponential(size=len(code))
+        x = self.edges[within] + np.diff(self.edges)[within] * uniform
+        excess = -np.log1p(-uniform)
         x = np.where(code == bins, self.edges[0] - lower * excess, x)
         return np.where(code == bins + 1, self.edges[-1] + upper * excess, x)
 

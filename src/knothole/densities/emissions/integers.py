@@ -56,9 +56,9 @@ class Integer(Histogram):
         """Part of each bin's or tail's whole numbers that lie in ``[low, high)``."""
         return super().coverage(np.ceil(low) - 0.5, np.ceil(high) - 0.5)
 
-    def value(self, code: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    def value(self, code: NDArray[np.int64], uniform: Floats) -> Floats:
         """A whole number of a bin or tail."""
-        return np.rint(super().value(code, rng))
+        return np.rint(super().value(code, uniform))
 
 
 def choose_integer_edges(x: Floats, weight: Floats) -> Floats:

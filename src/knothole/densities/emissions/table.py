@@ -14,6 +14,9 @@ from knothole.densities.emissions.base import Emission, Natural, Statistics
 
 # Rows' worth of uniform counts added to a column's frequencies, so that nothing is impossible.
 SMOOTHING = 1.0
+# What is left of a uniform number within a code is kept off 0 and 1, where tails are infinite.
+LEAST = 2.0**-33
+TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +42,8 @@ class TableEmission(Emission):
         """Part of each code's mass that lies in ``[low, high)``: (regions, codes)."""
 
     @abstractmethod
-    def value(self, code: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-        """A draw from what each code stands for."""
+    def value(self, code: NDArray[np.int64], uniform: Floats) -> Floats:
+        """A value of what each code stands for, by a uniform number."""
 
     def natural(self) -> Natural:
         """The log probabilities."""
@@ -59,9 +62,9 @@ class TableEmission(Emission):
         """Mass of intervals."""
         return np.asarray(self.coverage(low, high) @ np.exp(self.table))
 
-    def sample(self, state: NDArray[np.integer[Any]], rng: np.random.Generator) -> Floats:
+    def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
         """A code, then a value of it."""
-        return self.value(draw_codes(self.table, state, rng), rng)
+        return self.value(*invert_codes(self.table, state, uniform))
 
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """Only these states."""
@@ -119,26 +122,29 @@ def table_prior(table: Floats, marginal: Floats, strength: float) -> float:
     return float((rows * table).sum())
 
 
-def draw_codes(
-    table: Floats, state: NDArray[np.integer[Any]], rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """One code for each entry of ``state``."""
-    u = rng.random(len(state))
+def invert_codes(
+    table: Floats, state: NDArray[np.integer[Any]], uniform: Floats
+) -> tuple[NDArray[np.int64], Floats]:
+    """One code for each entry of ``state``, and the uniform number that is left within it."""
     codes = np.empty(len(state), dtype=np.int64)
+    left = np.empty(len(state))
     for k in np.unique(state):
         here = np.flatnonzero(state == k)
         possible = np.flatnonzero(np.isfinite(table[:, k]))
         bounds = np.cumsum(np.exp(table[possible, k]))
-        position = np.searchsorted(bounds, u[here] * bounds[-1], side="right")
-        codes[here] = possible[np.minimum(position, len(possible) - 1)]
-    return codes
+        place = uniform[here] * bounds[-1]
+        position = np.minimum(np.searchsorted(bounds, place, side="right"), len(possible) - 1)
+        codes[here] = possible[position]
+        below = np.where(position > 0, bounds[position - 1], 0.0)
+        left[here] = (place - below) / np.maximum(bounds[position] - below, TINY)
+    return codes, np.clip(left, LEAST, 1 - LEAST)
 
 
 def draw_allowed(
     table: Floats,
     state: NDArray[np.integer[Any]],
     allowed: NDArray[np.bool_],
-    rng: np.random.Generator,
+    uniform: Floats,
 ) -> NDArray[np.int64]:
     """One of the allowed codes, (draws, codes), for each entry of ``state``.
 
@@ -148,7 +154,7 @@ def draw_allowed(
     nothing = chance.sum(axis=1) == 0
     chance[nothing] = allowed[nothing]
     bounds = np.cumsum(chance, axis=1)
-    u = rng.random(len(state)) * bounds[:, -1]
+    u = uniform * bounds[:, -1]
     # A draw on the last bound itself is one too far.
     last = chance.shape[1] - 1 - np.argmax(chance[:, ::-1] > 0, axis=1)
     return np.asarray(np.minimum((bounds <= u[:, None]).sum(axis=1), last))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
-from knothole.compiled.sobol import WORD
+from knothole.compiled.sobol import WORD, row_keys
 from knothole.densities.base import Density, Within
 from knothole.densities.emissions import Categorical, emission_arrays, emissions_from
 from knothole.densities.emissions.base import Emission, part_of
@@ -253,11 +253,34 @@ class GaussianMixture(Density):
         covariances : float64 (rows, components, numeric variables, numeric variables)
             Zero where a variable is observed.
         """
-        joint = self._log_joint(evidence)
-        share = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        _, share = self.responsibilities(evidence)
         mean, covariance = self._moments(evidence)
         location, scale = self.scores_.units()
         return share, location + scale * mean, covariance * scale[:, None] * scale
+
+    def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Log p(evidence), (rows,), and p(component | evidence), (rows, components)."""
+        joint = self._log_joint(evidence)
+        log_p = logsumexp(joint, axis=1, keepdims=True)
+        return log_p[:, 0], np.exp(joint - log_p)
+
+    def cut_scores(self, variable: int, cuts: Floats) -> Floats:
+        """The score z of each cut of a numeric variable: P(X < cut) = P(Z < z)."""
+        place = self._layout.numeric.tolist().index(variable)
+        low, high = self.scores_.limits[place]
+        found = np.array([self.scores_.position(place, cut) for cut in cuts.tolist()])
+        return np.where(cuts <= low, -np.inf, np.where(cuts > high, np.inf, found))
+
+    def lacks_one_number(self, evidence: Evidence) -> NDArray[np.bool_]:
+        """Rows that lack a single number, which is not one that may be "not recorded", (rows,)."""
+        layout = self._layout
+        lacking = ~np.isfinite(evidence.points[:, layout.numeric])
+        count = lacking @ np.where(np.isin(layout.numeric, layout.flagged), 2, 1)
+        return np.asarray(count == 1)
+
+    def emissions_of_categories(self) -> dict[int, Emission]:
+        """The emission of each categorical variable, by its number."""
+        return dict(zip(self._layout.categorical.tolist(), self.emissions_, strict=False))
 
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
         """Draws of all variables, (n, variables)."""
@@ -275,40 +298,28 @@ class GaussianMixture(Density):
             out[code == NOT_RECORDED_CODE, v] = NOT_RECORDED
         return out
 
-    def sampler(self, seed: int = 0, groups: int = 4) -> Sampler:
-        """Compiled completions, 64 draws a word; see :class:`Sampler`.
-
-        Parameters
-        ----------
-        seed : int
-        groups : int
-            Independent parts of a word: 1, 2, 4, ... 64. Fewer are more evenly spread, more give
-            a better standard error.
-        """
+    def sampler(self, seed: int = 0) -> Sampler:
+        """Compiled completions, 64 draws a word; see :class:`Sampler`."""
         self._check_fitted()
-        if groups not in (1, 2, 4, 8, 16, 32, 64):
-            raise InvalidInput(f"groups must be a power of 2 from 1 to 64; got {groups!r}.")
         components, layout = self._components, self._layout
-        packed = components.packed()
         own = len(self.columns_.variables)
         discrete = layout.discrete_tables(self.emissions_, own, len(self.weights_))
         sharpness = components.sharpness(self.scores_.repeats)
-        tables = tabulate(packed, sharpness, self.scores_, layout.numeric, discrete, groups)
-        return Sampler(tables, seed)
+        packed = components.packed()
+        tables = tabulate(packed, sharpness, self.scores_, layout.numeric, discrete)
+        return Sampler(tables, len(self.variables_), seed)
 
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables).
-
-        Every 64 draws of a row are one scrambled Sobol net.
-        """
-        sampler = self.sampler(int(rng.integers(2**63)), groups=1)
+    def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+        sampler = self.sampler(seed)
         out = np.empty((len(evidence.points), draws, len(self.variables_)))
-        for word, start in enumerate(range(0, draws, WORD)):
-            part = out[:, start : start + WORD]
-            # Any draws of a net have the right distribution; a random part is spread best.
-            some = part.shape[1] < WORD
-            lanes = rng.permutation(WORD)[: part.shape[1]] if some else np.arange(WORD)
-            sampler.complete(evidence, word, lanes, part)
+        for rows, part in evidence.parts():
+            keys = row_keys(part.points, part.allowed)
+            own = out if len(rows) == len(out) else np.empty((len(rows), *out.shape[1:]))
+            for word, start in enumerate(range(0, draws, WORD)):
+                sampler.complete(part, word, keys, own[:, start : start + WORD])
+            if own is not out:
+                out[rows] = own
         return out
 
     # ---- storage -----------------------------------------------------------------------------

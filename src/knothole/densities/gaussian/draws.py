@@ -2,31 +2,29 @@
 
 For every row with holes: the responsibilities of the components given what is observed; the first
 coordinate of scrambled Sobol points (:mod:`~knothole.compiled.sobol`) chooses the component of
-each draw, the others, through the normal quantile, the values of the holes. One small Cholesky
-factor per pattern of holes serves responsibilities and draws alike.
+each draw, the others, through the normal quantile, the values of the holes: a variable has the
+same coordinate whatever else is missing. One small Cholesky factor per pattern of holes serves
+responsibilities and draws alike.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Words
 from knothole.compiled import sobol
-from knothole.compiled.sobol import WORD
+from knothole.compiled.sobol import WORD, Points
 from knothole.compiled.threads import Memory, over_chunks
 from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.fill import fill, spread
+from knothole.densities.gaussian.fill import fill, fill_common, fill_numbers, spread
 from knothole.densities.gaussian.kernels import Packed
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.tables.evidence import Evidence
 
 _BLOCK = 128
-# Parts of a word whose groups can go on.
-PARTS = 2
 _NO_WORDS = np.empty((0, 0), dtype=np.uint64)
 
 
@@ -77,7 +75,6 @@ class Tables(NamedTuple):
     numeric : int64 (d,)
         The variable of each column of ``maps``.
     discrete : Discrete
-    net : uint32 (parts, coordinates, points)
     quantile : float64
         The table of :func:`~knothole.compiled.sobol.quantiles`.
     """
@@ -87,7 +84,6 @@ class Tables(NamedTuple):
     maps: Maps
     numeric: NDArray[np.int64]
     discrete: Discrete
-    net: NDArray[np.uint32]
     quantile: Floats
 
 
@@ -101,8 +97,9 @@ class Workspace(NamedTuple):
     first: NDArray[np.int64]
     component: NDArray[np.int64]
     chosen: NDArray[np.uint32]
-    lane: NDArray[np.uint32]
+    place: NDArray[np.uint32]
     bits: NDArray[np.uint32]
+    own: Floats
     code: Floats
     normal: Floats
     z: Floats
@@ -114,17 +111,14 @@ def tabulate(
     scores: NormalScores,
     numeric: NDArray[np.int64],
     discrete: Discrete,
-    groups: int,
 ) -> Tables:
-    """All that :func:`fill` needs; a word is made of ``groups`` independent nets."""
-    coordinates = 1 + len(numeric) + len(discrete.variable)
+    """All that :func:`fill` needs."""
     return Tables(
         packed,
         sharpness,
         Maps(scores.coarse, scores.values, scores.tail, scores.limits, scores.whole, scores.flat),
         numeric,
         discrete,
-        sobol.sobol_net(coordinates, WORD // groups, PARTS if groups > 1 else 1),
         sobol.quantiles(),
     )
 
@@ -148,76 +142,111 @@ def workspace(tables: Tables) -> Workspace:
         first=whole(k + 1),
         component=whole(WORD),
         chosen=bits(),
-        lane=bits(),
+        place=bits(),
         bits=bits(),
+        own=np.empty(WORD),
         code=np.empty(WORD),
         normal=np.empty((d, WORD)),
         z=np.empty((d + 4, WORD)),
     )
 
 
-class Sampler:
-    """Completes rows of evidence, 64 draws a word.
+class Source(NamedTuple):
+    """The points of some words: those that all rows share, or what rows make their own of.
 
-    Words and rows of different numbers are independent; so are the ``groups`` equal parts of a
-    word, each of which is evenly spread. The same seed, row and word give the same draws. A word's
-    second part has more draws of the same groups (:mod:`~knothole.compiled.sobol`).
+    Attributes
+    ----------
+    bits : uint32 (words, coordinates, 64)
+        Common points; (words, 0, 64) where rows have their own.
+    normal : float64 (words, d, 64)
+        Their coordinates of numeric variables as standard normals.
+    keys : uint64 (rows,)
+        Whose points rows have, where they have their own.
+    seed : uint64
+    net : uint32 (words, coordinates, points of a group)
+    first_word : int
+    """
+
+    bits: NDArray[np.uint32]
+    normal: Floats
+    keys: Words
+    seed: np.uint64
+    net: NDArray[np.uint32]
+    first_word: int
+
+
+class Sampler:
+    """Completes rows of evidence, 64 draws a word (:mod:`~knothole.compiled.sobol`).
 
     Parameters
     ----------
     tables : Tables
+    n_variables : int
+        Of the density.
     seed : int
     """
 
-    def __init__(self, tables: Tables, seed: int) -> None:
+    def __init__(self, tables: Tables, n_variables: int, seed: int) -> None:
         self.tables = tables
-        self.parts = len(tables.net)
-        self.seed = seed
+        self.n_variables = n_variables
+        self.points = Points(seed, 1 + len(tables.numeric) + len(tables.discrete.variable))
         # Fresh memory costs as much as the draws: every thread has its own to use again.
         self._memory = Memory()
+        self._common: dict[range, Source] = {}
 
-    def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
-        """Draws (rows, variables, 64) of the first part of a word; see :meth:`draw_parts`."""
-        rows = np.arange(first_row, first_row + len(evidence.points))
-        return np.asarray(self.draw_parts(evidence, rows, word, 1)[0])
-
-    def draw_parts(
-        self, evidence: Evidence, rows: NDArray[np.int64], word: int, parts: int
-    ) -> Floats:
-        """Draws (parts, rows, variables, 64); ``rows`` are the numbers of the rows.
+    def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
+        """Draws (words, rows, variables, 64), from common points or from those of ``keys``.
 
         Only holes are written: what else the array holds means nothing. It is good until the same
         thread draws again.
         """
         points = np.ascontiguousarray(evidence.points)
         memory = self._memory.__dict__
-        if "workspace" not in memory:
-            memory["workspace"], memory["out"] = workspace(self.tables), np.empty(0)
-        size = parts * points.size * WORD
-        if len(memory["out"]) < size:
+        size = len(words) * points.size * WORD
+        if len(memory.get("out", ())) < size:
             memory["out"] = np.empty(size)
-        out: Floats = memory["out"][:size].reshape(parts, *points.shape, WORD)
+        out: Floats = memory["out"][:size].reshape(len(words), *points.shape, WORD)
         allowed = _NO_WORDS if evidence.allowed is None else evidence.allowed
-        seed = word_seed(self.seed, word)
-        fill(self.tables, points, allowed, seed, rows, memory["workspace"], out)
+        source = self._shared(words) if keys is None else self._source(words, keys)
+        fill(self.tables, points, allowed, source, self._memory.once(self._workspace), out)
         return out
 
-    def complete(
-        self, evidence: Evidence, word: int, lanes: NDArray[np.int64], out: Floats
-    ) -> None:
-        """Write the draws ``lanes`` of a word to ``out`` (rows, lanes, variables), all variables.
+    def describe_number(self, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
+        """Shares, means and deviations (rows, k) of the score of rows' only missing number."""
+        points = np.ascontiguousarray(evidence.points)
+        share, mean, deviation = np.empty((3, len(points), len(self.tables.packed.log_weight)))
+        out = share, mean, deviation
+        fill_numbers(self.tables, points, _NO_WORDS, self._memory.once(self._workspace), out)
+        return out
 
-        Rows are numbered from 0 on; the work goes to several threads.
+    def _workspace(self) -> Workspace:
+        return workspace(self.tables)
+
+    def complete(self, evidence: Evidence, word: int, keys: Words, out: Floats) -> None:
+        """Write draws of a word to ``out`` (rows, draws, variables), all variables.
+
+        The work goes to several threads.
         """
 
         def work(start: int, stop: int) -> None:
             part = evidence[start:stop]
-            spread(part.points, self.draw(part, start, word), lanes, out[start:stop])
+            draws = self.draw(part, range(word, word + 1), keys[start:stop])
+            spread(part.points, draws[0], out[start:stop])
 
         over_chunks(work, len(evidence.points), _BLOCK)
 
+    def _source(self, words: range, keys: Words) -> Source:
+        seed, net = self.points.of(words)
+        bits = np.empty((len(words), 0, WORD), dtype=np.uint32)
+        normal = np.empty((len(words), 0, WORD))
+        return Source(bits, normal, keys, seed, net, words.start)
 
-@lru_cache
-def word_seed(seed: int, word: int) -> np.uint64:
-    """The seed of one word, for :func:`~knothole.densities.gaussian.fill.fill`."""
-    return np.uint64(np.random.SeedSequence([seed, word]).generate_state(1, np.uint64)[0])
+    def _shared(self, words: range) -> Source:
+        """The common points of some words; kept, since the same words are asked for again."""
+        if words not in self._common:
+            source = self._source(words, sobol.COMMON)
+            bits = np.empty((len(words), self.points.coordinates, WORD), dtype=np.uint32)
+            normal = np.empty((len(words), len(self.tables.numeric), WORD))
+            fill_common(source, self.tables.quantile, bits, normal)
+            self._common[words] = source._replace(bits=bits, normal=normal)
+        return self._common[words]

@@ -69,7 +69,7 @@ def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def
 
 
 @njit
-def draw_codes(e, words, discrete, component, lane, bits, code):  # type: ignore[no-untyped-def]
+def draw_codes(e, words, discrete, component, place, bits, code):  # type: ignore[no-untyped-def]
     """A code of emission ``e`` for each draw, from its component's probabilities."""
     start, stop = discrete.first_code[e], discrete.first_code[e + 1]
     first = discrete.first_word[e]
@@ -81,7 +81,7 @@ def draw_codes(e, words, discrete, component, lane, bits, code):  # type: ignore
             for row in range(start, stop):
                 if allows(words, first, row - start):
                     total += discrete.probability[row, k]
-        left = (bits[lane[t]] + 0.5) * 2.0**-32 * total
+        left = (bits[place[t]] + 0.5) * 2.0**-32 * total
         for row in range(start, stop):
             if allows(words, first, row - start) and discrete.probability[row, k] > 0.0:
                 code[t] = row - start
@@ -129,16 +129,27 @@ def draw_scores(k, start, stop, mean, n_missing, scratch, normal, z):  # type: i
 
 
 @njit
-def spread(points, draws, lanes, out):  # type: ignore[no-untyped-def]
-    """Complete rows: ``out`` (rows, lanes, variables) from ``draws`` (rows, variables, 64)."""
+def spread(points, draws, out):  # type: ignore[no-untyped-def]
+    """Complete rows: ``out`` (rows, draws, variables) from ``draws`` (rows, variables, 64)."""
     for n in range(len(points)):
-        for s in range(len(lanes)):
+        for s in range(out.shape[1]):
             for v in range(points.shape[1]):
                 out[n, s, v] = points[n, v]
         for v in range(points.shape[1]):
             if np.isnan(points[n, v]):
-                for s in range(len(lanes)):
-                    out[n, s, v] = draws[n, v, lanes[s]]
+                for s in range(out.shape[1]):
+                    out[n, s, v] = draws[n, v, s]
+
+
+@njit
+def fill_common(source, quantile, bits, normal):  # type: ignore[no-untyped-def]
+    """Points that rows share: ``bits`` (words, coordinates, 64) and ``normal`` (words, d, 64)."""
+    state = sobol.state_of(source.seed, source.keys[0])
+    for w in range(len(bits)):
+        for c in range(bits.shape[1]):
+            sobol.points(c, source.net[w], state, source.first_word + w, bits[w, c])
+        for j in range(normal.shape[1]):
+            sobol.normals(bits[w, 1 + j], quantile, normal[w, j])
 
 
 @inlined
@@ -150,9 +161,57 @@ def has_holes(points):  # type: ignore[no-untyped-def]
     return holes > 0
 
 
+@inlined
+def read_bits(coordinate, w, source, common, state, out):  # type: ignore[no-untyped-def]
+    """The bits of one coordinate of a word's draws: common ones, or the row's own."""
+    if common:
+        for t in range(WORD):
+            out[t] = source.bits[w, coordinate, t]
+    else:
+        sobol.points(coordinate, source.net[w], state, source.first_word + w, out)
+
+
+@inlined
+def weigh(tables, points, words, workspace):  # type: ignore[no-untyped-def]
+    """Responsibilities of the components given a row, and what its missing numbers need.
+
+    They are in the workspace; returns how many numbers are missing.
+    """
+    packed, sharpness, maps, numeric, discrete, _ = tables
+    coarse, values, tail, _, _, flat = maps
+    scratch, score, variance, joint = workspace[:4]
+    places, lower, _, log_det, _, _, _, distance, _ = scratch
+    read_scores(points, numeric, coarse, values, tail, flat, score, variance)
+    n_observed, n_missing, changed = kernels.read_pattern(score, places)
+    if changed:
+        kernels.factor(packed.blocks, places, n_missing, lower, log_det)
+    kernels.project(score, packed.mean, packed.precision, n_missing, scratch)
+    kernels.add_sharpness(variance, sharpness, places, n_observed, distance)
+    joint[:] = 0.0
+    kernels.add_log(packed.log_weight, log_det, distance, n_observed, joint)
+    add_discrete(points, words, discrete, joint)
+    kernels.normalise(joint)
+    return n_missing
+
+
 @njit
-def fill(tables, points, allowed, seed, rows, workspace, out):  # type: ignore[no-untyped-def]
-    """Draw the holes of a block of rows: one word, 64 draws each and part.
+def fill_numbers(tables, points, no_words, workspace, out):  # type: ignore[no-untyped-def]
+    """The normal of each component for the only missing number of rows, ``out`` (rows, k) each."""
+    share, mean, deviation = out
+    scratch, joint = workspace[0], workspace[3]
+    for n in range(len(points)):
+        weigh(tables, points[n], no_words.reshape(-1), workspace)
+        j = scratch.places[1, 0]
+        for k in range(len(joint)):
+            variance = scratch.lower[0, 0, k]
+            share[n, k] = joint[k]
+            mean[n, k] = tables.packed.mean[k, j] - variance * scratch.solved[0, k]
+            deviation[n, k] = math.sqrt(variance)
+
+
+@njit
+def fill(tables, points, allowed, source, workspace, out):  # type: ignore[no-untyped-def]
+    """Draw the holes of a chunk of rows, 64 draws each and word.
 
     Parameters
     ----------
@@ -161,48 +220,40 @@ def fill(tables, points, allowed, seed, rows, workspace, out):  # type: ignore[n
         What is known of each variable, as in :class:`~knothole.tables.evidence.Evidence`.
     allowed : uint64 (rows, words)
         Sets of categories of the same; (0, 0) where there are none.
-    seed : uint64
-        Determines the draws, together with the row's number.
-    rows : int64 (rows,)
-        The rows' numbers.
+    source : Source
     workspace : Workspace
-    out : float64 (parts, rows, variables, 64)
+    out : float64 (words, rows, variables, 64)
         Holes are written for all draws, everything else is left as it is.
     """
-    packed, sharpness, maps, numeric, discrete, nets, quantile = tables
-    mean, precision, blocks, log_weight = packed
-    coarse, values, tail, limits, whole, flat = maps
-    scratch, score, variance, joint, first, component, chosen, lane, bits = workspace[:9]
-    code, normal, z = workspace[9:]
-    places, lower, _, log_det, _, _, _, distance, _ = scratch
+    packed, _, maps, numeric, discrete, quantile = tables
+    mean = packed.mean
+    _, values, _, limits, whole, _ = maps
+    scratch, _, _, joint, first, component, chosen, place, bits, own = workspace[:10]
+    code, normal, z = workspace[10:]
+    places = scratch.places
     d = len(numeric)
+    common = source.bits.shape[1] > 0
+    state = np.uint64(0)
     for n in range(len(points)):
         if not has_holes(points[n]):
             continue
         words = allowed[n] if len(allowed) else allowed.reshape(-1)
-        read_scores(points[n], numeric, coarse, values, tail, flat, score, variance)
-        n_observed, n_missing, changed = kernels.read_pattern(score, places)
-        if changed:
-            kernels.factor(blocks, places, n_missing, lower, log_det)
-        kernels.project(score, mean, precision, n_missing, scratch)
-        kernels.add_sharpness(variance, sharpness, places, n_observed, distance)
-        joint[:] = 0.0
-        kernels.add_log(log_weight, log_det, distance, n_observed, joint)
-        add_discrete(points[n], words, discrete, joint)
-        kernels.normalise(joint)
-        state = sobol.row_state(seed, rows[n])
-        for part in range(len(out)):
-            net = nets[part]
-            sobol.allot(joint, state, net, bits, chosen, first, component, lane)
-            alone = component[0] == component[WORD - 1]  # then lanes are in order already
+        n_missing = weigh(tables, points[n], words, workspace)
+        if not common:
+            state = sobol.state_of(source.seed, source.keys[n])
+        for w in range(len(out)):
+            read_bits(0, w, source, common, state, bits)
+            sobol.allot(joint, bits, chosen, first, component, place)
             for i in range(n_missing):
-                sobol.points(1 + i, net, state, bits)
-                sobol.normals(bits, quantile, normal[i])
-                if not alone:
+                j = places[1, i]
+                if common:
                     for t in range(WORD):
-                        code[t] = normal[i, lane[t]]
+                        normal[i, t] = source.normal[w, j, place[t]]
+                else:
+                    sobol.points(1 + j, source.net[w], state, source.first_word + w, bits)
+                    sobol.normals(bits, quantile, own)
                     for t in range(WORD):
-                        normal[i, t] = code[t]
+                        normal[i, t] = own[place[t]]
             z[n_missing : n_missing + 4] = 0.0
             start = 0
             while start < WORD:
@@ -218,21 +269,16 @@ def fill(tables, points, allowed, seed, rows, workspace, out):  # type: ignore[n
                 if not np.isnan(points[n, v]):
                     continue  # known not to be recorded
                 decode(z[i], j, values, limits, whole)
-                own = out[part, n, v]
-                if alone:
-                    for t in range(WORD):
-                        own[t] = z[i, t]
-                else:
-                    for t in range(WORD):
-                        own[lane[t]] = z[i, t]
+                for t in range(WORD):
+                    out[w, n, v, place[t]] = z[i, t]
             for e in range(len(discrete.variable)):
                 v = discrete.variable[e]
                 if not np.isnan(points[n, v]):
                     continue
-                sobol.points(1 + d + e, net, state, bits)
-                draw_codes(e, words, discrete, component, lane, bits, code)
+                read_bits(1 + d + e, w, source, common, state, bits)
+                draw_codes(e, words, discrete, component, place, bits, code)
                 for t in range(WORD):
                     if not discrete.flag[e]:
-                        out[part, n, v, lane[t]] = code[t]
+                        out[w, n, v, place[t]] = code[t]
                     elif code[t] == 1.0:
-                        out[part, n, v, lane[t]] = NOT_RECORDED
+                        out[w, n, v, place[t]] = NOT_RECORDED

@@ -165,11 +165,15 @@ class LatentTree(EmissionDensity):
             below[self.parent_[v]] = below[self.parent_[v]] + message
         return np.asarray(logsumexp(below[self.order_[0]] + log_prior, axis=1))
 
+    @property
+    def state_coordinates(self) -> int:
+        """The state of each variable's latent."""
+        return len(self.emissions_)
+
     def draw_states(
-        self, evidence: Evidence, draws: int, rng: np.random.Generator
+        self, evidence: Evidence, uniform: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The states of all latents."""
-        uniform = rng.random((len(evidence.points), draws, len(self.emissions_)))
         packed = pack(self.emissions_, evidence)
         states = posterior_states(self._parameters, packed, uniform)
         return states, (states < 0).any(axis=(1, 2)) | np.isneginf(packed.base)

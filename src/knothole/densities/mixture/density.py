@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
@@ -123,25 +122,20 @@ class Mixture(EmissionDensity):
         """Log p of rows from their terms: the slow twin of the compiled sums."""
         return np.asarray(logsumexp(np.add.reduce(terms) + log_of(self.weights_), axis=1))
 
-    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
-        """Draws of all variables, (n, variables)."""
-        component = rng.choice(len(self.weights_), size=n, p=self.weights_)
-        return np.stack([emission.sample(component, rng) for emission in self.emissions_], axis=1)
+    @property
+    def state_coordinates(self) -> int:
+        """The component's."""
+        return 1
 
     def draw_states(
-        self, evidence: Evidence, draws: int, rng: np.random.Generator
+        self, evidence: Evidence, uniform: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The component of every draw, for each variable."""
         log_p, share = self.responsibilities(evidence)
-        component = np.empty((len(share), draws), dtype=np.int64)
-        pick(share, rng.random(component.shape), component)
+        component = np.empty(uniform.shape[:2], dtype=np.int64)
+        pick(share, uniform[:, :, 0], component)
         states = np.broadcast_to(component[:, :, None], (*component.shape, len(self.emissions_)))
         return states, np.isneginf(log_p)
-
-    @property
-    def drawn_at_once(self) -> int:
-        """Rows whose states are drawn at once: all, they are few numbers."""
-        return sys.maxsize
 
     def to_circuit(self) -> Circuit:
         """The same density as a circuit of sums, products and emissions."""

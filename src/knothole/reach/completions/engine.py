@@ -1,13 +1,12 @@
 """Reach by completions: for densities without closed-form boxes, and for what is not linear.
 
-64 draws of a row's holes walk a tree at once as the bits of one machine word
-(:mod:`knothole.reach.completions.kernels`). The word is made of :data:`GROUPS` independent sets of
-draws; how far their means lie apart gives the standard error. More words give more draws.
-
-The error grows with the number of holes. Where draws are points of nets, a row with more than
-:data:`FEW_HOLES` is given both parts of a word: each group goes on with its own net, from 16 points
-to 32. That lowers the error by more than independent draws would, and what is said of it remains
-as true: the groups are as many, and as independent of each other.
+64 draws of a row's holes walk all trees at once as the bits of one machine word
+(:mod:`knothole.reach.completions.kernels`). They are points of eight independent nets
+(:mod:`knothole.compiled.sobol`), the same for every row; how far the groups' own answers lie apart
+gives the standard error. A row whose error is larger than the tolerance is given
+twice as many draws, and again, until it is met or :data:`~knothole.compiled.sobol.WORDS` words are
+used up: the groups go on with their nets, which lowers the error by more than independent draws
+would. Which row gets how many depends on that row alone.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Words
+from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
 from knothole.compiled.threads import Memory
 from knothole.reach.completions import kernels as kernels
 from knothole.reach.completions.masks import ALL, lookup
-from knothole.reach.completions.masks import LANES as LANES
+from knothole.reach.completions.statistics import Statistic, mean_and_error, mean_and_std
 from knothole.reach.engine import (
     ENTRIES,
     Engine,
@@ -33,74 +33,100 @@ from knothole.reach.engine import (
     weighted_values,
 )
 from knothole.reach.tables import Grid
+from knothole.reach.tolerance import NONE, Tolerance
+from knothole.tables.columns import Variable
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.traverse import LEVELS, tree_depths
 
-GROUPS = 4
-FEW_HOLES = 3
+# Words that a row begins with: for means of margins, and for what needs the draws themselves.
+FIRST_WORDS = 1
+FIRST_WORDS_OF_DRAWS = 4
+# Groups may agree because none of them has met a rare step. So a standard error is never told to be
+# less than this part of what one draw more or less could change an answer by.
+RESOLUTION = 0.15
+# What twice as many draws multiply a standard error by, as measured.
+DECAY = 0.48
 # A chunk has as many rows as draws of this size allow, within limits.
 CHUNK_BYTES = 1 << 23
 LEAST_ROWS, MOST_ROWS = 16, 512
 
 
 class Sampler(Protocol):
-    """Draws the holes of a chunk of rows, 64 draws at a time.
+    """Draws the holes of a chunk of rows, 64 draws a word."""
 
-    ``parts`` is how many parts a word has that are better than as many words.
-    """
+    n_variables: int
 
-    parts: int
+    def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
+        """Draws (words, rows, variables, 64); only the entries of holes are read.
 
-    def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
-        """Draws (rows, variables, 64); only the entries of holes are read.
-
-        The same ``first_row`` and ``word`` give the same draws; different words are independent,
-        and so are the :data:`GROUPS` equal groups of lanes in a word.
+        From the points that all rows share, or from those of the rows' ``keys``.
         """
         ...
 
-    def draw_parts(
-        self, evidence: Evidence, rows: NDArray[np.int64], word: int, parts: int
-    ) -> Floats:
-        """Draws (parts, rows, variables, 64) of rows with these numbers.
 
-        The first part is what ``draw`` gives. Lanes of one group are not independent of each
-        other, be they in one part or in two.
-        """
+class Inverted(Protocol):
+    """A density whose draws are made of uniform numbers."""
+
+    coordinates: int
+    variables_: tuple[Variable, ...]
+
+    def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
         ...
 
 
 class Completer(Protocol):
     """A density that can complete rows."""
 
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+    variables_: tuple[Variable, ...]
+
+    def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
         """Points with every hole drawn from its conditional, (rows, draws, variables)."""
         ...
 
 
-class IndependentDraws:
-    """A sampler for any density with ``complete_points``: plain independent draws."""
+class Inversion:
+    """A sampler for densities that make draws of uniform numbers."""
 
-    parts = 1
+    def __init__(self, density: Inverted, seed: int) -> None:
+        self.density = density
+        self.n_variables = len(density.variables_)
+        self.points = Points(seed, density.coordinates)
+
+    def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
+        """Draws (words, rows, variables, 64)."""
+        n_rows = len(evidence.points)
+        uniform = self.points.uniform(words, COMMON if keys is None else keys)
+        if keys is None:
+            uniform = np.broadcast_to(uniform, (n_rows, *uniform.shape[1:]))
+        drawn = self.density.draw_points(evidence, uniform)
+        return _by_word(drawn, len(words))
+
+
+class Completion:
+    """A sampler for a density of the user's own, which draws as it likes.
+
+    The groups of its draws are independent if its draws are; whether a row's draws depend on its
+    place is up to it.
+    """
 
     def __init__(self, density: Completer, seed: int) -> None:
         self.density = density
+        self.n_variables = len(density.variables_)
         self.seed = seed
 
-    def draw(self, evidence: Evidence, first_row: int, word: int) -> Floats:
-        """Draws (rows, variables, 64), seeded by the chunk's place and the word."""
-        rows = np.arange(first_row, first_row + len(evidence.points))
-        return np.asarray(self.draw_parts(evidence, rows, word, 1)[0])
+    def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
+        """Draws (words, rows, variables, 64)."""
+        seed = int(np.random.SeedSequence([self.seed, words.start]).generate_state(1)[0])
+        drawn = self.density.complete_points(evidence, WORD * len(words), seed)
+        return _by_word(drawn, len(words))
 
-    def draw_parts(
-        self, evidence: Evidence, rows: NDArray[np.int64], word: int, parts: int
-    ) -> Floats:
-        """Draws (parts, rows, variables, 64), seeded by the first row's number and the word."""
-        rng = np.random.default_rng([self.seed, *rows[:1], word])
-        points = self.density.complete_points(evidence, parts * LANES, rng)
-        shape = len(points), parts, LANES, points.shape[2]
-        return np.ascontiguousarray(points.reshape(shape).transpose(1, 0, 3, 2))
+
+def _by_word(drawn: Floats, words: int) -> Floats:
+    """(rows, draws, variables) as (words, rows, variables, 64)."""
+    shaped = drawn.reshape(len(drawn), words, WORD, drawn.shape[2])
+    return np.ascontiguousarray(shaped.transpose(1, 0, 3, 2))
 
 
 class CompletionsEngine(Engine):
@@ -111,12 +137,11 @@ class CompletionsEngine(Engine):
     ensemble : Ensemble
         Over variables.
     sampler : Sampler
-    tol : float, optional
-        Words are added to a row until the standard error of its margin is at most this.
+    tolerance : Tolerance, optional
+        Of margins, and of their standard deviations; :data:`~knothole.reach.tolerance.NONE` for
+        what the first draws give.
     max_words : int
         Most words a row is given.
-    moment_words : int
-        Words for variances, links and quantiles, which one word tells only roughly.
     """
 
     exact = False
@@ -125,15 +150,13 @@ class CompletionsEngine(Engine):
         self,
         ensemble: Ensemble,
         sampler: Sampler,
-        tol: float | None = None,
-        max_words: int = 64,
-        moment_words: int = 4,
+        tolerance: Tolerance = NONE,
+        max_words: int = WORDS,
     ) -> None:
         self.ensemble = ensemble
         self.sampler = sampler
-        self.tol = tol
+        self.tolerance = tolerance
         self.max_words = max_words
-        self.moment_words = moment_words
         self.value = weighted_values(ensemble)
         grid = Grid.of(ensemble)
         self.n_masks = int(grid.offset[-1])
@@ -146,9 +169,9 @@ class CompletionsEngine(Engine):
             deepest if deepest <= LEVELS else -1,
         )
         self._memory = Memory()
-        self.used = np.flatnonzero(self.forest.look.used)
-        row_bytes = 8 * LANES * sampler.parts * max(1, len(ensemble.columns))
-        self.chunk = min(max(CHUNK_BYTES // row_bytes, LEAST_ROWS), MOST_ROWS)
+        self.n_variables = sampler.n_variables
+        self.row_bytes = 8 * WORD * max(1, self.n_variables)
+        self.chunk = self._rows_at_once(1)
 
     def _steps(self, grid: Grid) -> NDArray[np.void]:
         """Nodes as records; categorical splits read the mask that is always 0."""
@@ -161,147 +184,188 @@ class CompletionsEngine(Engine):
         steps["left"] = np.where(leaf, np.arange(len(leaf)), ensemble.left)
         return steps
 
+    def _rows_at_once(self, words: int) -> int:
+        return min(max(CHUNK_BYTES // (words * self.row_bytes), LEAST_ROWS), MOST_ROWS)
+
     def _plain(self, points: Floats) -> bool:
         """Whether splits are numeric and nothing, observed or drawn, is "not recorded"."""
         nullable = any(column.nullable for column in self.ensemble.columns)
         return not nullable and plain(self.ensemble, points)
 
-    def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
+    # ---- answers, each with its error ----------------------------------------------------------
+
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Mean over draws, and its standard error from the spread of independent groups."""
-        numbers = np.arange(first_row, first_row + len(evidence.points))
-        kept = self._group_means(evidence, numbers, 0)
-        mean, error = _mean_and_error(kept)
-        if self.tol is None:
-            return mean, error
-        word = 1
-        rows = np.flatnonzero((error > self.tol).any(axis=1))
-        kept = kept[rows]
-        while len(rows) and word < self.max_words:
-            more = self._group_means(evidence[rows], numbers[rows], word)
-            kept = np.concatenate([kept, more], axis=1)
-            mean[rows], error[rows] = _mean_and_error(kept)
-            word += 1
-            wanting = (error[rows] > self.tol).any(axis=1)
-            rows, kept = rows[wanting], kept[wanting]
+        mean, error, _ = self._refined_margin(evidence)
         return mean, error
 
-    def _group_means(self, evidence: Evidence, numbers: NDArray[np.int64], word: int) -> Floats:
-        """Mean margin of each group of draws of one word, (rows, groups, outputs)."""
-        points = evidence.points
-        out = np.zeros((len(points), GROUPS, self.ensemble.n_outputs))
-        holes = np.isnan(points[:, self.used]).sum(axis=1)
-        parts = np.where(holes > FEW_HOLES, self.sampler.parts, 1)
-        for n in np.unique(parts).tolist():
-            rows = np.flatnonzero(parts == n)
-            some = evidence[rows]
-            draws = self.sampler.draw_parts(some, numbers[rows], word, n)
-            sums = np.zeros((len(rows), *out.shape[1:]))
-            kernels.block_groups(
-                some.points, draws, self.forest, self._plain(points),
-                self.value, self.ensemble.tree_output, self._scratch(), sums,
-            )  # fmt: skip
-            out[rows] = sums / (n * LANES // GROUPS)
-        return out + self.ensemble.base
+    def _refined_margin(self, evidence: Evidence) -> tuple[Floats, Floats, NDArray[np.int64]]:
+        def settle(sums: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
+            # Parts after the first have as many draws as all before them.
+            draws = SIZE * FIRST_WORDS << (sums.shape[1] - 1)
+            return mean_and_error(sums.sum(axis=1) / draws + self.ensemble.base)
 
-    def margins(self, evidence: Evidence, first_row: int, words: int | None = None) -> Floats:
-        """Margins of the completions themselves, (rows, draws, outputs)."""
-        points = evidence.points
-        words = self.moment_words if words is None else words
-        out = np.empty((len(points), words, LANES, self.ensemble.n_outputs))
-        out[:] = self.ensemble.base
-        for word in range(words):
-            lanes = np.ascontiguousarray(out[:, word])
-            kernels.block_lanes(
-                points, self.sampler.draw(evidence, first_row, word), self.forest,
-                self._plain(points), self.value, self.ensemble.tree_output,
-                self._scratch(), lanes,
-            )  # fmt: skip
-            out[:, word] = lanes
-        return out.reshape(len(points), words * LANES, -1)
+        return self._refined(evidence, self._group_sums, settle, self.tolerance, FIRST_WORDS)
 
-    def mean_of(
-        self, function: Callable[[Floats], Floats], evidence: Evidence, first_row: int
+    def of_draws(
+        self, evidence: Evidence, statistic: Statistic, tolerance: Tolerance = NONE
     ) -> tuple[Floats, Floats]:
-        """Mean of a function of the margin over draws, and its standard error."""
-        values = function(self.margins(evidence, first_row))
-        groups = values.reshape(len(values), -1, LANES // GROUPS, values.shape[2])
-        return _mean_and_error(groups.mean(axis=2))
+        """A statistic of the completions' margins, and its standard error."""
 
-    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
-        """Shares of the draws of one word that reach each leaf."""
-        points = evidence.points
-        draws = self.sampler.draw(evidence, first_row, 0)
-        scratch = self._scratch()
+        def settle(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
+            n, words, _, outputs = margins.shape
+            groups = margins.reshape(n, words, GROUPS, SIZE, outputs).swapaxes(1, 2)
+            return statistic(groups.reshape(n, GROUPS, words * SIZE, outputs), rows)
+
+        first = min(FIRST_WORDS_OF_DRAWS, self.max_words)
+        value, error, _ = self._refined(evidence, self.margins, settle, tolerance, first)
+        return value, error
+
+    def moments(self, evidence: Evidence) -> Moments:
+        """Moments of the completions' margins; the tolerance is for mean and standard deviation."""
+        found, error = self.of_draws(evidence, mean_and_std, self.tolerance.repeated(2))
+        mean, std = np.split(found, 2, axis=1)
+        error, std_error = np.split(error, 2, axis=1)
+        return Moments(mean, std, error, std_error)
+
+    def entries(self, evidence: Evidence) -> Iterator[Entries]:
+        """Shares of the draws that reach each leaf: of as many draws as the margin has."""
+        _, _, words = self._refined_margin(evidence)
+        for n in np.unique(words).tolist():
+            rows = np.flatnonzero(words == n)
+            step = self._rows_at_once(n)
+            for start in range(0, len(rows), step):
+                some = rows[start : start + step]
+                yield from self._entries(evidence[some], some, range(n), None)
+
+    def _entries(
+        self, evidence: Evidence, rows: NDArray[np.intp], words: range, keys: Words | None
+    ) -> Iterator[Entries]:
+        draws = self.sampler.draw(evidence, words, keys)
+        for own in draws:
+            for first, reached in self._reached(evidence, own):
+                counts = np.diff(reached.stop[:, -1], prepend=0)
+                row = np.repeat(rows[first : first + len(counts)], counts).astype(np.int32)
+                share = np.bitwise_count(reached.mask) / (WORD * len(words))
+                yield Entries(row, reached.leaf, share)
+
+    def _reached(self, evidence: Evidence, draws: Floats) -> Iterator[tuple[int, kernels.Reached]]:
+        """Leaves that draws (rows, variables, 64) reach, for some rows after the other."""
+        points, scratch = evidence.points, self._scratch()
         capacity = max(ENTRIES, self.ensemble.n_leaves)
         row = 0
         while row < len(points):
-            out = (
-                np.empty(capacity, dtype=np.int32),
-                np.empty(capacity, dtype=np.int32),
-                np.empty(capacity),
-            )
-            count, row = kernels.block_entries(
-                points, draws, self.forest, self._plain(points),
-                row, scratch, out,
-            )  # fmt: skip
-            yield Entries(out[0][:count], out[1][:count], out[2][:count])
-
-    def masks(
-        self, evidence: Evidence, first_row: int, word: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64]]:
-        """Leaves that a chunk's draws reach, and the words of those that do.
-
-        Returns leaves and words of all entries, row by row and tree by tree, and where the
-        entries of each row's trees end, (rows, trees).
-        """
-        points = evidence.points
-        draws = self.sampler.draw(evidence, first_row, word)
-        scratch = self._scratch()
-        capacity = max(ENTRIES, self.ensemble.n_leaves)
-        stop = np.empty((len(points), self.ensemble.n_trees), dtype=np.int64)
-        leaves, words = [np.empty(0, np.int32)], [np.empty(0, np.uint64)]
-        row = total = 0
-        while row < len(points):
             first = row
-            leaf, mask = np.empty(capacity, np.int32), np.empty(capacity, np.uint64)
-            count, row = kernels.block_masks(
-                points, draws, self.forest, self._plain(points),
-                row, scratch, (leaf, mask, stop),
-            )  # fmt: skip
-            stop[first:row] += total
-            total += count
-            leaves.append(leaf[:count].copy())
-            words.append(mask[:count].copy())
-        return np.concatenate(leaves), np.concatenate(words), stop
+            out = kernels.Reached(
+                np.empty(capacity, np.int32),
+                np.empty(capacity, np.uint64),
+                np.empty((len(points), self.ensemble.n_trees), dtype=np.int64),
+            )
+            count, row = kernels.chunk_masks(
+                points, draws, self.forest, self._plain(points), row, scratch, out
+            )
+            yield first, kernels.Reached(out.leaf[:count], out.mask[:count], out.stop[first:row])
 
-    def moments(self, evidence: Evidence, first_row: int) -> Moments:
-        """Moments of the completions' margins, with standard errors from independent groups."""
-        margins = self.margins(evidence, first_row)
-        rows, _, outputs = margins.shape
-        groups = margins.reshape(rows, -1, LANES // GROUPS, outputs)
-        mean, error = _mean_and_error(groups.mean(axis=2))
-        variance = margins.var(axis=1)
-        # Each group's mean square about the row's mean: independent, and their mean is `variance`.
-        about = ((groups - mean[:, None, None]) ** 2).mean(axis=2)
-        return Moments(mean, variance, error, _mean_and_error(about)[1])
+    # ---- what learning adds up over rows: each has points of its own ---------------------------
 
-    def add_pairs(
-        self, evidence: Evidence, row_weight: Floats, first_row: int, out: Floats
-    ) -> None:
+    def masks(self, evidence: Evidence, word: int) -> kernels.Reached:
+        """Leaves that one word of a chunk's draws reaches, and the words of those that do."""
+        draws = self._own_draws(evidence, word)
+        parts = [reached for _, reached in self._reached(evidence, draws)]
+        ends = np.cumsum([0, *(len(part.leaf) for part in parts)])
+        return kernels.Reached(
+            np.concatenate([np.empty(0, np.int32), *(part.leaf for part in parts)]),
+            np.concatenate([np.empty(0, np.uint64), *(part.mask for part in parts)]),
+            np.concatenate(
+                [
+                    np.empty((0, self.ensemble.n_trees), np.int64),
+                    *(part.stop + end for part, end in zip(parts, ends, strict=False)),
+                ]
+            ),
+        )
+
+    def summed_entries(self, evidence: Evidence) -> Iterator[Entries]:
+        """Shares of the draws of one word that reach each leaf."""
+        keys = row_keys(evidence.points, evidence.allowed)
+        yield from self._entries(evidence, np.arange(len(keys)), range(1), keys)
+
+    def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
         """Add shares of the draws of one word that reach two leaves at once."""
         points = evidence.points
-        kernels.block_pairs(
-            points, self.sampler.draw(evidence, first_row, 0), row_weight, self.forest,
-            self._plain(points), self._scratch(), out,
+        kernels.chunk_pairs(
+            points, self._own_draws(evidence, 0), row_weight, self.forest, self._plain(points),
+            self._scratch(), out,
         )  # fmt: skip
+
+    def _own_draws(self, evidence: Evidence, word: int) -> Floats:
+        keys = row_keys(evidence.points, evidence.allowed)
+        return np.asarray(self.sampler.draw(evidence, range(word, word + 1), keys)[0])
+
+    # ---- draws -----------------------------------------------------------------------------------
+
+    def _group_sums(self, evidence: Evidence, words: range) -> Floats:
+        """Leaf values summed over the draws of each group, (rows, 1, groups, outputs)."""
+        points = evidence.points
+        out = np.zeros((len(points), GROUPS, self.ensemble.n_outputs))
+        kernels.chunk_groups(
+            points, self.sampler.draw(evidence, words), self.forest, self._plain(points),
+            self.value, self.ensemble.tree_output, self._scratch(), out,
+        )  # fmt: skip
+        return out[:, None]
+
+    def margins(self, evidence: Evidence, words: range) -> Floats:
+        """Margins of the completions themselves, (rows, words, 64, outputs)."""
+        points = evidence.points
+        out = np.empty((len(points), len(words), WORD, self.ensemble.n_outputs))
+        out[:] = self.ensemble.base
+        kernels.chunk_margins(
+            points, self.sampler.draw(evidence, words), self.forest, self._plain(points),
+            self.value, self.ensemble.tree_output, self._scratch(), out,
+        )  # fmt: skip
+        return out
+
+    def _refined(
+        self,
+        evidence: Evidence,
+        collect: Callable[[Evidence, range], Floats],
+        settle: Callable[[Floats, NDArray[np.intp]], tuple[Floats, Floats]],
+        tolerance: Tolerance,
+        words: int,
+    ) -> tuple[Floats, Floats, NDArray[np.int64]]:
+        """Answers, their standard errors, and how many words each row was given.
+
+        ``collect`` is asked for consecutive words of some rows, ``settle`` makes answers of all
+        that was collected, (rows, parts, ...). Rows with a larger error than allowed go on; their
+        new error is told together with what the last one leads to expect, or those that stop
+        would be the ones whose error happens to look small.
+        """
+
+        def collected(rows: NDArray[np.intp], words: range) -> Floats:
+            step = self._rows_at_once(len(words))
+            parts = [rows[i : i + step] for i in range(0, len(rows), step)]
+            return np.concatenate([collect(evidence[part], words) for part in parts])
+
+        rows = np.arange(len(evidence.points))
+        kept = collected(rows, range(words)) if len(rows) else collect(evidence, range(words))
+        value, error = settle(kept, rows)
+        error = _resolved(error, tolerance, words)
+        used = np.full(len(rows), words)
+        while words < self.max_words:
+            late = (error[rows] > tolerance.allowed).any(axis=1)
+            rows, kept = rows[late], kept[late]
+            if not len(rows):
+                break
+            kept = np.concatenate([kept, collected(rows, range(words, 2 * words))], axis=1)
+            words *= 2
+            value[rows], now = settle(kept, rows)
+            now = _resolved(now, tolerance, words)
+            error[rows] = np.sqrt((now**2 + (DECAY * error[rows]) ** 2) / 2)
+            used[rows] = words
+        return value, error, used
 
     def _scratch(self) -> kernels.Scratch:
         """Working memory: every thread has its own, to use again."""
-        memory = self._memory.__dict__
-        if "scratch" not in memory:
-            memory["scratch"] = self._new_scratch()
-        scratch: kernels.Scratch = memory["scratch"]
-        return scratch
+        return self._memory.once(self._new_scratch)
 
     def _new_scratch(self) -> kernels.Scratch:
         n = self.ensemble.n_leaves
@@ -310,7 +374,7 @@ class CompletionsEngine(Engine):
         return kernels.Scratch(
             masks,
             absent=np.empty(len(self.ensemble.columns), dtype=np.uint64),
-            found=np.empty(LANES, dtype=np.uint32),
+            found=np.empty(WORD, dtype=np.uint32),
             # A list is never longer than the leaves, and has room for what will be overwritten.
             node=np.empty((2, n + 1), dtype=np.uint32),
             mask=np.empty((2, n + 1), dtype=np.uint64),
@@ -320,7 +384,6 @@ class CompletionsEngine(Engine):
         )
 
 
-def _mean_and_error(groups: Floats) -> tuple[Floats, Floats]:
-    """Mean over independent groups (axis 1), and its standard error."""
-    n = groups.shape[1]
-    return groups.mean(axis=1), groups.std(axis=1, ddof=1) / np.sqrt(n)
+def _resolved(error: Floats, tolerance: Tolerance, words: int) -> Floats:
+    """Standard errors, with what so many draws can tell."""
+    return np.hypot(error, RESOLUTION * tolerance.unit / (WORD * words))

@@ -14,7 +14,7 @@ from knothole.tables.evidence import Evidence
 
 
 class ForgetsImpossible:
-    """A density whose ``complete_points`` answers every row.
+    """A density whose ``draw_points`` answers every row.
 
     Values that no state can have are taken for unknown; where the others still contradict each
     other, all of the row's are. A warning says so.
@@ -22,11 +22,13 @@ class ForgetsImpossible:
 
     def __init__(self, density: EmissionDensity) -> None:
         self.density = density
+        self.coordinates = density.coordinates
+        self.variables_ = density.variables_
 
-    def complete_points(self, evidence: Evidence, draws: int, rng: np.random.Generator) -> Floats:
+    def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
         """Points with every hole drawn from its conditional, (rows, draws, variables)."""
         try:
-            return np.asarray(self.density.complete_points(evidence, draws, rng))
+            return np.asarray(self.density.draw_points(evidence, uniform))
         except InvalidInput:
             log_p = self.density.log_evidence(evidence)
             if not np.isneginf(log_p).any():
@@ -35,11 +37,11 @@ class ForgetsImpossible:
         some = self._without_impossible_values(evidence)
         lost = np.isneginf(self.density.log_evidence(some))
         n_variables = evidence.points.shape[1]
-        points = np.empty((len(lost), draws, n_variables))
+        points = np.empty((len(lost), uniform.shape[1], n_variables))
         nothing = Evidence(np.full((int(lost.sum()), n_variables), np.nan))
         for rows, known in ((~lost, some[np.flatnonzero(~lost)]), (lost, nothing)):
             if rows.any():
-                points[rows] = self.density.complete_points(known, draws, rng)
+                points[rows] = self.density.draw_points(known, uniform[rows])
         return points
 
     def _without_impossible_values(self, evidence: Evidence) -> Evidence:

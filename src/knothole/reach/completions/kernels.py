@@ -15,9 +15,8 @@ import numpy as np
 
 from knothole.compiled.bits import lowest_bit, popcount
 from knothole.compiled.policy import inlined, njit
-from knothole.reach.completions.masks import ALL as ALL
-from knothole.reach.completions.masks import LANES as LANES
-from knothole.reach.completions.masks import Lookup, fill_masks
+from knothole.compiled.sobol import WORD
+from knothole.reach.completions.masks import ALL, Lookup, fill_masks
 from knothole.reach.engine import NodeArrays
 from knothole.reach.walks.product_kernels import observed_right
 
@@ -63,6 +62,17 @@ class Scratch(NamedTuple):
     leaves: Any
     leaf_masks: Any
     tree_stop: Any
+
+
+class Reached(NamedTuple):
+    """Leaves that the draws of a chunk's rows reach: the entries of all rows, tree by tree.
+
+    ``stop`` (rows, trees) is where the entries of each row's trees end.
+    """
+
+    leaf: Any
+    mask: Any
+    stop: Any
 
 
 @njit
@@ -185,16 +195,26 @@ def complete_row(points, draws, row, forest, plain, again, scratch):  # type: ig
 
 
 @inlined
-def draws_of(mask, group):  # type: ignore[no-untyped-def]
-    """How many lanes of a group, of 16 each, are set."""
-    return float(np.int64(popcount((mask >> np.uint64(16 * group)) & np.uint64(0xFFFF))))
+def counts_by_group(mask):  # type: ignore[no-untyped-def]
+    """How many draws of each group are set, in the bytes of a word: a group has one byte."""
+    pairs = mask - ((mask >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    fours = (pairs & np.uint64(0x3333333333333333)) + (
+        (pairs >> np.uint64(2)) & np.uint64(0x3333333333333333)
+    )
+    return (fours + (fours >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+
+
+@inlined
+def count_of(counts, group):  # type: ignore[no-untyped-def]
+    """One of the bytes of :func:`counts_by_group`."""
+    return float(np.int64((counts >> np.uint64(8 * group)) & np.uint64(0xFF)))
 
 
 @njit
 def group_sums(leaves, masks, tree_stop, value, tree_output, out):  # type: ignore[no-untyped-def]
-    """Add, for each of the four groups of lanes, the leaf values summed over the group's draws.
+    """Add, for each of the eight groups of draws, the leaf values summed over the group's draws.
 
-    ``out`` is (4, outputs). All entries of trees of one output are summed in one go.
+    ``out`` is (8, outputs). All entries of trees of one output are summed in one go.
     """
     entry, tree, n_trees = 0, 0, len(tree_output)
     while tree < n_trees:
@@ -203,23 +223,32 @@ def group_sums(leaves, masks, tree_stop, value, tree_output, out):  # type: igno
             tree += 1
         stop = tree_stop[tree - 1]
         for j in range(value.shape[1]):
-            a, b, c, d = 0.0, 0.0, 0.0, 0.0
-            for e in range(entry, stop):
-                x = value[leaves[e], j]
-                a += draws_of(masks[e], 0) * x
-                b += draws_of(masks[e], 1) * x
-                c += draws_of(masks[e], 2) * x
-                d += draws_of(masks[e], 3) * x
+            a, b, c, d, e, f, g, h = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+            for i in range(entry, stop):
+                x = value[leaves[i], j]
+                counts = counts_by_group(masks[i])
+                a += count_of(counts, 0) * x
+                b += count_of(counts, 1) * x
+                c += count_of(counts, 2) * x
+                d += count_of(counts, 3) * x
+                e += count_of(counts, 4) * x
+                f += count_of(counts, 5) * x
+                g += count_of(counts, 6) * x
+                h += count_of(counts, 7) * x
             out[0, first + j] += a
             out[1, first + j] += b
             out[2, first + j] += c
             out[3, first + j] += d
+            out[4, first + j] += e
+            out[5, first + j] += f
+            out[6, first + j] += g
+            out[7, first + j] += h
         entry = stop
 
 
 @njit
-def lane_margins(leaves, masks, tree_stop, value, tree_output, out):  # type: ignore[no-untyped-def]
-    """Add the leaf values to the margins of the draws that reach them, ``out`` (lanes, outputs)."""
+def draw_margins(leaves, masks, tree_stop, value, tree_output, out):  # type: ignore[no-untyped-def]
+    """Add the leaf values to the margins of the draws that reach them, ``out`` (64, outputs)."""
     width = value.shape[1]
     entry = 0
     for tree in range(len(tree_output)):
@@ -236,49 +265,31 @@ def lane_margins(leaves, masks, tree_stop, value, tree_output, out):  # type: ig
 
 
 @njit
-def block_groups(points, draws, forest, plain, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
-    """Group sums of a chunk of rows; ``draws`` (parts, ...), ``out`` (rows, groups, outputs)."""
+def chunk_groups(points, draws, forest, plain, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
+    """Group sums of a chunk of rows; ``draws`` (words, ...), ``out`` (rows, groups, outputs)."""
     leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
-        for part in range(len(draws)):
-            complete_row(points, draws[part], row, forest, plain, part > 0, scratch)
+        for word in range(len(draws)):
+            complete_row(points, draws[word], row, forest, plain, word > 0, scratch)
             group_sums(leaves, leaf_masks, tree_stop, value, tree_output, out[row])
 
 
 @njit
-def block_lanes(  # type: ignore[no-untyped-def]
-    points, draws, forest, plain, value, tree_output, scratch, out,
-):  # fmt: skip
-    """Margins of a chunk's 64 completions each; ``out`` (rows, lanes, outputs)."""
+def chunk_margins(points, draws, forest, plain, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
+    """Margins of completions; ``draws`` (words, ...), ``out`` (rows, words, 64, outputs)."""
     leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
-        complete_row(points, draws, row, forest, plain, False, scratch)
-        lane_margins(leaves, leaf_masks, tree_stop, value, tree_output, out[row])
+        for word in range(len(draws)):
+            complete_row(points, draws[word], row, forest, plain, word > 0, scratch)
+            draw_margins(leaves, leaf_masks, tree_stop, value, tree_output, out[row, word])
 
 
 @njit
-def block_entries(points, draws, forest, plain, row, scratch, out):  # type: ignore[no-untyped-def]
-    """Write (row, leaf, share of the draws) from ``row`` on until ``out`` is full."""
-    out_row, out_leaf, out_reach = out
-    leaves, leaf_masks, _ = scratch[5:]
-    count = 0
-    while row < len(points) and count + len(leaves) <= len(out_leaf):
-        n = complete_row(points, draws, row, forest, plain, False, scratch)
-        for entry in range(n):
-            out_row[count] = row
-            out_leaf[count] = leaves[entry]
-            out_reach[count] = float(popcount(leaf_masks[entry])) / LANES
-            count += 1
-        row += 1
-    return count, row
-
-
-@njit
-def block_masks(points, draws, forest, plain, row, scratch, out):  # type: ignore[no-untyped-def]
+def chunk_masks(points, draws, forest, plain, row, scratch, out):  # type: ignore[no-untyped-def]
     """Write the leaves that each row's draws reach, with the words of those that do.
 
     From ``row`` on until there may be no room for another; entries of tree ``t`` of a row end
-    before ``out_stop[row, t]``. Returns the number of entries and the next row.
+    before ``out.stop[row, t]``. Returns the number of entries and the next row.
     """
     out_leaf, out_mask, out_stop = out
     leaves, leaf_masks, tree_stop = scratch[5:]
@@ -296,12 +307,12 @@ def block_masks(points, draws, forest, plain, row, scratch, out):  # type: ignor
 
 
 @njit
-def block_pairs(points, draws, row_weight, forest, plain, scratch, out):  # type: ignore[no-untyped-def]
+def chunk_pairs(points, draws, row_weight, forest, plain, scratch, out):  # type: ignore[no-untyped-def]
     """Add the rows' weighted pair reach to the upper part of ``out`` (leaves, leaves)."""
     leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
         n = complete_row(points, draws, row, forest, plain, False, scratch)
-        unit = row_weight[row] / LANES
+        unit = row_weight[row] / WORD
         tree = 0
         for i in range(n):
             while i >= tree_stop[tree]:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.compiled.policy import inlined, njit
+from knothole.compiled.sobol import WORD
 from knothole.reach.tables import Grid
 from knothole.trees.ensemble import Ensemble
 
-LANES = 64
 CELLS = 256
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 # "Not recorded" is infinite; a search for it must not go on among the infinite cuts.
@@ -138,19 +138,19 @@ def all_first_above(draws, v, cuts, start, cells, rulers, halvings, found):  # t
     """:func:`first_above` of 64 draws at once; of an infinite one the first infinite cut."""
     lowest, scale = rulers[v]
     own = cells[v]
-    for lane in range(LANES):
-        found[lane] = own[cell_of(draws[lane], lowest, scale)]
+    for draw in range(WORD):
+        found[draw] = own[cell_of(draws[draw], lowest, scale)]
     for power in range(halvings[v] - 1, -1, -1):
-        for lane in range(LANES):
-            found[lane] = halved(min(draws[lane], LARGEST), found[lane], power, cuts)
+        for draw in range(WORD):
+            found[draw] = halved(min(draws[draw], LARGEST), found[draw], power, cuts)
     first = np.int64(start[v])
-    for lane in range(LANES):
-        found[lane] = settled(min(draws[lane], LARGEST), np.int64(found[lane]), first, cuts)
+    for draw in range(WORD):
+        found[draw] = settled(min(draws[draw], LARGEST), np.int64(found[draw]), first, cuts)
 
 
 @njit
 def fill_masks(points, draws, row, look, observed, found, masks, absent):  # type: ignore[no-untyped-def]
-    """Masks of one row from the draws of its holes (variables, lanes).
+    """Masks of one row from the draws of its holes (variables, 64).
 
     Where ``observed`` says so, also of the observed variables, which are numeric then: all draws
     are on one side of a cut. ``found`` (64,) is working memory.
@@ -171,16 +171,16 @@ def fill_masks(points, draws, row, look, observed, found, masks, absent):  # typ
         absent[v] = np.uint64(0)
         masks[first : offset[v + 1]] = np.uint64(0)
         if n_levels[v] > 0:
-            for lane in range(LANES):
-                masks[first + int(draws[row, v, lane])] |= np.uint64(1) << np.uint64(lane)
+            for draw in range(WORD):
+                masks[first + int(draws[row, v, draw])] |= np.uint64(1) << np.uint64(draw)
             continue
         all_first_above(draws[row, v], v, cuts, start, cells, rulers, halvings, found)
-        for lane in range(LANES):
-            bit = np.uint64(1) << np.uint64(lane)
-            if draws[row, v, lane] == np.inf:
+        for draw in range(WORD):
+            bit = np.uint64(1) << np.uint64(draw)
+            if draws[row, v, draw] == np.inf:
                 absent[v] |= bit
             else:
-                masks[np.uint64(found[lane] + shift)] |= bit
+                masks[np.uint64(found[draw] + shift)] |= bit
         so_far = np.uint64(0)
         for i in range(first, offset[v + 1]):
             so_far |= masks[i]

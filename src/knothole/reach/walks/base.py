@@ -63,13 +63,13 @@ class WalkEngine(ExactEngine):
     def _position(self) -> Any:
         """Room for a position: frames (:meth:`_frames`), and what else it needs."""
 
-    def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
         with_regions.add_margin(*self._arguments(evidence), out)
         return out, np.zeros_like(out)
 
-    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
+    def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of a chunk, part by part."""
         arguments = self._arguments(evidence)
         at = 0, 0
@@ -84,9 +84,7 @@ class WalkEngine(ExactEngine):
         with_regions.add_pairs(*self._arguments(evidence), np.empty((0, 0)), out)
         return out
 
-    def add_pairs(
-        self, evidence: Evidence, row_weight: Floats, first_row: int, out: Floats
-    ) -> None:
+    def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
         """Add the rows' weighted pair reach to ``out`` (leaves, leaves)."""
         arguments = self._arguments(evidence, row_weight)
         with_regions.add_pairs(*arguments, out, np.empty((0, 0)))

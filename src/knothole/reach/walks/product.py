@@ -13,14 +13,14 @@ the row carries the region of every hole too, and masses are read off the tables
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.compiled.simd import padded
-from knothole.densities.mixture.density import Mixture
+from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import Entries, Leaves, plain, warn_impossible
 from knothole.reach.tables import left_probabilities
 from knothole.reach.walks import product_kernels
@@ -31,10 +31,20 @@ from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
 
+class Product(Protocol):
+    """A density whose holes are independent given a component."""
+
+    emissions_: tuple[Emission, ...]
+
+    def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Log p(x_o) (rows,) and p(component | x_o) (rows, components)."""
+        ...
+
+
 class ProductEngine(WalkEngine):
     """Exact expectations under a mixture of products."""
 
-    def __init__(self, ensemble: Ensemble, density: Mixture) -> None:
+    def __init__(self, ensemble: Ensemble, density: Product) -> None:
         super().__init__(ensemble, density.emissions_)
         self.density = density
         self.n_components = self.walk_tables.states
@@ -47,19 +57,19 @@ class ProductEngine(WalkEngine):
         other.below = other._values_below()
         return other
 
-    def margin(self, evidence: Evidence, first_row: int) -> tuple[Floats, Floats]:
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
         whole, partly = _whole_and_partly(evidence)
         if len(whole) == len(out):
             product_kernels.add_margin(*self._walk(evidence), out)
         elif len(whole):
-            out[whole] = self.margin(evidence[whole], first_row)[0]
+            out[whole] = self.margin(evidence[whole])[0]
         if len(partly):
-            out[partly] = super().margin(evidence[partly], first_row)[0]
+            out[partly] = super().margin(evidence[partly])[0]
         return out, np.zeros_like(out)
 
-    def entries(self, evidence: Evidence, first_row: int) -> Iterator[Entries]:
+    def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of a chunk, part by part."""
         whole, partly = _whole_and_partly(evidence)
         if len(whole):
@@ -70,7 +80,7 @@ class ProductEngine(WalkEngine):
                 row, leaf, reach = out.first(count)
                 yield Entries(whole[row].astype(np.int32), leaf, reach)
         if len(partly):
-            for part in super().entries(evidence[partly], first_row):
+            for part in super().entries(evidence[partly]):
                 yield Entries(partly[part.row].astype(np.int32), part.leaf, part.reach)
 
     def _walk(self, evidence: Evidence) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ the value, or the category's CTR is above the border.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.errors import UnsupportedModel
 from knothole.trees.libraries.catboost.forest import Forest
+from knothole.trees.recipe import MEDIAN, Recipe
 
 # Kinds of CTR: counts over classes of the target, or a mean of the target, or counts of rows.
 CLASSES = ("Borders", "Buckets")
@@ -98,10 +99,23 @@ class Parts:
     @property
     def loss(self) -> str:
         """Name of the loss that the model was trained on; empty where the file does not say."""
+        return str(self._loss.get("type", ""))
+
+    @property
+    def _loss(self) -> dict[str, Any]:
         for place in (self._options("params").get("loss_function"), self._options("loss_function")):
             if isinstance(place, dict) and isinstance(place.get("type"), str):
-                return str(place["type"])
-        return ""
+                return place
+        return {}
+
+    @property
+    def recipe(self) -> Recipe:
+        """Quantiles of the loss, and the learning rate."""
+        levels: Sequence[Any] = MEDIAN if self.loss in ("MAE", "MAPE") else ()
+        if self.loss in ("Quantile", "MultiQuantile"):
+            levels = str(self._loss.get("params", {}).get("alpha", MEDIAN[0])).split(",")
+        boosting = self._options("params").get("boosting_options", {})
+        return Recipe.of(levels, boosting.get("learning_rate"))
 
     @property
     def classes(self) -> tuple[Hashable, ...]:

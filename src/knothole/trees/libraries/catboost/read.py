@@ -85,7 +85,7 @@ def ensemble_of(parts: Parts) -> Ensemble:
         classes=_classes(parts, link),
         library=strict.library,
         precision="float64",
-    )
+    ).trained_by(parts.recipe)
 
 
 def _link(parts: Parts) -> Link:

@@ -7,7 +7,7 @@ from typing import Any
 
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.lightgbm.read import booster_of, understand
-from knothole.trees.libraries.lightgbm.text import parse
+from knothole.trees.libraries.lightgbm.text import ModelText, parse
 
 SUFFIXES = (".txt",)
 
@@ -19,8 +19,17 @@ def begins(head: bytes) -> bool:
 
 def read(path: Path) -> Ensemble:
     """Read a model text file with our own parser."""
-    ensemble, _ = understand(parse(path.read_bytes()), classes=None)
+    text = parse(path.read_bytes())
+    ensemble, _ = understand(text, _labels(text))
     return ensemble
+
+
+def _labels(text: ModelText) -> tuple[int, ...] | None:
+    """Classes by number, where the objective is about classes: a text does not keep their names."""
+    name = (text.objective or "").partition(" ")[0]
+    if name not in ("binary", "multiclass", "multiclassova"):
+        return None
+    return tuple(range(max(2, text.n_outputs)))
 
 
 def load(path: Path) -> Any:

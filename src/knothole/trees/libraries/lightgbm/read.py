@@ -25,6 +25,7 @@ from knothole.trees.libraries.lightgbm.columns import Categories, describe, find
 from knothole.trees.libraries.lightgbm.text import ModelText, Trees, parse, strict
 from knothole.trees.libraries.registry import Reading, Replay, not_fitted
 from knothole.trees.links import IDENTITY, Link
+from knothole.trees.recipe import MEDIAN, Recipe
 
 # Pairs (split, category code) as two arrays.
 Members = tuple[Ints, Ints]
@@ -117,6 +118,15 @@ def _link(text: ModelText) -> Link:
     return Link(LINKS[name], scale)
 
 
+def _recipe(text: ModelText) -> Recipe:
+    """By the objective line, and the training parameters where the text has kept them."""
+    name = (text.objective or "").partition(" ")[0]
+    levels: tuple[Any, ...] = MEDIAN if name in ("regression_l1", "mape") else ()
+    if name == "quantile" and "alpha" in text.parameters:
+        levels = (text.parameters["alpha"],)
+    return Recipe.of(levels, text.parameters.get("learning_rate"))
+
+
 def understand(
     text: ModelText, classes: tuple[Hashable, ...] | None
 ) -> tuple[Ensemble, dict[int, Categories]]:
@@ -137,7 +147,7 @@ def understand(
         link=_link(text),
         classes=classes,
         sentinel=_sentinel(trees, categories, n_columns),
-    )
+    ).trained_by(_recipe(text))
     complete = ensemble.n_leaves == trees.n_leaves.sum()
     strict.require(complete, "a tree has leaves that no split leads to")
     return ensemble, categories

@@ -87,6 +87,7 @@ class ModelText:
     feature_names: tuple[str, ...]
     feature_infos: tuple[str, ...]
     declared_categorical: frozenset[int]
+    parameters: dict[str, str]
     pandas_levels: tuple[tuple[Hashable, ...], ...]
     trees: Trees
 
@@ -120,6 +121,7 @@ def parse(text: bytes) -> ModelText:
         feature_names=names,
         feature_infos=infos,
         declared_categorical=_declared_categorical(parameters, names),
+        parameters=parameters,
         pandas_levels=_pandas_levels(last_line),
         trees=_trees(texts),
     )
@@ -252,20 +254,19 @@ def _check_form(text: str, form: re.Pattern[str], name: str) -> None:
     strict.require(not text or form.fullmatch(text + " "), f"{name} are not numbers of that kind")
 
 
-def _end_of_text(tail: str) -> tuple[list[str], str]:
-    """The lines of the training parameters, and what follows them."""
+def _end_of_text(tail: str) -> tuple[dict[str, str], str]:
+    """The training parameters, and what follows them."""
     before, found, rest = tail.partition("\n\nend of parameters\n")
     _, begun, parameters = before.partition("\n\nparameters:\n")
     lines = parameters.split("\n")
     strict.require(found and begun, "it ends before the parameters do")
     strict.require(all(map(_PARAMETER.fullmatch, lines)), "a parameter is not in brackets")
-    return lines, rest.strip("\n")
+    return dict(line[1:-1].split(": ", 1) for line in lines), rest.strip("\n")
 
 
-def _declared_categorical(parameters: list[str], names: tuple[str, ...]) -> frozenset[int]:
+def _declared_categorical(parameters: dict[str, str], names: tuple[str, ...]) -> frozenset[int]:
     """Columns that the training parameters call categorical."""
-    options = dict(line[1:-1].split(": ", 1) for line in parameters)
-    declared = options.get("categorical_feature", "")
+    declared = parameters.get("categorical_feature", "")
     if declared.startswith("name:"):
         wanted = set(declared.removeprefix("name:").split(","))
         return frozenset(i for i, name in enumerate(names) if name in wanted)

@@ -170,7 +170,7 @@ def _ensemble(model: Any, members: list[Member]) -> Ensemble:
         classes=shared.classes_of(model),
         library=shared.LIBRARY,
         precision="float64",
-    )
+    ).trained_by(shared.recipe_of(model))
 
 
 def _replay(model: Any, X: Floats) -> Replay:

@@ -48,7 +48,7 @@ def read(model: Any) -> Reading:
         classes=shared.classes_of(model),
         library=shared.LIBRARY,
         precision="float64",
-    )
+    ).trained_by(shared.recipe_of(model))
 
     def replay(X: Floats) -> Replay:
         rows = decoded(model, X, levels)

@@ -15,6 +15,7 @@ from knothole.tables.columns import Column, Columns, Kind
 from knothole.tables.read import made_up_names
 from knothole.trees.libraries.registry import not_fitted
 from knothole.trees.links import Link
+from knothole.trees.recipe import MEDIAN, Recipe
 
 LIBRARY = "scikit-learn"
 # A loss of scikit-learn names the way from raw predictions to the response by one of these.
@@ -44,6 +45,15 @@ def link_of(model: Any) -> Link:
             f"knothole knows ({', '.join(LINKS)}). Use one of the losses that scikit-learn names."
         )
     return LINKS[name]
+
+
+def recipe_of(model: Any) -> Recipe:
+    """Quantiles of the loss, or of the criterion of trees, and the rate of boosting."""
+    loss = getattr(model, "loss", None) or getattr(model, "criterion", None)
+    levels: tuple[Any, ...] = MEDIAN if loss == "absolute_error" else ()
+    if loss == "quantile":
+        levels = (model.alpha if hasattr(model, "alpha") else model.quantile,)
+    return Recipe.of(levels, getattr(model, "learning_rate", None))
 
 
 def columns_of(model: Any, levels: Mapping[int, tuple[Hashable, ...]] | None = None) -> Columns:

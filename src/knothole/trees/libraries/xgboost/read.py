@@ -25,6 +25,7 @@ from knothole.trees.libraries.xgboost import ubjson
 from knothole.trees.libraries.xgboost.columns import columns_of
 from knothole.trees.libraries.xgboost.forest import floats, forest, strict
 from knothole.trees.links import Link
+from knothole.trees.recipe import MEDIAN, Recipe
 
 # A model trained with a function of the user's carries the objective whose link its own predict
 # applies, so that such models need no entry. ``binary:hinge`` has a step for a link.
@@ -44,12 +45,13 @@ class Use:
     """How the object around the trees uses them.
 
     Its predict takes so many boosting ``rounds`` (None: all), a number ``missing`` stands for
-    missing besides NaN, and a ``classifier`` has classes.
+    missing besides NaN, a ``classifier`` has classes, and it was trained at a ``learning_rate``.
     """
 
     rounds: int | None = None
     missing: float = np.nan
     classifier: bool = False
+    learning_rate: float | None = None
 
 
 def read(model: Any) -> Reading:
@@ -91,6 +93,7 @@ def unwrapped(model: Any) -> tuple[Any, Use]:
         rounds=None if best is None else int(best) + 1,
         missing=np.nan if model.missing is None else float(model.missing),
         classifier=isinstance(model, xgboost.XGBClassifier),
+        learning_rate=model.learning_rate,
     )
 
 
@@ -120,7 +123,7 @@ def ensemble_of(document: Any, use: Use) -> Ensemble:
         link=link,
         classes=_classes(learner, outputs) if use.classifier else None,
         sentinel=np.tile(_rounds_to(use.missing), (n_columns, 1)),
-    )
+    ).trained_by(Recipe.of(_levels(learner), use.learning_rate))
 
 
 def _trees_and_weights(booster: Any) -> tuple[Any, NDArray[np.float32] | None]:
@@ -155,6 +158,15 @@ def _link(learner: Any) -> Link:
             f"its prediction. It knows {', '.join(LINKS)}."
         )
     return Link(LINKS[objective])
+
+
+def _levels(learner: Any) -> Any:
+    objective = strict.field(learner, "objective")
+    if objective["name"] == "reg:absoluteerror":
+        return MEDIAN
+    if objective["name"] != "reg:quantileerror":
+        return ()
+    return json.loads(strict.field(objective, "quantile_loss_param", "quantile_alpha"))
 
 
 def _base(learner: Any, link: Link, outputs: int) -> Floats:

@@ -1,0 +1,96 @@
+"""How exact drawn answers have to be: a share of how far the model's own outputs lie apart."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from knothole.arrays import Floats
+from knothole.errors import InvalidInput, ToleranceMissed
+from knothole.trees.ensemble import Ensemble
+
+#: The largest standard error of an answer, as a share of the spread of the model's outputs.
+SHARE = 0.01
+#: What probabilities spread by, whatever the model: the standard deviation of a fair coin.
+SPREAD_OF_PROBABILITIES = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Standard deviations of a model's outputs over rows, (outputs,): margins and predictions."""
+
+    margin: Floats
+    prediction: Floats
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, margin: Floats) -> Spread:
+        """Of margins (rows, outputs).
+
+        Examples
+        --------
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> from knothole.trees.read import read
+        >>> X = np.array([[0.0], [1.0]])
+        >>> ensemble = read(DecisionTreeRegressor().fit(X, [0.0, 2.0]))
+        >>> Spread.of(ensemble, ensemble.margin(X)).prediction
+        array([1.])
+        """
+        link = ensemble.link
+        if link.name in ("sigmoid", "softmax"):
+            predicted = np.full(ensemble.n_outputs, SPREAD_OF_PROBABILITIES)
+        else:
+            predicted = link(margin).std(axis=0)
+        if ensemble.classes is not None and link.linear:  # leaves that hold probabilities
+            predicted = np.full(ensemble.n_outputs, SPREAD_OF_PROBABILITIES * abs(link.scale))
+            return cls(predicted / max(abs(link.scale), np.finfo(np.float64).tiny), predicted)
+        return cls(margin.std(axis=0), predicted)
+
+
+class Tolerance(NamedTuple):
+    """The unit that errors of some answers are measured in, and the part of it that is allowed."""
+
+    unit: Floats
+    share: float
+
+    @property
+    def allowed(self) -> Floats:
+        """The largest standard error, for each answer."""
+        return np.asarray(self.unit * self.share)
+
+    def repeated(self, n: int) -> Tolerance:
+        """For ``n`` answers of each output, those of one output after those of another."""
+        return Tolerance(np.tile(self.unit, n), self.share)
+
+
+#: Nothing is asked for: what the first draws give will do.
+NONE = Tolerance(np.ones(1), np.inf)
+
+
+def check_tol(tol: Any) -> float | None:
+    """A share above 0, or None for whatever the first draws give."""
+    if tol is None:
+        return None
+    if not isinstance(tol, int | float | np.number) or not 0 < float(tol) < np.inf:
+        raise InvalidInput(
+            f"tol must be a number above 0, the standard error of answers as a share of the spread "
+            f"of the model's outputs ({SHARE} by default), or None; got {tol!r}."
+        )
+    return float(tol)
+
+
+def warn_missed(error: Floats, tolerance: Tolerance, what: str) -> None:
+    """Say how many rows have a larger standard error than allowed, if any have."""
+    allowed = tolerance.allowed
+    beyond = error > allowed * (1 + 1e-9)
+    late = beyond.reshape(len(error), -1).any(axis=1)
+    if late.any():
+        warnings.warn(
+            f"{int(late.sum())} of {len(error)} rows have a {what} whose standard error is larger "
+            f"than the tolerance, {error.max():.3g} at most where {allowed.min():.3g} is allowed; "
+            f"all draws were used up. Allow more with tol, or ask for errors with return_error.",
+            ToleranceMissed,
+            stacklevel=2,
+        )
