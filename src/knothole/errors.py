@@ -43,3 +43,7 @@ class MissingExtra(KnotholeError, ImportError):
 
 class ImpossibleRow(UserWarning):
     """A row's observed values have no probability under the density; a fallback answered."""
+
+
+class FewCalibrationRows(UserWarning):
+    """Intervals rest on so few calibration rows that their coverage may be well off."""

@@ -1,0 +1,95 @@
+"""Rivals: CP-MDA in both variants, and one calibration for all patterns.
+
+Own small implementations of Zaffran, Dieuleveut, Josse, Romano (ICML 2023). All work on a function
+from rows with holes to the ends of a model's own interval, (rows, 2): twice the prediction for a
+model of the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer
+
+Ends = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Calibration rows (complete values, their holes, y) and test rows."""
+
+    X: np.ndarray
+    holes: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    holes_test: np.ndarray
+
+
+def imputing(train: np.ndarray, predict: Callable[[np.ndarray], np.ndarray]) -> Ends:
+    """Predictions for rows whose holes an iterative ridge regression fills."""
+    imputer = IterativeImputer(random_state=0, max_iter=5, tol=0).fit(train)
+
+    def ends(X: np.ndarray) -> np.ndarray:
+        answer = predict(imputer.transform(X)) if np.isnan(X).any() else predict(X)
+        answer = np.asarray(answer, dtype=np.float64).reshape(len(X), -1)
+        return np.stack([answer.min(axis=1), answer.max(axis=1)], axis=1)
+
+    return ends
+
+
+def rank(n: int, coverage: float) -> int:
+    """Which of n sorted scores bounds the next."""
+    return int(np.ceil((n + 1) * coverage - 1e-9))
+
+
+def bound(scores: np.ndarray, coverage: float) -> float:
+    """The score that bounds the next one; infinite where there are too few."""
+    place = rank(len(scores), coverage)
+    return float(np.sort(scores)[place - 1]) if place <= len(scores) else np.inf
+
+
+def scores_of(ends: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """How far y is outside."""
+    return np.maximum(ends[:, 0] - y, y - ends[:, 1])
+
+
+def once(ends: Ends, rows: Rows, coverage: float) -> np.ndarray:
+    """One calibration for all patterns, on the calibration rows as they are."""
+    at = ends(np.where(rows.holes, np.nan, rows.X))
+    q = bound(scores_of(at, rows.y), coverage)
+    return ends(np.where(rows.holes_test, np.nan, rows.X_test)) + [-q, q]
+
+
+def exact(ends: Ends, rows: Rows, coverage: float) -> np.ndarray:
+    """CP-MDA-Exact: for a pattern, the calibration rows whose holes are within it."""
+    out = ends(np.where(rows.holes_test, np.nan, rows.X_test))
+    patterns, which = np.unique(rows.holes_test, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        fit = ~(rows.holes & ~pattern).any(axis=1)
+        q = np.inf
+        if fit.any():
+            at = ends(np.where(pattern, np.nan, rows.X[fit]))
+            q = bound(scores_of(at, rows.y[fit]), coverage)
+        out[which == number] += [-q, q]
+    return out
+
+
+def nested(ends: Ends, rows: Rows, coverage: float) -> np.ndarray:
+    """CP-MDA-Nested: all calibration rows, each compared under the union of both patterns."""
+    out = np.empty((len(rows.X_test), 2))
+    patterns, which = np.unique(rows.holes_test, axis=0, return_inverse=True)
+    place = rank(len(rows.y), coverage)
+    for number, pattern in enumerate(patterns):
+        asking = np.flatnonzero(which == number)
+        unions, member = np.unique(rows.holes | pattern, axis=0, return_inverse=True)
+        at = ends(np.where(rows.holes | pattern, np.nan, rows.X))
+        scores = scores_of(at, rows.y)
+        hidden = np.where(unions[:, None], np.nan, rows.X_test[asking])
+        own = ends(hidden.reshape(-1, hidden.shape[2])).reshape(len(unions), len(asking), 2)
+        low = np.sort(own[member, :, 0] - scores[:, None], axis=0)
+        high = np.sort(own[member, :, 1] + scores[:, None], axis=0)
+        out[asking] = np.stack([low[len(low) - place], high[place - 1]], axis=1)
+    return out
