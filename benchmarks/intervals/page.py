@@ -43,7 +43,12 @@ def write(path: Path, results: pd.DataFrame) -> None:
     summary = summarised(results)
     sections = []
     for (kind, holes), part in summary.groupby(["model", "holes"], sort=False):
-        sections += [f"## {holes}, model of {'the mean' if kind == 'mean' else kind}", "", _markdown(part), ""]
+        sections += [
+            f"## {holes}, model of {'the mean' if kind == 'mean' else kind}",
+            "",
+            _markdown(part),
+            "",
+        ]
     text = TEXT.format(
         sizes="3,000 for training, 2,000 for calibration, 3,000 to ask (concrete: 515, 257, 257)",
         frequent=FREQUENT,
@@ -108,7 +113,9 @@ def _verdict(summary: pd.DataFrame) -> str:
     own = summary[summary["method"] == "knothole"]
     outside = own[(own["coverage"] < MEAN[0]) | (own["coverage"] > MEAN[1])]
     below = own[own["smallest"] < LEAST]
-    merged = summary.merge(own[["model", "holes", "table", "width"]], on=["model", "holes", "table"])
+    merged = summary.merge(
+        own[["model", "holes", "table", "width"]], on=["model", "holes", "table"]
+    )
     rivals = merged[(merged["method"] != "knothole") & merged["valid"]]
     narrower = rivals[rivals["width_x"] < rivals["width_y"]]
     named = [
@@ -130,5 +137,6 @@ def _verdict(summary: pd.DataFrame) -> str:
 
 def _settings(part: pd.DataFrame, what: str) -> str:
     return ", ".join(
-        f"{row.table} {row.holes} ({row.model}, {getattr(row, what):.1%})" for row in part.itertuples()
+        f"{row.table} {row.holes} ({row.model}, {getattr(row, what):.1%})"
+        for row in part.itertuples()
     )

@@ -1,43 +1,53 @@
 """Rivals: CP-MDA in both variants, and one calibration for all patterns.
 
-Own small implementations of Zaffran, Dieuleveut, Josse, Romano (ICML 2023). All work on a function
-from rows with holes to the ends of a model's own interval, (rows, 2): twice the prediction for a
-model of the mean.
+Own small implementations of Zaffran, Dieuleveut, Josse, Romano, "Conformal prediction with missing
+values" (ICML 2023). All work on a function from rows with holes to the ends of a model's own
+interval, (rows, 2): twice the prediction for a model of the mean. There are two such functions:
+the expected prediction, so that only the calibrations differ, and, as in that paper, a model
+whose holes an imputer fills.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
-Ends = Callable[[np.ndarray], np.ndarray]
+from knothole import Robust
+from knothole.arrays import Floats, Mask
+
+Ends = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
 class Rows:
     """Calibration rows (complete values, their holes, y) and test rows."""
 
-    X: np.ndarray
-    holes: np.ndarray
-    y: np.ndarray
-    X_test: np.ndarray
-    holes_test: np.ndarray
+    X: Floats
+    holes: Mask
+    y: Floats
+    X_test: Floats
+    holes_test: Mask
 
 
-def imputing(train: np.ndarray, predict: Callable[[np.ndarray], np.ndarray]) -> Ends:
+def expecting(robust: Robust) -> Ends:
+    """The expected prediction."""
+    return lambda X: _ends(robust.predict(X))
+
+
+def imputing(train: Floats, model: Any) -> Ends:
     """Predictions for rows whose holes an iterative ridge regression fills."""
     imputer = IterativeImputer(random_state=0, max_iter=5, tol=0).fit(train)
+    return lambda X: _ends(model.predict(imputer.transform(X) if np.isnan(X).any() else X))
 
-    def ends(X: np.ndarray) -> np.ndarray:
-        answer = predict(imputer.transform(X)) if np.isnan(X).any() else predict(X)
-        answer = np.asarray(answer, dtype=np.float64).reshape(len(X), -1)
-        return np.stack([answer.min(axis=1), answer.max(axis=1)], axis=1)
 
-    return ends
+def _ends(answer: Any) -> Floats:
+    outputs = np.asarray(answer, dtype=np.float64).reshape(len(answer), -1)
+    return np.stack([outputs.min(axis=1), outputs.max(axis=1)], axis=1)
 
 
 def rank(n: int, coverage: float) -> int:
@@ -45,39 +55,44 @@ def rank(n: int, coverage: float) -> int:
     return int(np.ceil((n + 1) * coverage - 1e-9))
 
 
-def bound(scores: np.ndarray, coverage: float) -> float:
+def bound(scores: Floats, coverage: float) -> float:
     """The score that bounds the next one; infinite where there are too few."""
     place = rank(len(scores), coverage)
     return float(np.sort(scores)[place - 1]) if place <= len(scores) else np.inf
 
 
-def scores_of(ends: np.ndarray, y: np.ndarray) -> np.ndarray:
+def widened(ends: Floats, by: float) -> Floats:
+    """Both ends moved outwards."""
+    return np.asarray(ends + np.array([-by, by]))
+
+
+def scores_of(ends: Floats, y: Floats) -> Floats:
     """How far y is outside."""
     return np.maximum(ends[:, 0] - y, y - ends[:, 1])
 
 
-def once(ends: Ends, rows: Rows, coverage: float) -> np.ndarray:
+def once(ends: Ends, rows: Rows, coverage: float) -> Floats:
     """One calibration for all patterns, on the calibration rows as they are."""
     at = ends(np.where(rows.holes, np.nan, rows.X))
-    q = bound(scores_of(at, rows.y), coverage)
-    return ends(np.where(rows.holes_test, np.nan, rows.X_test)) + [-q, q]
+    by = bound(scores_of(at, rows.y), coverage)
+    return widened(ends(np.where(rows.holes_test, np.nan, rows.X_test)), by)
 
 
-def exact(ends: Ends, rows: Rows, coverage: float) -> np.ndarray:
+def exact(ends: Ends, rows: Rows, coverage: float) -> Floats:
     """CP-MDA-Exact: for a pattern, the calibration rows whose holes are within it."""
     out = ends(np.where(rows.holes_test, np.nan, rows.X_test))
     patterns, which = np.unique(rows.holes_test, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
         fit = ~(rows.holes & ~pattern).any(axis=1)
-        q = np.inf
+        by = np.inf
         if fit.any():
             at = ends(np.where(pattern, np.nan, rows.X[fit]))
-            q = bound(scores_of(at, rows.y[fit]), coverage)
-        out[which == number] += [-q, q]
+            by = bound(scores_of(at, rows.y[fit]), coverage)
+        out[which == number] = widened(out[which == number], by)
     return out
 
 
-def nested(ends: Ends, rows: Rows, coverage: float) -> np.ndarray:
+def nested(ends: Ends, rows: Rows, coverage: float) -> Floats:
     """CP-MDA-Nested: all calibration rows, each compared under the union of both patterns."""
     out = np.empty((len(rows.X_test), 2))
     patterns, which = np.unique(rows.holes_test, axis=0, return_inverse=True)
@@ -93,3 +108,7 @@ def nested(ends: Ends, rows: Rows, coverage: float) -> np.ndarray:
         high = np.sort(own[member, :, 1] + scores[:, None], axis=0)
         out[asking] = np.stack([low[len(low) - place], high[place - 1]], axis=1)
     return out
+
+
+#: By name: how a predictor becomes an interval.
+CALIBRATIONS = {"CP-MDA-Exact": exact, "CP-MDA-Nested": nested, "once for all": once}

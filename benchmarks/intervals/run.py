@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from time import perf_counter
 
 import numpy as np
@@ -11,14 +12,15 @@ import xgboost as xgb
 
 import knothole as kh
 from benchmarks.intervals import peers, tables
+from knothole.arrays import Floats
 from knothole.errors import FewCalibrationRows
 from knothole.missingness import apply_mask
 
 COVERAGE = 0.9
-PEERS = {"CP-MDA-Exact": peers.exact, "CP-MDA-Nested": peers.nested, "once": peers.once}
+OWN = "knothole"
 
 
-def model_of(kind: str, X: pd.DataFrame, y: np.ndarray) -> xgb.XGBRegressor:
+def model_of(kind: str, X: pd.DataFrame, y: Floats) -> xgb.XGBRegressor:
     """XGBoost for the mean, or for the 5, 50 and 95 % quantiles."""
     quantiles = {"objective": "reg:quantileerror", "quantile_alpha": [0.05, 0.5, 0.95]}
     return xgb.XGBRegressor(
@@ -27,7 +29,7 @@ def model_of(kind: str, X: pd.DataFrame, y: np.ndarray) -> xgb.XGBRegressor:
     ).fit(X, y)  # fmt: skip
 
 
-def run(name: str, holes: str, seed: int, kind: str = "mean") -> pd.DataFrame:
+def run(name: str, holes: str, seed: int, kind: str = "mean", rivals: bool = True) -> pd.DataFrame:
     """Coverage and width of every method, by pattern."""
     parts = tables.split(name, seed)
     train, calibration, test = (codes(X) for X in parts.parts)
@@ -35,48 +37,61 @@ def run(name: str, holes: str, seed: int, kind: str = "mean") -> pd.DataFrame:
     mask, mask_test = tables.masks(holes, parts, seed)
     model = model_of(kind, train, y_train)
     robust = kh.wrap(model, train, density=kh.GaussianMixture(8, random_state=0))
-    found: dict[str, tuple[np.ndarray, float]] = {}
-    start = perf_counter()
+    hidden, asked = apply_mask(calibration, mask), apply_mask(test, mask_test)
+    methods: dict[str, Callable[[], Floats]] = {OWN: lambda: _own(robust, hidden, y, asked)}
+    if rivals:
+        rows = peers.Rows(calibration.to_numpy(float), mask, y, test.to_numpy(float), mask_test)
+        predictors = {
+            "expected": peers.expecting(robust),
+            "imputed": peers.imputing(train.to_numpy(float), model),
+        }
+        methods |= {
+            f"{label}, {predictor}": lambda way=way, ends=ends: way(ends, rows, COVERAGE)
+            for predictor, ends in predictors.items()
+            for label, way in peers.CALIBRATIONS.items()
+        }
+    most = float(np.ptp(y))  # an interval without end is as good as all of y
+    patterns = np.array(["".join("?" if hole else "." for hole in row) for row in mask_test])
+    found = [
+        _by_pattern(label, method, patterns, y_test, most) for label, method in methods.items()
+    ]
+    table = pd.concat(found, ignore_index=True)
+    for place, (column, value) in enumerate(
+        {"table": name, "holes": holes, "model": kind, "seed": seed}.items()
+    ):
+        table.insert(place, column, value)
+    return table
+
+
+def _own(robust: kh.Robust, X: pd.DataFrame, y: Floats, asked: pd.DataFrame) -> Floats:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewCalibrationRows)
-        calibrated = robust.calibrate(apply_mask(calibration, mask), y)
-        ends = calibrated.predict_interval(apply_mask(test, mask_test), COVERAGE).to_numpy()
-    found["knothole"] = ends, perf_counter() - start
-    rows = peers.Rows(calibration.to_numpy(float), mask, y, test.to_numpy(float), mask_test)
-    imputed = peers.imputing(train.to_numpy(float), lambda X: model.predict(X))
-    for label, method in PEERS.items():
-        start = perf_counter()
-        found[label] = method(imputed, rows, COVERAGE), perf_counter() - start
+        ends = robust.calibrate(X, y).predict_interval(asked, COVERAGE)
+    return np.asarray(ends, dtype=np.float64)
+
+
+def _by_pattern(
+    label: str, method: Callable[[], Floats], patterns: Floats, y: Floats, most: float
+) -> pd.DataFrame:
+    """Rows, rows covered and sum of widths by pattern."""
     start = perf_counter()
-
-    def expected(X: np.ndarray) -> np.ndarray:
-        answer = np.asarray(robust.predict(X)).reshape(len(X), -1)
-        return np.stack([answer.min(axis=1), answer.max(axis=1)], axis=1)
-
-    found["once, knothole's predictions"] = (
-        peers.once(expected, rows, COVERAGE), perf_counter() - start
-    )  # fmt: skip
-    most = float(np.ptp(y))  # an interval without end is as good as all of y
-    patterns = ["".join("?" if hole else "." for hole in row) for row in mask_test]
-    results = []
-    for label, (ends, seconds) in found.items():
-        width = np.minimum(ends[:, 1] - ends[:, 0], most)
-        covered = (ends[:, 0] <= y_test) & (y_test <= ends[:, 1])
-        results.append(
-            pd.DataFrame({"method": label, "pattern": patterns, "covered": covered, "width": width})
-            .groupby(["method", "pattern"])
-            .agg(rows=("covered", "size"), covered=("covered", "sum"), width=("width", "sum"))
-            .reset_index()
-            .assign(seconds=seconds)
-        )
-    table = pd.concat(results, ignore_index=True)
-    table.insert(0, "table", name)
-    table.insert(1, "holes", holes)
-    table.insert(2, "model", kind)
-    table.insert(3, "seed", seed)
-    return table
+    low, high = method().T
+    seconds = perf_counter() - start
+    rows = pd.DataFrame(
+        {
+            "method": label,
+            "pattern": patterns,
+            "covered": (low <= y) & (y <= high),
+            "width": np.minimum(high - low, most),
+        }
+    )
+    by = rows.groupby(["method", "pattern"], as_index=False)
+    sums = by.agg(rows=("covered", "size"), covered=("covered", "sum"), width=("width", "sum"))
+    return sums.assign(seconds=seconds)
 
 
 def codes(X: pd.DataFrame) -> pd.DataFrame:
     """Categories as numbers: imputation and trees take them alike."""
-    return X.apply(lambda c: c.cat.codes.astype(float) if c.dtype == "category" else c.astype(float))
+    return X.apply(
+        lambda c: c.cat.codes.astype(float) if c.dtype == "category" else c.astype(float)
+    )

@@ -90,7 +90,10 @@ class Scale(NamedTuple):
 
     def expected(self, outputs: Outputs) -> Floats:
         """Expected size of the residual."""
-        return np.maximum(_features(outputs, self.limits) @ self.weights, self.floor)
+        parts = _features(outputs, self.limits).T
+        # Not a matrix product, whose last bit depends on the number of rows.
+        total = sum(weight * part for weight, part in zip(self.weights, parts, strict=True))
+        return np.maximum(total, self.floor)
 
     def __call__(self, outputs: Outputs) -> Floats:
         """What scores are divided by."""
