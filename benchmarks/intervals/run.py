@@ -34,7 +34,7 @@ def run(name: str, holes: str, seed: int, kind: str = "mean", rivals: bool = Tru
     parts = tables.split(name, seed)
     train, calibration, test = (codes(X) for X in parts.parts)
     y_train, y, y_test = parts.targets
-    mask, mask_test = tables.masks(holes, parts, seed)
+    mask, mask_test = tables.masks(name, holes, parts, seed)
     model = model_of(kind, train, y_train)
     robust = kh.wrap(model, train, density=kh.GaussianMixture(8, random_state=0))
     hidden, asked = apply_mask(calibration, mask), apply_mask(test, mask_test)
@@ -52,10 +52,9 @@ def run(name: str, holes: str, seed: int, kind: str = "mean", rivals: bool = Tru
         }
     most = float(np.ptp(y))  # an interval without end is as good as all of y
     patterns = np.array(["".join("?" if hole else "." for hole in row) for row in mask_test])
-    found = [
-        _by_pattern(label, method, patterns, y_test, most) for label, method in methods.items()
-    ]
-    table = pd.concat(found, ignore_index=True)
+    found = [_answered(label, method, y_test, most) for label, method in methods.items()]
+    own = found[0]["width"]
+    table = pd.concat([_by_pattern(rows, own, patterns) for rows in found], ignore_index=True)
     for place, (column, value) in enumerate(
         {"table": name, "holes": holes, "model": kind, "seed": seed}.items()
     ):
@@ -70,24 +69,22 @@ def _own(robust: kh.Robust, X: pd.DataFrame, y: Floats, asked: pd.DataFrame) -> 
     return np.asarray(ends, dtype=np.float64)
 
 
-def _by_pattern(
-    label: str, method: Callable[[], Floats], patterns: Floats, y: Floats, most: float
-) -> pd.DataFrame:
-    """Rows, rows covered and sum of widths by pattern."""
+def _answered(label: str, method: Callable[[], Floats], y: Floats, most: float) -> pd.DataFrame:
+    """Whether each row is covered, and how wide its interval is."""
     start = perf_counter()
     low, high = method().T
     seconds = perf_counter() - start
-    rows = pd.DataFrame(
-        {
-            "method": label,
-            "pattern": patterns,
-            "covered": (low <= y) & (y <= high),
-            "width": np.minimum(high - low, most),
-        }
-    )
-    by = rows.groupby(["method", "pattern"], as_index=False)
-    sums = by.agg(rows=("covered", "size"), covered=("covered", "sum"), width=("width", "sum"))
-    return sums.assign(seconds=seconds)
+    covered = (low <= y) & (y <= high)
+    width = np.minimum(high - low, most)
+    return pd.DataFrame({"method": label, "covered": covered, "width": width, "seconds": seconds})
+
+
+def _by_pattern(rows: pd.DataFrame, own: pd.Series[float], patterns: Floats) -> pd.DataFrame:
+    """Rows, rows covered and sums of widths by pattern: the method's, and knothole's on its rows."""
+    answered = rows.assign(pattern=patterns, own=own)[rows["width"].notna()]
+    by = answered.groupby(["method", "pattern", "seconds"], as_index=False)
+    sums = {name: (name, "sum") for name in ("covered", "width", "own")}
+    return by.agg(rows=("covered", "size"), **sums)
 
 
 def codes(X: pd.DataFrame) -> pd.DataFrame:

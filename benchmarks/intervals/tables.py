@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from knothole.arrays import Floats, Mask
 from knothole.missingness import mar_mask, mcar_mask
 
 SUITE = {
@@ -19,7 +20,7 @@ SUITE = {
 TABLES = ("linear", "curved", *SUITE)
 HOLES = ("MCAR", "MAR", "outage")
 # Most rows for training, calibration and test; smaller tables are halved, and halved again.
-SIZES = (3000, 1000, 1500)
+SIZES = (3000, 1000, 4000)
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Split:
     """Rows for training, calibration and test, complete; targets with them."""
 
     parts: tuple[pd.DataFrame, ...]
-    targets: tuple[np.ndarray, ...]
+    targets: tuple[Floats, ...]
 
 
 def split(name: str, seed: int) -> Split:
@@ -44,7 +45,7 @@ def split(name: str, seed: int) -> Split:
     )
 
 
-def read(name: str) -> tuple[pd.DataFrame, np.ndarray]:
+def read(name: str) -> tuple[pd.DataFrame, Floats]:
     """A table of the suite, complete rows only."""
     table = pd.read_csv(Path(os.environ["KNOTHOLE_DATA"]) / "suite" / SUITE[name]).dropna()
     for column in table.select_dtypes("object"):
@@ -52,7 +53,7 @@ def read(name: str) -> tuple[pd.DataFrame, np.ndarray]:
     return table.drop(columns="target"), table["target"].to_numpy(dtype=np.float64)
 
 
-def made(name: str, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+def made(name: str, seed: int) -> tuple[pd.DataFrame, Floats]:
     """Made tables. "linear" is the setting of Zaffran et al. (2023): ten normal columns.
 
     "curved" has six columns of two factors, interactions, and noise that depends on a column.
@@ -71,14 +72,21 @@ def made(name: str, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
     return pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])]), y
 
 
-def masks(holes: str, parts: Split, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def masks(name: str, holes: str, parts: Split, seed: int) -> tuple[Mask, Mask]:
     """Holes of the calibration and of the test rows.
 
-    "outage": none in calibration; every test row lacks one column, any of them.
+    "MCAR": in half of the columns, so that there are patterns with many rows; of "linear", as in
+    that paper, in all. "outage": none in calibration; every test row lacks one column, any of them.
     """
     train, calibration, test = parts.parts
     if holes == "MCAR":
-        return mcar_mask(calibration, 0.2, 2 * seed), mcar_mask(test, 0.2, 2 * seed + 1)
+        columns = np.ones(test.shape[1], dtype=bool)
+        if name != "linear":
+            columns = np.random.default_rng(0).permutation(test.shape[1]) < test.shape[1] / 2
+        return (
+            mcar_mask(calibration, 0.2, 2 * seed) & columns,
+            mcar_mask(test, 0.2, 2 * seed + 1) & columns,
+        )
     if holes == "MAR":
         how = {"mechanism": 0, "reference": train, "observed": 0.5}
         return (

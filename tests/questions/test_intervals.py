@@ -271,6 +271,38 @@ def test_classifiers_are_refused_with_the_way_out():
             ask()
 
 
+def test_several_targets_are_refused_with_the_way_out():
+    X, y = draw(np.random.default_rng(0), 50)
+    model = RandomForestRegressor(2, max_depth=2).fit(X, np.stack([y, -y], axis=1))
+    robust = kh.wrap(model, X, density=kh.Factorized())
+    with pytest.raises(InvalidInput, match="a model for each target"):
+        robust.calibrate(X, y)
+
+
+def test_what_is_a_hole_and_what_was_never_seen():
+    """``holes`` and ``unseen`` are those of predict."""
+    rng = np.random.default_rng(0)
+    city = rng.choice(["Graz", "Linz"], 600)
+    table = pd.DataFrame({"size": rng.normal(size=600), "city": pd.Categorical(city)})
+    y = table["size"] + 3 * (city == "Graz") + 0.1 * rng.normal(size=600)
+    model = xgboost.XGBRegressor(
+        n_estimators=5, max_depth=2, learning_rate=0.5, n_jobs=1, enable_categorical=True
+    ).fit(table[:300], y[:300])
+    robust = kh.wrap(model, table[:300], density=kh.Factorized())
+    calibrated = robust.calibrate(table[300:], y[300:], threads=1)
+    new = pd.DataFrame({"size": [0.0], "city": ["Wels"]})
+    with pytest.raises(InvalidInput, match="Wels"):
+        calibrated.predict_interval(new)
+    hole = pd.DataFrame({"size": [0.0], "city": [None]})
+    expected = calibrated.predict_interval(hole).to_numpy()
+    found = calibrated.predict_interval(new, unseen="hole", threads=1)
+    np.testing.assert_array_equal(found, expected)
+    for holes in ("all", np.array([[False, True]])):
+        np.testing.assert_array_equal(calibrated.predict_interval(hole, holes=holes), expected)
+    with pytest.raises(InvalidInput, match="holes"):
+        calibrated.predict_interval(hole, holes=np.array([[True, True]]))
+
+
 # ---- models of quantiles -------------------------------------------------------------------------
 
 

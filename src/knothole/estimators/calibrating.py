@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from copy import copy
 from typing import Any, Literal, Self
 
+from knothole.errors import InvalidInput
 from knothole.estimators.answers import Answers, require_regressor
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
@@ -65,7 +66,13 @@ class Calibrating(ABC):
         >>> bool(np.ptp(known) < np.ptp(partly))
         True
         """
-        require_regressor(self.expectation_.original, "calibrate")
+        ensemble = self.expectation_.original
+        require_regressor(ensemble, "calibrate")
+        if ensemble.n_outputs > 1 and ensemble.library == "scikit-learn":
+            raise InvalidInput(
+                f"calibrate: the model has {ensemble.n_outputs} targets, and intervals are for "
+                f"one; wrap and calibrate a model for each target."
+            )
         evidence = self._evidence(X, holes, unseen)
         calibrated = copy(self)
         calibrated.calibration_ = Calibration.learned(self.expectation_, evidence, y, threads)

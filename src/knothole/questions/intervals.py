@@ -229,24 +229,21 @@ class Calibration:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All of it as arrays; the inverse of :meth:`restored`."""
-        scale = self.scale
-        numbers = [*scale.weights, *scale.limits, scale.floor, scale.power, self.residual]
-        return {
-            "points": self.points,
-            "target": self.target,
-            "cost": self.cost,
-            "scale": np.array(numbers),
-        }
+        own = {name: np.asarray(getattr(self, name)) for name in _OWN_ARRAYS}
+        return own | {name: np.asarray(part) for name, part in self.scale._asdict().items()}
 
     @classmethod
     def restored(cls, arrays: dict[str, NDArray[Any]], n_variables: int) -> Self:
         """From arrays that a file held."""
-        points, target, cost = arrays["points"], arrays["target"], arrays["cost"]
-        *numbers, floor, power, residual = arrays["scale"].tolist()
+        points, target, residual, cost = (arrays[name] for name in _OWN_ARRAYS)
         if points.shape != (len(target), n_variables) or cost.shape != (n_variables,):
             raise ValueError(f"calibration rows of shape {points.shape}")
-        scale = Scale(np.array(numbers[:5]), np.array(numbers[5:7]), floor, power)
-        return cls(points, target, scale, residual, cost)
+        scale = Scale.restored({name: arrays[name] for name in Scale._fields})
+        return cls(points, target, scale, float(residual), cost)
+
+
+# What a file holds of a calibration beside its scale.
+_OWN_ARRAYS = ("points", "target", "residual", "cost")
 
 
 def _checked(y: Any, rows: int) -> Floats:
@@ -284,12 +281,12 @@ def _added_variance(expectation: Expectation, points: Floats, threads: int | Non
 
 
 def _set_aside(rows: int) -> int:
-    """Rows for the scale: a tenth, within limits.
+    """Rows for the scale: a fifth, within limits.
 
     >>> [_set_aside(rows) for rows in (99, 100, 200, 700, 5000)]
-    [0, 20, 40, 70, 100]
+    [0, 20, 40, 140, 250]
     """
-    return min(100, max(rows // 10, min(40, rows // 5))) if rows >= _FEW else 0
+    return min(250, rows // 5) if rows >= _FEW else 0
 
 
 def _rank(rows: int, coverage: float) -> int:
@@ -349,5 +346,5 @@ def _warn_of_few(rows: int, coverage: float) -> None:
         f"{_assured(rows, coverage):.0%}; with {enough} rows that have no more holes it would be "
         f"{aim:.0%}. Calibrate with more rows, best with complete ones.",
         FewCalibrationRows,
-        stacklevel=4,
+        stacklevel=5,
     )

@@ -6,9 +6,10 @@ scale; a good one makes them short where much is known.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from knothole.arrays import Floats
@@ -17,8 +18,10 @@ from knothole.tables.evidence import Evidence
 
 # How much of the scale to believe within a pattern.
 _POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
-# What a power must gain in log likelihood to be taken.
-_GAIN = 1.0
+# Rows set aside are in turn left out, to see which power serves them.
+_FOLDS = 5
+# Coverages that the power is chosen for.
+_LEVELS = (0.8, 0.85, 0.9, 0.95)
 
 
 class Outputs(NamedTuple):
@@ -72,21 +75,33 @@ class Scale(NamedTuple):
         """The scale that makes Laplace residuals most likely.
 
         Rows come ``patterns`` times, under one pattern after the other. Each pattern has its
-        own quantile of scores in the end, so the power is chosen by what it tells *within* them.
+        own quantile of scores in the end, so the power is chosen by the width of intervals
+        *within* them, for rows that the weights were not fitted to.
         """
         if not residual.any():
             return cls.constant()
         limits = np.quantile(outputs.centre, [0.02, 0.98])
         features = _features(outputs, limits)
-        weights = _likely_weights(features, residual)
-        scale = features @ weights
-        floor = float(np.quantile(scale, 0.05))
-        scale = np.maximum(scale, floor).reshape(patterns, -1)
-        residual = residual.reshape(patterns, -1)
-        losses = [_loss_within(residual, scale**power) for power in _POWERS]
-        gains = (losses[0] - np.array(losses)) * residual.shape[1]
-        power = _POWERS[int(gains.argmax())] if gains.max() > _GAIN else 0.0
-        return cls(weights, limits, floor, power)
+        weights, floor = _fitted(features, residual)
+        fold = np.tile(np.arange(len(residual) // patterns) % _FOLDS, patterns)
+        expected = np.empty(len(residual))  # by weights that know nothing of the row
+        for number in range(_FOLDS):
+            own = fold == number
+            others, least = _fitted(features[~own], residual[~own])
+            expected[own] = np.maximum(features[own] @ others, least)
+        widths = [
+            _width_within(residual.reshape(patterns, -1), expected.reshape(patterns, -1) ** power)
+            for power in _POWERS
+        ]
+        return cls(weights, limits, floor, _POWERS[int(np.argmin(widths))])
+
+    @classmethod
+    def restored(cls, arrays: dict[str, NDArray[Any]]) -> Scale:
+        """From arrays that a file held."""
+        weights, limits = arrays["weights"], arrays["limits"]
+        if weights.shape != (5,) or limits.shape != (2,):
+            raise ValueError(f"a scale of {weights.shape} weights and {limits.shape} limits")
+        return cls(weights, limits, float(arrays["floor"]), float(arrays["power"]))
 
     def expected(self, outputs: Outputs) -> Floats:
         """Expected size of the residual."""
@@ -107,19 +122,23 @@ def _features(outputs: Outputs, limits: Floats) -> Floats:
     return np.stack([ones, outputs.spread, outputs.half, clipped - low, high - clipped], axis=1)
 
 
-def _likely_weights(features: Floats, residual: Floats) -> Floats:
-    """Least squares, reweighted, ends where the likelihood of Laplace residuals is largest."""
-    unit = residual.mean()
+def _fitted(features: Floats, residual: Floats) -> tuple[Floats, float]:
+    """Weights by which Laplace residuals are most likely, and the smallest scale.
+
+    Least squares, reweighted, end there.
+    """
+    unit = residual.mean() or 1.0
     size = np.where(features.any(axis=0), features.mean(axis=0), 1.0)
     parts, share = features / size, residual / unit
     weights, _ = nnls(parts, share)
     for _ in range(10):
         scale = np.maximum(parts @ weights, 1e-6)
         weights, _ = nnls(parts / scale[:, None], share / scale)
-    return np.asarray(weights * unit / size)
+    floor = np.quantile(np.maximum(parts @ weights, 1e-6), 0.05)
+    return weights * unit / size, float(floor * unit)
 
 
-def _loss_within(residual: Floats, scale: Floats) -> float:
-    """Laplace loss a row of residuals (patterns, rows), each pattern with a factor of its own."""
-    factor = (residual / scale).mean(axis=1)
-    return float(np.mean(np.log(np.maximum(factor, 1e-300)) + np.log(scale).mean(axis=1)))
+def _width_within(residual: Floats, scale: Floats) -> float:
+    """Mean log width of intervals that cover most residuals (patterns, rows) of each pattern."""
+    bound = np.quantile(residual / scale, _LEVELS, axis=1).mean(axis=0)
+    return float(np.mean(np.log(np.maximum(bound * scale.mean(axis=1), 1e-300))))
