@@ -139,6 +139,10 @@ def _fitted(features: Floats, residual: Floats) -> tuple[Floats, float]:
 
 
 def _width_within(residual: Floats, scale: Floats) -> float:
-    """Mean log width of intervals that cover most residuals (patterns, rows) of each pattern."""
+    """Mean log width of intervals that cover most residuals (patterns, rows) of each pattern.
+
+    Of the logarithm, because the mean itself is least where rows of large residuals are covered
+    less often than others.
+    """
     bound = np.quantile(residual / scale, _LEVELS, axis=1).mean(axis=0)
-    return float(np.mean(np.log(np.maximum(bound * scale.mean(axis=1), 1e-300))))
+    return float(np.mean(np.log(np.maximum(bound, 1e-300)) + np.log(scale).mean(axis=1)))
