@@ -44,7 +44,8 @@ class Job(NamedTuple):
             partial = self.path.with_suffix(".part")
             found.to_csv(partial, index=False)
             partial.rename(self.path)
-            print(*self[:4], f"{found.groupby('method')['seconds'].first().sum():.0f} s", flush=True)
+            seconds = found.groupby("method")["seconds"].first().sum()
+            print(*self[:4], f"{seconds:.0f} s", flush=True)
         return self.path
 
 

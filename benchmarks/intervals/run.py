@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -46,7 +47,7 @@ def run(name: str, holes: str, seed: int, kind: str = "mean", rivals: bool = Tru
             "imputed": peers.imputing(train.to_numpy(float), model),
         }
         methods |= {
-            f"{label}, {predictor}": lambda way=way, ends=ends: way(ends, rows, COVERAGE)
+            f"{label}, {predictor}": partial(way, ends, rows, COVERAGE)
             for predictor, ends in predictors.items()
             for label, way in peers.CALIBRATIONS.items()
         }
@@ -55,11 +56,7 @@ def run(name: str, holes: str, seed: int, kind: str = "mean", rivals: bool = Tru
     found = [_answered(label, method, y_test, most) for label, method in methods.items()]
     own = found[0]["width"]
     table = pd.concat([_by_pattern(rows, own, patterns) for rows in found], ignore_index=True)
-    for place, (column, value) in enumerate(
-        {"table": name, "holes": holes, "model": kind, "seed": seed}.items()
-    ):
-        table.insert(place, column, value)
-    return table
+    return table.assign(table=name, holes=holes, model=kind, seed=seed)
 
 
 def _own(robust: kh.Robust, X: pd.DataFrame, y: Floats, asked: pd.DataFrame) -> Floats:
@@ -80,15 +77,21 @@ def _answered(label: str, method: Callable[[], Floats], y: Floats, most: float) 
 
 
 def _by_pattern(rows: pd.DataFrame, own: pd.Series[float], patterns: Floats) -> pd.DataFrame:
-    """Rows, rows covered and sums of widths by pattern: the method's, and knothole's on its rows."""
+    """Rows, rows covered and sums of widths by pattern: the method's, and ours on its rows."""
     answered = rows.assign(pattern=patterns, own=own)[rows["width"].notna()]
     by = answered.groupby(["method", "pattern", "seconds"], as_index=False)
-    sums = {name: (name, "sum") for name in ("covered", "width", "own")}
-    return by.agg(rows=("covered", "size"), **sums)
+    return by.agg(
+        rows=("covered", "size"),
+        covered=("covered", "sum"),
+        width=("width", "sum"),
+        own=("own", "sum"),
+    )
 
 
 def codes(X: pd.DataFrame) -> pd.DataFrame:
     """Categories as numbers: imputation and trees take them alike."""
-    return X.apply(
-        lambda c: c.cat.codes.astype(float) if c.dtype == "category" else c.astype(float)
-    )
+    coded = {
+        name: column.cat.codes if column.dtype == "category" else column
+        for name, column in X.items()
+    }
+    return pd.DataFrame(coded).astype(float)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from copy import copy
 from typing import Any, Literal, Self
 
@@ -16,11 +16,13 @@ from knothole.tables.holes import Holes
 Unseen = Literal["error", "hole"]
 
 
-class Calibrating(ABC):
+class Calibrating:
     """Intervals for y, once rows that the model was not trained on have been seen."""
 
     expectation_: Expectation
     calibration_: Calibration | None
+    answers: Callable[..., Answers]
+    _evidence: Callable[..., Evidence]
 
     def calibrate(
         self,
@@ -122,18 +124,3 @@ class Calibrating(ABC):
         """
         require_regressor(self.expectation_.original, "predict_interval")
         return self.answers(X, holes, unseen=unseen, threads=threads).interval(coverage)
-
-    @abstractmethod
-    def _evidence(self, X: Any, holes: Holes | None, unseen: Unseen) -> Evidence:
-        """What rows say."""
-
-    @abstractmethod
-    def answers(
-        self,
-        X: Any,
-        holes: Holes | None = None,
-        *,
-        unseen: Unseen = "error",
-        threads: int | None = None,
-    ) -> Answers:
-        """All that can be said about some rows."""

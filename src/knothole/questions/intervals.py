@@ -100,15 +100,9 @@ class Calibration:
     def learned(
         cls, expectation: Expectation, evidence: Evidence, y: Any, threads: int | None = None
     ) -> Self:
-        """A calibration from rows that the model was not trained on.
+        """A calibration from rows that the model was not trained on, and their y.
 
-        Parameters
-        ----------
-        expectation : Expectation
-        evidence : Evidence
-            The rows. A one-hot block that is known in part counts as a hole.
-        y : float array (rows,)
-        threads : int, optional
+        A one-hot block that is known in part counts as a hole.
         """
         points = evidence.points[:, : len(expectation.columns.variables)]
         target = _checked(y, len(points))
@@ -155,15 +149,13 @@ class Calibration:
     def _check(self, coverage: float) -> None:
         if not 0 < coverage < 1:
             raise InvalidInput(f"coverage must be between 0 and 1; got {coverage!r}.")
-        rows = len(self.target)
+        rows = min(len(self.target), USED)
         if rows < _needed(coverage):
             raise InvalidInput(
                 f"coverage={coverage:g} needs at least {_needed(coverage)} calibration rows; there "
-                f"are {rows}. Calibrate with more rows, or ask for a coverage of at most "
-                f"{rows / (rows + 1):.3g}."
+                f"are {rows} (of more than {USED:,}, so many are used). Calibrate with more rows, "
+                f"or ask for a coverage of at most {rows / (rows + 1):.3g}."
             )
-
-    # ---- which rows serve a pattern --------------------------------------------------------------
 
     @cached_property
     def _holes(self) -> Pattern:
@@ -173,27 +165,25 @@ class Calibration:
         """What is hidden for a pattern, and whether only rows of exactly that pattern serve it."""
         if (self._holes == pattern).all(axis=1).sum() >= max(OWN, _needed(coverage)):
             return pattern, True
+
+        def width(hide: Pattern, rows: int | None) -> float:
+            return self._expected_width(hide, rows, coverage)
+
         hide = best = pattern
         shortest = np.inf
         while True:
             beyond = self._holes & ~hide
             lacking = beyond.sum(axis=1)
             fitting = int((lacking == 0).sum())
-            width = self._expected_width(hide, fitting, coverage)
-            if width < shortest:
-                shortest, best = width, hide
+            if width(hide, fitting) < shortest:
+                shortest, best = width(hide, fitting), hide
             further = np.flatnonzero(beyond.any(axis=0))
-            if not len(further) or self._expected_width(hide, None, coverage) >= shortest:
+            if not len(further) or width(hide, None) >= shortest:
                 return best, False
             one_more = [hide | (np.arange(len(hide)) == variable) for variable in further]
             rows = fitting + beyond[lacking == 1][:, further].sum(axis=0)
-            widths = [
-                (
-                    self._expected_width(more, int(n), coverage),
-                    self._expected_width(more, None, coverage),
-                )
-                for more, n in zip(one_more, rows, strict=True)
-            ]
+            options = zip(one_more, rows, strict=True)
+            widths = [(width(more, int(n)), width(more, None)) for more, n in options]
             hide = one_more[widths.index(min(widths))]
 
     def _serving(self, hide: Pattern, own: bool) -> Rows:
@@ -224,8 +214,6 @@ class Calibration:
                 self._scores.clear()
             self._scores[key] = scores
         return scores
-
-    # ---- files -----------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All of it as arrays; the inverse of :meth:`restored`."""
@@ -275,9 +263,6 @@ def _added_variance(expectation: Expectation, points: Floats, threads: int | Non
     spread = Outputs.of(expectation, hidden.reshape(-1, variables), threads).spread
     variance = (spread.reshape(variables + 1, -1) ** 2).mean(axis=1)
     return np.asarray(np.maximum(variance[:-1] - variance[-1], 0.0))
-
-
-# ---- numbers of rows -----------------------------------------------------------------------------
 
 
 def _set_aside(rows: int) -> int:

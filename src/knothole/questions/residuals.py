@@ -107,7 +107,9 @@ class Scale(NamedTuple):
         """Expected size of the residual."""
         parts = _features(outputs, self.limits).T
         # Not a matrix product, whose last bit depends on the number of rows.
-        total = sum(weight * part for weight, part in zip(self.weights, parts, strict=True))
+        total = np.zeros(len(outputs.centre))
+        for weight, part in zip(self.weights, parts, strict=True):
+            total += weight * part
         return np.maximum(total, self.floor)
 
     def __call__(self, outputs: Outputs) -> Floats:
