@@ -69,5 +69,6 @@ def test_page_says_what_was_missed(tmp_path):
     page.write(tmp_path, pd.DataFrame(lines, columns=names).assign(own=1000.0, seconds=1.0))
     text = (tmp_path / "intervals.md").read_text()
     assert "outside 89 to 92 %: linear MCAR (81.0% ± 0.0%)" in text
-    assert "Of 2 frequent patterns 1 are below 88 %" in text
+    assert "below 88 %: MCAR 1 of 2, 0.0 by chance" in text
+    assert "in each split: 2, of which 1 are below 88 %; the smallest is 70.0%" in text
     assert "narrower than knothole 1 times, 1 times by more than two standard errors" in text
