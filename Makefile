@@ -3,7 +3,7 @@ BIN := .venv/bin
 DEMO := .venv/.demo
 STAMP := .venv/.installed
 
-.PHONY: demo test wheel-test lint bench suite reproduce clean
+.PHONY: demo test wheel-test lint bench suite reproduce intervals clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
 	$(BIN)/knothole demo
@@ -32,6 +32,9 @@ suite: $(STAMP)  ## errors against all peers, a page in docs/; hours, and it goe
 
 reproduce: $(STAMP)  ## the paper's figure and its authors' masks, a page in docs/
 	$(BIN)/python -m benchmarks.paper -o docs
+
+intervals: $(STAMP)  ## coverage and width of intervals for y, a page in docs/; it goes on where it stopped
+	$(BIN)/python -m benchmarks.intervals -o docs --splits 20 --workers 2
 
 # No more than the demo runs on, and Python compiles only the modules that it imports: half the wait.
 $(DEMO): pyproject.toml

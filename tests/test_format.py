@@ -124,6 +124,9 @@ def test_model_files(table, tmp_path):
     trees = {name for name in found if name.startswith("trees.")}
     assert trees == set(documented("Arrays of the trees"))
     assert all(name.startswith("density.") for name in found - trees)
+    robust.calibrate(X, X.sum(axis=1)).save(tmp_path / "calibrated.knothole")
+    _, more = opened(tmp_path / "calibrated.knothole")
+    assert more - found == set(documented("Arrays of a calibration"))
     described = set(re.findall(r"`(\w+)`", PAGE.partition("The entry `trees` has")[2][:250]))
     assert set(header["trees"]) <= described
 

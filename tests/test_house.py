@@ -9,7 +9,7 @@ PACKAGE = ROOT / "src" / "knothole"
 
 MOST_MODULES = 14  # in a folder
 LONGEST_FILE = 500  # lines
-LINES = 28_850  # 27,500 without issue 12: tolerance, errors, recipes, exact single numbers
+LINES = 29_600  # 27,500 without issue 12: tolerance, errors, recipes, intervals for y
 MOST_PARAMETERS = 8  # of a function, self not counted
 
 #: Functions that may have more, and why.

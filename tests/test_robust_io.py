@@ -135,6 +135,14 @@ def test_the_golden_file_of_the_first_format_loads():
     assert again.nan_meaning_["column"].tolist() == ["age"]  # "readings" in files of that time
 
 
+def test_the_golden_file_with_a_calibration_loads():
+    again = kh.load(GOLDEN / "calibrated_v1.knothole")
+    expected = json.loads((GOLDEN / "calibrated_v1.json").read_text())
+    rows = with_holes(table()[0])
+    assert_allclose(again.predict_interval(rows, 0.8), expected["predict_interval"], rtol=1e-6)
+    assert kh.load(GOLDEN / "model_v1.knothole").calibration_ is None
+
+
 def test_a_loaded_model_needs_no_tree_library(path):
     """Neither to load nor to predict, where the library is not installed."""
     code = (

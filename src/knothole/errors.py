@@ -55,3 +55,7 @@ class ToleranceMissed(UserWarning):
 
 class ImpossibleRow(UserWarning):
     """A row's observed values have no probability under the density; a fallback answered."""
+
+
+class FewCalibrationRows(UserWarning):
+    """Intervals rest on so few calibration rows that their coverage may be well off."""

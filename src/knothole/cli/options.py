@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from knothole.cli.sources import sampled, source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, wrap
 from knothole.estimators.answers import class_lists, is_classifier
+from knothole.questions.intervals import KEPT
 from knothole.trees.ensemble import Ensemble
 
 Decorator = Callable[[Any], Any]
@@ -36,6 +37,14 @@ DENSITIES = {
 }
 
 model_argument = click.argument("model", type=FILE)
+calibrate_option = click.option(
+    "--calibrate",
+    "calibration",
+    type=FILE,
+    metavar="FILE",
+    help="Rows with the target that MODEL was not trained on: from them knothole predict "
+    "--interval knows how far the target may be. They are kept in the output.",
+)
 
 
 def choice_option(name: str, choices: Iterable[str], text: str) -> Decorator:
@@ -198,3 +207,23 @@ def learn(
         holes=holes,
         random_state=learning.seed,
     )
+
+
+def check_calibration(path: Path | None, target: str | None) -> None:
+    """Refuse, before any work is done, a file for ``--calibrate`` that cannot serve."""
+    if path is None:
+        return
+    if target is None:
+        raise InvalidInput(
+            "--calibrate: needs the column the model predicts; name it with --target."
+        )
+    check_column(source(path), target, "--target")
+
+
+def calibrated(robust: Robust, path: Path | None, target: str | None, learning: Learning) -> Robust:
+    """The model with the intervals that a file's rows give it, where there is one."""
+    if path is None:
+        return robust
+    model = OpenedModel(robust, None, robust.ensemble_, robust.columns_)
+    table, y = read_rows(path, model, target, replace(learning, drop=(), rows=KEPT))
+    return robust.calibrate(table, y)

@@ -31,7 +31,7 @@ from knothole.progress import bar
 Examples:
   knothole predict model.knothole today.csv -o predictions.csv
   knothole predict model.knothole today.parquet -o predictions.parquet --std --keep id
-  knothole predict model.knothole today.csv --quantile 0.05 --quantile 0.95 > intervals.csv
+  knothole predict model.knothole today.csv --interval 0.9 > intervals.csv
   knothole predict model.knothole today.csv --absent hole --unseen hole
 
 The file is read, answered and written in chunks, so it may be larger than memory. The output has a
@@ -41,6 +41,13 @@ row for each row of DATA, in the same order.
 @options.model_argument
 @click.argument("data", type=options.FILE)
 @click.option("-o", "--output", type=options.FILE, help="Where to write; by default CSV to stdout.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="COVERAGE",
+    help="Add the ends of an interval that holds the true value with this probability; MODEL must "
+    "have been calibrated (wrap --calibrate).",
+)
 @click.option("--std", is_flag=True, help="Add the spread that the holes cause.")
 @click.option("--proba", is_flag=True, help="Add the probability of every class.")
 @click.option(
@@ -48,7 +55,8 @@ row for each row of DATA, in the same order.
     "quantiles",
     type=click.FloatRange(0, 1),
     multiple=True,
-    help="Add a quantile of the prediction over what the holes could be; may be repeated.",
+    help="Add a quantile of the prediction over what the holes could be; may be repeated. It is "
+    "about the holes alone: for the true value see --interval.",
 )
 @click.option(
     "--keep", multiple=True, metavar="COLUMN", help="Column of DATA to repeat; may be repeated."
@@ -71,6 +79,7 @@ def predict(
     model: Path,
     data: Path,
     output: Path | None,
+    interval: float | None,
     std: bool,
     proba: bool,
     quantiles: tuple[float, ...],
@@ -85,7 +94,7 @@ def predict(
         check_table_name(output)
         check_output(output, model, data)
     robust = load_wrapped(model)
-    _check_asked(robust, proba, quantiles)
+    _check_asked(robust, proba, quantiles, interval)
     table = source(data)
     for name in keep:
         check_column(table, name, "--keep")
@@ -96,6 +105,8 @@ def predict(
         for part, amount in table.chunks(names, found.described, chunk):
             answers = robust.answers(found.table(part), holes, unseen=unseen)
             columns = [part[list(keep)], *_columns(answers, std, proba, quantiles)]
+            if interval is not None:
+                columns.append(answers.interval(interval))
             out.write(pd.concat(columns, axis=1))
             rows += len(part)
             advance(amount=amount)
@@ -105,8 +116,17 @@ def predict(
         say(f"wrote {rows:,} predictions to {output}")
 
 
-def _check_asked(robust: Robust, proba: bool, quantiles: tuple[float, ...]) -> None:
+def _check_asked(
+    robust: Robust, proba: bool, quantiles: tuple[float, ...], interval: float | None
+) -> None:
     classifier = is_classifier(robust.ensemble_)
+    if interval is not None and classifier:
+        raise InvalidInput("--interval: the model is a classifier; use --proba instead.")
+    if interval is not None and robust.calibration_ is None:
+        raise InvalidInput(
+            "--interval: the model has not been calibrated; wrap or tune it with --calibrate FILE, "
+            "rows with the target that it was not trained on."
+        )
     if proba and not classifier:
         raise InvalidInput("--proba: the model is a regressor; leave it out.")
     if quantiles and (classifier or robust.ensemble_.n_outputs > 1):

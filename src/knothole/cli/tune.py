@@ -63,6 +63,7 @@ predict; --native writes the same trees with the new leaves as the library's own
     show_default=True,
     help="Whether training holes are filled knowing the target.",
 )
+@options.calibrate_option
 @options.learning_options(200_000, "tune on")
 def tune(
     model: Path,
@@ -74,6 +75,7 @@ def tune(
     ridge: float | None,
     objective: Objective,
     condition_on_target: bool,
+    calibration: Path | None,
     learning: options.Learning,
 ) -> None:
     """Refit the leaves of MODEL for rows with holes, over every completion of TRAIN's."""
@@ -84,7 +86,8 @@ def tune(
         condition_on_target=condition_on_target,
     )
     place = model.with_suffix(".tuned.knothole") if output is None else output
-    check_output(place, model, train)
+    check_output(place, model, train, *([] if calibration is None else [calibration]))
+    options.check_calibration(calibration, target)
     opened = open_model(model, learning.allow_pickle)
     if native is not None:
         if opened.robust is not None:
@@ -101,6 +104,7 @@ def tune(
             robust = options.learn(opened, table, y, learning, "all")
         advance("tuning leaves")
         tuned = robust.tune(table, y, tuning)
+    tuned = options.calibrated(tuned, calibration, target, learning)
     if native is not None:
         with whole_file(native) as temporary:
             save_native(tuned.to_native(), temporary)

@@ -21,6 +21,7 @@ from knothole.progress import bar
 Examples:
   knothole wrap model.json train.csv -o model.knothole
   knothole wrap model.txt train.parquet --target price
+  knothole wrap model.json train.csv --target price --calibrate held_out.csv
   knothole wrap forest.joblib train.csv --allow-pickle --density mixture
 
 MODEL is what the library itself saved: XGBoost's .json or .ubj, LightGBM's .txt, CatBoost's .cbm or
@@ -38,6 +39,7 @@ ignored.
     metavar="COLUMN",
     help="The column the model predicts: lets auto choose the density by prediction error.",
 )
+@options.calibrate_option
 @options.choice_option(
     "--holes",
     ("auto", "all"),
@@ -50,18 +52,21 @@ def wrap(
     train: Path,
     output: Path | None,
     target: str | None,
+    calibration: Path | None,
     holes: Literal["auto", "all"],
     learning: options.Learning,
 ) -> None:
     """Learn the density of TRAIN, so that MODEL can answer rows with holes."""
     place = model.with_suffix(".knothole") if output is None else output
-    check_output(place, model, train)
+    check_output(place, model, train, *([] if calibration is None else [calibration]))
+    options.check_calibration(calibration, target)
     opened = open_model(model, learning.allow_pickle)
     if opened.robust is not None:
         raise InvalidInput(f"{model}: has been wrapped already; give the library's own file.")
     table, y = options.read_rows(train, opened, target, learning)
     with bar(f"learning p(X) from {len(table):,} rows"):
         robust = options.learn(opened, table, y, learning, holes)
+    robust = options.calibrated(robust, calibration, target, learning)
     robust.save(place)
     say(f"{robust!r}")
     say(f"wrote {place}")

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.errors import InvalidInput, NotFitted
+from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
@@ -36,9 +38,15 @@ class Answers:
     """
 
     def __init__(
-        self, expectation: Expectation, evidence: Evidence, table: Any, threads: int | None
+        self,
+        expectation: Expectation,
+        evidence: Evidence,
+        table: Any,
+        threads: int | None,
+        calibration: Calibration | None = None,
     ) -> None:
         self._expectation, self._evidence, self._threads = expectation, evidence, threads
+        self._calibration = calibration
         self._index = pandas_index(table)
         self._ensemble = expectation.original
 
@@ -105,6 +113,19 @@ class Answers:
         quantiles, errors = (self._like(each[:, 0], list(levels)) for each in found)
         return quantiles, errors
 
+    def interval(self, coverage: float) -> Any:
+        """Intervals for y, (rows, 2); see :meth:`knothole.Robust.predict_interval`."""
+        if self._calibration is None:
+            raise NotFitted(
+                "predict_interval: how far y lies from predictions is not known yet; call "
+                "robust.calibrate(X, y) with rows that the model was not trained on, and use what "
+                "it returns."
+            )
+        ends = self._calibration.intervals(
+            self._expectation, self._evidence, coverage, self._threads
+        )
+        return self._like(ends, ["low", "high"])
+
     @cached_property
     def _predicted(self) -> tuple[Floats, Floats]:
         return self._expectation.predict(self._evidence, threads=self._threads)
@@ -152,6 +173,15 @@ class Answers:
 def is_classifier(ensemble: Ensemble) -> bool:
     """Whether ``predict`` gives labels."""
     return ensemble.classes is not None
+
+
+def require_regressor(ensemble: Ensemble, what: str) -> None:
+    """Refuse a question that is about numbers only."""
+    if is_classifier(ensemble):
+        raise InvalidInput(
+            f"{what}: the model is a classifier, which says how sure it is by probabilities; use "
+            f"predict_proba."
+        )
 
 
 def class_lists(ensemble: Ensemble) -> tuple[list[Any], ...]:

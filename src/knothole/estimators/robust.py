@@ -14,9 +14,11 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import display, storage
 from knothole.estimators.answers import Answers, class_lists, is_classifier
+from knothole.estimators.calibrating import Calibrating
 from knothole.learning.options import TuningOptions
 from knothole.learning.solvers import TuningSummary
 from knothole.learning.tune import tune
+from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns, Evidence
 from knothole.tables.encoding import Unseen
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Robust:
+class Robust(Calibrating):
     """A fitted tree model that integrates over what it is not told; made by :func:`wrap`.
 
     All methods take a table with the model's columns and two further arguments. ``holes`` says
@@ -57,6 +59,8 @@ class Robust:
         What ``holes`` is by default.
     tuning_ : TuningSummary or None
         What :meth:`tune` did.
+    calibration_ : Calibration or None
+        What :meth:`calibrate` learned.
     """
 
     def __init__(
@@ -69,12 +73,14 @@ class Robust:
         nan_meaning: pd.DataFrame | None = None,
         holes: Literal["auto", "all"] = "auto",
         tuning: TuningSummary | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self.expectation_ = expectation
         self.selection_ = selection
         self.nan_meaning_ = nan_meaning
         self.holes_ = holes
         self.tuning_ = tuning
+        self.calibration_ = calibration
         self.model_name_ = _name(model) if name is None else name
         self._model = model
 
@@ -116,9 +122,11 @@ class Robust:
         -------
         Answers
             With ``prediction``, ``std``, ``quantiles(levels)``, ``margin``, and for a classifier
-            ``probabilities`` and ``probabilities_std``.
+            ``probabilities`` and ``probabilities_std``; after :meth:`calibrate`
+            ``interval(coverage)``.
         """
-        return Answers(self.expectation_, self._evidence(X, holes, unseen), X, threads)
+        evidence = self._evidence(X, holes, unseen)
+        return Answers(self.expectation_, evidence, X, threads, self.calibration_)
 
     def predict(
         self,
@@ -147,9 +155,9 @@ class Robust:
             exact, otherwise that of the draws it comes from. For a classifier that of the
             predicted label's probability.
         quantiles : sequence of float, optional
-            Return these quantiles of the prediction instead, (rows, quantiles). They are about the
-            holes alone: what the model would say if it were told more. How far y itself may be
-            off is another question.
+            Return these quantiles of the prediction instead, (rows, quantiles). They are about
+            the holes alone: where the model's answer would be, were the holes known. How far y
+            may be is answered by :meth:`predict_interval`.
         unseen : {"error", "hole"}
         threads : int, optional
 
@@ -271,7 +279,8 @@ class Robust:
         Returns
         -------
         Robust
-            With new leaves and :attr:`tuning_`.
+            With new leaves and :attr:`tuning_`. A calibration belongs to the old leaves and is
+            left behind: :meth:`calibrate` what is returned.
 
         Examples
         --------

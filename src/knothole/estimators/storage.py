@@ -21,6 +21,7 @@ from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
 from knothole.learning.solvers import TuningSummary
+from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
 from knothole.reach.tolerance import SHARE, Spread
 from knothole.tables import json_form
@@ -40,7 +41,7 @@ VERSION = 1
 RENAMED = {"readings": "nan_meaning"}
 
 # Where the arrays of each part are kept.
-TREES, DENSITY = "trees.", "density."
+TREES, DENSITY, CALIBRATION = "trees.", "density.", "calibration."
 
 
 def save(robust: Robust, path: str | os.PathLike[str]) -> None:
@@ -70,6 +71,9 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
     }
     arrays = {TREES + name: array for name, array in tree_arrays.items()}
     arrays |= {DENSITY + name: array for name, array in density_arrays.items()}
+    if robust.calibration_ is not None:
+        parts = robust.calibration_.arrays()
+        arrays |= {CALIBRATION + name: array for name, array in parts.items()}
     write_container(Path(path), header, arrays)
 
 
@@ -108,6 +112,8 @@ def load(path: str | os.PathLike[str]) -> Robust:
         integrate = np.array(header["integrate"], dtype=np.bool_)
         if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
             raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
+        rows = _part(arrays, CALIBRATION)
+        n_variables = len(density.columns_.variables)
         return Robust(
             _expectation(ensemble, density, header, integrate),
             name=str(header["model"]),
@@ -115,6 +121,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
             nan_meaning=_table_from(header["nan_meaning"]),
             holes=header["holes"],
             tuning=_summary_from(header["tuning"]),
+            calibration=Calibration.restored(rows, n_variables) if rows else None,
         )
 
 

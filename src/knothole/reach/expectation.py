@@ -166,6 +166,11 @@ class Expectation:
         return engine
 
     @cached_property
+    def rough(self) -> Expectation:
+        """The same with what the first draws give: for what needs many rows, not much of each."""
+        return replace(self, tol=None)
+
+    @cached_property
     def spread(self) -> Spread:
         """How far the model's outputs lie apart: the unit of tolerances."""
         if self.source is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -77,8 +77,7 @@ def coverage(
     that many completions tie with the truth: where it stands among them is drawn at random, as if
     the ties were broken. The intervals of the right density then cover exactly what they promise.
     """
-    # How often intervals cover needs many rows, not much of each.
-    expectation = replace(case.robust.expectation_, tol=None)
+    expectation = case.robust.expectation_.rough
     rng = np.random.default_rng(seed)
     truth, _ = expectation.predict(expectation.evidence(case.test))
     covered = {}

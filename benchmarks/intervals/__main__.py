@@ -1,0 +1,86 @@
+"""``python -m benchmarks.intervals``: intervals for y, knothole's and others'; a page in docs/.
+
+It goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from benchmarks.intervals import page
+from benchmarks.intervals.run import run
+from benchmarks.intervals.tables import HOLES, TABLES
+
+#: Splits of a small table for each of the others': its test rows are few.
+SPLITS = {"concrete": 4}
+
+
+class Job(NamedTuple):
+    """One run, and where its result is kept."""
+
+    table: str
+    holes: str
+    seed: int
+    model: str
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Where the result is."""
+        return self.folder / f"{self.table}_{self.holes}_{self.model}_{self.seed}.csv"
+
+    def done(self) -> Path:
+        """Run, unless that has been done."""
+        if not self.path.exists():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # imputers say that they stopped early
+                found = run(self.table, self.holes, self.seed, self.model)
+            partial = self.path.with_suffix(".part")
+            found.to_csv(partial, index=False)
+            partial.rename(self.path)
+            seconds = found.groupby("method")["seconds"].first().sum()
+            print(*self[:4], f"{seconds:.0f} s", flush=True)
+        return self.path
+
+
+def main() -> None:
+    """Run what is asked for and write docs/results/intervals*.csv and docs/intervals.md."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.intervals", description=__doc__)
+    parser.add_argument("--splits", type=int, default=10, help="of each table; 4 times of concrete")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first split")
+    parser.add_argument("--tables", nargs="*", default=TABLES, choices=TABLES)
+    parser.add_argument("--holes", nargs="*", default=HOLES, choices=HOLES)
+    parser.add_argument("--models", nargs="*", default=["mean"], choices=["mean", "quantiles"])
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--runs", type=Path, default=Path("out/intervals"), help="kept here")
+    parser.add_argument("-o", "--output", type=Path, default=Path("docs"))
+    asked = parser.parse_args()
+    asked.runs.mkdir(parents=True, exist_ok=True)
+    # Split by split, so that what was done when it stops is about all tables alike.
+    jobs = [
+        Job(name, holes, seed, model, asked.runs)
+        for number in range(asked.splits)
+        for name in asked.tables
+        for seed in seeds(name, asked.first, number)
+        for holes in asked.holes
+        for model in asked.models
+    ]
+    with ProcessPoolExecutor(asked.workers) as pool:
+        parts = [pd.read_csv(path) for path in pool.map(Job.done, jobs)]
+    page.write(asked.output, pd.concat(parts, ignore_index=True))
+
+
+def seeds(name: str, first: int, number: int) -> range:
+    """Seeds of a table's splits; those from 100 served for choosing the design."""
+    times = SPLITS.get(name, 1)
+    return range(first + times * number, first + times * (number + 1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Questions beyond the prediction: how far y may be from it."""
