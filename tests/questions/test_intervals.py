@@ -11,7 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 from tests.cli.running import call, refused
 
 import knothole as kh
-from knothole.errors import DamagedFile, FewCalibrationRows, InvalidInput, NotFitted
+from knothole.errors import DamagedFile, FewCalibrationRows, InvalidInput, NotAMean, NotFitted
 from knothole.questions import intervals
 
 PATTERNS = [np.array(pattern) for pattern in product([False, True], repeat=3)]
@@ -313,7 +313,8 @@ def quantiles():
         n_estimators=5, max_depth=4, learning_rate=0.5, n_jobs=1,
         objective="reg:quantileerror", quantile_alpha=[0.1, 0.5, 0.9],
     ).fit(X, y)  # fmt: skip
-    return kh.wrap(model, X, density=kh.Mixture(3, random_state=0))
+    with pytest.warns(NotAMean):
+        return kh.wrap(model, X, density=kh.Mixture(3, random_state=0))
 
 
 def test_models_of_quantiles_are_conformalised(quantiles):
