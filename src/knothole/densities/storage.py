@@ -78,6 +78,7 @@ def restored(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: Path
         parameters = {RENAMED.get(key, key): value for key, value in header["parameters"].items()}
         density: Density = cls(**parameters)
         density.restore(header["state"], arrays)
+        density.check()
         return density
 
 

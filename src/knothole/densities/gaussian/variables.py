@@ -60,6 +60,12 @@ class Layout:
         """Number of discrete emissions."""
         return len(self.categorical) + len(self.flagged)
 
+    @property
+    def discrete(self) -> list[Variable]:
+        """What discrete emissions are of."""
+        flag = Variable("recorded", Kind.CATEGORICAL, (True, False))
+        return [self.variables[v] for v in self.categorical] + [flag] * len(self.flagged)
+
     def ways_to_read(
         self, rows: WeightedRows, normal_scores: bool | Literal["auto"]
     ) -> list[NDArray[np.bool_]]:
@@ -89,11 +95,9 @@ class Layout:
     def start_emissions(self, rows: WeightedRows) -> tuple[Emission, ...]:
         """Marginals of the discrete variables: one state each."""
         columns, weight = self._discrete_points(rows.points()), rows.own_weight()
-        flag = Variable("recorded", Kind.CATEGORICAL, (True, False))
-        variables = [self.variables[v] for v in self.categorical] + [flag] * len(self.flagged)
         return tuple(
             Categorical.start(variable, columns[:, e], weight, 1)
-            for e, variable in enumerate(variables)
+            for e, variable in enumerate(self.discrete)
         )
 
     def rows(
