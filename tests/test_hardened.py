@@ -1,5 +1,9 @@
 """Files of ours that say what cannot be: every restored class refuses them before a kernel runs."""
 
+import subprocess
+import sys
+
+import lightgbm
 import numpy as np
 import pandas as pd
 import pytest
@@ -268,3 +272,38 @@ def test_headers_of_models_that_do_not_fit_are_refused(model, tmp_path, entry, v
     write_container(tmp_path / "x", header, model[1])
     with pytest.raises(DamagedFile):
         kh.load(tmp_path / "x")
+
+
+# ---- the current directory ----------------------------------------------------------------------
+
+CHILDREN = {
+    "quarantine": (
+        "from knothole.trees.read import read\n"
+        "try:\n"
+        "    read('model.txt')\n"
+        "except Exception as error:\n"
+        "    print(error)\n"
+    ),
+    "demo": (
+        "import time\n"
+        "from knothole.cli.demo import _second_core\n"
+        "with _second_core():\n"
+        "    time.sleep(2)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("which", CHILDREN)
+def test_nothing_of_the_current_directory_is_run(tmp_path, which):
+    """A ``numpy.py`` beside the data was run by the process that answers for a library."""
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    booster = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(X, X[:, 0]).booster_
+    booster.save_model(tmp_path / "model.txt")
+    for name in ("numpy", "lightgbm", "numba", "knothole"):
+        code = f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\nraise SystemExit"
+        (tmp_path / f"{name}.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CHILDREN[which]], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (tmp_path / "ran").exists()

@@ -37,7 +37,8 @@ class Child:
     def __init__(self, name: str) -> None:
         self._name = name
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", __name__, name],
+            # -P: nothing of the current directory is imported, whatever it is called.
+            [sys.executable, "-P", "-W", "ignore", "-m", __name__, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
