@@ -198,3 +198,31 @@ def used_by_kernels(path, modules):
             for node in ast.walk(statement):
                 if isinstance(node, ast.Name) and node.id in home:
                     yield home[node.id]
+
+
+FIT = """
+import hashlib, warnings
+import numpy as np, knothole as kh
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+X = rng.normal(size=(600, 1)) + 0.7 * rng.normal(size=(600, 5))
+X[rng.random(X.shape) < 0.3] = np.nan
+density = kh.LatentTree(8, random_state=0, max_iter=4).fit(X)
+digest = hashlib.sha256(density.score_samples(X).tobytes())
+for _, array in sorted(density.state()[1].items()):
+    digest.update(array.tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_kernels_fresh_or_from_disk_give_the_same_bits(tmp_path):
+    """Copies of a called kernel differ in their last bits; which one served used to depend on it."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    found = [
+        subprocess.run(
+            [sys.executable, "-P", "-c", FIT], env=environment, capture_output=True, text=True,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    ]  # fmt: skip
+    assert found[0] == found[1]

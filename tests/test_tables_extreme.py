@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 
+import lightgbm
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -50,7 +51,9 @@ def test_whole_numbers_beyond_floats_are_categories_of_their_own(make):
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(decimal.Decimal("sNaN"), r"Decimal\('sNaN'\)"), (10**400, "1329 bits")]
+    ("value", "shown"),
+    [(decimal.Decimal("sNaN"), r"Decimal\('sNaN'\)"), (10**400, "1329 bits")],
+    ids=["sNaN", "10**400"],
 )
 def test_numbers_that_no_float_holds_are_named(value, shown):
     with pytest.raises(InvalidInput, match=f"column 'x1' must hold numbers.*{shown}"):
@@ -122,13 +125,19 @@ def test_names_beyond_ascii_under_the_c_locale(tmp_path):
     table = pd.DataFrame(rng.normal(size=(60, 2)), columns=["größe", "b"])
     model = DecisionTreeRegressor(max_depth=2).fit(table, table["b"])
     kh.wrap(model, table, density=kh.Factorized()).save(tmp_path / "modell_ä.knothole")
-    table.head(3).to_csv(tmp_path / "zeilen_ö.csv", index=False)
+    table.head(30).to_csv(tmp_path / "zeilen_ö.csv", index=False)
     environment = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    for data, code in (("zeilen_ö.csv", 0), ("nichts_ü.csv", 1)):
+    booster = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(table, table["b"])
+    booster.booster_.save_model(tmp_path / "native_ß.txt")
+    for arguments, code in (
+        (("predict", "modell_ä.knothole", "zeilen_ö.csv", "-o", "ü.csv"), 0),
+        (("predict", "modell_ä.knothole", "nichts_ü.csv"), 1),
+        (("wrap", "native_ß.txt", "zeilen_ö.csv", "-o", "neu_é.knothole"), 0),
+    ):
         done = subprocess.run(
-            [sys.executable, "-m", "knothole", "predict", "modell_ä.knothole", data, "-o", "ü.csv"],
+            [sys.executable, "-m", "knothole", *arguments],
             cwd=tmp_path, env=environment, capture_output=True, check=False,
         )  # fmt: skip
         assert done.returncode == code, done.stderr
         assert b"Traceback" not in done.stderr
-    assert len(pd.read_csv(tmp_path / "ü.csv")) == 3
+    assert len(pd.read_csv(tmp_path / "ü.csv")) == 30

@@ -24,7 +24,37 @@ from numba.core.caching import (
     IndexDataCacheFile,
     NullCache,
 )
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.dispatcher import Dispatcher
+
+
+class _Library(JITCodeLibrary):
+    """A kernel's machine code, with copies of its own of all that it calls.
+
+    numba leaves such copies open to be replaced by others of the same name, among them what was
+    compiled for the called kernel itself. Both are right, but are optimised apart, and sums differ
+    in their last bits: whichever a process has met first, a fresh one or one from the disk, served.
+    """
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage.name == "linkonce_odr":
+                function.linkage = "internal"
+        super()._optimize_final_module()
+
+
+class _Compiler(Compiler):
+    """numba's compiler, into such a library."""
+
+    def define_pipelines(self) -> Any:
+        """As ever."""
+        state = self.state
+        if state.library is None:
+            state.library = _Library(state.targetctx.codegen(), state.func_id.func_qualname)
+            state.library.enable_object_caching()
+        return super().define_pipelines()
+
 
 # Not ``fastmath=True``: that includes "nnan" and "ninf", which delete tests for NaN.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
@@ -39,6 +69,7 @@ OPTIONS = {
     # compiled), and nothing but Python and other kernels calls them.
     "_nrt": False,
     "no_cfunc_wrapper": True,
+    "pipeline_class": _Compiler,
 }
 
 
