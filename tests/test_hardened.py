@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 
 import lightgbm
 import numpy as np
@@ -155,6 +156,7 @@ def in_column(position, **changes):
 
 
 BROKEN_HEADERS = [
+    lambda header: header.update({"class": {}}),
     in_parameters(components=-3),
     in_parameters(tol="small"),
     in_parameters(random_state=-1),
@@ -307,3 +309,26 @@ def test_nothing_of_the_current_directory_is_run(tmp_path, which):
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not (tmp_path / "ran").exists()
+
+
+# ---- many levels --------------------------------------------------------------------------------
+
+
+def test_memory_grows_with_levels_not_with_their_square():
+    rng = np.random.default_rng(0)
+    levels = [f"level {i}" for i in range(6000)]
+    table = pd.DataFrame(
+        {"a": rng.normal(size=300), "c": pd.Categorical.from_codes(np.arange(300) % 9, levels)}
+    )
+    y = table["a"] + (np.arange(300) % 9 > 4)
+    model = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(table, y)
+    robust = kh.wrap(model, table, density=kh.Factorized())
+    rows = table.head(4).copy()
+    rows.loc[::2, "c"] = None
+    robust.predict(rows.iloc[:0:-1])
+    again = kh.wrap(model, table, density=kh.Factorized())
+    tracemalloc.start()
+    answer = again.predict(rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.isfinite(answer).all() and peak < 5e7

@@ -216,7 +216,7 @@ print(digest.hexdigest())
 
 
 def test_kernels_fresh_or_from_disk_give_the_same_bits(tmp_path):
-    """Copies of a called kernel differ in their last bits; which one served used to depend on it."""
+    """Copies of a called kernel differ in their last bits; which one served depended on that."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     found = [
         subprocess.run(
