@@ -3,13 +3,18 @@ BIN := .venv/bin
 DEMO := .venv/.demo
 STAMP := .venv/.installed
 
-.PHONY: demo test wheel-test lint bench suite reproduce intervals clean
+.PHONY: demo test fuzz wheel-test lint bench suite reproduce intervals clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
 	$(BIN)/knothole demo
 
 test: $(STAMP) lint  ## everything CI runs
 	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
+
+fuzz: $(STAMP)  ## files changed at random, N of each format: none crashes, hangs or answers NaN
+	for format in container repacked density circuit; do \
+	    $(BIN)/python -m tests.fuzz $$format 0 $(or $(N),20000) || exit; \
+	done
 
 wheel-test: $(STAMP)  ## the built wheel, installed without extras: it works, and names what is absent
 	$(BIN)/python -m tools.wheel

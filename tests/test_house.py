@@ -9,7 +9,7 @@ PACKAGE = ROOT / "src" / "knothole"
 
 MOST_MODULES = 14  # in a folder
 LONGEST_FILE = 500  # lines
-LINES = 29_600  # 27,500 without issue 12: tolerance, errors, recipes, intervals for y
+LINES = 30_400  # 27,500 without issues 12 and 14
 MOST_PARAMETERS = 8  # of a function, self not counted
 
 #: Functions that may have more, and why.

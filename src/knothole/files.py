@@ -8,25 +8,36 @@ Nothing is unpickled.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
+import stat
 import uuid
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from knothole.errors import DamagedFile, InvalidInput
 
+try:
+    import fcntl
+except ImportError:  # pragma: no cover: Windows, where nobody can delete an open file
+    fcntl = None  # type: ignore[assignment]
+
 HEADER = "header.json"
 
-# What reading a file that is not what it should be can raise.
-_BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, IndexError, zipfile.BadZipFile,
-           zlib.error, NotImplementedError)  # fmt: skip
+# What a file may unpack to: so many bytes, and beyond them so many times its own length. Deflate
+# can do a thousand; what trees and densities hold is far from that.
+ALWAYS_FINE = 2**26
+MOST_RATIO = 100
+# Kinds of arrays that files hold: flags, numbers, text. No objects, which would be unpickled.
+KINDS = "biufU"
 
 
 def check_output(path: Path, *inputs: Path) -> None:
@@ -48,15 +59,56 @@ def check_output(path: Path, *inputs: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A path to write to, with the same suffixes; moved to ``path`` at the end if all went well."""
-    temporary = path.with_name(f".{uuid.uuid4().hex}.{path.name}")
+    """A path to write to, with the same suffixes; moved to ``path`` at the end if all went well.
+
+    A link is followed, and a file that is replaced leaves its permissions. What a process that was
+    killed has left behind is removed: such a file is locked for as long as it is written.
+    """
+    place = Path(os.path.realpath(path))
+    _sweep(place.parent, path.name)
+    temporary, descriptor = _locked(place.parent, path.name)
     try:
         yield temporary
-        os.replace(temporary, path)
+        with suppress(FileNotFoundError):
+            os.chmod(temporary, stat.S_IMODE(place.stat().st_mode))
+        os.replace(temporary, place)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
+    finally:
+        os.close(descriptor)
+
+
+def _locked(folder: Path, name: str) -> tuple[Path, int]:
+    """A new file that is locked until its descriptor is closed."""
+    while True:
+        temporary = folder / f".{uuid.uuid4().hex}.{name}"
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        _lock(descriptor, wait=True)
+        if temporary.exists():  # else another process took it for a dead one's before the lock
+            return temporary, descriptor
+        os.close(descriptor)
+
+
+def _sweep(folder: Path, name: str) -> None:
+    """Remove what :func:`whole_file` has begun for this name in processes that are no more."""
+    with suppress(OSError):
+        beside = [one for one in os.listdir(folder) if one.endswith(f".{name}")]
+        for left in beside:
+            if re.fullmatch(r"\.[0-9a-f]{32}", left.removesuffix(f".{name}")):
+                with suppress(OSError), open(folder / left, "rb") as file:
+                    if _lock(file.fileno(), wait=False):
+                        os.unlink(folder / left)
+
+
+def _lock(descriptor: int, wait: bool) -> bool:
+    """Lock a file until it is closed; False where another has, or where there are no locks."""
+    with suppress(OSError):
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            return True
+    return False
 
 
 def write_container(path: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -64,7 +116,7 @@ def write_container(path: Path, header: dict[str, Any], arrays: dict[str, NDArra
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     everything: dict[str, Any] = {HEADER: text, **arrays}
     try:
-        with whole_file(path) as temporary, open(temporary, "xb") as file:
+        with whole_file(path) as temporary, open(temporary, "wb") as file:
             np.savez_compressed(file, **everything)
     except OSError as error:
         reason = (
@@ -77,23 +129,21 @@ def read_container(
     path: Path, kind: str, version: int
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Header and arrays of a container of this format and no later version."""
-    if path.is_dir():
-        raise DamagedFile(f"{path}: a directory. Pass the file in it that save() wrote.")
-    with open(path, "rb") as file:
-        try:
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            header = json.loads(arrays.pop(HEADER).tobytes())
-        except _BROKEN as error:
-            raise DamagedFile(
-                f"{path}: truncated, damaged, or not a file of knothole ({error})."
-            ) from error
+    check_regular(path)
+    with (
+        open(path, "rb") as file,
+        _as_damage(path, "truncated, damaged, or not a file of knothole"),
+    ):
+        arrays = _arrays(file)
+        header = json.loads(arrays.pop(HEADER).tobytes(), object_pairs_hook=_without_doubles)
     found = header.get("format") if isinstance(header, dict) else None
     if found != kind:
         holds = f"a {found}" if isinstance(found, str) else "something else"
         raise DamagedFile(f"{path}: not a {kind}, but {holds}.")
     written = header.get("version")
-    if not isinstance(written, int) or written > version:
+    if type(written) is not int or written < 1:
+        raise DamagedFile(f"{path}: there is no version {written!r} of this format.")
+    if written > version:
         raise DamagedFile(
             f"{path}: written by a newer knothole (format {written}; this one reads up to "
             f"{version}). Update knothole."
@@ -101,12 +151,68 @@ def read_container(
     return header, arrays
 
 
-@contextmanager
-def fitting_together(path: Path) -> Iterator[None]:
+def check_regular(path: Path) -> None:
+    """Refuse what is no file, before it is opened: a pipe would wait, a device may never end."""
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise DamagedFile(f"{path}: a directory. Pass the file in it that save() wrote.")
+    if not stat.S_ISREG(mode):
+        raise DamagedFile(f"{path}: a pipe or device, not a file. Copy it to a file first.")
+
+
+def fitting_together(path: Path) -> Any:
     """Whatever goes wrong in here goes wrong because the file's parts do not fit together."""
+    return _as_damage(path, "its parts do not fit together")
+
+
+@contextmanager
+def _as_damage(path: Path, problem: str) -> Iterator[None]:
+    """Whatever goes wrong in here is the file's fault: there is no end to what may be in it."""
     try:
-        yield
-    except DamagedFile:
-        raise
-    except _BROKEN as error:
-        raise DamagedFile(f"{path}: its parts do not fit together ({error!r}).") from error
+        with np.errstate(all="ignore"):
+            yield
+    except DamagedFile as error:
+        already = str(error).startswith(f"{path}: ")
+        raise error if already else DamagedFile(f"{path}: {problem} ({error}).") from error
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise DamagedFile(f"{path}: {problem} ({reason}).") from error
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; of two entries of one name, Python would take the last."""
+    if len(dict(pairs)) < len(pairs):
+        raise DamagedFile("an entry of the header is there twice")
+    return dict(pairs)
+
+
+def _arrays(file: Any) -> dict[str, NDArray[Any]]:
+    """All arrays of an archive, none of them larger than it says or than the file makes likely."""
+    room = max(ALWAYS_FINE, MOST_RATIO * os.fstat(file.fileno()).st_size)
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        names = [member.filename for member in members]
+        if len(set(names)) < len(names):
+            raise DamagedFile("a member is there twice")
+        if sum(member.file_size for member in members) > room:
+            raise DamagedFile("it would unpack to far more than its length makes likely")
+        return {member.filename.removesuffix(".npy"): _array(archive, member) for member in members}
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """One array, in this machine's byte order and row by row; nothing is unpickled."""
+    if not member.filename.endswith(".npy") or member.flag_bits & 1:
+        raise DamagedFile(f"{member.filename!r} is encrypted, or no array")
+    with archive.open(member) as content:
+        major, _ = npy.read_magic(content)
+        read = npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0
+        shape, by_column, dtype = read(content)
+        length = math.prod(shape) * dtype.itemsize
+        sound = dtype.kind in KINDS and min(shape, default=0) >= 0
+        if not sound or length != member.file_size - content.tell():
+            raise DamagedFile(f"{member.filename!r} does not hold {dtype} of shape {shape}")
+        flat = np.frombuffer(content.read(length), dtype)
+        if len(flat) != math.prod(shape):
+            raise DamagedFile(f"{member.filename!r} ends too early")
+    array = flat.reshape(shape, order="F" if by_column else "C")
+    return np.array(array, dtype=dtype.newbyteorder("="), order="C")

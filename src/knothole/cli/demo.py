@@ -96,7 +96,11 @@ def _second_core() -> Iterator[None]:
     """
     nowhere = subprocess.DEVNULL
     helper = subprocess.Popen(
-        [sys.executable, "-c", COMPILE_AHEAD], stdin=nowhere, stdout=nowhere, stderr=nowhere
+        # -P: nothing of the current directory is imported, whatever it is called.
+        [sys.executable, "-P", "-c", COMPILE_AHEAD],
+        stdin=nowhere,
+        stdout=nowhere,
+        stderr=nowhere,
     )
     try:
         yield

@@ -8,6 +8,7 @@ from typing import Any
 
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.estimators import Robust, load
+from knothole.files import check_regular
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import files_of, reading_of
@@ -48,6 +49,7 @@ def load_wrapped(path: Path) -> Robust:
 
 def _is_wrapped(path: Path) -> bool:
     """Whether a file is one of ``knothole wrap``: a zip archive."""
+    check_regular(path)
     with path.open("rb") as file:
         return file.read(2) == b"PK"
 

@@ -66,5 +66,5 @@ def sink(path: Path) -> Iterator[Sink]:
             finally:
                 made.close()
         else:
-            with temporary.open("x", encoding="utf-8", newline="") as file:
+            with temporary.open("w", encoding="utf-8", newline="") as file:
                 yield CsvSink(file, SEPARATORS[path.suffix.lower()])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
+import lzma
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -107,11 +110,33 @@ class CsvSource(Source):
                 low_memory=False,
             )
             with reader:
-                before = 0
+                before, counted = 0, False
                 for chunk in reader:
+                    last = chunk[self.names[-1]]
+                    if not counted and (last.isna() | (last == "")).any():
+                        self._check_lengths()
+                        counted = True
                     if len(chunk):  # a file with a header alone is one chunk of nothing
                         yield chunk[list(names)], file.tell() - before
                     before = file.tell()
+
+    def _check_lengths(self) -> None:
+        """Refuse rows with too few fields; the entries that they lack would pass for holes.
+
+        pandas does not tell them from empty ones. It takes time, and is done only where the last
+        column has holes at all.
+        """
+        opened = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
+        opening: Any = opened.get(_compression(self.path) or "", open)
+        with opening(self.path, "rt", encoding="utf-8", errors="replace", newline="") as file:
+            rows = csv.reader(file, delimiter=self._separator)
+            for fields in rows:
+                if fields and len(fields) < len(self.names):
+                    raise DamagedFile(
+                        f"{self.path}: line {rows.line_num} has {len(fields)} of the "
+                        f"{len(self.names)} fields that the header names. A hole is an empty "
+                        f"field; the separators stay."
+                    )
 
     def _check_end(self) -> None:
         """Refuse a file whose last row is cut off: its missing entries would pass for holes."""
@@ -191,6 +216,12 @@ def _levels(column: Column) -> set[str]:
     hashes = {level.hash for level in column.levels if isinstance(level, HashedLevel)}
     texts = {level for level in column.levels if isinstance(level, str)}
     return texts | {hole for hole in _HOLES if hash_of(hole) in hashes}
+
+
+def _open_zstd(path: Path, mode: str, **options: Any) -> Any:
+    import zstandard  # pandas needs it for such files too
+
+    return zstandard.open(path, mode, **options)
 
 
 def _compression(path: Path) -> Any:

@@ -15,6 +15,7 @@ from functools import reduce
 from typing import Any, TypeVar
 
 from knothole.arrays import joined
+from knothole.errors import InvalidInput
 
 T = TypeVar("T")
 
@@ -37,11 +38,18 @@ class Memory(threading.local):
 def thread_count(threads: int | None = None) -> int:
     """Threads to use: the argument, else ``KNOTHOLE_THREADS``, else the cores we may run on."""
     if threads is not None:
-        return max(1, int(threads))
+        return max(1, _whole("threads", threads))
     setting = os.environ.get("KNOTHOLE_THREADS")
     if setting:
-        return max(1, int(setting))
+        return max(1, _whole("KNOTHOLE_THREADS", setting))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"{name} must be a whole number of threads; got {value!r}.") from error
 
 
 def over_chunks(

@@ -21,7 +21,12 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.sobol import WORD, Points, row_keys
 from knothole.densities import storage
-from knothole.densities.emissions import Emission, emission_arrays, emissions_from
+from knothole.densities.emissions import (
+    Emission,
+    check_emissions,
+    emission_arrays,
+    emissions_from,
+)
 from knothole.densities.emissions.table import draw_allowed, log_of
 from knothole.densities.parameters import check_names
 from knothole.densities.trained import Trained
@@ -286,6 +291,16 @@ class EmissionDensity(Density):
         """With the emissions."""
         super().restore(header, arrays)
         self.emissions_ = emissions_from(header["families"], arrays)
+
+    @property
+    @abstractmethod
+    def emission_states(self) -> list[int]:
+        """How many states each variable's emission must have, by what ties them together."""
+
+    def check(self) -> None:
+        """With the emissions."""
+        super().check()
+        check_emissions(self.variables_, self.emissions_, self.emission_states)
 
     @abstractmethod
     def combine(self, terms: list[Floats]) -> Floats:

@@ -71,13 +71,14 @@ def describe(density: Density) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
 def restored(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: Path) -> Density:
     """The density that :func:`describe` described; ``path`` is for messages."""
     name = header.get("class")
-    if name not in CLASSES:
+    if not isinstance(name, str) or name not in CLASSES:
         raise DamagedFile(f"{path}: holds a {name!r}, which is no density.")
     cls = getattr(importlib.import_module(CLASSES[name]), name)
     with fitting_together(path):
         parameters = {RENAMED.get(key, key): value for key, value in header["parameters"].items()}
         density: Density = cls(**parameters)
         density.restore(header["state"], arrays)
+        density.check()
         return density
 
 

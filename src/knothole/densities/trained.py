@@ -14,12 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
+from knothole.checks import check_array, check_type, require
 from knothole.densities.em import Run, Training
 from knothole.densities.parameters import SHARED, Rule, check_names
 from knothole.densities.rows import WeightedRows
 from knothole.errors import NotFitted
 from knothole.tables import json_form
-from knothole.tables.columns import Columns, Evidence, Variable
+from knothole.tables.columns import Columns, Evidence, Kind, Variable
 
 D = TypeVar("D", bound="Trained")
 
@@ -153,7 +154,7 @@ class Trained(BaseEstimator):
             for column in map(json_form.column_from, header["extra"])
         )
         self.variables_ = self.columns_.variables + extra
-        self.target_ = bool(header["target"])
+        self.target_ = header["target"]
         self.indicated_ = arrays["indicated"]
         for name in self.stored_values:
             setattr(self, f"{name}_", header[name])
@@ -161,6 +162,37 @@ class Trained(BaseEstimator):
             setattr(self, f"{name}_", arrays[name])
         if "objective" in self.stored_arrays:
             self.n_iter_ = len(self.objective_)
+
+    def check(self) -> None:
+        """Refuse what a file holds where its parts do not make a density; after :meth:`restore`.
+
+        A subclass adds what it has to ``super().check()``. Kernels rely on all of it.
+        """
+        self._check_parameters()
+        for name in ("informative", "verbose"):
+            check_type(name, getattr(self, name), bool)
+        seed = self.random_state
+        require(
+            seed is None or (type(seed) is int and 0 <= seed < 2**32), f"random_state: {seed!r}"
+        )
+        check_type("target", self.target_, bool)
+        check_array("indicated", self.indicated_, (None,), "i")
+        own = len(self.columns_.variables)
+        within = (self.indicated_ >= 0).all() and (self.indicated_ < own).all()
+        rising = (np.diff(self.indicated_) > 0).all()
+        require(within and rising, "indicated must be variables of the columns, each once")
+        extra, indicators = self.variables_[own:], len(self.indicated_)
+        require(len(extra) == indicators + self.target_, "extra must be indicators and a target")
+        yes_or_no = all(
+            v.kind is Kind.CATEGORICAL and len(v.levels) == 2 for v in extra[:indicators]
+        )
+        require(yes_or_no, "an indicator must have two levels")
+        require(own > 0, "a density must have a variable")
+        for name in self.stored_values:
+            types = {"converged": (bool,), "n_iter": (int,)}.get(name, (float, int))
+            check_type(name, getattr(self, f"{name}_"), *types)
+        if "objective" in self.stored_arrays:
+            check_array("objective", self.objective_, (None,))
 
 
 def of_same_size(density: D, fitted: Trained) -> D:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Mask
+from knothole.checks import check_type, require
 from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
@@ -109,6 +111,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
     with fitting_together(path):
         density = storage.restored(header["density"], _part(arrays, DENSITY), path)
         ensemble = ensemble_from(header["trees"], _part(arrays, TREES))
+        _check_header(header)
         integrate = np.array(header["integrate"], dtype=np.bool_)
         if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
             raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
@@ -137,14 +140,27 @@ def _expectation(
         old = Expectation.of(ensemble, density, integrate=integrate)
         share = SHARE if header["tol"] is None else header["tol"] / float(old.spread.margin.min())
         return replace(old, tol=share)
+    check_type("draws", draws, dict)
+    check_type("seed", draws["seed"], int)
     margin, prediction = (np.asarray(draws["spread"][name]) for name in ("margin", "prediction"))
     for values in (margin, prediction):
-        if values.shape != (ensemble.n_outputs,) or not (values >= 0).all():
-            raise DamagedFile("the spread of outputs does not fit the trees.")
+        fits = values.shape == (ensemble.n_outputs,) and values.dtype.kind in "fi"
+        require(fits and bool((values >= 0).all()), "the spread of outputs does not fit the trees")
     return Expectation.of(
         ensemble, density, tol=draws["share"], seed=int(draws["seed"]), integrate=integrate,
         spread=Spread(margin, prediction),
     )  # fmt: skip
+
+
+def _check_header(header: dict[str, Any]) -> None:
+    """Refuse entries of another type, before they are taken for something else."""
+    check_type("model", header["model"], str)
+    check_type("integrate", header["integrate"], list)
+    for flag in header["integrate"]:
+        check_type("integrate", flag, bool)
+    tol = header["tol"]
+    check_type("tol", tol, float, int, type(None))
+    require(tol is None or 0 < tol < np.inf, f"tol must be a positive number; found {tol}")
 
 
 # The arrays of an ensemble that a file holds as they are; the first go back into its nodes.
@@ -153,6 +169,9 @@ OF_NODES = (
     "tree_weight",
 )  # fmt: skip
 ARRAYS = (*OF_NODES, "value", "native_leaf", "base", "sentinel")
+FLOATS = ("cut", "tree_weight", "value", "base", "sentinel")
+DTYPES = {name: np.dtype(np.float64 if name in FLOATS else np.int32) for name in ARRAYS}
+DTYPES |= {"missing_left": np.dtype(np.bool_), "sets": np.dtype(np.uint64)}
 
 
 def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -170,8 +189,11 @@ def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDA
 
 def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Ensemble:
     """Built as a reader builds it, so that broken trees are refused."""
+    _check_trees(header, arrays)
     leaf = arrays["feature"] < 0
     number = arrays["left"][leaf]
+    all_of_them = np.array_equal(np.sort(number), np.arange(len(arrays["value"])))
+    require(all_of_them, "left must number the leaves, each once")
     value = np.zeros((len(leaf), arrays["value"].shape[1]))
     native = np.zeros(len(leaf), dtype=np.int32)
     value[leaf] = arrays["value"][number]
@@ -193,6 +215,29 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
         classes=_classes_from(header["classes"]),
         sentinel=arrays["sentinel"],
     ).trained_by(Recipe.of(**header.get("recipe", {})))
+
+
+def _check_trees(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Refuse what :meth:`Ensemble.build` would not see, or would take for something else."""
+    for name, dtype in DTYPES.items():
+        found = arrays[name]
+        wanted = (dtype, 2 if name in ("value", "sentinel") else 1)
+        fits = (found.dtype, found.ndim) == wanted
+        require(fits, f"trees.{name} must be {dtype}, not {found.dtype} of shape {found.shape}")
+    require(arrays["value"].shape[1], "leaves must have values")
+    require(len(arrays["native_leaf"]) == len(arrays["value"]), "native_leaf must be by leaf")
+    require(header["precision"] in ("float32", "float64"), "precision must be of floats")
+    name, scale = header["link"]
+    check_type("link", name, str)
+    check_type("link", scale, float, int)
+    require(np.isfinite(scale), "the link's scale must be finite")
+    check_type("library", header["library"], str)
+    targets = _classes_from(header["classes"])
+    if targets is not None:
+        sizes = [len(one) for one in (targets if isinstance(targets[0], tuple) else (targets,))]
+        outputs = len(arrays["base"])
+        fits = sum(sizes) == outputs or (outputs == 1 and sizes == [2])
+        require(fits and min(sizes) > 0, f"{sizes} classes, but {outputs} outputs")
 
 
 def _describe_classes(classes: Any) -> Any:
@@ -239,6 +284,9 @@ def _table_from(description: Any) -> pd.DataFrame | None:
     import pandas as pd
 
     names = description["columns"]
+    for dtype in description["dtypes"]:
+        # Of all that pandas knows by name: some dtypes have a size that the name says.
+        require(re.fullmatch(r"u?int\d+|float\d+|bool|object|str|string", dtype), f"dtype {dtype}")
     table = pd.DataFrame(description["data"], columns=names)
     return table.astype(dict(zip(names, description["dtypes"], strict=True)))
 

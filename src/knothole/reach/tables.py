@@ -64,7 +64,7 @@ class Grid:
         for v, cuts in enumerate(self.cuts):
             rows = slice(int(self.offset[v]), int(self.offset[v + 1]))
             if n_levels[v]:
-                out[rows] = emissions[v].set_mass(np.eye(int(n_levels[v]), dtype=np.bool_))
+                out[rows] = np.exp(emissions[v].form.table)
                 continue
             high = np.append(cuts, np.inf)
             low = np.full(len(high), -np.inf)

@@ -39,6 +39,7 @@ RC: dict[Any, Any] = {
     "ytick.color": FAINT,
     "text.color": INK,
     "legend.frameon": False,
+    "text.parse_math": False,  # a column may be called $10k_to_$20k
     "svg.hashsalt": "knothole",  # the same figure, the same bytes
 }
 

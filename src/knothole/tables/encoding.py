@@ -10,13 +10,10 @@ import numpy as np
 
 from knothole.arrays import Floats
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
-from knothole.tables.read import RawColumn, check_finite
+from knothole.tables.read import WHOLE_LIMIT, RawColumn, check_finite
 
 #: What becomes of a category that is none of its column's levels.
 Unseen = Literal["error", "hole"]
-
-# Beyond it all float64 numbers are whole, and that says nothing about a column.
-_WHOLE_LIMIT = 2.0**53
 
 
 def check_names(expected: Sequence[str], got: Sequence[str], by_name: bool) -> None:
@@ -76,6 +73,7 @@ def numbers_of(column: RawColumn) -> Floats:
 def codes_of(column: RawColumn, levels: Sequence[Hashable], unseen: Unseen) -> Floats:
     """Positions of a column's entries among ``levels``, compared by value: 1 is 1.0, not "1"."""
     codes = {level: code for code, level in enumerate(levels) if level is not None}
+    column = _told_apart(column)
     distinct, inverse = np.unique(column.values, return_inverse=True)
     out = np.full(len(distinct), np.nan)
     for i, value in enumerate(distinct.tolist()):
@@ -95,8 +93,18 @@ def codes_of(column: RawColumn, levels: Sequence[Hashable], unseen: Unseen) -> F
 
 def observed_levels(column: RawColumn) -> list[Hashable]:
     """The distinct entries of a column: levels in their order, numbers ascending."""
+    column = _told_apart(column)
     distinct = np.unique(column.values[~np.isnan(column.values)])
     return [_level(column, value) for value in distinct.tolist()]
+
+
+def _told_apart(column: RawColumn) -> RawColumn:
+    """The column as levels, where it has whole numbers that floats would take for one another."""
+    if column.integers is None:
+        return column
+    levels, codes = np.unique(column.integers, return_inverse=True)
+    values = np.where(np.isnan(column.values), np.nan, codes)
+    return RawColumn(column.name, values, tuple(levels.tolist()))
 
 
 def check_same_encoding(name: str, known: Sequence[Hashable], observed: Sequence[Hashable]) -> None:
@@ -135,9 +143,7 @@ def is_whole(values: Floats) -> bool:
     """Whether there are observed values, and all of them are whole numbers."""
     values = values[~np.isnan(values)]
     return bool(
-        len(values)
-        and (np.abs(values) <= _WHOLE_LIMIT).all()
-        and (np.floor(values) == values).all()
+        len(values) and (np.abs(values) <= WHOLE_LIMIT).all() and (np.floor(values) == values).all()
     )
 
 

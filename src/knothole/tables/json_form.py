@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from knothole.checks import check_type, require
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.tables.columns import Block, Column, Columns, Kind, Variable
 from knothole.tables.levels import HashedLevel
@@ -25,7 +26,15 @@ def describe_columns(columns: Columns) -> dict[str, Any]:
 def columns_from(description: dict[str, Any]) -> Columns:
     """From JSON."""
     columns = tuple(map(column_from, description["columns"]))
+    for name, at, baseline in description["blocks"]:
+        check_type("the name of a block", name, str)
+        check_type("the baseline of a block", baseline, bool)
+        for position in at:
+            check_type("a position of a block", position, int)
+            numeric = not columns[position].levels
+            require(numeric, f"{columns[position].name!r} has levels, and is no dummy")
     blocks = tuple(Block(name, tuple(at), baseline) for name, at, baseline in description["blocks"])
+    check_type("named", description["named"], bool)
     return Columns(columns, blocks, description["named"])
 
 
@@ -41,10 +50,15 @@ def describe_column(column: Column | Variable) -> dict[str, Any]:
 
 def column_from(description: dict[str, Any]) -> Column:
     """From JSON."""
+    name, kind, nullable = (description[key] for key in ("name", "kind", "nullable"))
     levels = tuple(level_from(level) for level in description["levels"])
-    return Column(
-        description["name"], Kind(description["kind"]), levels, bool(description["nullable"])
-    )
+    check_type("the name of a column", name, str)
+    check_type(f"nullable of {name!r}", nullable, bool)
+    distinct = len({(type(level), level) for level in levels}) == len(levels)
+    require(distinct, f"{name!r} must have each of its levels once")
+    fits = Kind(kind) is Kind.CATEGORICAL or not levels
+    require(fits, f"{name!r} is {kind}, and must have no levels")
+    return Column(name, Kind(kind), levels, nullable)
 
 
 def describe_level(level: Hashable, column: str) -> list[Any]:
@@ -69,7 +83,11 @@ def level_from(description: list[Any]) -> Hashable:
     if kind == "float":
         return float.fromhex(value)
     if kind == HashedLevel.__name__:
-        return HashedLevel(**value)
+        hashed = HashedLevel(**value)
+        check_type("a hash", hashed.hash, int)
+        check_type("text of a category", hashed.text, str, type(None))
+        check_type("searched", hashed.searched, bool)
+        return hashed
     level: Hashable = value
     if type(level).__name__ != kind:
         raise DamagedFile(f"level {value!r} is not of type {kind}.")

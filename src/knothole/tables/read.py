@@ -21,14 +21,22 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 
+# Beyond it all float64 numbers are whole, and not all whole numbers are float64 numbers.
+WHOLE_LIMIT = 2.0**53
+
 
 @dataclass(frozen=True, eq=False)
 class RawColumn:
-    """One column of a table: numbers, or (where ``levels`` is not None) codes of levels."""
+    """One column of a table: numbers, or (where ``levels`` is not None) codes of levels.
+
+    ``integers`` are whole numbers, of which some are too large to be told apart in ``values``: as
+    categories they are different ones.
+    """
 
     name: str
     values: Floats
     levels: tuple[Hashable, ...] | None = None
+    integers: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +142,8 @@ def _hint(table: Any) -> str:
 
 
 def _from_numpy(table: NDArray[Any]) -> RawTable:
+    if not isinstance(table, np.ma.MaskedArray):
+        table = np.asarray(table)  # columns of a np.matrix would be matrices
     if table.ndim != 2:
         raise InvalidInput(
             f"X must have two dimensions, rows and columns; got {table.ndim}"
@@ -150,7 +160,7 @@ def _from_numpy(table: NDArray[Any]) -> RawTable:
         if table.dtype.kind not in "fiub":
             raise InvalidInput(f"X must hold numbers or categories; got dtype {table.dtype}.")
         values = table.astype(np.float64, copy=False)
-        columns = [RawColumn(name, values[:, i]) for i, name in enumerate(names)]
+        columns = [_numbers(name, values[:, i], table[:, i]) for i, name in enumerate(names)]
     return RawTable(tuple(columns), named=False, plain=plain_floats(table))
 
 
@@ -159,13 +169,16 @@ def _objects(name: str, values: Any) -> RawColumn:
     import pandas as pd  # only tables of objects pay for it
 
     values = np.asarray(values, dtype=object)
-    hole = np.asarray(pd.isna(values), dtype=np.bool_)
+    try:
+        hole = np.asarray(pd.isna(values), dtype=np.bool_)
+    except decimal.InvalidOperation as error:
+        raise _no_number(name, decimal.Decimal("sNaN")) from error
     observed = values[~hole]
     kinds = {type(value) for value in observed}
     out = np.full(len(values), np.nan)
     if all(issubclass(kind, (numbers.Real, np.bool_, decimal.Decimal)) for kind in kinds):
-        out[~hole] = observed.astype(np.float64)
-        return RawColumn(name, out)
+        out[~hole] = _as_floats(name, observed)
+        return _numbers(name, out, np.where(hole, 0, values))
     for kind in kinds:
         if issubclass(kind, (datetime.date, datetime.time, datetime.timedelta, np.datetime64)):
             raise _refused(name, kind.__name__)
@@ -177,6 +190,35 @@ def _objects(name: str, values: Any) -> RawColumn:
     codes = {level: code for code, level in enumerate(levels)}
     out[~hole] = [codes[value] for value in observed.tolist()]
     return RawColumn(name, out, levels)
+
+
+def _as_floats(name: str, values: NDArray[Any]) -> Floats:
+    """Numbers of any type; what is a number to Python may be none to a machine."""
+    try:
+        return values.astype(np.float64)
+    except (ValueError, OverflowError, TypeError) as error:
+        for value in values:
+            try:
+                float(value)
+            except (ValueError, OverflowError, TypeError):
+                raise _no_number(name, value) from error
+        raise
+
+
+def _no_number(name: str, value: Any) -> InvalidInput:
+    """The error of a value that is too much for Python to print, perhaps."""
+    shown = f"one of {value.bit_length()} bits" if isinstance(value, int) else repr(value)
+    return InvalidInput(
+        f"column {name!r} must hold numbers that float64 has; got {shown}. Replace it, by NaN "
+        f"where the number is not known."
+    )
+
+
+def _numbers(name: str, values: Floats, exact: NDArray[Any]) -> RawColumn:
+    """A column of numbers, with what it holds ``exact`` where floats would not tell it apart."""
+    large = exact.dtype.kind in "iuO" and bool((np.abs(values) >= WHOLE_LIMIT).any())
+    whole = large and all(isinstance(value, int) for value in exact.tolist())
+    return RawColumn(name, values, integers=exact if whole else None)
 
 
 def _sorted(levels: Iterable[Any]) -> tuple[Hashable, ...]:
@@ -222,7 +264,9 @@ def _pandas_column(name: str, series: Any) -> RawColumn:
     if pd.api.types.is_complex_dtype(dtype):
         raise _refused(name, dtype)
     if pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
-        return RawColumn(name, series.to_numpy(dtype=np.float64, na_value=np.nan))
+        values = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        whole = pd.api.types.is_integer_dtype(dtype)
+        return _numbers(name, values, series.fillna(0).to_numpy() if whole else values)
     if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)) or dtype.kind in "mM":
         raise _refused(name, dtype)
     return _objects(name, series.to_numpy(dtype=object))
@@ -241,7 +285,8 @@ def _polars_column(name: str, series: Any) -> RawColumn:
     dtype = series.dtype
     if dtype.is_numeric() or dtype in (pl.Boolean, pl.Null):
         values = series.cast(pl.Float64).fill_null(np.nan).to_numpy()
-        return RawColumn(name, np.asarray(values, dtype=np.float64))
+        whole = series.fill_null(0).to_numpy() if dtype.is_integer() else values
+        return _numbers(name, np.asarray(values, dtype=np.float64), whole)
     if dtype == pl.Enum:
         codes = series.to_physical().cast(pl.Float64).fill_null(-1.0).to_numpy()
         return _codes(name, codes, dtype.categories.to_list())
@@ -272,8 +317,9 @@ def _arrow_column(name: str, column: Any) -> RawColumn:
     if number or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         if pa.types.is_boolean(kind):
             chunked = chunked.cast(pa.int8())
-        values = chunked.cast(pa.float64(), safe=False).to_numpy()
-        return RawColumn(name, np.asarray(values, dtype=np.float64))
+        values = np.asarray(chunked.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+        whole = chunked.fill_null(0).to_numpy() if pa.types.is_integer(kind) else values
+        return _numbers(name, values, whole)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return _objects(name, chunked.to_pylist())
     raise _refused(name, kind)

@@ -159,6 +159,8 @@ class Ensemble:
         laid = layout.lay_out(nodes, n_levels, len(base), strict)
         if sentinel is None:
             sentinel = np.full((len(columns), 2), np.nan)
+        fits = np.shape(sentinel) == (len(columns), 2)
+        strict.require(fits, "values that count as NaN are not given by column")
         return cls(
             columns=columns,
             **laid,

@@ -53,7 +53,9 @@ def lay_out(nodes: Nodes, n_levels: Ints, n_outputs: int, strict: Strict) -> dic
     set_start = _as_int32(np.where(leaf, -1, np.asarray(start)[order]), strict)
     sets = np.array([] if nodes.sets is None else nodes.sets, dtype=np.uint64)
     categorical = set_start >= 0
-    end = set_start[categorical] + set_words(n_levels[feature[categorical]])
+    levels = n_levels[feature[categorical]]
+    strict.require((levels > 0).all(), "a set of categories on a column that has none")
+    end = set_start[categorical].astype(np.int64) + set_words(levels)
     strict.require((end <= len(sets)).all(), "a categorical split's set lies outside the model")
     cut = np.where(leaf | categorical, np.nan, np.asarray(nodes.cut, dtype=np.float64)[order])
     numeric = ~leaf & ~categorical
@@ -70,7 +72,7 @@ def lay_out(nodes: Nodes, n_levels: Ints, n_outputs: int, strict: Strict) -> dic
         "sets": sets,
         "leaf_start": laid.leaf_start,
         "value": np.ascontiguousarray(leaf_value),
-        "native_leaf": np.asarray(nodes.native_leaf)[order[leaf]].astype(np.int32),
+        "native_leaf": _as_int32(np.asarray(nodes.native_leaf)[order[leaf]], strict),
         **_per_tree(nodes, n_outputs - value.shape[1], strict),
     }
 
@@ -83,6 +85,7 @@ def _per_tree(nodes: Nodes, last_output: int, strict: Strict) -> dict[str, Any]:
     problem = f"{n_trees} trees, but not as many outputs or weights"
     strict.require(len(output) == len(weight) == n_trees, problem)
     strict.within(output, last_output + 1, "a tree serves an output that the model does not have")
+    strict.require(last_output >= 0, "leaves have more values than the model has outputs")
     strict.require(np.isfinite(weight).all(), "a tree's weight is not finite")
     return {"tree_output": output.astype(np.int32), "tree_weight": weight.astype(np.float64)}
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.checks import check_array, check_chances, require
 from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.base import EmissionDensity
 from knothole.densities.circuit.em import (
@@ -217,7 +218,7 @@ class Circuit(EmissionDensity):
     ) -> tuple[Emission, ...]:
         """Emissions that take after a few random rows, a row going down one way from the root."""
         overrides = self.families or {}
-        sizes = [len(nodes) for nodes in self.structure_.emission_nodes]
+        sizes = self.emission_states
         rows = rng.choice(np.flatnonzero(weight > 0), CENTRES * max(sizes))
         terms = [np.zeros((1, size)) for size in sizes]
         values = evaluate(self.structure_, log_of(self.weights_), terms)
@@ -256,14 +257,24 @@ class Circuit(EmissionDensity):
     # ---- storage -----------------------------------------------------------------------------
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With a check that weights and emissions fit the nodes."""
+        """With the structure of the nodes."""
         super().restore(header, arrays)
         self._bind()
-        sizes = [len(nodes) for nodes in self.structure_.emission_nodes]
-        if self.weights_.shape != self.structure_.weights.shape:
-            raise ValueError("weights do not fit the nodes.")
-        if [emission.n_states for emission in self.emissions_] != sizes:
-            raise ValueError("emissions do not fit the nodes.")
+
+    @property
+    def emission_states(self) -> list[int]:
+        """The emission nodes of each variable."""
+        return [len(nodes) for nodes in self.structure_.emission_nodes]
+
+    def check(self) -> None:
+        """With the weights of each sum."""
+        wanted = self.structure_.weights.shape
+        require(self.weights_.shape == wanted, f"weights do not fit the nodes: {wanted} needed")
+        check_array("weights", self.weights_, wanted)
+        for node, first in self.structure_.first_edge.items():
+            size = len(self.structure_.children[node])
+            check_chances("weights of a sum", self.weights_[first : first + size], (size,))
+        super().check()
 
     # ---- questions ---------------------------------------------------------------------------
 

@@ -182,22 +182,11 @@ def _emission_from_arrays(column: Column, entry: dict[str, Any], n_states: int) 
         )
     try:
         emission = FAMILIES[family].from_arrays({name: _array(own) for name, own in arrays.items()})  # type: ignore[union-attr]
-        natural = emission.natural()
-        shape = natural.table.shape
+        emission.check(column.variable(0), n_states)
     except _BROKEN as error:
         raise InvalidInput(
             f'variable {column.name!r}: "arrays" do not make a {family} emission ({error!r}).'
         ) from error
-    if shape != (emission.n_codes, n_states) or np.isnan(natural.table).any():
-        raise InvalidInput(
-            f'variable {column.name!r}: "arrays" must have {n_states} states, one for each of its '
-            f"emissions, and numbers in all; got a table of shape {shape}."
-        )
-    if discrete and emission.n_codes != len(column.levels):
-        raise InvalidInput(
-            f'variable {column.name!r}: "arrays" must have {len(column.levels)} codes, one for '
-            f"each level; got {emission.n_codes}."
-        )
     return emission
 
 
@@ -205,8 +194,7 @@ def _array(value: Any) -> NDArray[Any]:
     """The inverse of what :func:`_listed` does to one array."""
     if isinstance(value, str):
         return np.array(value)
-    array = np.array(value)
-    return array if array.dtype.kind in "iu" else np.array(value, dtype=np.float64)
+    return np.array(value, dtype=np.float64)
 
 
 def _probabilities(node: int, own: Mapping[str, Any], column: Column) -> Floats:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.checks import require
 from knothole.densities.emissions.atoms import Atoms
 from knothole.densities.emissions.base import Emission, part_of
 from knothole.densities.emissions.categorical import Categorical
@@ -27,6 +28,7 @@ __all__ = [
     "Categorical",
     "Emission",
     "Gaussian",
+    "check_emissions",
     "choose",
     "emission_arrays",
     "emissions_from",
@@ -93,6 +95,19 @@ def emission_arrays(emissions: Sequence[Emission]) -> dict[str, NDArray[Any]]:
         for e, emission in enumerate(emissions)
         for name, array in emission.arrays().items()
     }
+
+
+def check_emissions(
+    variables: Sequence[Variable], emissions: Sequence[Emission], n_states: Sequence[int]
+) -> None:
+    """Refuse what a file holds where it is not one emission a variable, with these states each."""
+    counts = f"{len(emissions)} emissions, {len(variables)} variables"
+    require(len(emissions) == len(variables) == len(n_states), counts)
+    for variable, emission, size in zip(variables, emissions, n_states, strict=True):
+        discrete = variable.kind is Kind.CATEGORICAL
+        fits = discrete == (emission.family == Categorical.family)
+        require(fits, f"{variable.name!r} is {variable.kind}, not of family {emission.family!r}")
+        emission.check(variable, size)
 
 
 def emissions_from(

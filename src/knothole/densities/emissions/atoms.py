@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.checks import check_array, require
 from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, part_of
+from knothole.densities.emissions.categorical import Categorical
 from knothole.densities.emissions.choice import PLAIN, USUAL, repeated_values
 from knothole.densities.emissions.table import (
+    check_table,
     invert_codes,
     maximise_table,
     start_table,
@@ -125,6 +128,16 @@ class Atoms(Emission):
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """Only these states."""
         return replace(self, table=self.table[:, states], rest=self.rest.take(states))
+
+    def check(self, variable: Variable, n_states: int) -> None:
+        """With the points and the rest."""
+        check_array("points", self.points, (None,), finite=False)
+        rising = (self.points > -np.inf).all() and (self.points[1:] > self.points[:-1]).all()
+        require(rising, "points must rise, and be above -inf")
+        require(self.rest.family != Categorical.family, "numbers have no categorical family")
+        check_table(self.table, self.marginal, 1 + len(self.points), n_states)
+        self.rest.check(variable, n_states)
+        super().check(variable, n_states)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Fields; those of the rest with a prefix."""

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.checks import check_array, require
 from knothole.tables.columns import Variable
 
 
@@ -169,6 +170,19 @@ class Emission(Stored, ABC):
     @abstractmethod
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """The emission with only these states, in this order (repeats allowed)."""
+
+    def check(self, variable: Variable, n_states: int) -> None:
+        """Refuse what a file holds where it is no emission of this variable with these states.
+
+        A subclass checks its fields first.
+        """
+        natural = self.form
+        shape = (self.n_codes, n_states)
+        check_array(f"the {self.family} table", natural.table, shape, finite=False)
+        require((natural.table < np.inf).all(), f"the {self.family} table must not be infinite")
+        for slope in (natural.linear, natural.square):
+            if slope is not None:
+                check_array(f"parameters of a {self.family}", slope, (n_states,))
 
     def log_density(self, x: Floats) -> Floats:
         """Log p(x | state), (rows, states); 0 at holes. The slow twin of the compiled sums."""

@@ -12,9 +12,11 @@ from scipy.optimize import minimize_scalar
 from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln
 
 from knothole.arrays import Floats
+from knothole.checks import check_positive
 from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, observed
 from knothole.densities.emissions.table import (
     SMOOTHING,
+    check_table,
     invert_codes,
     maximise_table,
     start_table,
@@ -142,6 +144,13 @@ class Count(Emission):
         """Only these states."""
         return replace(self, mean=self.mean[states], table=self.table[:, states])
 
+    def check(self, variable: Variable, n_states: int) -> None:
+        """With the means, and the table of counts and negative numbers."""
+        check_positive("mean", self.mean, (n_states,))
+        check_positive("centre", self.centre)
+        check_table(self.table, self.marginal, self.n_codes, n_states)
+        super().check(variable, n_states)
+
 
 def _negative_below(x: Floats) -> Floats:
     """P(number < x | negative) at whole x, (values, 1)."""
@@ -218,6 +227,11 @@ class NegativeBinomial(Count):
         from scipy.stats import nbinom
 
         return np.asarray(nbinom.ppf(uniform, self.size, self.size / (self.size + mean)))
+
+    def check(self, variable: Variable, n_states: int) -> None:
+        """With the dispersion."""
+        check_positive("size", self.size)
+        super().check(variable, n_states)
 
 
 def best_size(x: Floats, weight: Floats) -> float:

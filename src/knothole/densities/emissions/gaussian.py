@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from knothole.arrays import Floats
+from knothole.checks import check_array, check_positive
 from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, observed
 from knothole.tables.columns import Variable
 
@@ -91,6 +92,14 @@ class Gaussian(Emission):
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """Only these states."""
         return replace(self, mean=self.mean[states], variance=self.variance[states])
+
+    def check(self, variable: Variable, n_states: int) -> None:
+        """With the moments."""
+        check_array("location", self.location, ())
+        check_positive("scale", self.scale)
+        check_array("mean", self.mean, (n_states,))
+        check_positive("variance", self.variance, (n_states,))
+        super().check(variable, n_states)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Fields."""

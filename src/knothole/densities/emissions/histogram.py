@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.checks import check_array, require
 from knothole.densities.emissions.base import Encoded, observed
 from knothole.densities.emissions.gaussian import location_and_scale
 from knothole.densities.emissions.table import TableEmission, start_table, weight_per_code
@@ -107,6 +108,13 @@ class Histogram(TableEmission):
         excess = -np.log1p(-uniform)
         x = np.where(code == bins, self.edges[0] - lower * excess, x)
         return np.where(code == bins + 1, self.edges[-1] + upper * excess, x)
+
+    def codes_of(self, variable: Variable) -> int:
+        """The bins and two tails."""
+        check_array("edges", self.edges, (None,))
+        rising = len(self.edges) > 1 and (np.diff(self.edges) > 0).all()
+        require(rising, "edges must rise, and be two at least")
+        return len(self.edges) + 1
 
 
 def _bin(edges: Floats, x: Floats) -> NDArray[np.int64]:

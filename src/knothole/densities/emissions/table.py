@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.checks import check_chances, check_log_chances, require
 from knothole.densities.emissions.base import Emission, Natural, Statistics
+from knothole.tables.columns import Variable
 
 # Rows' worth of uniform counts added to a column's frequencies, so that nothing is impossible.
 SMOOTHING = 1.0
@@ -69,6 +71,24 @@ class TableEmission(Emission):
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """Only these states."""
         return replace(self, table=self.table[:, states])
+
+    def codes_of(self, variable: Variable) -> int:
+        """Codes that the table of this variable must have."""
+        return max(1, len(variable.levels))
+
+    def check(self, variable: Variable, n_states: int) -> None:
+        """With the table against the variable's codes."""
+        check_table(self.table, self.marginal, self.codes_of(variable), n_states)
+        super().check(variable, n_states)
+
+
+def check_table(table: Floats, marginal: Floats, n_codes: int, n_states: int) -> None:
+    """Refuse what a file holds where it is no table of log probabilities with its marginal."""
+    found = np.shape(table)
+    require(found[1:] == (n_states,), f"table must have {n_states} states; it is of shape {found}")
+    require(found[0] == n_codes, f"table must have {n_codes} codes; it is of shape {found}")
+    check_log_chances("table", table, found)
+    check_chances("marginal", marginal, (n_codes,))
 
 
 def weight_per_code(code: NDArray[np.int64], weight: Floats, n_codes: int) -> Floats:

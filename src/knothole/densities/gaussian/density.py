@@ -12,9 +12,15 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
+from knothole.checks import check_array, check_chances, require
 from knothole.compiled.sobol import WORD, row_keys
 from knothole.densities.base import Density, Within
-from knothole.densities.emissions import Categorical, emission_arrays, emissions_from
+from knothole.densities.emissions import (
+    Categorical,
+    check_emissions,
+    emission_arrays,
+    emissions_from,
+)
 from knothole.densities.emissions.base import Emission, part_of
 from knothole.densities.emissions.table import log_of
 from knothole.densities.gaussian import kernels as kernels
@@ -336,3 +342,18 @@ class GaussianMixture(Density):
         self.scores_ = NormalScores.from_arrays(part_of(arrays, "scores"))
         families = [Categorical.family] * self._layout.n_discrete
         self.emissions_ = emissions_from(families, arrays)
+
+    def check(self) -> None:
+        """With the components, the maps and the discrete emissions."""
+        super().check()
+        layout = self._layout
+        k, d = len(self.weights_), len(layout.numeric)
+        check_chances("weights", self.weights_, (k,))
+        check_array("means", self.means_, (k, d))
+        check_array("covariances", self.covariances_, (k, d, d))
+        turned = self.covariances_.transpose(0, 2, 1)
+        require(np.allclose(self.covariances_, turned), "covariances must be symmetric")
+        np.linalg.cholesky(self.covariances_)
+        self.scores_.check(d)
+        discrete = layout.discrete
+        check_emissions(discrete, self.emissions_, [k] * len(discrete))

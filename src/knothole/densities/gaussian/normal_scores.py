@@ -34,6 +34,7 @@ from scipy.interpolate import PchipInterpolator
 from scipy.special import ndtr, ndtri
 
 from knothole.arrays import Floats
+from knothole.checks import check_array, check_positive, require
 from knothole.compiled.policy import inlined, njit
 from knothole.densities.emissions.base import Stored, observed
 from knothole.densities.emissions.gaussian import location_and_scale
@@ -182,6 +183,18 @@ class NormalScores(Stored):
             decode(column, j, self.values, self.limits, self.whole)
             out[:, j] = column
         return out
+
+    def check(self, d: int) -> None:
+        """Refuse what a file holds where it is not the maps of ``d`` variables."""
+        check_array("scores.values", self.values, (d, len(GRID)))
+        check_positive("scores.tail", self.tail, (d, 2))
+        check_array("scores.limits", self.limits, (d, 2), finite=False)
+        check_array("scores.whole", self.whole, (d,), "b")
+        check_array("scores.flat", self.flat, (d, len(GRID), 3))
+        require((np.diff(self.values, axis=1) >= 0).all(), "scores.values must never fall")
+        require((self.limits[:, 0] <= self.limits[:, 1]).all(), "scores.limits must be in order")
+        flats = all(np.allclose(a, _flats(b)) for a, b in zip(self.flat, self.values, strict=True))
+        require(flats, "scores.flat must be about the flats of scores.values")
 
 
 def _empirical(x: Floats, weight: Floats, points: Floats, scale: float) -> Floats:

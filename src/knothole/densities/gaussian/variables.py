@@ -18,9 +18,12 @@ from knothole.densities.gaussian.draws import Discrete
 from knothole.densities.gaussian.em import ScoreRows
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.rows import WeightedRows
+from knothole.errors import InvalidInput
 from knothole.tables.columns import Evidence, Kind, Variable
 
 RECORDED, NOT_RECORDED = 0, 1
+# Beyond it the ends of a map would be infinite.
+LARGEST = 1e300
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,12 @@ class Layout:
         """Number of discrete emissions."""
         return len(self.categorical) + len(self.flagged)
 
+    @property
+    def discrete(self) -> list[Variable]:
+        """What discrete emissions are of."""
+        flag = Variable("recorded", Kind.CATEGORICAL, (True, False))
+        return [self.variables[v] for v in self.categorical] + [flag] * len(self.flagged)
+
     def ways_to_read(
         self, rows: WeightedRows, normal_scores: bool | Literal["auto"]
     ) -> list[NDArray[np.bool_]]:
@@ -77,6 +86,13 @@ class Layout:
     def scores(self, rows: WeightedRows, by_rank: NDArray[np.bool_]) -> NormalScores:
         """Maps of the numeric variables, some by rank."""
         x = rows.points()[:, self.numeric]
+        most = np.where(np.isfinite(x), np.abs(x), 0.0).max(axis=0)
+        for v, largest in zip(self.numeric, most, strict=True):
+            if largest > LARGEST:
+                raise InvalidInput(
+                    f"column {self.variables[v].name!r} holds {largest:g}; a GaussianMixture takes "
+                    f"numbers up to {LARGEST:g}. Give the column in a larger unit."
+                )
         return NormalScores.fit(x, rows.own_weight(), *self._repeated(rows), by_rank)
 
     def _repeated(self, rows: WeightedRows) -> tuple[NDArray[np.bool_], list[Floats]]:
@@ -89,11 +105,9 @@ class Layout:
     def start_emissions(self, rows: WeightedRows) -> tuple[Emission, ...]:
         """Marginals of the discrete variables: one state each."""
         columns, weight = self._discrete_points(rows.points()), rows.own_weight()
-        flag = Variable("recorded", Kind.CATEGORICAL, (True, False))
-        variables = [self.variables[v] for v in self.categorical] + [flag] * len(self.flagged)
         return tuple(
             Categorical.start(variable, columns[:, e], weight, 1)
-            for e, variable in enumerate(variables)
+            for e, variable in enumerate(self.discrete)
         )
 
     def rows(

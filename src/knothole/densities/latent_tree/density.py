@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
+from knothole.checks import check_array
 from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.circuit.build import tree_to_circuit
 from knothole.densities.circuit.density import Circuit
@@ -134,10 +135,24 @@ class LatentTree(EmissionDensity):
     # ---- storage -----------------------------------------------------------------------------
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With a check that the arrays describe a tree."""
+        """With the number of states."""
         super().restore(header, arrays)
-        self._parameters.check()
         self.states_ = len(self.prior_)
+
+    @property
+    def emission_states(self) -> list[int]:
+        """Those of the latents."""
+        return [len(self.prior_)] * len(self.variables_)
+
+    def check(self) -> None:
+        """With a check that the arrays describe a tree."""
+        own = len(self.variables_)
+        check_array("parent", self.parent_, (own,), "i")
+        check_array("order", self.order_, (own,), "i")
+        check_array("prior", self.prior_, (None,))
+        check_array("transition", self.transition_, (own, None, None))
+        super().check()
+        self._parameters.check()
 
     # ---- questions ---------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
+from knothole.checks import check_chances
 from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.circuit.build import mixture_to_circuit
 from knothole.densities.circuit.density import Circuit
@@ -105,6 +106,16 @@ class Mixture(EmissionDensity):
     @property
     def _mixture(self) -> ProductMixture:
         return ProductMixture(self.weights_, self.emissions_)
+
+    @property
+    def emission_states(self) -> list[int]:
+        """One for each component."""
+        return [len(self.weights_)] * len(self.variables_)
+
+    def check(self) -> None:
+        """With the weights."""
+        check_chances("weights", self.weights_, (None,))
+        super().check()
 
     def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Log p(evidence), (rows,), and p(component | evidence), (rows, components).

@@ -37,11 +37,13 @@ class Child:
     def __init__(self, name: str) -> None:
         self._name = name
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", __name__, name],
+            # -P: nothing of the current directory is imported, whatever it is called.
+            [sys.executable, "-P", "-W", "ignore", "-m", __name__, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            # Libraries take file names as UTF-8, whatever the locale says.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"},
         )
 
     def __enter__(self) -> Child:
@@ -58,7 +60,8 @@ class Child:
 
     def replay(self, path: Path, X: Floats) -> Replay:
         """What the library answers to rows ``X`` after it loaded ``path``."""
-        question = {"path": np.array(str(path)), "rows": X}
+        name = np.frombuffer(os.fsencode(path), dtype=np.uint8)
+        question: dict[str, NDArray[Any]] = {"path": name, "rows": X}
         timer = Timer(TIMEOUT, self._process.kill)
         timer.start()
         try:
@@ -102,7 +105,8 @@ def _receive(stream: Any) -> dict[str, NDArray[Any]] | None:
 
 def _serve(name: str, questions: BinaryIO, answers: BinaryIO) -> None:
     while (question := _receive(questions)) is not None:
-        _send(answers, _answer(name, Path(str(question["path"])), question["rows"]))
+        path = Path(os.fsdecode(question["path"].tobytes()))
+        _send(answers, _answer(name, path, question["rows"]))
 
 
 def _answer(name: str, path: Path, rows: Floats) -> dict[str, NDArray[Any]]:

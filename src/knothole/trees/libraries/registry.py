@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from knothole.arrays import Floats, Ints
 from knothole.errors import DamagedFile, KnotholeError, NotFitted, UnsupportedModel
+from knothole.files import check_regular
 from knothole.trees.ensemble import Ensemble
 
 # Classes of models by the top-level package that they come from, which is the folder's name too.
@@ -73,6 +74,7 @@ def library_of(model: Any) -> str:
 
 def _library_of_file(path: Path) -> str:
     try:
+        check_regular(path)
         with path.open("rb") as file:
             head = file.read(4096)
     except OSError as error:

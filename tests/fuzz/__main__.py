@@ -1,0 +1,143 @@
+"""Give knothole files that were changed at random: ``python -m tests.fuzz FORMAT FIRST COUNT``.
+
+Inputs are tried in a child with limits on time and memory; one that ends it is reported, and
+another child goes on after it. Crashes, hangs, errors that are none of knothole's, and NaN out of
+finite rows all count; so does another answer from a file that was not refused though only its bytes
+were changed, for a zip has checksums.
+"""
+
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+SECONDS = 10
+BYTES = 2**30
+
+FORMATS = ("container", "repacked", "density", "circuit")
+
+
+def sources():
+    """A model file, density files and a circuit's text, by format."""
+    from sklearn.tree import DecisionTreeRegressor
+
+    import knothole as kh
+
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=80)
+    table = pd.DataFrame({"a": z, "b": rng.poisson(2.0, 80), "c": np.where(z > 0, "u", "v")})
+    numbers = table.assign(c=(table["c"] == "u") * 1.0)
+    seeded = {"random_state": 0, "max_iter": 2, "tol": 1e9}
+    made = [
+        kh.Mixture(2, families={"b": "poisson"}, **seeded).fit(table),
+        kh.LatentTree(2, **seeded).fit(table),
+        kh.GaussianMixture(2, **seeded).fit(table),
+    ]
+    model = DecisionTreeRegressor(max_depth=3).fit(numbers, numbers.sum(axis=1))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x"
+
+        def saved(one):
+            one.save(path)
+            return path.read_bytes()
+
+        densities = [saved(one) for one in (*made, made[0].to_circuit())]
+        models = [
+            saved(kh.wrap(model, numbers, density=density))
+            for density in (kh.Mixture(2, **seeded), kh.LatentTree(2, **seeded))
+        ]
+    texts = [made[0].to_circuit().to_json()]
+    rows = {"model": numbers.head(6).astype(float), "density": table.head(6)}
+    for one in rows.values():
+        one["b"] = one["b"].astype(float)
+        one.iloc[::2, 0] = np.nan
+        one.iloc[1::2, 1] = np.nan
+    return {"container": models, "repacked": models, "density": densities, "circuit": texts}, rows
+
+
+def attempt(kind, source, number, path, rows):
+    """One input: None where all is well, else what is wrong."""
+    from tests.fuzz import mutations
+
+    import knothole as kh
+    from knothole.densities import storage
+    from knothole.densities.circuit.density import Circuit
+
+    change = {"container": mutations.raw, "circuit": mutations.text}.get(kind, mutations.repacked)
+    changed = change(source, number)
+    try:
+        if kind == "circuit":
+            answer = Circuit.from_json(changed).score_samples(rows["density"])
+            return "NaN" if np.isnan(answer).any() else None
+        path.write_bytes(changed)
+        if kind == "density":
+            density = storage.load(path)
+            answer = density.score_samples(rows["density"])
+            drawn = density.complete(rows["density"], draws=2)
+            return "NaN" if np.isnan(answer).any() or np.isnan(drawn).any() else None
+        found = [np.asarray(kh.load(path).predict(rows["model"]))]
+        if kind == "repacked":
+            return "NaN" if np.isnan(found[0]).any() else None
+        path.write_bytes(source)
+        found.append(np.asarray(kh.load(path).predict(rows["model"])))
+        return None if np.array_equal(*found) else "another answer"
+    except kh.errors.KnotholeError:
+        return None
+    except Exception as error:
+        return re.sub(r"\s+", " ", f"{type(error).__name__}: {error}")[:200]
+
+
+def child(kind, first, stop):
+    """Try inputs, each named before it is tried."""
+    warnings.simplefilter("ignore")
+    given, rows = sources()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x"
+        for source in given[kind]:  # all kernels are there before the limits are
+            path.write_bytes(source if isinstance(source, bytes) else b"")
+            attempt("container" if kind == "repacked" else kind, source, 0, path, rows)
+        used = int(re.search(r"VmSize:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+        resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, used + BYTES))
+        for number in range(first, stop):
+            print(number, end=" ", flush=True)
+            signal.alarm(SECONDS)
+            source = given[kind][number % len(given[kind])]
+            print(attempt(kind, source, number, path, rows) or "fine", flush=True)
+        signal.alarm(0)
+
+
+def fuzz(kind, first, count):
+    """What went wrong with these inputs: pairs of a number and a description."""
+    wrong, stop = [], first + count
+    while first < stop:
+        command = [sys.executable, "-m", "tests.fuzz", kind, str(first), str(stop - first), "child"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        last = first - 1
+        for line in done.stdout.splitlines():
+            number, _, outcome = line.partition(" ")
+            last = int(number)
+            if outcome != "fine":
+                wrong.append((last, outcome or f"ended the process ({done.returncode})"))
+        if done.returncode and last < first:
+            raise RuntimeError(f"the child failed before its first input ({done.returncode})")
+        first = last + 1
+    return wrong
+
+
+if __name__ == "__main__":
+    kind, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if sys.argv[4:] == ["child"]:
+        child(kind, first, first + count)
+    else:
+        found = fuzz(kind, first, count)
+        for number, outcome in found:
+            print(f"{kind} {number}: {outcome}")
+        print(f"{kind}: {count} inputs, {len(found)} wrong")
+        sys.exit(bool(found))

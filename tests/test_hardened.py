@@ -1,0 +1,334 @@
+"""Files of ours that say what cannot be: every restored class refuses them before a kernel runs."""
+
+import subprocess
+import sys
+import tracemalloc
+
+import lightgbm
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.tree import DecisionTreeRegressor
+
+import knothole as kh
+from knothole.densities import storage
+from knothole.errors import DamagedFile
+from knothole.files import read_container, write_container
+from knothole.tables.columns import Columns
+
+
+def table():
+    """A number, a count with a family of its own, one not always recorded, and a category."""
+    rng = np.random.default_rng(0)
+    size = rng.normal(size=200)
+    return pd.DataFrame(
+        {
+            "size": size,
+            "count": rng.poisson(3.0, 200),
+            "width": rng.normal(size=200),
+            "city": pd.Categorical(np.where(size > 0, "Graz", "Linz"), ["Graz", "Linz", "Wien"]),
+        }
+    )
+
+
+def fitted():
+    frame = table()
+    columns = Columns.infer(frame)
+    columns = columns.with_nullable([False, False, True, False])
+    matrix = columns.matrix(frame)
+    holes = np.zeros(matrix.shape, dtype=bool)
+    matrix[:20, 2] = np.nan
+    families = {"size": "histogram", "count": "negative_binomial", "width": "atoms+gaussian"}
+    seeded = {"random_state": 0, "max_iter": 3, "tol": 1e9}
+    mixture = kh.Mixture(4, families=families, **seeded).fit_matrix(matrix, columns, holes=holes)
+    return {
+        "mixture": mixture,
+        "tree": kh.LatentTree(2, **seeded).fit_matrix(matrix, columns, holes=holes),
+        "gaussian": kh.GaussianMixture(2, normal_scores=True, **seeded).fit_matrix(
+            matrix, columns, holes=holes
+        ),
+        "circuit": mixture.to_circuit(),
+    }
+
+
+@pytest.fixture(scope="module")
+def densities():
+    return fitted()
+
+
+def longer(n):
+    return lambda a: np.resize(a, (n, *a.shape[1:]))
+
+
+def put(value, *place):
+    def change(array):
+        array = array.copy()
+        array[place or ...] = value
+        return array
+
+    return change
+
+
+def wider(array):
+    return np.repeat(array, 2, axis=1)
+
+
+BROKEN_ARRAYS = [
+    # A thousand weights for four components was a segmentation fault; three, a corrupt heap;
+    # five, 1e274 for an answer.
+    *(("mixture", "weights", longer(n)) for n in (1000, 5, 3, 1, 0)),
+    ("mixture", "weights", put(-0.5, 0)),
+    ("mixture", "weights", put(np.nan, 0)),
+    ("mixture", "weights", lambda a: a / 2),
+    ("mixture", "weights", lambda a: a.astype(np.float32)),
+    ("mixture", "weights", lambda a: a.astype(">f8")[::-1].astype("U5")),
+    ("mixture", "indicated", lambda a: np.array([7])),
+    ("mixture", "objective", put(np.nan)),
+    ("mixture", "leaf0.table", longer(3)),
+    ("mixture", "leaf0.table", wider),
+    ("mixture", "leaf0.table", put(np.nan, 0, 0)),
+    ("mixture", "leaf0.table", put(5.0, 0, 0)),
+    ("mixture", "leaf0.marginal", longer(2)),
+    ("mixture", "leaf0.edges", lambda a: a[::-1]),
+    ("mixture", "leaf0.edges", put(np.nan, 0)),
+    ("mixture", "leaf1.mean", put(-1.0, 0)),
+    ("mixture", "leaf1.mean", longer(9)),
+    ("mixture", "leaf1.size", lambda a: np.array(0.0)),
+    ("mixture", "leaf1.centre", lambda a: np.array(np.nan)),
+    ("mixture", "leaf2.points", lambda a: -a),
+    ("mixture", "leaf2.points", longer(3)),
+    ("mixture", "leaf2.family", lambda a: np.array("categorical")),
+    ("mixture", "leaf2.rest.variance", put(0.0, 0)),
+    ("mixture", "leaf2.rest.variance", put(1e-320, 0)),
+    ("mixture", "leaf2.rest.mean", longer(1)),
+    ("mixture", "leaf2.rest.column", lambda a: np.array([0.0, np.inf])),
+    ("mixture", "leaf3.table", longer(9)),  # more codes than levels
+    ("mixture", "leaf3.table", longer(2)),
+    ("tree", "parent", lambda a: a.astype(np.float64)),
+    ("tree", "parent", put(99, -1)),
+    ("tree", "order", longer(2)),
+    ("tree", "prior", longer(1)),
+    ("tree", "transition", lambda a: a[:, :1]),
+    ("tree", "transition", put(np.nan, 0, 0, 0)),
+    ("gaussian", "weights", longer(3)),
+    ("gaussian", "means", wider),
+    ("gaussian", "means", put(np.inf, 0, 0)),
+    ("gaussian", "covariances", longer(1)),
+    ("gaussian", "covariances", put(-1.0, 0, 0, 0)),
+    ("gaussian", "covariances", put(0.7, 0, 0, 1)),
+    ("gaussian", "scores.values", lambda a: a[:, :100]),
+    ("gaussian", "scores.values", lambda a: a[:, ::-1]),
+    ("gaussian", "scores.tail", put(0.0, 0, 0)),
+    ("gaussian", "scores.limits", lambda a: a[:, ::-1]),
+    ("gaussian", "scores.whole", lambda a: a[:1]),
+    ("gaussian", "scores.flat", longer(1)),
+    ("gaussian", "scores.flat", put(1.0, 0, 0, 1)),
+    ("gaussian", "leaf0.table", longer(7)),
+    ("gaussian", "leaf1.table", longer(1)),
+    ("circuit", "weights", longer(9)),
+    ("circuit", "weights", put(-1.0, 0)),
+    ("circuit", "leaf0.table", wider),
+]
+
+
+@pytest.mark.parametrize(("which", "name", "change"), BROKEN_ARRAYS)
+def test_arrays_of_densities_that_do_not_fit_are_refused(densities, tmp_path, which, name, change):
+    path = tmp_path / "density"
+    densities[which].save(path)
+    header, arrays = read_container(path, storage.FORMAT, storage.VERSION)
+    storage.load(path)
+    arrays[name] = change(arrays[name])
+    write_container(path, header, arrays)
+    with pytest.raises(DamagedFile):
+        storage.load(path)
+
+
+def in_parameters(**changes):
+    return lambda header: header["parameters"].update(changes)
+
+
+def in_state(**changes):
+    return lambda header: header["state"].update(changes)
+
+
+def in_column(position, **changes):
+    return lambda header: header["state"]["columns"]["columns"][position].update(changes)
+
+
+BROKEN_HEADERS = [
+    lambda header: header.update({"class": {}}),
+    in_parameters(components=-3),
+    in_parameters(tol="small"),
+    in_parameters(random_state=-1),
+    in_parameters(random_state="seed"),
+    in_parameters(informative="yes"),
+    in_parameters(families={"nothing": "gaussian"}),
+    in_parameters(families=3),
+    in_state(target=True),
+    in_state(converged="yes"),
+    in_state(strength=None),
+    in_state(extra=[{"name": "more", "kind": "continuous", "levels": [], "nullable": False}]),
+    in_state(families=["histogram", "negative_binomial", "atoms", "histogram"]),
+    in_column(0, name=3),
+    in_column(0, nullable=1),
+    in_column(0, levels=[["str", "a"]]),
+    in_column(3, kind="integer"),
+    in_column(3, levels=[["str", "Graz"], ["str", "Graz"], ["str", "Wien"]]),
+    in_column(3, levels=[["str", "Graz"], ["str", "Linz"]]),
+    lambda header: header["state"]["columns"].update(blocks=[["b", [0.0, 1], False]]),
+    lambda header: header["state"]["columns"].update(blocks=[["b", [-1, 1], False]]),
+    lambda header: header["state"]["columns"].update(blocks=[["b", [3], False]]),
+    lambda header: header["state"]["columns"].update(named="no"),
+]
+
+
+@pytest.mark.parametrize("change", BROKEN_HEADERS)
+def test_headers_of_densities_that_do_not_fit_are_refused(densities, tmp_path, change):
+    path = tmp_path / "density"
+    densities["mixture"].save(path)
+    header, arrays = read_container(path, storage.FORMAT, storage.VERSION)
+    change(header)
+    write_container(path, header, arrays)
+    with pytest.raises(DamagedFile):
+        storage.load(path)
+
+
+# ---- models -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The header and the arrays of a file."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 2))
+    tree = DecisionTreeRegressor(max_depth=3).fit(X, X[:, 0] * X[:, 1])
+    path = tmp_path_factory.mktemp("model") / "model.knothole"
+    kh.wrap(tree, X, density=kh.Factorized()).save(path)
+    return read_container(path, "knothole model", 1)
+
+
+def with_sets(arrays):
+    """A set of categories at a numeric split: a row with 1e12 was read out of bounds."""
+    arrays["trees.set_start"] = np.where(arrays["trees.feature"] >= 0, 0, -1).astype(np.int32)
+    arrays["trees.sets"] = np.zeros(1, dtype=np.uint64)
+
+
+def of_trees(name, change):
+    def changed(arrays):
+        arrays[f"trees.{name}"] = change(arrays[f"trees.{name}"])
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_sets,
+        of_trees("tree_output", put(2**31 - 1)),
+        of_trees("tree_output", put(-1)),
+        of_trees("tree_output", lambda a: np.array([np.nan])),
+        of_trees("feature", put(9, 0)),
+        of_trees("feature", lambda a: a + 0.5),
+        of_trees("left", put(0, 0)),
+        of_trees("left", put(-1, -1)),
+        of_trees("left", put(2**31 - 1, 0)),
+        of_trees("roots", put(50)),
+        of_trees("value", put(np.nan, 0, 0)),
+        of_trees("value", lambda a: a[:, :0]),
+        of_trees("value", lambda a: np.repeat(a, 3, axis=1)),
+        of_trees("value", longer(3)),
+        of_trees("native_leaf", longer(3)),
+        of_trees("native_leaf", lambda a: a.astype(np.int64) + 2**40),
+        of_trees("cut", put(np.nan, 0)),
+        of_trees("cut", lambda a: a[:-1]),
+        of_trees("base", put(np.inf)),
+        of_trees("sentinel", longer(1)),
+        of_trees("missing_left", lambda a: a.astype(np.int8)),
+    ],
+)
+def test_trees_that_do_not_fit_are_refused(model, tmp_path, change):
+    header, arrays = model[0], dict(model[1])
+    change(arrays)
+    write_container(tmp_path / "x", header, arrays)
+    with pytest.raises(DamagedFile):
+        kh.load(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("tol", "small"),
+        ("tol", float("nan")),
+        ("integrate", ["no", "no"]),
+        ("model", 3),
+        ("trees.link", ["identity", float("nan")]),
+        ("trees.precision", "float8"),
+        ("trees.classes", [["int", 0], ["int", 1], ["int", 2]]),
+        ("selection", {"columns": ["a"], "data": [["b"]], "dtypes": ["S1000000000"]}),
+    ],
+)
+def test_headers_of_models_that_do_not_fit_are_refused(model, tmp_path, entry, value):
+    header = {**model[0], "trees": dict(model[0]["trees"])}
+    of, _, name = entry.rpartition(".")
+    (header[of] if of else header)[name] = value
+    write_container(tmp_path / "x", header, model[1])
+    with pytest.raises(DamagedFile):
+        kh.load(tmp_path / "x")
+
+
+# ---- the current directory ----------------------------------------------------------------------
+
+CHILDREN = {
+    "quarantine": (
+        "from knothole.trees.read import read\n"
+        "try:\n"
+        "    read('model.txt')\n"
+        "except Exception as error:\n"
+        "    print(error)\n"
+    ),
+    "demo": (
+        "import time\n"
+        "from knothole.cli.demo import _second_core\n"
+        "with _second_core():\n"
+        "    time.sleep(2)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("which", CHILDREN)
+def test_nothing_of_the_current_directory_is_run(tmp_path, which):
+    """A ``numpy.py`` beside the data was run by the process that answers for a library."""
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    booster = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(X, X[:, 0]).booster_
+    booster.save_model(tmp_path / "model.txt")
+    for name in ("numpy", "lightgbm", "numba", "knothole"):
+        code = f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\nraise SystemExit"
+        (tmp_path / f"{name}.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CHILDREN[which]], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (tmp_path / "ran").exists()
+
+
+# ---- many levels --------------------------------------------------------------------------------
+
+
+def test_memory_grows_with_levels_not_with_their_square():
+    rng = np.random.default_rng(0)
+    levels = [f"level {i}" for i in range(6000)]
+    table = pd.DataFrame(
+        {"a": rng.normal(size=300), "c": pd.Categorical.from_codes(np.arange(300) % 9, levels)}
+    )
+    y = table["a"] + (np.arange(300) % 9 > 4)
+    model = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(table, y)
+    robust = kh.wrap(model, table, density=kh.Factorized())
+    rows = table.head(4).copy()
+    rows.loc[::2, "c"] = None
+    robust.predict(rows.iloc[:0:-1])
+    again = kh.wrap(model, table, density=kh.Factorized())
+    tracemalloc.start()
+    answer = again.predict(rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.isfinite(answer).all() and peak < 5e7

@@ -1,0 +1,228 @@
+"""Compiled kernels on disk: renewed after an upgrade, and no error where they cannot be kept."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import knothole
+from knothole.compiled import policy
+
+PACKAGE = Path(knothole.__file__).parent
+
+CALLER = """
+from called import SHIFT, one
+from knothole.compiled.policy import njit
+
+
+@njit
+def twice(x):
+    return 2 * one(x) + SHIFT
+
+
+print(twice(1), twice(2), sum(twice.stats.cache_hits.values()))
+"""
+
+CALLED = """
+from knothole.compiled.policy import njit
+
+SHIFT = {shift}
+
+
+@njit
+def one(x):
+    return x + {value}
+"""
+
+FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+READ_ONLY = (
+    "import tempfile\n"
+    "def refuse(*_, **__): raise OSError(30, 'Read-only file system')\n"
+    "tempfile.TemporaryFile = refuse\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with kernels in it, and one to keep them in."""
+    (tmp_path / "called.py").write_text(CALLED.format(value=1, shift=0))
+    (tmp_path / "caller.py").write_text(CALLER)
+    (tmp_path / "file").write_text("")
+    return tmp_path
+
+
+def run(folder, before="", **settings):
+    """What the kernels say, how many were found on disk, and how often there was a warning."""
+    code = before + "import caller"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA")}
+    environment |= {"PYTHONPATH": f"{folder}{os.pathsep}{PACKAGE.parent}", **settings}
+    environment = {k: v for k, v in environment.items() if v is not None}
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code], cwd=folder, env=environment, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, second, found = map(int, done.stdout.split())
+    return (first, second), found, done.stderr.count("compiled kernels are not kept on disk")
+
+
+def kernels(folder):
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".nbi", ".nbc"))
+
+
+def test_kernels_are_kept(folder):
+    settings = {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    assert run(folder, **settings) == ((4, 6), 0, 0)
+    assert run(folder, **settings) == ((4, 6), 1, 0)
+    assert len(kernels(folder)) == 4
+
+
+@pytest.mark.parametrize("change", [{"value": 5, "shift": 0}, {"value": 1, "shift": 7}])
+def test_kernels_are_renewed_and_old_ones_are_never_taken_for_new(folder, change):
+    """Also where the disk is full just then: numba's index named the old kernel's file again."""
+    settings = {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    run(folder, **settings)
+    (folder / "called.py").write_text(CALLED.format(**change))
+    expected = tuple(2 * (x + change["value"]) + change["shift"] for x in (1, 2))
+    assert run(folder, before=FULL, **settings) == (expected, 0, 1)
+    assert run(folder, **settings) == (expected, 0, 0)
+    assert run(folder, **settings) == (expected, 1, 0)
+    assert len(kernels(folder)) == 4, "old ones are gone"
+
+
+def in_no_place(folder):
+    """Nothing may be written: neither beside the files, nor at home, nor where one says."""
+    (folder / "__pycache__").write_text("a file, not a folder")
+    return {"NUMBA_CACHE_DIR": str(folder / "file" / "cache"), "HOME": str(folder / "file")}
+
+
+def test_without_any_folder_kernels_are_compiled_in_memory(folder):
+    assert run(folder, **in_no_place(folder)) == ((4, 6), 0, 1)
+    assert not kernels(folder)
+
+
+def test_without_a_home_nothing_is_kept_in_the_current_directory(folder):
+    """``~`` stays what it is where there is no home; a kernel there would be run as code."""
+    settings = {**in_no_place(folder), "NUMBA_CACHE_DIR": None, "HOME": "~"}
+    assert run(folder, **settings) == ((4, 6), 0, 1)
+    assert not (folder / "~").exists()
+
+
+def test_a_full_disk_is_no_error(folder):
+    settings = {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    assert run(folder, before=FULL, **settings) == ((4, 6), 0, 1)
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize(
+    "damage", [lambda data: b"", lambda data: data[:40], lambda data: b"\xff" * 9]
+)
+def test_damaged_kernels_are_renewed(folder, suffix, damage):
+    settings = {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    run(folder, **settings)
+    for path in kernels(folder):
+        if path.suffix == suffix:
+            path.write_bytes(damage(path.read_bytes()))
+    assert run(folder, **settings) == ((4, 6), 0, 1)
+    assert run(folder, **settings) == ((4, 6), 1, 0)
+
+
+@pytest.mark.parametrize("place", ["cache", None])
+def test_kernels_of_an_image_serve_where_nothing_may_be_written(folder, place):
+    settings = {"NUMBA_CACHE_DIR": place and str(folder / place)}
+    run(folder, **settings)
+    assert run(folder, before=READ_ONLY, **settings, HOME=str(folder / "file")) == ((4, 6), 1, 0)
+
+
+def test_all_that_kernels_are_made_of_is_in_their_stamp(monkeypatch):
+    """Names that kernels use come from files whose change renews them."""
+    stamped = set()
+    read = Path.read_bytes
+
+    def noting(path):
+        return Source(read(path), path)
+
+    class Source(bytes):
+        def __new__(cls, data, path):
+            made = super().__new__(cls, data)
+            made.path = path
+            return made
+
+    class Digest:
+        def __init__(self, source):
+            self.update(source)
+
+        def update(self, source):
+            stamped.add(source.path)
+
+        def digest(self):
+            return b""
+
+    monkeypatch.setattr(Path, "read_bytes", noting)
+    monkeypatch.setattr(policy.hashlib, "sha256", Digest)
+    policy._kernels_below.__wrapped__(PACKAGE)
+    modules = {module_of(path): path for path in PACKAGE.rglob("*.py")}
+    with_kernels = [path for path in modules.values() if kernels_in(path)]
+    assert len(with_kernels) > 20
+    for path in with_kernels:
+        for module in used_by_kernels(path, modules):
+            assert modules[module] in stamped, (path, module)
+
+
+def module_of(path):
+    return ".".join((PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts))
+
+
+def kernels_in(path):
+    marks = {"njit", "inlined", "intrinsic", "overload"}
+    functions = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef)]
+    return [
+        f for f in functions for d in f.decorator_list
+        if marks & {n.id for n in ast.walk(d) if isinstance(n, ast.Name)}
+    ]  # fmt: skip
+
+
+def used_by_kernels(path, modules):
+    """Modules that the names in a file's kernels come from."""
+    home = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE.name):
+            for name in node.names:
+                whole = f"{node.module}.{name.name}"
+                home[name.asname or name.name] = whole if whole in modules else node.module
+    for kernel in kernels_in(path):
+        for statement in kernel.body:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and node.id in home:
+                    yield home[node.id]
+
+
+FIT = """
+import hashlib, warnings
+import numpy as np, knothole as kh
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+X = rng.normal(size=(600, 1)) + 0.7 * rng.normal(size=(600, 5))
+X[rng.random(X.shape) < 0.3] = np.nan
+density = kh.LatentTree(8, random_state=0, max_iter=4).fit(X)
+digest = hashlib.sha256(density.score_samples(X).tobytes())
+for _, array in sorted(density.state()[1].items()):
+    digest.update(array.tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_kernels_fresh_or_from_disk_give_the_same_bits(tmp_path):
+    """Copies of a called kernel differ in their last bits; which one served depended on that."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    found = [
+        subprocess.run(
+            [sys.executable, "-P", "-c", FIT], env=environment, capture_output=True, text=True,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    ]  # fmt: skip
+    assert found[0] == found[1]
