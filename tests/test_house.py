@@ -9,7 +9,7 @@ PACKAGE = ROOT / "src" / "knothole"
 
 MOST_MODULES = 14  # in a folder
 LONGEST_FILE = 500  # lines
-LINES = 28_230
+LINES = 28_260
 MOST_PARAMETERS = 8  # of a function, self not counted
 
 #: Functions that may have more, and why.

@@ -60,7 +60,10 @@ class Child:
 
     def replay(self, path: Path, X: Floats) -> Replay:
         """What the library answers to rows ``X`` after it loaded ``path``."""
-        question = {"path": np.frombuffer(os.fsencode(path), dtype=np.uint8), "rows": X}
+        question: dict[str, NDArray[Any]] = {
+            "path": np.frombuffer(os.fsencode(path), dtype=np.uint8),
+            "rows": X,
+        }
         timer = Timer(TIMEOUT, self._process.kill)
         timer.start()
         try:
