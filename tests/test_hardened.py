@@ -1,5 +1,6 @@
 """Files of ours that say what cannot be: every restored class refuses them before a kernel runs."""
 
+import json
 import subprocess
 import sys
 import tracemalloc
@@ -12,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
 from knothole.densities import storage
-from knothole.errors import DamagedFile
+from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import read_container, write_container
 from knothole.tables.columns import Columns
 
@@ -93,6 +94,7 @@ BROKEN_ARRAYS = [
     ("mixture", "leaf0.edges", put(np.nan, 0)),
     ("mixture", "leaf1.mean", put(-1.0, 0)),
     ("mixture", "leaf1.mean", longer(9)),
+    ("mixture", "leaf1.mean", put(1e300, 0)),
     ("mixture", "leaf1.size", lambda a: np.array(0.0)),
     ("mixture", "leaf1.centre", lambda a: np.array(np.nan)),
     ("mixture", "leaf2.points", lambda a: -a),
@@ -113,6 +115,7 @@ BROKEN_ARRAYS = [
     ("gaussian", "weights", longer(3)),
     ("gaussian", "means", wider),
     ("gaussian", "means", put(np.inf, 0, 0)),
+    ("gaussian", "means", put(-1e308, 0, 0)),
     ("gaussian", "covariances", longer(1)),
     ("gaussian", "covariances", put(-1.0, 0, 0, 0)),
     ("gaussian", "covariances", put(0.7, 0, 0, 1)),
@@ -141,6 +144,15 @@ def test_arrays_of_densities_that_do_not_fit_are_refused(densities, tmp_path, wh
     write_container(path, header, arrays)
     with pytest.raises(DamagedFile):
         storage.load(path)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_values_far_out_have_no_density_and_no_nan(densities, tmp_path):
+    """A scale of 5e-324 is one that columns may have: what is far from it is just impossible."""
+    path = tmp_path / "density"
+    kh.Factorized(families={"x0": "gaussian"}).fit([[0.0], [5e-324], [1.5e-323]]).save(path)
+    density = storage.load(path)
+    assert (density.score_samples([[0.1], [-1e308]]) < -1e100).all()
 
 
 def in_parameters(**changes):
@@ -193,6 +205,35 @@ def test_headers_of_densities_that_do_not_fit_are_refused(densities, tmp_path, c
         storage.load(path)
 
 
+def in_variable(**changes):
+    def change(document):
+        document["variables"][0].update(changes)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        in_variable(name={}),
+        in_variable(family=[]),
+        lambda document: document["variables"][2]["arrays"]["rest.variance"].__setitem__(0, 0.0),
+        lambda document: document["variables"][0]["arrays"]["edges"].reverse(),
+        lambda document: document["variables"][1]["arrays"].update(size=-1.0),
+    ],
+)
+def test_circuits_that_do_not_fit_are_refused(densities, change):
+    document = json.loads(densities["circuit"].to_json())
+    change(document)
+    with pytest.raises(InvalidInput):
+        kh.Circuit.from_json(json.dumps(document))
+
+
+def test_circuits_nested_too_deep_are_refused():
+    with pytest.raises(InvalidInput, match="must be JSON"):
+        kh.Circuit.from_json("[" * 100_000)
+
+
 # ---- models -------------------------------------------------------------------------------------
 
 
@@ -201,7 +242,7 @@ def model(tmp_path_factory):
     """The header and the arrays of a file."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 2))
-    tree = DecisionTreeRegressor(max_depth=3).fit(X, X[:, 0] * X[:, 1])
+    tree = DecisionTreeRegressor(max_depth=3).fit(X, 9 * X[:, 0] * X[:, 1])
     path = tmp_path_factory.mktemp("model") / "model.knothole"
     kh.wrap(tree, X, density=kh.Factorized()).save(path)
     return read_container(path, "knothole model", 1)
@@ -233,6 +274,7 @@ def of_trees(name, change):
         of_trees("left", put(-1, -1)),
         of_trees("left", put(2**31 - 1, 0)),
         of_trees("roots", put(50)),
+        of_trees("tree_weight", put(1.7e308)),
         of_trees("value", put(np.nan, 0, 0)),
         of_trees("value", lambda a: a[:, :0]),
         of_trees("value", lambda a: np.repeat(a, 3, axis=1)),

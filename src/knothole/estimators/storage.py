@@ -95,7 +95,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
     >>> import tempfile
     >>> import knothole as kh
     >>> from sklearn.tree import DecisionTreeRegressor
-    >>> X = np.arange(20.0).reshape(10, 2)
+    >>> X = np.arange(40.0).reshape(20, 2)
     >>> robust = kh.wrap(DecisionTreeRegressor().fit(X, X[:, 0]), X, density=kh.Factorized())
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     robust.save(f"{folder}/model.knothole")

@@ -62,6 +62,10 @@ def lay_out(nodes: Nodes, n_levels: Ints, n_outputs: int, strict: Strict) -> dic
     strict.require(not np.isnan(cut[numeric]).any(), "a numeric split without a threshold")
     leaf_value = value[order[leaf]]
     strict.require(np.isfinite(leaf_value).all(), "a leaf value is not finite")
+    per_tree = _per_tree(nodes, n_outputs - value.shape[1], strict)
+    with np.errstate(over="ignore"):
+        most = np.abs(leaf_value).max(initial=0.0) * np.abs(per_tree["tree_weight"]).sum()
+    strict.require(np.isfinite(most), "its leaves add up to no finite number")
     return {
         "roots": laid.roots,
         "feature": feature,
@@ -73,7 +77,7 @@ def lay_out(nodes: Nodes, n_levels: Ints, n_outputs: int, strict: Strict) -> dic
         "leaf_start": laid.leaf_start,
         "value": np.ascontiguousarray(leaf_value),
         "native_leaf": _as_int32(np.asarray(nodes.native_leaf)[order[leaf]], strict),
-        **_per_tree(nodes, n_outputs - value.shape[1], strict),
+        **per_tree,
     }
 
 

@@ -99,7 +99,7 @@ def read_circuit(text: str) -> Document:
     """Parse and check a circuit's text."""
     try:
         document = json.loads(text)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"the text must be JSON; {error}.") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InvalidInput(f'the text must be a JSON object with "format": "{FORMAT}".')
@@ -127,7 +127,8 @@ def _entries(entries: Any, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InvalidInput('"variables" must be a list of objects, one for each variable.')
     described = [entry.get("name") for entry in entries]
-    if len(set(described)) != len(described) or set(described) != set(names):
+    texts = all(isinstance(name, str) for name in described)
+    if not texts or len(set(described)) != len(described) or set(described) != set(names):
         raise InvalidInput(
             f'"variables" must name each variable of the emissions once, {sorted(names)}; got '
             f"{described}."
@@ -176,7 +177,11 @@ def _emission(
 def _emission_from_arrays(column: Column, entry: dict[str, Any], n_states: int) -> Emission:
     family, arrays = entry["family"], entry.get("arrays")
     discrete = column.kind is Kind.CATEGORICAL
-    if family not in FAMILIES or discrete != (family == Categorical.family):
+    if (
+        not isinstance(family, str)
+        or family not in FAMILIES
+        or discrete != (family == Categorical.family)
+    ):
         raise InvalidInput(
             f"variable {column.name!r} is {column.kind.value}; {family!r} is no family for it."
         )

@@ -28,6 +28,9 @@ from knothole.arrays import Floats
 from knothole.checks import check_array, require
 from knothole.tables.columns import Variable
 
+# Standardised values beyond this count as this: their squares are still finite.
+FARTHEST = 1e100
+
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
@@ -183,6 +186,7 @@ class Emission(Stored, ABC):
         for slope in (natural.linear, natural.square):
             if slope is not None:
                 check_array(f"parameters of a {self.family}", slope, (n_states,))
+                require((np.abs(slope) < FARTHEST).all(), f"a {self.family} narrower than can be")
 
     def log_density(self, x: Floats) -> Floats:
         """Log p(x | state), (rows, states); 0 at holes. The slow twin of the compiled sums."""

@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln
 
 from knothole.arrays import Floats
-from knothole.checks import check_positive
+from knothole.checks import check_positive, require
 from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, observed
 from knothole.densities.emissions.table import (
     SMOOTHING,
@@ -27,6 +27,8 @@ from knothole.tables.columns import Variable
 
 # The least mean of a state: its logarithm must be finite.
 MEAN_FLOOR = 1e-9
+# The largest mean that numpy draws counts of.
+LARGEST = 2.0**60
 # How the mass of "negative", which a count is not, falls off below zero: geometric.
 BELOW = 0.5
 
@@ -147,6 +149,7 @@ class Count(Emission):
     def check(self, variable: Variable, n_states: int) -> None:
         """With the means, and the table of counts and negative numbers."""
         check_positive("mean", self.mean, (n_states,))
+        require((self.mean <= LARGEST).all(), "mean is of no counts")
         check_positive("centre", self.centre)
         check_table(self.table, self.marginal, self.n_codes, n_states)
         super().check(variable, n_states)

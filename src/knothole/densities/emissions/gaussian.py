@@ -11,7 +11,14 @@ from scipy.special import ndtr, ndtri
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_positive
-from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, observed
+from knothole.densities.emissions.base import (
+    FARTHEST,
+    Emission,
+    Encoded,
+    Natural,
+    Statistics,
+    observed,
+)
 from knothole.tables.columns import Variable
 
 # The least variance of a state, as a part of the column's: keeps EM away from singular solutions.
@@ -47,8 +54,10 @@ class Gaussian(Emission):
         """One code; ``z`` is the standardised value. Infinite values have density 0."""
         finite = np.isfinite(x)
         z = np.where(finite, x, self.location)
-        z -= self.location
-        z /= self.scale
+        with np.errstate(over="ignore"):
+            z -= self.location
+            z /= self.scale
+        np.minimum(np.maximum(z, -FARTHEST, out=z), FARTHEST, out=z)
         hole = np.isnan(x)
         code = -hole.astype(np.int32)
         if (finite | hole).all():

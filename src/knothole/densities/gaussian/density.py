@@ -21,7 +21,7 @@ from knothole.densities.emissions import (
     emission_arrays,
     emissions_from,
 )
-from knothole.densities.emissions.base import Emission, part_of
+from knothole.densities.emissions.base import FARTHEST, Emission, part_of
 from knothole.densities.emissions.table import log_of
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.draws import Sampler, tabulate
@@ -351,6 +351,8 @@ class GaussianMixture(Density):
         check_chances("weights", self.weights_, (k,))
         check_array("means", self.means_, (k, d))
         check_array("covariances", self.covariances_, (k, d, d))
+        extent = max(np.abs(self.means_).max(initial=0), np.abs(self.covariances_).max(initial=0))
+        require(extent < FARTHEST, "means and covariances must be of scores")
         turned = self.covariances_.transpose(0, 2, 1)
         require(np.allclose(self.covariances_, turned), "covariances must be symmetric")
         np.linalg.cholesky(self.covariances_)

@@ -36,7 +36,7 @@ from scipy.special import ndtr, ndtri
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_positive, require
 from knothole.compiled.policy import inlined, njit
-from knothole.densities.emissions.base import Stored, observed
+from knothole.densities.emissions.base import FARTHEST, Stored, observed
 from knothole.densities.emissions.gaussian import location_and_scale
 
 # The grid of z: 64 cells a unit. Cut points of draws are off by less than half a cell, a
@@ -44,8 +44,6 @@ from knothole.densities.emissions.gaussian import location_and_scale
 END = 4.0
 CELLS_PER_UNIT = 64
 GRID = np.linspace(-END, END, int(2 * END) * CELLS_PER_UNIT + 1)
-# Scores beyond this count as this: their squares, times a precision, are still finite.
-FARTHEST = 1e100
 # The search for a cell goes to one of 16 blocks of 32 grid points first.
 COARSE, STRIDE = 16, 32
 
