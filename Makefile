@@ -3,7 +3,7 @@ BIN := .venv/bin
 DEMO := .venv/.demo
 STAMP := .venv/.installed
 
-.PHONY: demo test fuzz wheel-test lint bench suite reproduce intervals clean
+.PHONY: demo test fuzz mutants wheel-test lint bench suite reproduce intervals clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
 	$(BIN)/knothole demo
@@ -15,6 +15,9 @@ fuzz: $(STAMP)  ## files changed at random, N of each format: none crashes, hang
 	for format in container repacked density circuit; do \
 	    $(BIN)/python -m tests.fuzz $$format 0 $(or $(N),20000) || exit; \
 	done
+
+mutants: $(STAMP)  ## known faults put into the source one by one: tests notice each; FAULTS chooses by name
+	$(BIN)/python -m tools.mutants $(FAULTS)
 
 wheel-test: $(STAMP)  ## the built wheel, installed without extras: it works, and names what is absent
 	$(BIN)/python -m tools.wheel

@@ -175,6 +175,22 @@ def test_the_spread_of_a_probability(data):
     assert_array_equal(of_label, std[:, 0])
 
 
+def test_the_spread_of_a_label_is_that_of_its_own_probability(data):
+    """With three classes each probability has a spread of its own."""
+    X, y, holes = data
+    model = xgboost.XGBClassifier(**QUIET).fit(X, np.digitize(y, [-2.0, 1.0]))
+    robust = kh.wrap(model, X, density=kh.Factorized(random_state=0))
+    rows = holes[np.isnan(holes).any(axis=1)][:40]
+    proba, std = robust.predict_proba(rows, return_std=True)
+    error = robust.predict_proba(rows, return_error=True)[1]
+    assert (np.ptp(std, axis=1) > 0.01).any()
+    label, of_label = robust.predict(rows, return_std=True)
+    assert_array_equal(label, proba.argmax(axis=1))
+    assert_array_equal(of_label, std[np.arange(40), label])
+    of_label = robust.predict(rows, return_error=True)[1]
+    assert_array_equal(of_label, error[np.arange(40), label])
+
+
 def test_nan_of_training_is_the_models_own_and_any_other_is_a_hole(data):
     X, y, _ = data
     trained = X.copy()
@@ -340,6 +356,20 @@ def test_a_density_that_is_not_fitted_is_cloned(data):
     with_fitted = kh.wrap(model, X, density=fitted)
     assert with_fitted.density_ is fitted
     assert_array_equal(with_fitted.predict(holes), robust.predict(holes))
+
+
+def test_weights_go_to_the_density_that_is_given(data):
+    X, y, _ = data
+    weight = np.where(X[:, 0] > 0, 3.0, 0.1)
+    model = xgb_regressor().fit(X, y)
+    for density in (kh.Factorized(random_state=0), [kh.Factorized(random_state=0)]):
+        robust = kh.wrap(model, X, density=density, sample_weight=weight)
+        weighted, plain = (
+            kh.Factorized(random_state=0).fit(X, sample_weight=each).score_samples(X[:9])
+            for each in (weight, None)
+        )
+        assert_allclose(robust.density_.score_samples(X[:9]), weighted, rtol=1e-9)
+        assert np.abs(weighted - plain).min() > 1e-3
 
 
 @pytest.mark.filterwarnings("ignore::knothole.errors.ToleranceMissed")  # its draws are plain

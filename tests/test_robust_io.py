@@ -172,6 +172,20 @@ def test_a_missing_library_is_named(tmp_path):
     assert done.returncode != 0 and "pip install 'knothole[lightgbm]'" in done.stderr
 
 
+@pytest.mark.parametrize("tol", [0.07, None])
+def test_how_answers_are_drawn_comes_back(tol, tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    model = DecisionTreeRegressor(max_depth=3).fit(X, X.sum(axis=1))
+    density = kh.GaussianMixture(1, random_state=0)
+    robust = kh.wrap(model, X, density=density, tol=tol, random_state=5)
+    robust.save(tmp_path / "model.knothole")
+    again = kh.load(tmp_path / "model.knothole").expectation_
+    assert (again.tol, again.seed) == (tol, robust.expectation_.seed)
+    assert again.seed != 0
+    assert_array_equal(again.spread.margin, robust.expectation_.spread.margin)
+    assert_array_equal(again.spread.prediction, robust.expectation_.spread.prediction)
+
+
 # ---- damage -------------------------------------------------------------------------------------
 
 

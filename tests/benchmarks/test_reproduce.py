@@ -143,6 +143,48 @@ def test_left_panel_in_one_trial(insurance, monkeypatch):
     assert panels.departures(results, FAIR) == []
 
 
+class Asked:
+    """A model, a density and a wrapped model in one, which keeps the tables it is given."""
+
+    def __init__(self):
+        self.tables, self.options = [], []
+
+    def predict(self, table, *args, **options):
+        self.tables.append(table)
+        return np.zeros(len(table))
+
+    def tune(self, X, y, **options):
+        self.options.append(options)
+        return self
+
+
+def made_up_insurance():
+    """Medians of training rows are 0, those of test rows 1."""
+    few, many = np.repeat([0.0, 1.0], [30, 10]), np.repeat([0.0, 1.0], [10, 30])
+    train, test = (pd.DataFrame({"a": column, "b": column[::-1]}) for column in (few, many))
+    return Insurance(train, np.arange(40.0), test, np.arange(40.0), {})
+
+
+@pytest.mark.parametrize("panel", [LEFT, RIGHT])
+def test_medians_are_those_of_the_training_rows(panel, monkeypatch):
+    asked = Asked()
+    monkeypatch.setattr(panels, "RATES", (0.3,))
+    monkeypatch.setattr(panels, "learn", lambda *args: asked)
+    monkeypatch.setattr(panels, "wrap", lambda *args, **options: asked)
+    monkeypatch.setattr(panels, "grow", lambda *args: asked)
+    data = made_up_insurance()
+    _, test = data.poked(0.3, 0)
+    if panel == LEFT:
+        panels.left_panel(data, "Mixture", 0)
+    else:
+        panels.right_panel(data, "Mixture", 0.3, 0)
+        assert [options["ridge"] for options in asked.options] == [1.0] * 6
+    filled = [table for table in asked.tables if not table.isna().any(axis=None)]
+    assert len(filled) == len(panels.SETTINGS)
+    for table in filled:
+        pd.testing.assert_frame_equal(table, test.fillna(0.0))
+
+
 def test_mechanisms_and_forests_have_every_method(insurance):
     learning = open_questions.MECHANISMS[0]
     found = pd.DataFrame(open_questions.mechanisms(insurance, "Mixture", learning, 0))

@@ -93,6 +93,27 @@ def test_holes_in_training_are_divided_by_those_that_are_known():
     assert hole == pytest.approx(0.8 * low + 0.2 * high)
 
 
+class Trained(Training):
+    """Training of a model that has been trained, on other rows."""
+
+    def fitted(self, table, target=None):
+        return self.model()
+
+
+def test_a_row_that_was_divided_counts_by_its_parts():
+    """Two of the three known rows go left, so 2/3 of the fourth do, too; the rest goes on by b.
+
+    That is a third of a row, beside a whole one on the other side: 3/4 to 1/4.
+    """
+    whole = pd.DataFrame({"a": [0.0, 0.0, 1.0, 1.0], "b": [0.0, 1.0, 0.0, 1.0]})
+    y = np.array([0.0, 0.0, 5.0, 9.0])
+    tree = DecisionTreeRegressor(max_leaf_nodes=3, random_state=0).fit(whole, y)
+    holes = whole.assign(a=[0.0, 0.0, 1.0, np.nan])
+    fitted = walks.FractionalWeights().fit(Trained(holes, y, Task.REGRESSION, lambda: tree))
+    (hole,) = fitted.predict(pd.DataFrame({"a": [np.nan], "b": [np.nan]}))
+    assert hole == pytest.approx(2 / 3 * 0.0 + 1 / 3 * (3 / 4 * 5.0 + 1 / 4 * 9.0))
+
+
 # --- surrogates ----------------------------------------------------------------------------------
 
 

@@ -467,6 +467,24 @@ def test_draws_have_the_conditional_moments():
         assert share[0, k] < 0.999
 
 
+def test_draws_know_that_repeated_values_are_intervals_of_scores():
+    """Components are drawn with the shares that log p has: v_j h_j / 2 belongs to both."""
+    rng = np.random.default_rng(0)
+    wide = rng.random(400) < 0.5
+    # Few values in one group, all alike in the other: sharp along the scores of whole numbers.
+    number = np.where(wide, rng.integers(0, 6, 400), 2.0)
+    X = np.column_stack([number, number + rng.integers(0, 2, 400), rng.normal(3.0 * wide, 1.0)])
+    density = GaussianMixture(2, random_state=0).fit(X)
+    assert density.scores_.repeats[:2].all()
+    rows = density.evidence(np.array([[n, m, HOLE] for n in range(6) for m in (n, n + 1)], float))
+    _, share = density.responsibilities(rows)
+    drawn, _, _ = density.sampler(0).describe_number(rows)
+    np.testing.assert_allclose(drawn, share, atol=1e-9)
+    flat = density.sampler(0)
+    flat.tables = flat.tables._replace(sharpness=np.zeros_like(flat.tables.sharpness))
+    assert np.abs(flat.describe_number(rows)[0] - share).max() > 0.02  # it makes a difference
+
+
 def test_nets_have_less_variance_than_independent_draws():
     density, *_ = known(k=2, d=5, seed=4)
     evidence = density.evidence(np.repeat([[0.4, HOLE, HOLE, -0.3, HOLE]], 400, axis=0))

@@ -158,3 +158,36 @@ def test_threads_do_not_matter(method):
     )
     np.testing.assert_array_equal(one.ensemble.value, two.ensemble.value)
     assert one.summary.after == two.summary.after
+
+
+def losses_by_hand(world, drawn, ensemble):
+    """Expected squared errors over some draws: of the whole model, and of each tree by itself."""
+    A, theta = as_matrix(drawn)[0], world.theta(ensemble)[:, 0]
+    margin = [
+        A[:, :, leaves] @ theta[leaves]
+        for leaves in (ensemble.leaf_tree == tree for tree in range(ensemble.n_trees))
+    ]
+    whole = ensemble.base[0] + np.sum(margin, axis=0)
+    alone = ensemble.base[0] + ensemble.n_trees * np.array(margin)
+    share = world.weight / world.weight.sum()
+    y = world.y[:, :1]
+    squares = [share @ ((y - each) ** 2).mean(axis=1) for each in (whole, *alone)]
+    return squares[0], np.mean(squares[1:])
+
+
+@pytest.mark.parametrize("method", ["tree", "forest", "boosting"])
+def test_losses_are_told_of_draws_that_took_no_part(method):
+    """The loss over the draws that leaves were fitted to would tell how well they fit those."""
+    world = random_world(6, n_rows=12, rate=0.7, n_trees=3, averaged=method == "tree")
+    tuned = tune(
+        *world.arguments, method=method, reach="completions", draws=DRAWS, ridge=0.0, seed=3,
+        objective="expected", learning_rate=1.0 if method == "boosting" else "auto",
+        **world.options,
+    )  # fmt: skip
+    used, other = draws_of(world), draws_of(world, first_word=1)
+    old, new = world.case.ensemble, tuned.ensemble
+    of = 1 if method == "tree" else 0
+    told = tuned.summary.before, tuned.summary.after
+    by_hand = [losses_by_hand(world, other, each)[of] for each in (old, new)]
+    np.testing.assert_allclose(told, by_hand, rtol=1e-9)
+    assert abs(losses_by_hand(world, used, new)[of] - tuned.summary.after) > 1e-4

@@ -81,7 +81,9 @@ def test_complete_rows_leave_a_boosted_model_as_it_is():
     [
         xgboost.XGBRegressor(n_estimators=5, learning_rate=0.2),
         lightgbm.LGBMRegressor(n_estimators=5, learning_rate=0.2, verbose=-1),
-        catboost.CatBoostRegressor(iterations=5, learning_rate=0.2, verbose=0),
+        catboost.CatBoostRegressor(
+            iterations=5, learning_rate=0.2, verbose=0, allow_writing_files=False
+        ),
         GradientBoostingRegressor(n_estimators=5, learning_rate=0.2),
         HistGradientBoostingRegressor(max_iter=5, learning_rate=0.2),
     ],

@@ -119,6 +119,20 @@ def test_unreached_leaves_keep_their_value_without_a_ridge():
 
 @pytest.mark.parametrize("method", ["forest", "boosting"])
 @pytest.mark.parametrize("reach", ["exact", "completions"])
+def test_unreached_leaves_of_whole_models_keep_their_values_without_a_ridge(method, reach):
+    world = random_world(5, n_rows=3, rate=0.1, n_trees=3)
+    ensemble = world.case.ensemble
+    options = {**world.options, "method": method, "reach": reach, "objective": "expected"}
+    tuned = tune(*world.arguments, ridge=0.0, learning_rate=1.0, **options)
+    missed = tuned.summary.unreached
+    assert 0 < len(missed) < ensemble.n_leaves
+    np.testing.assert_array_equal(tuned.ensemble.value[missed], ensemble.value[missed])
+    tuned = tune(*world.arguments, ridge=1.0, learning_rate=1.0, **options)
+    assert not np.isin(tuned.ensemble.value[missed], ensemble.value[missed]).any()
+
+
+@pytest.mark.parametrize("method", ["forest", "boosting"])
+@pytest.mark.parametrize("reach", ["exact", "completions"])
 def test_trees_without_weight_keep_their_values(method, reach):
     world = random_world(3, n_rows=20, n_trees=3)
     ensemble = world.case.ensemble

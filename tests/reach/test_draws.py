@@ -164,6 +164,31 @@ def test_tol_adds_words_until_it_is_met(numbers, ensemble):
     assert np.abs(closer - exact).mean() < np.abs(plain - exact).mean()
 
 
+@pytest.mark.parametrize("density", ["Mixture", "GaussianMixture"])
+def test_later_words_are_other_draws(density, numbers, ensemble):
+    """A row that is given four words has the mean of all their draws, none of which is a copy."""
+    columns = ensemble.columns.describe(numbers)
+    fitted = DENSITIES[density]({}).fit(numbers, columns=columns)
+    expectation = Expectation.of(ensemble, fitted, method="completions", tol=1e-6)
+    rows = numbers[:5].copy()
+    rows[:, :3] = np.nan
+    evidence, engine = expectation.evidence(rows), expectation.completions
+    engine.max_words = 4
+    margins = engine.margins(evidence, range(4))
+    words = margins.mean(axis=2)[:, :, 0]
+    assert all(len(set(row)) == 4 for row in words.round(9).tolist())
+    for word in range(4):
+        alone = engine.margins(evidence, range(word, word + 1))
+        np.testing.assert_array_equal(margins[:, word], alone[:, 0])
+    mean, _ = engine.margin(evidence)
+    np.testing.assert_allclose(mean[:, 0], words.mean(axis=1), atol=1e-12)
+    moments = engine.moments(evidence)
+    np.testing.assert_allclose(moments.mean, mean, atol=1e-12)
+    np.testing.assert_allclose(moments.std, margins.std(axis=(1, 2)), atol=1e-9)
+    reach = expectation.reach(evidence).toarray()
+    np.testing.assert_allclose(reach @ engine.value + ensemble.base, mean, atol=1e-9)
+
+
 def test_quantiles_against_enumeration():
     case = random_case(12, n_rows=6, n_trees=4)
     expectation = Expectation.of(case.ensemble, case.density, tol=None, seed=1)

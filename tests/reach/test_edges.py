@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from tests.reach.cases import EXACT, as_table, asked, random_case
 from tests.reach.naive import enumerate_row
 from tests.trees.generate import random_ensemble
@@ -283,3 +284,41 @@ def test_where_nan_is_a_hole_a_leaf_that_only_nan_reaches_has_reach_zero():
 def test_wrong_holes_are_refused(two_nan, holes, message):
     with pytest.raises(InvalidInput, match=message):
         two_nan.evidence(np.array([[np.nan, 0.0]]), holes)
+
+
+TIED = {
+    "product": (Mixture(3, families=dict.fromkeys(("n0", "n1", "n2"), "gaussian")), "exact"),
+    "latent tree": (LatentTree(3, families=dict.fromkeys(("n0", "n1", "n2"), "gaussian")), "exact"),
+    "draws": (GaussianMixture(2), "completions"),
+    "draws or one number": (GaussianMixture(2), "auto"),
+}
+
+
+@pytest.mark.parametrize("name", TIED)
+@pytest.mark.parametrize("levels", [(0, 0, 0), (0, 0, 0, 3)], ids=["numbers", "with categories"])
+def test_a_value_at_a_cut_goes_right_beside_a_hole(name, levels):
+    """As the least number above it does; the greatest number below it goes left."""
+    density, method = TIED[name]
+    ensemble = random_ensemble(seed=1, n_trees=4, depth=3, levels=levels)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, len(levels)))
+    X[:, 3:] = rng.integers(0, 3, X[:, 3:].shape)
+    table = as_table(ensemble.columns, X)
+    fitted = clone(density).set_params(random_state=0, max_iter=3, tol=10.0)
+    fitted.fit(table, columns=ensemble.columns.describe(table))
+    expectation = Expectation.of(ensemble, fitted, method)
+    nodes = np.flatnonzero((ensemble.feature == 0) & (ensemble.set_start < 0))
+    at = np.tile(X[:1], (len(nodes), 1))
+    at[:, 0], at[:, 1] = ensemble.cut[nodes], np.nan
+    above, below = at.copy(), at.copy()
+    above[:, 0], below[:, 0] = np.nextafter(at[:, 0], np.inf), np.nextafter(at[:, 0], -np.inf)
+    reach, to_the_right, to_the_left = (
+        asked(expectation, "reach", as_table(ensemble.columns, rows)).toarray()
+        for rows in (at, above, below)
+    )
+    np.testing.assert_allclose(reach, to_the_right, atol=1e-9)
+    assert np.abs(to_the_right - to_the_left).max() > 0.1
+    margin, right = (
+        asked(expectation, "margin", as_table(ensemble.columns, rows))[0] for rows in (at, above)
+    )
+    np.testing.assert_allclose(margin, right, atol=1e-9)

@@ -31,7 +31,9 @@ def lgb(**options):
 
 
 def cat(loss):
-    return catboost.CatBoostRegressor(iterations=4, loss_function=loss, verbose=0)
+    return catboost.CatBoostRegressor(
+        iterations=4, loss_function=loss, verbose=0, allow_writing_files=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,10 @@ def test_quantiles_that_a_model_was_trained_for_are_known_and_said(model, levels
             n_estimators=20, objective="reg:quantileerror", quantile_alpha=[0.1, 0.5, 0.9]
         ),
         catboost.CatBoostRegressor(
-            iterations=20, loss_function="MultiQuantile:alpha=0.1,0.5,0.9", verbose=0
+            iterations=20,
+            loss_function="MultiQuantile:alpha=0.1,0.5,0.9",
+            verbose=0,
+            allow_writing_files=False,
         ),
     ],
     ids=lambda model: type(model).__name__,
