@@ -1,9 +1,10 @@
 """``python -m tools.mutants``: put known faults into the source, see that tests notice each.
 
-A fault is a small patch: a text that occurs once in a file, another in its place, and the tests that
-must fail then. Every one is put by itself into a fresh copy of the tree, in a temporary folder. All
-patches are looked at first: one that no longer applies is an error, for it would test nothing. Then
-the tests are run once without any fault, since those that fail anyway notice nothing either.
+A fault is a small patch: a text that occurs once in a file, another in its place, and the tests
+that must fail then. Every one is put by itself into a fresh copy of the tree, in a temporary
+folder. All patches are looked at first: one that no longer applies is an error, for it would test
+nothing. Then the tests are run once without any fault, since those that fail anyway notice nothing
+either.
 
 Parts of names, or of files, choose among the faults; ``--list`` only tells what there is.
 """
