@@ -1,5 +1,7 @@
 """Training that rows held out stop in time, and the parameters that were best for them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,12 +30,14 @@ def test_rows_held_out_stop_a_mixture_that_has_too_many_components(learner_of):
     X = np.random.default_rng(0).normal(size=(150, 3))
     columns = Columns.infer(X)
     evidence = columns.evidence(columns.matrix(X))
-    rows = WeightedRows(columns.variables, evidence, np.ones(len(X)), np.arange(len(X)))
+    rows = WeightedRows(columns.variables, evidence, np.linspace(0.2, 3, len(X)), np.arange(len(X)))
     fold = split(learner_of(rows), TRAINING.fraction)
     learner, held = fold.usual
-    run, log_p, _ = fold.attempt(12, 0.01)
+    run, log_p, weight = fold.attempt(12, 0.01)
     assert run.converged and run.steps == len(run.objective) - PATIENCE
-    assert run.held_out == learner.score(run.parameters, held) == pytest.approx(log_p.mean())
+    assert run.held_out == learner.score(run.parameters, held)
+    assert run.held_out == pytest.approx(np.average(log_p, weights=weight))
+    assert abs(run.held_out - log_p.mean()) > 1e-3
     free = learner.fit(12, 0.01)
     assert len(free.objective) > len(run.objective)
     assert run.held_out > learner.score(free.parameters, held)
@@ -45,3 +49,11 @@ def test_what_had_the_best_score_is_kept_and_misses_in_a_row_stop():
     run = train(lambda x: (10.0 * x, x + 1), 0, 0.0, 1.0, TRAINING, scores.__getitem__)
     assert (run.parameters, run.steps, run.held_out) == (5, 5, 3.0)
     assert run.converged and len(run.objective) == 8
+
+
+def test_training_stops_when_a_step_gains_too_little_per_row():
+    """Steps gain 8, 4, 2 and so on: 2 is less than 0.03 for each of 100 rows."""
+    training = replace(TRAINING, tol=0.03)
+    run = train(lambda x: (16 - 2.0 ** (4 - x), x + 1), 0, 0.0, 100.0, training)
+    assert run.objective.tolist() == [0, 8, 12, 14]
+    assert (run.parameters, run.steps, run.converged) == (3, 3, True)

@@ -362,3 +362,26 @@ def test_families_that_do_not_fit_the_variable_are_refused():
         start_emission(COLOUR, x, weight, 1, "gaussian")
     with pytest.raises(InvalidInput, match="cannot be 'categorical'"):
         start_emission(CONTINUOUS, x, weight, 1, "categorical")
+
+
+def test_tails_of_a_histogram_have_the_scales_of_their_own_ends():
+    """Exponentials, each as wide as the bin beside it; narrow at 0, wide at the other end."""
+    x = COLUMNS["histogram"][1]
+    emission = start_emission(CONTINUOUS, x, np.ones(len(x)), 1, "histogram")
+    edges, width = emission.edges, np.diff(emission.edges)
+    assert width[-1] > 2 * width[0]
+    for edge, side, scale in ((edges[0], -1, width[0]), (edges[-1], 1, width[-1])):
+        near, far = emission.encode(edge + side * np.array([0.5, 1.5]) * scale).base
+        assert near - far == pytest.approx(1.0)
+        assert near == pytest.approx(-np.log(scale) - 0.5)
+
+
+def test_a_value_at_an_edge_is_in_the_bin_above():
+    """As at a cut: intervals are closed below and open above."""
+    x = COLUMNS["histogram"][1]
+    emission = start_emission(CONTINUOUS, x, np.ones(len(x)), 1, "histogram")
+    bins = len(emission.edges) - 1
+    expected = [*range(bins), bins + 1]
+    np.testing.assert_array_equal(emission.encode(emission.edges).code, expected)
+    below = np.nextafter(emission.edges, -np.inf)
+    np.testing.assert_array_equal(emission.encode(below).code, [bins, *range(bins)])

@@ -5,8 +5,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from knothole.densities.mixture.density import Factorized, Mixture
+from knothole.densities.search import Search, Tried
 from knothole.densities.selection import select as module
-from knothole.densities.selection.held_out import RATE, hold_out, resolution
+from knothole.densities.selection.held_out import RATE, hold_out, mean_and_error, resolution
 from knothole.densities.selection.select import default_candidates
 from knothole.densities.selection.select import select as select_from
 from knothole.errors import InvalidInput
@@ -245,3 +246,35 @@ def test_an_encoded_table_is_taken_as_it_is():
     X = np.column_stack([np.arange(100) % 2, np.arange(100.0)])
     density = select_from([Factorized()], X, columns).density
     assert density.variables_[0].levels == ("Graz", "Linz")
+
+
+# ---- what is compared ---------------------------------------------------------------------------
+
+
+def test_means_and_their_errors_are_weighted():
+    mean, error = mean_and_error(np.array([1.0, 3.0]), np.array([1.0, 3.0]))
+    assert mean == 2.5
+    assert_allclose(error, np.hypot(0.25 * 1.5, 0.75 * 0.5))
+
+
+def test_candidates_learn_with_the_weights_of_their_rows():
+    X = two_groups(600)
+    weight = np.where(X[:, 0] > 0, 3.0, 0.2)
+    columns = Columns.infer(X)
+    options = {"sample_weight": weight, "score": lambda density, part: np.ones(len(part.held))}
+    found = select_from([Factorized(random_state=0)], X, columns, **options)
+    ((density, part),) = found.scored
+    alone = Factorized(random_state=0).fit_matrix(
+        X[part.train], columns, sample_weight=weight[part.train]
+    )
+    assert_allclose(density.score_samples(X[:20]), alone.score_samples(X[:20]), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("gain", "chosen"), [(0.9, 1), (1.1, 2)])
+def test_a_larger_size_must_be_better_by_a_standard_error(gain, chosen):
+    """Size 2 gains so many standard errors over size 1, and size 4 does harm."""
+    search = object.__new__(Search)
+    noise = np.tile([-1.0, 1.0], 50)  # whose mean has a standard error of a tenth
+    log_p = {1: 0 * noise, 2: 0.1 * gain + noise, 4: -5.0 + 0 * noise}
+    search.attempt = lambda size, strength: Tried(size, strength, [], log_p[size], np.ones(100))
+    assert search.try_sizes([1, 2, 4], 1.0).size == chosen

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from tests.learning.worlds import problem_of, random_world, tune
 from tests.reach.cases import EXACT
 
-from knothole.learning.conditioning import in_form
+from knothole.learning.conditioning import TrainingTable, choose_form, in_form
 
 seeds = st.integers(0, 2**31 - 1)
 ridges = st.sampled_from([0.0, 0.7])
@@ -190,3 +191,42 @@ def test_the_choice_of_the_form_goes_by_held_out_rows():
     world = replace(world, y=wild)
     options = world.options | {"condition_on_target": True, "method": "forest"}
     assert tune(*world.arguments, **options).summary.conditioned == "scores"
+
+
+def training_of(world):
+    matrix = world.case.density.columns_.matrix(world.table)
+    return TrainingTable(matrix, world.case.holes, world.weight)
+
+
+def test_the_unit_of_a_target_has_no_say_in_its_form():
+    """Forms go by p(x | y); p(x, y) is smaller the larger the numbers are."""
+    world = random_world(2, n_rows=60, rate=0.3)
+    target = world.y[:, 0] + np.nan_to_num(world.case.rows[:, 4])
+    training, density = training_of(world), world.case.density
+    chosen = {choose_form(density, training, unit * target) for unit in (1e-6, 1.0, 1e6)}
+    assert len(chosen) == 1
+
+
+def test_densities_of_training_rows_know_which_nan_is_a_hole():
+    """In a nullable column another NaN is a value: a density of all of them as such differs."""
+    world = random_world(5, n_rows=60, rate=0.4)
+    training, density = training_of(world), world.case.density
+    fitted = {
+        name: table.fit(density).log_evidence(density.evidence(world.table))
+        for name, table in {"own": training, "none": replace(training, holes=None)}.items()
+    }
+    alone = clone(density).fit_matrix(
+        training.matrix, density.columns_, sample_weight=world.weight, holes=world.case.holes
+    )
+    expected = alone.log_evidence(density.evidence(world.table))
+    np.testing.assert_allclose(fitted["own"], expected, atol=1e-12)
+    assert np.abs(fitted["own"] - fitted["none"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("method", ["forest", "boosting"])
+def test_outputs_that_no_tree_serves_are_part_of_the_loss(method):
+    world = random_world(1, n_rows=6, n_trees=1, n_outputs=2)
+    theta, result = tuned_theta(world, method=method, learning_rate=1.0, ridge=0.0)
+    told = [result.summary.before, result.summary.after]
+    losses = [world.loss(each) for each in (world.theta(world.case.ensemble), theta)]
+    np.testing.assert_allclose(told, np.array(losses) / world.weight.sum(), atol=1e-9)

@@ -64,6 +64,14 @@ def test_leaves_tell_the_rate(kind, options, target, ridge, rate, tolerance):
     assert rate_of_leaves(problem, X, ridge=ridge) == pytest.approx(rate, rel=tolerance)
 
 
+def test_leaves_of_weighted_rows_tell_the_rate():
+    weight = np.where(y > 0, 3.0, 0.1)
+    model = GradientBoostingRegressor(n_estimators=10, learning_rate=0.2, **SMALL)
+    ensemble = read(model.fit(X, y, sample_weight=weight))
+    found = rate_of_leaves(Problem.of(ensemble, y, weight), X, ridge=0.0)
+    assert found == pytest.approx(0.2, rel=1e-6)
+
+
 def test_holes_go_where_the_model_sends_them():
     problem = Problem.of(boosted(20, 0.2), y, np.ones(len(X)))
     assert rate_of_leaves(problem, HOLES, ridge=1.0) == pytest.approx(0.2, rel=1e-4)

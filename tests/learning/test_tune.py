@@ -117,6 +117,16 @@ def test_unreached_leaves_keep_their_value_without_a_ridge():
     np.testing.assert_allclose(tuned.ensemble.value[missed], y[some].mean())
 
 
+def test_a_large_ridge_draws_leaves_to_the_weighted_mean():
+    tree = DecisionTreeRegressor(max_depth=2, random_state=0).fit(X, y)
+    weight = np.where(y > 20, 3.0, 0.1)
+    options = {"condition_on_target": False, "objective": "expected", "sample_weight": weight}
+    tuned = tune(read(tree), DENSITY, X, y, ridge=1e12, **options)
+    mean = np.average(y, weights=weight)
+    assert abs(mean - y.mean()) > 0.1
+    np.testing.assert_allclose(tuned.ensemble.value, mean, rtol=1e-6)
+
+
 @pytest.mark.parametrize("method", ["forest", "boosting"])
 @pytest.mark.parametrize("reach", ["exact", "completions"])
 def test_unreached_leaves_of_whole_models_keep_their_values_without_a_ridge(method, reach):

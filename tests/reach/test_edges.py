@@ -322,3 +322,38 @@ def test_a_value_at_a_cut_goes_right_beside_a_hole(name, levels):
         asked(expectation, "margin", as_table(ensemble.columns, rows))[0] for rows in (at, above)
     )
     np.testing.assert_allclose(margin, right, atol=1e-9)
+
+
+def test_a_scaled_link_scales_predictions_and_their_spreads():
+    case = random_case(2, n_rows=6)
+    plain = Expectation.of(case.ensemble, case.density)
+    turned = replace(case.ensemble, link=Link("identity", -3.0))
+    scaled = Expectation.of(turned, case.density)
+    table = as_table(case.density.columns_, case.rows)
+    margin, _ = asked(plain, "margin", table, case.holes)
+    np.testing.assert_allclose(asked(scaled, "predict", table, case.holes)[0], -3.0 * margin)
+    spread, _ = asked(plain, "std", table, case.holes)
+    assert spread.max() > 0.1
+    np.testing.assert_allclose(asked(scaled, "std", table, case.holes)[0], 3.0 * spread)
+
+
+@pytest.mark.parametrize("link", [Link("sigmoid", 2.0), Link("exp", 0.5)])
+def test_a_single_tree_has_exact_predictions_whatever_the_link(link):
+    case = random_case(4, n_rows=6, n_trees=1)
+    case = replace(case, ensemble=replace(case.ensemble, link=link))
+    expectation = Expectation.of(case.ensemble, case.density)
+    evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    found, error = expectation.predict(evidence)
+    expected = [answer.mean_of(link) for answer in by_enumeration(case, expectation, evidence)]
+    np.testing.assert_allclose(found, expected, atol=1e-10)
+    assert case.ensemble.base.all() and not error.any()
+
+
+def test_new_leaves_keep_the_unit_of_tolerances():
+    """They are to be as exact as the old ones were."""
+    case = random_case(3)
+    old = Expectation.of(case.ensemble, case.density, "completions")
+    new = old.with_values(10 * case.ensemble.value)
+    np.testing.assert_array_equal(new.spread.margin, old.spread.margin)
+    unit = new.completions.tolerance.unit
+    np.testing.assert_array_equal(unit, old.completions.tolerance.unit)

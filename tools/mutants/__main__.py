@@ -6,7 +6,7 @@ folder. All patches are looked at first: one that no longer applies is an error,
 nothing. Then the tests are run once without any fault, since those that fail anyway notice nothing
 either.
 
-Names, or parts of names, choose among the faults; ``--list`` only tells what there is.
+Parts of names, or of files, choose among the faults; ``--list`` only tells what there is.
 """
 
 from __future__ import annotations
@@ -120,25 +120,25 @@ def try_fault(fault: Fault) -> tuple[str, str]:
 
 def check_without_faults(faults: Iterable[Fault]) -> None:
     """Stop where a test fails anyway."""
-    tests = list(dict.fromkeys(test for fault in faults for test in fault.tests))
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         copy_tree(Path(name))
-        code, words = run_tests(Path(name), tests)
-    if code:
-        sys.exit(f"{words}\nthe tests fail without any fault")
+        for tests in dict.fromkeys(fault.tests for fault in faults):
+            code, words = run_tests(Path(name), tests)
+            if code:
+                sys.exit(f"{words}\n{' '.join(tests)} fails without any fault")
 
 
 def main() -> None:
     """Try the chosen faults; the exit code is 1 unless all are caught."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="parts of names; all faults by default")
+    parser.add_argument("names", nargs="*", help="parts of names or files; all faults by default")
     parser.add_argument("--list", action="store_true", help="tell the faults, try none")
     parser.add_argument("--quick", action="store_true", help="no run without faults")
     given = parser.parse_args()
     faults = [
         fault
         for fault in read_faults()
-        if not given.names or any(part in fault.name for part in given.names)
+        if not given.names or any(part in f"{fault.name} {fault.file}" for part in given.names)
     ]
     if not faults:
         sys.exit(f"no fault is named like {given.names}")
