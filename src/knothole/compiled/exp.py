@@ -8,6 +8,8 @@ from knothole.compiled.policy import njit
 
 # Below it an exponential is 0: the smallest number that is not denormal is about exp(-708).
 LEAST = -700.0
+#: Beyond this, the squares of standardised values, times a precision, need not be finite.
+FARTHEST = 1e100
 LOG2_E = 1.4426950408889634
 LN_2_HIGH = 0.693147180369123816490
 LN_2_LOW = 1.90821492927058770002e-10

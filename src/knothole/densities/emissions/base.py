@@ -26,10 +26,8 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, require
+from knothole.compiled.exp import FARTHEST
 from knothole.tables.columns import Variable
-
-# Standardised values beyond this count as this: their squares are still finite.
-FARTHEST = 1e100
 
 
 @dataclass(frozen=True, eq=False)

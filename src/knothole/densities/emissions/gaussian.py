@@ -11,8 +11,8 @@ from scipy.special import ndtr, ndtri
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_positive
+from knothole.compiled.exp import FARTHEST
 from knothole.densities.emissions.base import (
-    FARTHEST,
     Emission,
     Encoded,
     Natural,
@@ -51,13 +51,15 @@ class Gaussian(Emission):
         return cls(location, scale, np.zeros(n_states), np.ones(n_states))
 
     def encode(self, x: Floats) -> Encoded:
-        """One code; ``z`` is the standardised value. Infinite values have density 0."""
+        """One code; ``z`` is the standardised value. Values too far out have density 0."""
         finite = np.isfinite(x)
         z = np.where(finite, x, self.location)
         with np.errstate(over="ignore"):
             z -= self.location
             z /= self.scale
-        np.minimum(np.maximum(z, -FARTHEST, out=z), FARTHEST, out=z)
+        far = np.abs(z) > FARTHEST
+        if far.any():
+            z[far], finite = 0.0, finite & ~far
         hole = np.isnan(x)
         code = -hole.astype(np.int32)
         if (finite | hole).all():

@@ -13,6 +13,7 @@ from scipy.special import logsumexp
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_chances, require
+from knothole.compiled.exp import FARTHEST
 from knothole.compiled.sobol import WORD, row_keys
 from knothole.densities.base import Density, Within
 from knothole.densities.emissions import (
@@ -21,7 +22,7 @@ from knothole.densities.emissions import (
     emission_arrays,
     emissions_from,
 )
-from knothole.densities.emissions.base import FARTHEST, Emission, part_of
+from knothole.densities.emissions.base import Emission, part_of
 from knothole.densities.emissions.table import log_of
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.draws import Sampler, tabulate
