@@ -1,5 +1,6 @@
 """Standard errors are honest, the tolerance holds, and spreads are what they are called."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -286,6 +287,38 @@ def test_default_tolerance_is_met_on_real_tables():
         late += int((error > allowed * (1 + 1e-6)).any(axis=1).sum())
         rows += len(holes)
     assert rows and late <= 0.01 * rows
+
+
+@pytest.mark.parametrize("normal_scores", [False, True])
+def test_a_single_number_has_the_masses_of_its_intervals(normal_scores):
+    """The slow twin: between two cuts of the trees, every value has the same prediction.
+
+    The mass of each such interval is the density's own, by another way.
+    """
+    X = table(800, 3, d=4)
+    X[:, 1] = np.exp(X[:, 1])
+    X[:, 2] = np.round(X[:, 2])
+    y = X[:, 0] * X[:, 2] + X[:, 1] + X[:, 3]
+    model = xgb.XGBRegressor(n_estimators=10, max_depth=3, n_jobs=1).fit(X, y)
+    density = kh.GaussianMixture(3, normal_scores=normal_scores, random_state=0)
+    robust = kh.wrap(model, X, density=density)
+    ensemble, names = robust.ensemble_, robust.columns_.names
+    for v in range(4):
+        rows = X[:6].copy()
+        rows[:, v] = np.nan
+        margin, error = robust.margin(rows, return_error=True)
+        assert not error.any()
+        ends = [-np.inf, *np.unique(ensemble.cut[ensemble.feature == v]), np.inf]
+        base = robust.density_.score_samples(rows)
+        slow, total = np.zeros(6), np.zeros(6)
+        for low, high in itertools.pairwise(ends):
+            mass = np.exp(robust.density_.log_mass(rows, {names[v]: (low, high)}) - base)
+            inside = rows.copy()
+            inside[:, v] = low if np.isfinite(low) else high - 1.0
+            slow += mass * ensemble.margin(inside)[:, 0]
+            total += mass
+        np.testing.assert_allclose(total, 1, rtol=1e-9)
+        np.testing.assert_allclose(margin, slow, rtol=1e-9)
 
 
 @pytest.mark.parametrize("normal_scores", [False, True])

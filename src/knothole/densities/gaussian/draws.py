@@ -37,6 +37,7 @@ class Maps(NamedTuple):
     limits: Floats
     whole: NDArray[np.bool_]
     flat: Floats
+    unit: Floats
 
 
 class Discrete(NamedTuple):
@@ -116,7 +117,7 @@ def tabulate(
     return Tables(
         packed,
         sharpness,
-        Maps(scores.coarse, scores.values, scores.tail, scores.limits, scores.whole, scores.flat),
+        Maps(*(getattr(scores, name) for name in Maps._fields)),
         numeric,
         discrete,
         sobol.quantiles(),

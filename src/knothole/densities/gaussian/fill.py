@@ -16,8 +16,9 @@ from knothole.tables.evidence import NOT_RECORDED
 
 
 @inlined
-def read_scores(points, numeric, coarse, values, tail, flat, score, variance):  # type: ignore[no-untyped-def]
+def read_scores(points, numeric, maps, score, variance):  # type: ignore[no-untyped-def]
     """Scores of a row's numeric variables, NaN where they have none, and their variances."""
+    coarse, values, tail, _, _, flat, unit = maps
     for j in range(len(numeric)):
         x = points[numeric[j]]
         variance[j] = 0.0
@@ -30,6 +31,7 @@ def read_scores(points, numeric, coarse, values, tail, flat, score, variance):  
             variance[j] = flat[j, i, 1]
         else:
             score[j] = on_line(x, j, i, values, tail)
+            variance[j] = unit[j]
 
 
 @inlined
@@ -178,10 +180,9 @@ def weigh(tables, points, words, workspace):  # type: ignore[no-untyped-def]
     They are in the workspace; returns how many numbers are missing.
     """
     packed, sharpness, maps, numeric, discrete, _ = tables
-    coarse, values, tail, _, _, flat = maps
     scratch, score, variance, joint = workspace[:4]
     places, lower, _, log_det, _, _, _, distance, _ = scratch
-    read_scores(points, numeric, coarse, values, tail, flat, score, variance)
+    read_scores(points, numeric, maps, score, variance)
     n_observed, n_missing, changed = kernels.read_pattern(score, places)
     if changed:
         kernels.factor(packed.blocks, places, n_missing, lower, log_det)
@@ -227,7 +228,7 @@ def fill(tables, points, allowed, source, workspace, out):  # type: ignore[no-un
     """
     packed, _, maps, numeric, discrete, quantile = tables
     mean = packed.mean
-    _, values, _, limits, whole, _ = maps
+    _, values, _, limits, whole, _, _ = maps
     scratch, _, _, joint, first, component, chosen, place, bits, own = workspace[:10]
     code, normal, z = workspace[10:]
     places = scratch.places

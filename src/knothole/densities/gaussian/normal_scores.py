@@ -132,7 +132,7 @@ class NormalScores(Stored):
     @property
     def repeats(self) -> NDArray[np.bool_]:
         """Columns of which some scores have a variance, (d,)."""
-        return np.asarray(self._whole_units | (self.flat[:, :, 1] > 0).any(axis=1))
+        return np.asarray((self.unit > 0) | (self.flat[:, :, 1] > 0).any(axis=1))
 
     @property
     def straight(self) -> NDArray[np.bool_]:
@@ -140,8 +140,12 @@ class NormalScores(Stored):
         return np.asarray(np.isinf(self.limits).all(axis=1))
 
     @property
-    def _whole_units(self) -> NDArray[np.bool_]:
-        return np.asarray(self.whole & self.straight)
+    def unit(self) -> Floats:
+        """The variance of a value's score that is on no flat, (d,).
+
+        A whole number of a column that is only standardised stands for the unit about it, evenly.
+        """
+        return np.where(self.whole & self.straight, 1 / (12 * self.tail[:, 0] ** 2), 0.0)
 
     def units(self) -> tuple[Floats, Floats]:
         """Location and scale of the columns that are only standardised; 0 and 1 of the others."""
@@ -151,15 +155,13 @@ class NormalScores(Stored):
     def encode(self, x: Floats) -> tuple[Floats, Floats, Floats]:
         """Scores of values, (rows, d) each: z, the variance of z, and the log base measure.
 
-        NaN and infinite values have z = NaN and base measure 0. A point's variance is 0 and its
-        base measure log dz/dx; a flat's is the entropy of the standard normal within it. A whole
-        number of a column that is only standardised stands for the unit about it, evenly.
+        NaN and infinite values have z = NaN and base measure 0. A point's variance is that of its
+        unit and its base measure log dz/dx; a flat's is the entropy of the standard normal within
+        it.
         """
         x = np.ascontiguousarray(x, dtype=np.float64)
         z, variance, base = np.empty_like(x), np.empty_like(x), np.empty_like(x)
-        encode(x, self.coarse, self.values, self.tail, self.flat, z, variance, base)
-        units = self._whole_units
-        variance[:, units] = ~np.isnan(z[:, units]) / (12 * self.tail[units, 0] ** 2)
+        encode(x, self.coarse, self.values, self.tail, self.flat, self.unit, z, variance, base)
         return z, variance, base
 
     def position(self, variable: int, x: float) -> float:
@@ -300,7 +302,7 @@ def is_flat(x, j, i, values, flat):  # type: ignore[no-untyped-def]
 
 
 @njit
-def encode(x, coarse, values, tail, flat, z, variance, base):  # type: ignore[no-untyped-def]
+def encode(x, coarse, values, tail, flat, unit, z, variance, base):  # type: ignore[no-untyped-def]
     """Scores, their variances and log base measures of ``x`` (rows, d)."""
     last = values.shape[1] - 1
     for n in range(len(x)):
@@ -317,6 +319,7 @@ def encode(x, coarse, values, tail, flat, z, variance, base):  # type: ignore[no
                 base[n, j] = flat[j, i, 2]
                 continue
             z[n, j] = on_line(x[n, j], j, i, values, tail)
+            variance[n, j] = unit[j]
             if i == 0:
                 slope = tail[j, 0]
             elif i > last:
