@@ -156,14 +156,14 @@ def _cross_validated_rate(
     losses = dict.fromkeys(RATES, 0.0)
     for rate, part in product(RATES, range(FOLDS)):
         train, held = some[fold != part], some[fold == part]
-        holes = {
-            rows: options.holes if isinstance(options.holes, str) else options.holes[where]
-            for rows, where in (("train", train), ("held", held))
-        }
-        how = plain.changed(learning_rate=rate, sample_weight=weight[train], holes=holes["train"])
+        hide, hidden = (
+            options.holes if isinstance(options.holes, str) else options.holes[rows]
+            for rows in (train, held)
+        )
+        how = plain.changed(learning_rate=rate, sample_weight=weight[train], holes=hide)
         tuned = tune(ensemble, density, matrix[train], y[train], how)
         expectation = Expectation.of(tuned.ensemble, tuned.density, tol=None)
-        margin, _ = expectation.margin(expectation.evidence_of(matrix[held], holes["held"]))
+        margin, _ = expectation.margin(expectation.evidence_of(matrix[held], hidden))
         problem = Problem.of(tuned.ensemble, y[held], weight[held])
         loss = problem.loss.value(margin[:, :, None], problem.y[:, :, None])[:, 0]
         losses[rate] += float(weight[held] @ loss)

@@ -160,9 +160,10 @@ class Expectation:
     def completions(self) -> CompletionsEngine:
         """What answers that are not linear in the leaves come from."""
         if self.source is not None:
-            return self.source.completions.with_values(self.ensemble)
-        engine = completions_engine(self.ensemble, self.density, self.seed)
-        engine.tolerance = self._tolerance((self.given_spread or _spread_under(engine)).margin)
+            engine = self.source.completions.with_values(self.ensemble)
+        else:
+            engine = completions_engine(self.ensemble, self.density, self.seed)
+        engine.tolerance = self._tolerance(self._spread_by(engine).margin)
         return engine
 
     @cached_property
@@ -173,9 +174,12 @@ class Expectation:
     @cached_property
     def spread(self) -> Spread:
         """How far the model's outputs lie apart: the unit of tolerances."""
+        return self.given_spread or self._spread_by(self.completions)
+
+    def _spread_by(self, engine: CompletionsEngine) -> Spread:
         if self.source is not None:
             return self.source.spread
-        return self.given_spread or _spread_under(self.completions)
+        return self.given_spread or _spread_under(engine)
 
     def _tolerance(self, unit: Floats) -> Tolerance:
         return Tolerance(unit, np.inf if self.tol is None else self.tol)

@@ -16,6 +16,8 @@ from knothole.trees.ensemble import Ensemble
 SHARE = 0.01
 #: What probabilities spread by, whatever the model: the standard deviation of a fair coin.
 SPREAD_OF_PROBABILITIES = 0.5
+# What sums of a few thousand leaves may differ by, as a part of themselves.
+ROUNDING = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +44,17 @@ class Spread:
         if link.name in ("sigmoid", "softmax"):
             predicted = np.full(ensemble.n_outputs, SPREAD_OF_PROBABILITIES)
         else:
-            predicted = link(margin).std(axis=0)
+            predicted = _deviation(link(margin))
         if ensemble.classes is not None and link.linear:  # leaves that hold probabilities
             predicted = np.full(ensemble.n_outputs, SPREAD_OF_PROBABILITIES * abs(link.scale))
             return cls(predicted / max(abs(link.scale), np.finfo(np.float64).tiny), predicted)
-        return cls(margin.std(axis=0), predicted)
+        return cls(_deviation(margin), predicted)
+
+
+def _deviation(values: Floats) -> Floats:
+    """Standard deviations over rows, at least what rounding alone makes of equal values."""
+    rounding = ROUNDING * np.abs(values).max(axis=0, initial=0.0)
+    return np.asarray(np.maximum(values.std(axis=0), rounding))
 
 
 class Tolerance(NamedTuple):

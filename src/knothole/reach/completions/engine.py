@@ -45,7 +45,8 @@ FIRST_WORDS_OF_DRAWS = 4
 # Groups may agree because none of them has met a rare step. So a standard error is never told to be
 # less than this part of what one draw more or less could change an answer by.
 RESOLUTION = 0.15
-# What twice as many draws multiply a standard error by, as measured.
+# What twice as many draws are taken to multiply a standard error by. The first doubling gains more
+# than later ones; with this number told errors are calibrated (tests/trust/test_errors_hold.py).
 DECAY = 0.48
 # A chunk has as many rows as draws of this size allow, within limits.
 CHUNK_BYTES = 1 << 23

@@ -18,7 +18,7 @@ from knothole.compiled.policy import inlined, njit
 from knothole.compiled.sobol import WORD
 from knothole.reach.completions.masks import ALL, Lookup, fill_masks
 from knothole.reach.engine import NodeArrays
-from knothole.reach.walks.product_kernels import observed_right
+from knothole.reach.walks.product_kernels import follow
 
 # A node, side by side in memory: a row goes through all trees, which do not fit the first cache.
 # The draws below the cut are ``masks[mask_row]``. A leaf is its own left child, where all go.
@@ -98,7 +98,7 @@ def walk_trees(points, plain, forest, scratch):  # type: ignore[no-untyped-def]
     """
     masks, absent, _, nodes, both, leaves, leaf_masks, tree_stop = scratch
     node, mask = nodes[0], both[0]
-    roots, feature, cut, left, missing_left, set_start, sets, _ = forest.nodes
+    roots, feature, left = forest.nodes.roots, forest.nodes.feature, forest.nodes.left
     steps = forest.steps
     count = 0
     for tree in range(len(roots)):
@@ -106,17 +106,8 @@ def walk_trees(points, plain, forest, scratch):  # type: ignore[no-untyped-def]
         mask[0] = ALL
         top = 0
         while top >= 0:
-            here, draws = node[top], mask[top]
+            here, draws = follow(points, node[top], forest.nodes, plain), mask[top]
             while feature[here] >= 0:
-                x = points[feature[here]]
-                if not np.isnan(x):
-                    if plain:
-                        here = left[here] + (x >= cut[here])
-                    else:
-                        here = left[here] + observed_right(
-                            x, here, cut, missing_left, set_start, sets
-                        )
-                    continue
                 goes = masks[steps[here].mask_row]
                 if not plain:
                     goes |= left_mask(here, feature[here], forest, masks, absent)
@@ -129,6 +120,7 @@ def walk_trees(points, plain, forest, scratch):  # type: ignore[no-untyped-def]
                     draws = goes
                 else:
                     here = left[here] + (goes == 0)
+                here = follow(points, here, forest.nodes, plain)
             leaves[count] = left[here]
             leaf_masks[count] = draws
             count += 1

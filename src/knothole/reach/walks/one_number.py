@@ -19,12 +19,12 @@ from knothole.compiled.policy import njit
 from knothole.compiled.threads import Memory
 from knothole.reach.engine import ENTRIES, Entries, node_arrays, plain, stack_size
 from knothole.reach.tables import Grid
-from knothole.reach.walks.product_kernels import observed_right
+from knothole.reach.walks.product_kernels import follow
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
-# Components with less than this share of a row are left out: no reach changes by more.
-LEAST_SHARE = 1e-10
+# Components with less than this share of a row are left out: no reach changes by more for each.
+LEAST_SHARE = 1e-12
 # The normal distribution is tabulated so far, in so many steps a unit, and interpolated by cubics
 # that have its slope, too: the error is below 1e-12.
 END, STEPS = 8.5, 256.0
@@ -139,9 +139,10 @@ def emit(rows, cuts, trees, stack, row, out):  # type: ignore[no-untyped-def]
     """
     points, hole, normals, table = rows
     score, offset, position = cuts
-    (roots, feature, cut, left, missing_left, set_start, sets, _), rest = trees
+    nodes, rest = trees
+    roots, left = nodes.roots, nodes.left
     below, node, low, high = stack
-    count, n_leaves = 0, (len(feature) + len(roots)) // 2
+    count, n_leaves = 0, (len(left) + len(roots)) // 2
     while row < len(points) and count + n_leaves <= len(out.leaf):
         v = hole[row]
         n = offset[v + 1] - offset[v]
@@ -150,17 +151,9 @@ def emit(rows, cuts, trees, stack, row, out):  # type: ignore[no-untyped-def]
             node[0], low[0], high[0] = roots[tree], 0, n - 1
             top = 0
             while top >= 0:
-                here, first, last = node[top], low[top], high[top]
-                while feature[here] >= 0:
-                    if feature[here] != v:
-                        x = points[row, feature[here]]
-                        if rest:
-                            here = left[here] + (x >= cut[here])
-                        else:
-                            here = left[here] + observed_right(
-                                x, here, cut, missing_left, set_start, sets
-                            )
-                        continue
+                first, last = low[top], high[top]
+                here = follow(points[row], node[top], nodes, rest)
+                while nodes.feature[here] >= 0:
                     place = position[here]
                     if first < place < last and below[first] < below[place] < below[last]:
                         node[top], low[top], high[top] = left[here] + 1, place, last
@@ -171,6 +164,7 @@ def emit(rows, cuts, trees, stack, row, out):  # type: ignore[no-untyped-def]
                         here = left[here]
                     else:
                         here = left[here] + 1
+                    here = follow(points[row], here, nodes, rest)
                 out.row[count], out.leaf[count] = row, left[here]
                 out.reach[count] = below[last] - below[first]
                 count += 1
