@@ -165,7 +165,8 @@ class _Cache(FunctionCache):
             for name in os.listdir(self._cache_path):
                 other = name.startswith(self._base) and self._stamp[:16] not in name
                 if other and name.endswith((".nbi", ".nbc")):
-                    os.unlink(os.path.join(self._cache_path, name))
+                    with suppress(FileNotFoundError):  # another process does the same
+                        os.unlink(os.path.join(self._cache_path, name))
         except OSError as error:
             _warn_once(str(error))
 

@@ -3,7 +3,7 @@
 Given the component, categories are independent of each other and of all numbers. So a row whose
 numbers are known has a mixture of products for its holes, with the components' responsibilities
 for weights: rare categories, which few draws may never meet, are all accounted for. And a row that
-lacks a single number has a mixture of normals for it (:mod:`knothole.reach.walks.one_number`).
+lacks a single number has a mixture of normals for it (:mod:`knothole.reach.one_number`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.gaussian.draws import Sampler
 from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.engine import Entries, add_margin
-from knothole.reach.walks.one_number import Normals, OneNumber
+from knothole.reach.one_number import Normals, OneNumber
 from knothole.reach.walks.product import ProductEngine
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
@@ -37,9 +37,9 @@ class GaussianEngine(CompletionsEngine):
         used = self.forest.look.used
         self.numbers = np.flatnonzero(used & (ensemble.n_levels == 0))
         self.labels = np.flatnonzero(used & (ensemble.n_levels > 0))
-        self.exactly: dict[int, OneNumber | ProductEngine] = {
-            BY_NUMBER: OneNumber(ensemble, _Numbers(density, sampler))
-        }
+        self.number_weights = density.number_weights()
+        self.one_number = OneNumber(ensemble, self.forest, _Numbers(density, sampler))
+        self.exactly: dict[int, OneNumber | ProductEngine] = {BY_NUMBER: self.one_number}
         if len(self.labels):
             self.exactly[BY_CATEGORIES] = ProductEngine(ensemble, _Categories(density))
 
@@ -50,9 +50,13 @@ class GaussianEngine(CompletionsEngine):
         for how, rows in self._ways(evidence):
             if how == DRAWN:
                 mean[rows], error[rows] = super().margin(evidence[rows])
-                continue
-            for part in self._exact_entries(how, evidence, rows):
-                add_margin(part, self.ensemble, self.value, mean)
+            elif how == BY_NUMBER:
+                own = mean[rows]
+                self.one_number.add_margin(evidence[rows], self.value, own)
+                mean[rows] = own
+            else:
+                for part in self._exact_entries(how, evidence, rows):
+                    add_margin(part, self.ensemble, self.value, mean)
         return mean, error
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
@@ -72,14 +76,17 @@ class GaussianEngine(CompletionsEngine):
 
     def _ways(self, evidence: Evidence) -> Iterator[tuple[int, NDArray[np.intp]]]:
         """How rows are answered, and which. (To draw what is not missing is no error either.)"""
-        hole = np.isnan(evidence.points)
-        numbers = hole[:, self.numbers].any(axis=1)
-        labels = hole[:, self.labels].any(axis=1)
+        points = evidence.points
+        numbers = np.isnan(points[:, self.numbers]).any(axis=1)
+        labels = np.isnan(points[:, self.labels]).any(axis=1)
         way = np.where(labels & ~numbers, BY_CATEGORIES, DRAWN)
         if evidence.allowed is None:
-            way[numbers & ~labels & self.density.lacks_one_number(evidence)] = BY_NUMBER
-        for how in np.unique(way).tolist():
-            yield how, np.flatnonzero(way == how)
+            one = ~np.isfinite(points) @ self.number_weights == 1
+            way[numbers & ~labels & one] = BY_NUMBER
+        for how in (DRAWN, *self.exactly):
+            rows = np.flatnonzero(way == how)
+            if len(rows):
+                yield how, rows
 
 
 class _Numbers:

@@ -278,12 +278,16 @@ class GaussianMixture(Density):
         found = np.array([self.scores_.position(place, cut) for cut in cuts.tolist()])
         return np.where(cuts <= low, -np.inf, np.where(cuts > high, np.inf, found))
 
-    def lacks_one_number(self, evidence: Evidence) -> NDArray[np.bool_]:
-        """Rows that lack a single number, which is not one that may be "not recorded", (rows,)."""
-        layout = self._layout
-        lacking = ~np.isfinite(evidence.points[:, layout.numeric])
-        count = lacking @ np.where(np.isin(layout.numeric, layout.flagged), 2, 1)
-        return np.asarray(count == 1)
+    def number_weights(self) -> NDArray[np.int64]:
+        """1 of a numeric variable, 2 of one that may be "not recorded", else 0, (variables,).
+
+        A row whose variables that are not finite add up to 1 lacks a single number, whose
+        distribution the sampler can describe.
+        """
+        weight = np.zeros(len(self.variables_), dtype=np.int64)
+        weight[self._layout.numeric] = 1
+        weight[self._layout.flagged] = 2
+        return weight
 
     def emissions_of_categories(self) -> dict[int, Emission]:
         """The emission of each categorical variable, by its number."""

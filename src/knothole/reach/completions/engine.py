@@ -48,9 +48,11 @@ RESOLUTION = 0.15
 # What twice as many draws are taken to multiply a standard error by. The first doubling gains more
 # than later ones; with this number told errors are calibrated (tests/trust/test_errors_hold.py).
 DECAY = 0.48
-# A chunk has as many rows as draws of this size allow, within limits.
-CHUNK_BYTES = 1 << 23
+# Rows whose holes are drawn together: as many as draws of this size allow, within limits.
+DRAWS_BYTES = 1 << 23
 LEAST_ROWS, MOST_ROWS = 16, 512
+# A chunk has more of them: as many as may keep all the margins that their draws can have.
+KEPT_BYTES, MOST_ROWS_OF_CHUNK = 1 << 27, 1024
 
 
 class Sampler(Protocol):
@@ -172,7 +174,8 @@ class CompletionsEngine(Engine):
         self._memory = Memory()
         self.n_variables = sampler.n_variables
         self.row_bytes = 8 * WORD * max(1, self.n_variables)
-        self.chunk = self._rows_at_once(1)
+        kept = 8 * WORD * WORDS * ensemble.n_outputs
+        self.chunk = min(max(KEPT_BYTES // kept, LEAST_ROWS), MOST_ROWS_OF_CHUNK)
 
     def _steps(self, grid: Grid) -> NDArray[np.void]:
         """Nodes as records; categorical splits read the mask that is always 0."""
@@ -186,7 +189,7 @@ class CompletionsEngine(Engine):
         return steps
 
     def _rows_at_once(self, words: int) -> int:
-        return min(max(CHUNK_BYTES // (words * self.row_bytes), LEAST_ROWS), MOST_ROWS)
+        return min(max(DRAWS_BYTES // (words * self.row_bytes), LEAST_ROWS), MOST_ROWS)
 
     def _plain(self, points: Floats) -> bool:
         """Whether splits are numeric and nothing, observed or drawn, is "not recorded"."""
