@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.search import Search, Tried
 from knothole.densities.selection import select as module
@@ -209,15 +210,40 @@ def test_names_are_numbered_or_given_and_progress_is_printed(capsys):
     assert "[auto] plain: score" in capsys.readouterr().out
 
 
-def test_large_tables_keep_the_size_that_was_found(monkeypatch):
+def test_the_size_and_the_prior_that_were_found_are_kept():
     X = two_groups(600)
-    candidate = Mixture(random_state=0, n_init=1)
-    found = select([candidate], X)
-    assert found.density.components == "auto"
-    monkeypatch.setattr(module, "SEARCH_AGAIN", 100)
-    kept = select([candidate], X)
+    kept = select([Mixture(random_state=0, n_init=1)], X)
     ((scored, _),) = kept.scored
-    assert kept.density.components == len(scored.weights_)
+    assert kept.density.components == len(scored.weights_) > 1
+    assert kept.density.strength == scored.strength_
+
+
+def test_who_is_clearly_behind_in_a_rehearsal_is_not_searched(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.multivariate_normal(np.zeros(4), 0.05 * np.eye(4) + 0.95, size=800)
+    candidates = {
+        "search": Mixture(random_state=0, n_init=1),
+        "gauss": GaussianMixture(random_state=0),
+        "given": Mixture(2, random_state=0),
+    }
+    found = select(candidates, X).selection_.set_index("name")
+    assert found["note"].to_dict() == {
+        "gauss": "best on masked held-out rows",
+        "given": "",
+        "search": "clearly behind in a rehearsal",
+    }
+    assert found["behind"]["search"] > 2 * found["error"]["search"] > 0
+    # What is told of it is its rehearsal; without the bar it searches, and is better than that.
+    monkeypatch.setattr(module, "BEHIND", np.inf)
+    again = select(candidates, X).selection_.set_index("name")
+    assert again["note"]["search"] == ""
+    assert again["score"]["search"] > found["score"]["search"]
+
+
+def test_there_is_no_rehearsal_for_one_that_searches():
+    X = two_groups(300)
+    table = select([Factorized(), Mixture(random_state=0, n_init=1)], X).selection_
+    assert not table["note"].str.contains("rehearsal").any()
 
 
 def test_the_same_seed_gives_the_same_scores():

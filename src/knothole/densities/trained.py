@@ -196,10 +196,14 @@ class Trained(BaseEstimator):
 
 
 def of_same_size(density: D, fitted: Trained) -> D:
-    """A new density like the first, with the size that another has found where it is left open."""
+    """A new density like the first, with the size and prior another has found where left open."""
     fresh: D = clone(density)
-    for name, size in (("components", "weights_"), ("states", "states_")):
-        if getattr(fresh, name, None) == "auto":
+    for name, size in (
+        ("components", "weights_"),
+        ("states", "states_"),
+        ("strength", "strength_"),
+    ):
+        if fresh.get_params().get(name) == "auto":
             found = getattr(fitted, size)
             fresh.set_params(**{name: found if np.isscalar(found) else len(found)})
     return fresh

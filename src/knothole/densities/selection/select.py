@@ -9,6 +9,9 @@ A candidate's score is what the remaining entries say of it:
   recorded, 1 for whole numbers. A density times the resolution is close to the probability of the
   recorded cell, and the common unit favours nobody.
 - or any **loss** that a caller defines, such as the error of a model's expected prediction.
+
+Searching for a size costs most. So candidates that would search first *rehearse* with a modest size
+and prior, and whoever is clearly behind on the same held-out rows is out.
 """
 
 from __future__ import annotations
@@ -26,7 +29,6 @@ from sklearn.exceptions import ConvergenceWarning
 from knothole.arrays import Floats, Mask
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import (
-    ROWS,
     HeldOut,
     hold_out,
     mean_and_error,
@@ -41,8 +43,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# In larger tables the size found while choosing is kept: searching again would take too long.
-SEARCH_AGAIN = 4 * ROWS
+# What candidates that search rehearse with.
+REHEARSALS: dict[str, dict[str, Any]] = {
+    "Mixture": {"components": 8, "strength": 1.0},
+    "LatentTree": {"states": 8, "strength": 1.5},
+    "GaussianMixture": {"components": 4, "strength": 1.0},
+}
+# Standard errors that a rehearsal may be behind the best one.
+BEHIND = 2.0
 
 
 #: The loss of every held-out row under a density fitted on the rows to learn from.
@@ -118,16 +126,22 @@ def select(
     unit = resolution(matrix, columns) if score is None else np.ones(len(columns))
     loss = minus_log_p(unit) if score is None else score
     tried = [Candidate(name, candidate) for name, candidate in named.items()]
-    for candidate in tried:
+
+    def judge(candidate: Candidate) -> None:
         candidate.judge(parts, matrix / unit, columns, weight, loss)
         if verbose:
             print(f"[auto] {candidate}")
+
+    rehearse(tried, judge)
+    for candidate in tried:
+        if not candidate.out:
+            judge(candidate)
     ranked = sorted(tried, key=lambda candidate: candidate.rank)
     for best in ranked:
         if best.failure is not None:
             continue
         try:
-            density = _fit(best.for_all(len(matrix)), matrix, columns, weight)
+            density = _fit(best.for_all(), matrix, columns, weight)
         except Exception as error:
             best.failure = f"failed on all rows: {error}"
             continue
@@ -167,8 +181,35 @@ def default_candidates(columns: Columns, random_state: Any = 0) -> list[Density]
     return candidates
 
 
+def rehearse(tried: Sequence[Candidate], judge: Callable[[Candidate], None]) -> None:
+    """Let candidates that search for a size try a modest one; out with those clearly behind.
+
+    Their rehearsal is what is told of them.
+    """
+    rehearsals = []
+    for candidate in tried:
+        modest = REHEARSALS.get(type(candidate.density).__name__, {})
+        given = candidate.density.get_params()
+        if modest and all(given[name] == "auto" for name in modest):
+            density: Density = clone(candidate.density).set_params(**modest)
+            rehearsals.append((candidate, Candidate(f"{candidate.name}, rehearsing", density)))
+    if len(rehearsals) < 2:
+        return
+    for _, rehearsal in rehearsals:
+        judge(rehearsal)
+    best = min((rehearsal for _, rehearsal in rehearsals), key=lambda one: one.rank)
+    for candidate, rehearsal in rehearsals:
+        behind, error = rehearsal.behind(best)
+        if behind > BEHIND * error:
+            candidate.loss, candidate.weight = rehearsal.loss, rehearsal.weight
+            candidate.seconds, candidate.out = rehearsal.seconds, True
+
+
 class Candidate:
-    """A density, how it did on held-out rows, and why it failed, if it did."""
+    """A density, how it did on held-out rows, and why it failed, if it did.
+
+    ``out`` says that a rehearsal was clearly behind another's.
+    """
 
     def __init__(self, name: str, density: Density) -> None:
         self.name, self.density = name, density
@@ -176,6 +217,7 @@ class Candidate:
         self.loss = self.weight = np.empty(0)
         self.seconds = 0.0
         self.failure: str | None = None
+        self.out = False
 
     def judge(
         self, parts: list[HeldOut], matrix: Floats, columns: Columns, weight: Floats, loss: Loss
@@ -205,9 +247,9 @@ class Candidate:
         return -float(np.average(self.loss, weights=self.weight)) if len(self.loss) else np.nan
 
     @property
-    def rank(self) -> tuple[bool, float]:
+    def rank(self) -> tuple[bool, bool, float]:
         """Sorts the best to the front, failures to the end."""
-        return self.failure is not None, -self.score if len(self.loss) else 0.0
+        return self.failure is not None, self.out, -self.score if len(self.loss) else 0.0
 
     def __str__(self) -> str:
         result = f"score {self.score:.6g}" if self.failure is None else self.failure
@@ -219,9 +261,9 @@ class Candidate:
             return best.score - self.score, np.nan
         return mean_and_error(self.loss - best.loss, best.weight)
 
-    def for_all(self, n_rows: int) -> Density:
-        """What to fit on all rows: with the size found, where searching again would take long."""
-        if n_rows <= SEARCH_AGAIN or not self.fitted:
+    def for_all(self) -> Density:
+        """What to fit on all rows: with the size and the prior found, which took long enough."""
+        if not self.fitted:
             again: Density = clone(self.density)
             return again
         return of_same_size(self.density, self.fitted[-1])
@@ -258,7 +300,6 @@ def _numbered(candidates: Iterable[Density]) -> Iterator[tuple[str, Density]]:
 def _table(ranked: list[Candidate], best: Candidate) -> pd.DataFrame:
     import pandas as pd
 
-    reason = "best on masked held-out rows" if len(best.loss) else "too few rows to compare"
     rows = []
     for candidate in ranked:
         behind, error = candidate.behind(best)
@@ -270,7 +311,13 @@ def _table(ranked: list[Candidate], best: Candidate) -> pd.DataFrame:
                 "error": error,
                 "seconds": candidate.seconds,
                 "chosen": candidate is best,
-                "note": candidate.failure or (reason if candidate is best else ""),
+                "note": candidate.failure or _note(candidate, best),
             }
         )
     return pd.DataFrame(rows)
+
+
+def _note(candidate: Candidate, best: Candidate) -> str:
+    if candidate is not best:
+        return "clearly behind in a rehearsal" if candidate.out else ""
+    return "best on masked held-out rows" if len(best.loss) else "too few rows to compare"
