@@ -1,7 +1,8 @@
 """From results to a verdict: ranks with a critical difference, duels by paired tests, time.
 
 The error of a peer in a *cell* (a dataset in a scenario) is its RMSE, or its log loss, averaged
-over the repeats.
+over the repeats. Cells of a dataset resemble each other, so what is said of peers in general counts
+every dataset once.
 """
 
 from __future__ import annotations
@@ -38,24 +39,25 @@ def error_table(results: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Mean ranks of peers over cells, and how far apart they must be to differ.
+    """Mean ranks of peers over datasets, and how far apart they must be to differ.
 
     Attributes
     ----------
     mean_rank : Series
-        By peer, best first; 1 is best in every cell.
+        By peer, best first; 1 is best on every dataset.
     p_value : float
         Friedman's test that all peers are alike.
     critical_difference : float
         Nemenyi's: two peers whose mean ranks are farther apart differ at the level ``alpha``.
-    cells : int
-        How many cells were ranked.
+    cells, datasets : int
+        How many cells were ranked, of how many datasets.
     """
 
     mean_rank: pd.Series[float]
     p_value: float
     critical_difference: float
     cells: int
+    datasets: int
 
     def like_the_best(self) -> list[str]:
         """Peers that cannot be told from the best one."""
@@ -75,11 +77,11 @@ class Ranking:
 
 
 def rank(results: pd.DataFrame, alpha: float = 0.05) -> Ranking:
-    """Rank peers in every cell and test the mean ranks (Demsar 2006).
+    """Rank peers on every dataset, by their mean rank in its cells, and test (Demsar 2006).
 
-    Nemenyi's critical difference is q sqrt(k (k + 1) / (6 N)) for k peers and N cells, with q the
-    upper ``alpha`` quantile of the studentised range over sqrt(2). Ties share their mean rank; a
-    peer that failed is last.
+    Nemenyi's critical difference is q sqrt(k (k + 1) / (6 N)) for k peers and N datasets, with q
+    the upper ``alpha`` quantile of the studentised range over sqrt(2). Ties share their mean rank;
+    a peer that failed is last.
     """
     table = error_table(results)
     n_cells, n_peers = table.shape
@@ -88,13 +90,13 @@ def rank(results: pd.DataFrame, alpha: float = 0.05) -> Ranking:
             f"results must have at least two peers in two cells that all of them ran; got "
             f"{n_peers} peers in {n_cells} cells."
         )
-    ranks = table.rank(axis=1)
-    mean_rank = ranks.mean().sort_values(kind="stable")
+    ranks = table.rank(axis=1).groupby("dataset").mean().rank(axis=1)
     return Ranking(
-        mean_rank,
+        ranks.mean().sort_values(kind="stable"),
         _friedman(ranks.to_numpy()),
-        critical_difference(n_peers, n_cells, alpha),
+        critical_difference(n_peers, len(ranks), alpha),
         n_cells,
+        len(ranks),
     )
 
 
@@ -108,7 +110,7 @@ def _friedman(ranks: NDArray[np.float64]) -> float:
     return float(stats.f.sf(between * (n - 1) / within, k - 1, (k - 1) * (n - 1)))
 
 
-def critical_difference(peers: int, cells: int, alpha: float = 0.05) -> float:
+def critical_difference(peers: int, datasets: int, alpha: float = 0.05) -> float:
     """Nemenyi's critical difference of mean ranks.
 
     Examples
@@ -117,7 +119,7 @@ def critical_difference(peers: int, cells: int, alpha: float = 0.05) -> float:
     1.25
     """
     quantile = stats.studentized_range.ppf(1 - alpha, peers, np.inf) / np.sqrt(2)
-    return float(quantile * np.sqrt(peers * (peers + 1) / (6 * cells)))
+    return float(quantile * np.sqrt(peers * (peers + 1) / (6 * datasets)))
 
 
 def duels(results: pd.DataFrame, peer: str = "knothole", alpha: float = 0.05) -> pd.DataFrame:
@@ -173,6 +175,33 @@ def _duel(own: pd.DataFrame, other: pd.DataFrame, alpha: float) -> tuple[float, 
     if p_value >= alpha:
         return p_value, "tie"
     return p_value, "win" if difference.mean() < 0 else "loss"
+
+
+def by_dataset(duels: pd.DataFrame) -> pd.DataFrame:
+    """Against each rival: ``ratio`` of errors, on how many ``datasets`` it is below 1, ``p_value``.
+
+    A dataset counts once, by its geometric mean over cells. The p-value is that of Wilcoxon's
+    signed-rank test over datasets, two-sided, by Holm's rule for as many rivals as there are
+    (Demsar 2006). Cells in which somebody failed are left out.
+    """
+    fought = duels[np.isfinite(duels["error"]) & np.isfinite(duels["rival_error"])]
+    fought = fought.assign(ratio=np.log(fought["error"] / fought["rival_error"]))
+    means = fought.groupby(["rival", "dataset"])["ratio"].mean()
+    rows = {}
+    for rival, own in means.groupby("rival"):
+        p_value = stats.wilcoxon(own).pvalue if own.any() else 1.0
+        rows[rival] = {
+            "ratio": float(np.exp(own.mean())),
+            "better": int((own < 0).sum()),
+            "datasets": len(own),
+            "p_value": float(p_value),
+        }
+    found = pd.DataFrame.from_dict(rows, orient="index")
+    if found.empty:
+        return found
+    order = found["p_value"].sort_values(kind="stable").index
+    holm = found["p_value"][order] * np.arange(len(order), 0, -1)
+    return found.assign(p_value=holm.cummax().clip(upper=1.0))
 
 
 def tally(duels: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
 from benchmarks.suite import sources
 from knothole.errors import DamagedFile, InvalidInput
@@ -28,6 +28,8 @@ from knothole.tables.columns import Columns
 FOLDER = "KNOTHOLE_DATA"
 # Of a class with fewer rows, a split would leave some part without any.
 FEWEST_ROWS = 10
+# Test rows are a part in so many.
+TEST_PARTS = 4
 
 
 @dataclass(frozen=True)
@@ -239,10 +241,9 @@ def _prepared(name: str, entry: Entry, frame: pd.DataFrame) -> Dataset:
 
 def split(
     dataset: Dataset,
-    seed: int,
+    repeat: int,
     *,
     valid: float = 0.15,
-    test: float = 0.25,
     max_rows: int | None = None,
 ) -> Split:
     """Split a dataset at random, classes in the same proportions in every part.
@@ -251,20 +252,24 @@ def split(
     ----------
     dataset : Dataset
         What to split.
-    seed : int
-        The same seed gives the same split.
-    valid, test : float
-        Shares of the rows.
+    repeat : int
+        The same number gives the same split. Repeats 0 to 3 have a quarter of the rows each to
+        test on, and none in common; so have 4 to 7, and so on.
+    valid : float
+        Share of the rows.
     max_rows : int, optional
         Where there are more rows, a random sample of so many is split.
     """
     strata = None if dataset.task is Task.REGRESSION else dataset.target
     rows = np.arange(len(dataset))
+    seed, part = divmod(repeat, TEST_PARTS)
     if max_rows is not None and len(rows) > max_rows:
         rows, _ = _parted(rows, strata, max_rows / len(rows), seed)
-    rest, test_rows = _parted(rows, strata, 1 - test, seed)
-    train, valid_rows = _parted(rest, strata, 1 - valid / (1 - test), seed)
-    return Split(dataset.take(train), dataset.take(valid_rows), dataset.take(test_rows))
+    kind = KFold if strata is None else StratifiedKFold
+    parts = kind(TEST_PARTS, shuffle=True, random_state=seed)
+    rest, test = list(parts.split(rows, None if strata is None else strata[rows]))[part]
+    train, valid_rows = _parted(rows[rest], strata, 1 - valid / (1 - 1 / TEST_PARTS), repeat)
+    return Split(dataset.take(train), dataset.take(valid_rows), dataset.take(rows[test]))
 
 
 def _parted(

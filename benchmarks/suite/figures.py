@@ -39,7 +39,7 @@ def ranks(ranking: Ranking, title: str) -> Figure:
     half = (len(names) + 1) // 2
     depth = height + half
     with style.look():
-        figure = pictures.new(9, 0.9 + 0.27 * (depth + 2))
+        figure = pictures.new(9, 0.9 + 0.27 * (depth + 2.8))
         axes = figure.subplots()
         low, high = 1.0, float(max(2, len(names)))
         for place, name in enumerate(names):
@@ -52,7 +52,7 @@ def ranks(ranking: Ranking, title: str) -> Figure:
                 axes.plot(ends, [0.5 * row + 0.45] * 2, color=style.INK, linewidth=4)
         _scale(axes, ranking.critical_difference, low, high)
         axes.set_xlim(low, high)
-        axes.set_ylim(depth + 0.2, -2.2)
+        axes.set_ylim(depth + 0.2, -3.0)
         axes.set_title(title, pad=10)
         axes.set_axis_off()
     return figure
@@ -95,10 +95,10 @@ def _scale(axes: Axes, critical_difference: float, low: float, high: float) -> N
     axes.plot([low, low + shown], [-1.7] * 2, color=style.FAINT, linewidth=2, marker="|")
     axes.annotate(
         f"critical difference {critical_difference:.2f}",
-        (low + shown, -1.7),
-        xytext=(8, 0),
+        (low, -1.7),
+        xytext=(0, 5),
         textcoords="offset points",
-        va="center",
+        va="bottom",
         color=style.FAINT,
     )
 

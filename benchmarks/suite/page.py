@@ -15,7 +15,7 @@ import pandas as pd
 
 from benchmarks import pictures
 from benchmarks.markdown import number, p_value, percent, table
-from benchmarks.suite.analysis import CELL, critical_difference
+from benchmarks.suite.analysis import CELL
 from benchmarks.suite.figures import duels, ranks, times
 from benchmarks.suite.peers.roster import OWN, all_peers
 from benchmarks.suite.results import Suite, load
@@ -51,7 +51,7 @@ def figures(suite: Suite) -> dict[str, Figure]:
     title = _TITLES[suite.setting]
     found = {}
     if suite.ranking is not None:
-        over = f"mean ranks over {suite.ranking.cells} cells"
+        over = f"mean ranks over {suite.ranking.datasets} datasets"
         found["ranks"] = ranks(suite.ranking, f"{title}: {over}")
     if len(suite.errors):
         found["times"] = times(suite.overview, f"{title}: error against time")
@@ -82,7 +82,7 @@ def _verdicts(suites: list[Suite]) -> str:
     lines = ["## Verdicts\n"]
     for suite in suites:
         lines.append(f"{_TITLES[suite.setting]}:\n")
-        found = verdicts(suite.setting, suite.ranking, suite.tallies)
+        found = verdicts(suite.setting, suite.ranking, suite.tallies, suite.by_dataset)
         lines += [*(f"- {verdict}" for verdict in found), ""]
     return "\n".join(lines)
 
@@ -129,15 +129,12 @@ def _critical(suite: Suite) -> str:
     ranking = suite.ranking
     if ranking is None:
         return ""
-    n_datasets = suite.errors.index.get_level_values("dataset").nunique()
-    by_dataset = critical_difference(len(ranking.mean_rank), n_datasets)
     alike = ", ".join(ranking.like_the_best())
     return (
-        f"Over the {ranking.cells} cells that all peers ran (of {len(suite.cells)}), mean ranks\n"
-        f"differ if they are {ranking.critical_difference:.2f} apart (Nemenyi, 5 %); Friedman's p "
-        f"is {p_value(ranking.p_value)}.\nNot told from the best: {alike}. Cells of a dataset "
-        f"resemble each other; if every dataset\ncounted as one, the difference would be "
-        f"{by_dataset:.2f} ({n_datasets} datasets).\n"
+        f"Peers are ranked on each of {ranking.datasets} datasets by their mean rank in its cells "
+        f"({ranking.cells} that\nall peers ran, of {len(suite.cells)}). Mean ranks over datasets "
+        f"differ if they are {ranking.critical_difference:.2f} apart\n(Nemenyi, 5 %); Friedman's p "
+        f"is {p_value(ranking.p_value)}. Not told from the best by that: {alike}.\n"
     )
 
 
@@ -145,7 +142,7 @@ def _duels(suite: Suite) -> str:
     lines = [
         "### Against each rival\n",
         "Cells won / tied / lost by a paired t-test at 5 % over groups of test rows of all\n"
-        "repeats, and the share without a loss.\n",
+        "repeats, no row in two of them, and the share without a loss.\n",
         _picture(suite, "duels", "Wins, ties and losses"),
     ]
     columns = {}
@@ -154,7 +151,22 @@ def _duels(suite: Suite) -> str:
         columns[own] = counts + " (" + tally["win_or_tie"].map(percent) + ")"
     shown = pd.DataFrame(columns).loc[next(iter(suite.tallies.values())).index]
     shown.insert(0, "rival", [_name(suite, name) for name in shown.index])
-    return "\n".join([*lines, table(shown), ""])
+    lines += [
+        table(shown),
+        "",
+        "Every dataset counted once: the ratio of errors, its geometric mean over cells and then\n"
+        "over datasets; on how many it is below 1; Wilcoxon's p over datasets, by Holm's rule.\n",
+    ]
+    for own, found in suite.by_dataset.items():
+        by = found.reindex(shown.index.intersection(found.index))
+        columns[own] = (
+            by["ratio"].map("{:.3f}".format)
+            + by.apply(lambda row: f", {row.better:g} of {row.datasets:g}, p ", axis=1)
+            + by["p_value"].map(p_value)
+        )
+    once = pd.DataFrame(columns).reindex(shown.index)
+    once.insert(0, "rival", shown["rival"])
+    return "\n".join([*lines, table(once), ""])
 
 
 def _errors(suite: Suite) -> str:

@@ -28,7 +28,8 @@ from benchmarks.suite.scenarios import SETTINGS, Mechanism, Scenario
 from knothole.errors import InvalidInput
 
 SEEDS = (
-    "repeat r has the seed r for split, model, imputers and mechanism, and r, r + 1 and so on for "
+    "four repeats, r // 4 alike, divide a dataset between their test rows; repeat r has the seed r "
+    "for validation rows, model, imputers and mechanism, and r, r + 1 and so on for "
     "masked copies to train on; holes of test rows are drawn with the seed 1000000, those of "
     "training rows with 2000000; densities have the seed 0"
 )
@@ -90,6 +91,11 @@ class Suite:
             for name, duels in found.items()
             if not set(duels.get("rival", ())) <= set(OWN)
         }
+
+    @property
+    def by_dataset(self) -> dict[str, pd.DataFrame]:
+        """Of each of our peers, how it does against each rival where a dataset counts once."""
+        return {name: analysis.by_dataset(duels) for name, duels in self.duels.items()}
 
     @cached_property
     def tallies(self) -> dict[str, pd.DataFrame]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from benchmarks.markdown import percent
+from benchmarks.markdown import p_value, percent
 from benchmarks.suite.analysis import Ranking
 from benchmarks.suite.peers.roster import OWN
 
@@ -15,6 +15,8 @@ from benchmarks.suite.peers.roster import OWN
 AGAINST_EACH = {"deployment": 0.85}
 AGAINST_NATIVE = {"same": 0.80, "changed": 0.95}
 NATIVE = "native"
+#: Of tests over datasets.
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,10 @@ class Verdict:
 
 
 def verdicts(
-    setting: str, ranking: Ranking | None, tallies: Mapping[str, pd.DataFrame]
+    setting: str,
+    ranking: Ranking | None,
+    tallies: Mapping[str, pd.DataFrame],
+    by_dataset: Mapping[str, pd.DataFrame],
 ) -> list[Verdict]:
     """All claims about a setting.
 
@@ -42,8 +47,11 @@ def verdicts(
         None where there is too little to rank.
     tallies : mapping
         From our peers to their wins, ties and losses against each rival.
+    by_dataset : mapping
+        From our peers to :func:`~benchmarks.suite.analysis.by_dataset`.
     """
     found = [best_mean_rank(ranking)]
+    found += [better_by_dataset(*one) for one in by_dataset.items()]
     if setting in AGAINST_EACH:
         found += [against_each(*one, AGAINST_EACH[setting]) for one in tallies.items()]
     if setting in AGAINST_NATIVE:
@@ -65,6 +73,22 @@ def best_mean_rank(ranking: Ranking | None) -> Verdict:
     figures = f"{ours} {ranks[ours]:.2f}, {rival} {ranks[rival]:.2f}; they "
     figures += "differ" if apart else "cannot be told apart"
     return Verdict(claim, ranks[ours] <= ranks[rival], figures)
+
+
+def better_by_dataset(peer: str, found: pd.DataFrame) -> Verdict:
+    """Whether a peer of ours has the smaller errors, over datasets, against every single rival."""
+    claim = f"{peer}: smaller errors than each rival, every dataset counted once"
+    if found.empty:
+        return Verdict(claim, None, "no rival was run")
+    short = found[(found["p_value"] >= LEVEL) | (found["ratio"] >= 1)]
+    hardest = (found if short.empty else short).sort_values("p_value", ascending=False)
+    figures = ", ".join(
+        f"{name} {row.ratio:.3f} of its error, ahead on {row.better:g} of {row.datasets:g}, "
+        f"p {p_value(row.p_value)}"
+        for name, row in (hardest.head(1) if short.empty else hardest).iterrows()
+    )
+    told = "the hardest is" if short.empty else "not shown against"
+    return Verdict(claim, short.empty, f"Wilcoxon, Holm; {told} {figures}")
 
 
 def against_each(peer: str, tally: pd.DataFrame, goal: float) -> Verdict:

@@ -40,14 +40,17 @@ def test_mean_ranks_share_ties_and_put_failures_last():
     ranking = analysis.rank(
         results_of({"a": [1, 1, 1, 1], "b": [2, 1, 2, 2], "c": [3, 3, np.inf, 1.5]})
     )
-    assert ranking.mean_rank.to_dict() == {"a": 1.125, "b": 2.125, "c": 2.75}
-    assert ranking.cells == 4
+    # Mean ranks in the cells of d0: 1.25, 1.75, 3; of d1: 1, 2.5, 2.5.
+    assert ranking.mean_rank.to_dict() == {"a": 1.0, "b": 2.25, "c": 2.75}
+    assert (ranking.cells, ranking.datasets) == (4, 2)
 
 
 def test_friedman_is_that_of_scipy():
     rng = np.random.default_rng(1)
     errors = {name: list(rng.normal(k, 2, 12)) for k, name in enumerate("abcd")}
-    ranking = analysis.rank(results_of({name: [v + 9 for v in e] for name, e in errors.items()}))
+    results = results_of({name: [v + 9 for v in e] for name, e in errors.items()})
+    results["dataset"] += results["scenario"]  # a dataset for each cell
+    ranking = analysis.rank(results)
     chi2 = stats.friedmanchisquare(*errors.values()).statistic
     f = 11 * chi2 / (12 * 3 - chi2)  # Iman and Davenport's form
     assert ranking.p_value == pytest.approx(stats.f.sf(f, 3, 33))
@@ -119,3 +122,26 @@ def test_error_and_time_stand_side_by_side():
     assert overview["relative_error"].tolist() == pytest.approx([1.0, 1.0, np.sqrt(8)])
     assert overview["failures"].tolist() == [0, 3, 0]
     assert (overview["fit_seconds"] == 1).all() and (overview["predict_seconds"] == 2).all()
+
+
+def test_by_dataset_every_dataset_counts_once():
+    rng = np.random.default_rng(3)
+    ratio = np.exp(rng.normal(0.2, 0.1, size=(10, 2)))  # two cells of each of ten datasets
+    errors = {
+        "knothole": [1.0] * 20,
+        "rival": list(ratio.reshape(-1)),
+        "same": [1.0] * 20,
+        "worse": list(1 / ratio.reshape(-1)),
+    }
+    found = analysis.by_dataset(analysis.duels(results_of(errors)))
+    of_datasets = np.log(ratio).mean(axis=1)
+    plain = stats.wilcoxon(of_datasets).pvalue
+    assert found.loc["rival", "ratio"] == pytest.approx(np.exp(-of_datasets.mean()))
+    assert found.loc["rival", "better"] == (of_datasets > 0).sum()
+    assert found.loc["worse", "ratio"] == pytest.approx(np.exp(of_datasets.mean()))
+    # Holm: the smallest of three p-values counts threefold, none less than a smaller one.
+    assert found["p_value"].to_dict() == pytest.approx(
+        {"rival": 3 * plain, "worse": 3 * plain, "same": 1.0}
+    )
+    failed = analysis.duels(results_of(errors | {"rival": [np.inf] * 2 + [2.0] * 18}))
+    assert analysis.by_dataset(failed).loc["rival", "datasets"] == 9

@@ -117,6 +117,15 @@ def test_parts_share_no_row_and_have_their_shares(task):
             assert part.target.mean() == pytest.approx(0.3, abs=0.01)
 
 
+@pytest.mark.parametrize("task", [Task.REGRESSION, Task.BINARY])
+def test_four_repeats_have_no_test_row_in_common(task):
+    dataset = numbered(1000, task)
+    for first in (0, 4):
+        tests = [datasets.split(dataset, first + part, max_rows=800).test for part in range(4)]
+        rows = np.concatenate([test.table["row"] for test in tests])
+        assert len(np.unique(rows)) == len(rows) == 800
+
+
 def test_splits_are_seeded_and_large_tables_sampled():
     dataset = numbered(1000, Task.REGRESSION)
     one, same, other = (datasets.split(dataset, seed, max_rows=200) for seed in (1, 1, 2))

@@ -21,7 +21,10 @@ WINS = {"knothole": 1.0, "native": 1.5, "retrained x8": 1.2, "median": 1.3}
 
 
 def said(made) -> list[str]:
-    return [str(verdict) for verdict in verdicts(made.setting, made.ranking, made.tallies)]
+    return [
+        str(verdict)
+        for verdict in verdicts(made.setting, made.ranking, made.tallies, made.by_dataset)
+    ]
 
 
 def written(folder, *suites) -> str:
@@ -34,7 +37,13 @@ def written(folder, *suites) -> str:
 
 
 def test_a_suite_that_wins_everywhere():
-    best, each = said(made_up(WINS))
+    best, by_dataset, each = said(made_up(WINS))
+    # Three datasets can never be enough for Wilcoxon's test.
+    assert by_dataset.startswith(
+        "knothole: smaller errors than each rival, every dataset counted once: **no** (Wilcoxon, "
+        "Holm; not shown against"
+    )
+    assert "retrained x8 0.833 of its error, ahead on 3 of 3, p 0.75" in by_dataset
     assert best.startswith("best mean rank of all methods: **yes** (knothole 1.00, retrained x8")
     assert each.startswith("knothole: a win or tie in at least 85 % of cells against each rival: ")
     assert "**yes**" in each and "100 %" in each
@@ -42,10 +51,10 @@ def test_a_suite_that_wins_everywhere():
 
 def test_a_suite_that_loses_says_against_whom_and_how_often():
     made = made_up(WINS, titanic={"knothole": 1.25}, concrete={"knothole": 1.25})
-    best, each = said(made)
+    best, _, each = said(made)
     assert "**no** (knothole 1.67, retrained x8 1.33; they cannot be told apart)" in best
     assert "(not against retrained x8 33 %)" in each and "**no**" in each
-    best, each = said(made_up(WINS | {"knothole": 2.0}))
+    best, _, each = said(made_up(WINS | {"knothole": 2.0}))
     assert "**no** (knothole 4.00, retrained x8 1.00; they differ)" in best
     assert "not against" in each and all(f"{name} 0 %" in each for name in set(WINS) - {"knothole"})
 
@@ -54,18 +63,18 @@ def test_a_suite_that_loses_says_against_whom_and_how_often():
 def test_with_holes_in_training_both_of_ours_are_held_against_native(setting, goal):
     errors = {"knothole": 1.5, "knothole tuned": 1.0, "native": 1.2}
     made = made_up(errors, setting)
-    best, plain, tuned = said(made)
+    best, _, _, plain, tuned = said(made)
     assert "**yes** (knothole tuned 1.00, native 2.00" in best
     claim = f"a win or tie in at least {goal} % of cells against native"
     assert plain == f"knothole: {claim}: **no** (0 %)."
     assert tuned == f"knothole tuned: {claim}: **yes** (100 %)."
     # Two of three cells are enough for neither goal.
     lost = said(made_up(errors, setting, titanic={"knothole tuned": 1.3}))
-    assert lost[2].endswith("**no** (66 %).")
+    assert lost[4].endswith("**no** (66 %).")
 
 
 def test_what_was_not_run_is_not_claimed():
-    best, native = said(made_up({"knothole": 1.0, "median": 2.0}, "same"))
+    best, _, native = said(made_up({"knothole": 1.0, "median": 2.0}, "same"))
     assert native.endswith("**not measured** (native was not run).")
     assert "**yes**" in best
     assert said(made_up({"knothole": 1.0}))[0].endswith(
@@ -118,10 +127,14 @@ def test_a_page_has_errors_auc_times_and_what_was_skipped(tmp_path):
     assert "| abalone | MAR 30 % | **1.000** | 1.200 | failed | 1.500 |" in page
     assert "| titanic | MAR 30 % | **1.000** | 0.8333 | 0.7692 | 0.6667 |" in page  # AUC
     assert "| **knothole** | 1.00 | 1.000 | 1.000 | 1.0 | 0.10 | 0 |" in page
-    assert "Over the 21 cells that all peers ran (of 21)" in page
+    assert (
+        "on each of 3 datasets by their mean rank in its cells (21 that\nall peers ran, of 21)"
+        in page
+    )
+    assert "| native | 0.667, 3 of 3, p 0.75 |" in page
     assert "- Skipped: ydf (ydf is not installed)." in page
     assert "- Failed: median, 14 times (abalone): `broke`" in page
-    assert "knothole 0.1.0" in page and "Seeds: repeat r has the seed r" in page
+    assert "knothole 0.1.0" in page and "repeat r has the seed r" in page
 
 
 def test_results_keep_their_digits_and_stay_small(tmp_path):

@@ -53,10 +53,10 @@ def test_ranks_name_every_peer_with_its_rank():
 
 def test_bars_join_those_that_cannot_be_told_apart():
     ranks = pd.Series({"a": 1.0, "b": 1.5, "c": 2.4, "d": 5.0, "e": 5.1})
-    ranking = Ranking(ranks, 0.01, 1.0, 10)
+    ranking = Ranking(ranks, 0.01, 1.0, 10, 5)
     assert ranking.alike() == [("a", "b"), ("b", "c"), ("d", "e")]
     assert drawing._rows_of(ranking) == [[(1.0, 1.5), (5.0, 5.1)], [(1.5, 2.4)]]
-    alone = Ranking(pd.Series({"a": 1.0, "b": 4.0}), 0.01, 1.0, 10)
+    alone = Ranking(pd.Series({"a": 1.0, "b": 4.0}), 0.01, 1.0, 10, 5)
     assert alone.alike() == []
 
 
