@@ -26,6 +26,10 @@ move in turn, each by what those before it and its own best values leave, and ta
 move, their learning rate. On complete rows there is no spread, and a single tree, or trees that
 were tuned in turn, do not move.
 
+Under a loss that is not a square, e_n is the step from there to the minimum of a quadratic, minus
+the slope of the loss over its curvature (:meth:`~knothole.learning.losses.base.Loss.aim`). That of
+quantiles is nearly right only: they do not move at all where every row is complete.
+
 The error that goes down is that of theta, for rows like these. Nothing is said about the model's
 old leaves: their error may well be lower on the rows that they were trained on.
 """

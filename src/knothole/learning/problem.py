@@ -4,8 +4,9 @@ Trees are either *averaged* (forests, bags, single trees without a base score: e
 y by itself) or *added up* on top of a base. In formulas, theta is what a leaf adds to the margin,
 its value times its tree's weight, and the ridge draws it towards the *start* of its tree: 0, but
 where a model has no base score its leaves carry the mean of y, and shrinking them to 0 would pull
-every prediction there. So averaged trees start from the mean (from the frequencies of the classes),
-and so does the first tree of an output without a base.
+every prediction there. So averaged trees start from the mean (from the frequencies of the classes,
+from the quantile that the model predicts), and so does the first tree of an output without a base.
+The paper has 0 for all of them: ``ridge_to="zero"``.
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ class Problem:
     start: Floats
 
     @classmethod
-    def of(cls, ensemble: Ensemble, y: Any, row_weight: Floats) -> Problem:
-        """The problem of an ensemble and its targets, one for each weight."""
+    def of(cls, ensemble: Ensemble, y: Any, row_weight: Floats, zero: bool = False) -> Problem:
+        """The problem of an ensemble and its targets, one for each weight.
+
+        ``zero`` is for the paper's ridge, which draws all leaves to 0.
+        """
         loss = loss_of(ensemble)
         averaged = is_averaged(ensemble)
         encoded = encode(ensemble, y, len(row_weight))
@@ -72,6 +76,13 @@ class Problem:
             encoded = encoded / ensemble.link.scale
         centre = margin_of(ensemble, loss.centre(encoded, row_weight))
         start = _start(ensemble, averaged, centre)
+        if zero:
+            start = np.zeros_like(start)
+            if probabilities:
+                raise InvalidInput(
+                    "ridge_to='zero': the model's leaves are probabilities, and would no longer "
+                    "sum to 1; use ridge_to='start'."
+                )
         return cls(ensemble, loss, encoded, row_weight, averaged, probabilities, start)
 
     @property

@@ -50,8 +50,8 @@ class TuningSummary:
 "pseudo-Huber loss"}
         The pinball loss of a median is half the absolute error.
     before, after : float
-        The loss of a row, of the old and the new leaves, without the ridge: the squared error of
-        expected predictions where the ``objective`` is "deployed"; otherwise the expected loss
+        The loss of a row, of the old and the new leaves, without the ridge: that of expected
+        predictions where the ``objective`` is "deployed"; otherwise the expected loss
         under the density, of the whole model or (mean over trees) of each by itself. The deployed
         error of old leaves on the rows that they were trained on may be the lower one. Without a
         ridge "tree" and "forest" never raise the expected loss (a ridge may: what they minimise

@@ -22,8 +22,8 @@ from knothole.learning.losses.base import Location
 
 # Sums of weights that differ by less than this part are the same.
 ROUNDING = 1e-12
-# Part of the rows that are taken to be at the kink.
-AT_KINK = 0.25
+# Rows that are taken to be at the kink, as a part of those on its rarer side.
+AT_KINK = 1.5
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,15 @@ class Pinball(Location):
         return (margin > y) - level, np.zeros_like(margin)
 
     def aim(self, rest: Floats, weight: Floats) -> Floats:
-        """A Newton step for the loss with its kink made round, within h of it.
+        """A Newton step for the loss with its kink made round: within h its slope changes evenly.
 
-        There the slope changes evenly, and h is such that a part :data:`AT_KINK` of the rows is.
+        H is such that it holds a part of the rows, the larger the closer the level is to a half.
         """
         level = np.broadcast_to(np.array(self.levels), rest.shape[1])
-        h = np.array([weighted_quantile(np.abs(one), weight, AT_KINK) for one in rest.T])
-        return np.asarray((np.clip(rest, -h, h) + h * (2 * level - 1)) / AT_KINK)
+        part = np.minimum(AT_KINK * np.minimum(level, 1 - level), 0.5)
+        near = zip(np.abs(rest.T), part.tolist(), strict=True)
+        h = np.array([weighted_quantile(one, weight, share) for one, share in near])
+        return np.asarray((np.clip(rest, -h, h) + h * (2 * level - 1)) / part)
 
     def best(self, rest: Floats, weight: Floats, ridge: float, output: int) -> float:
         """The weighted quantile."""
