@@ -112,7 +112,7 @@ class TuningOptions:
     2.0
     >>> TuningOptions().changed(rigde=2.0)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    knothole.errors.InvalidInput: tune has no option 'rigde'; its options are ridge, method, ...
+    knothole.errors.InvalidInput: tune has no option 'rigde'; its options are ridge, ridge_to, ...
     """
 
     ridge: float | Literal["auto"] = "auto"

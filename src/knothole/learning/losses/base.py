@@ -79,7 +79,9 @@ class Location(Loss):
 
         Entries have a leaf each, what is left of their targets (entries, width), and a weight.
         """
-        order = np.argsort(leaf, kind="stable")
+        # Small numbers are sorted by their digits, in a pass or two.
+        small = np.int16 if n_leaves <= np.iinfo(np.int16).max else np.int32
+        order = np.argsort(leaf.astype(small), kind="stable")
         bounds = np.append(0, np.cumsum(np.bincount(leaf, minlength=n_leaves)))
         out = np.zeros((n_leaves, rest.shape[1]))
         for i, (start, stop) in enumerate(pairwise(bounds.tolist())):
