@@ -12,7 +12,7 @@ from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.learning import descent
 from knothole.learning.draw_matrix import DrawMatrix
-from knothole.learning.losses import Logistic, Softmax, Squared
+from knothole.learning.losses.curved import Logistic, Softmax, Squared
 from knothole.reach.expectation import Expectation
 from knothole.trees.links import Link
 from knothole.trees.read import read

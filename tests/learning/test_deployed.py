@@ -18,7 +18,7 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import InvalidInput
-from knothole.learning import defaults, deployed
+from knothole.learning import defaults, deployed, leafwise
 from knothole.learning.deployed import KAPPAS, DeployedSums
 from knothole.reach.expectation import Expectation
 from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts
@@ -261,8 +261,8 @@ def test_blocks_trees_and_threads_do_not_matter(density, monkeypatch):
     usual = tune(read(BOOSTED), density, HOLES, y, threads=1).ensemble.value
     assert np.array_equal(tune(read(BOOSTED), density, HOLES, y, threads=2).ensemble.value, usual)
     monkeypatch.setattr(deployed, "BLOCKS", (1, 57))
-    monkeypatch.setattr(deployed, "SAMPLE", 20)
-    monkeypatch.setattr(deployed, "ENTRIES", 1)
+    monkeypatch.setattr(leafwise, "SAMPLE", 20)
+    monkeypatch.setattr(leafwise, "ENTRIES", 1)
     in_parts = tune(read(BOOSTED), density, HOLES, y, threads=2).ensemble.value
     np.testing.assert_allclose(in_parts, usual, atol=1e-10)
 

@@ -13,6 +13,7 @@ from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import HeldOut
 from knothole.estimators.answers import is_classifier
+from knothole.learning.losses.pinball import Pinball
 from knothole.learning.problem import encode, in_rows, numbers
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns
@@ -70,14 +71,8 @@ def log_loss(response: Floats, truth: Floats) -> Floats:
 
 def pinball(levels: tuple[float, ...]) -> Measure:
     """What is least in the mean for the quantiles of these levels, one for each output."""
-
-    def measure(response: Floats, truth: Floats) -> Floats:
-        above = truth - response
-        return np.asarray(
-            np.maximum(np.array(levels) * above, (np.array(levels) - 1) * above).sum(1)
-        )
-
-    return measure
+    loss = Pinball(levels=levels)
+    return lambda response, truth: loss.value(response[:, :, None], truth[:, :, None])[:, 0]
 
 
 def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any) -> PredictionLoss:
@@ -103,13 +98,8 @@ def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any
 
 
 def _targets(ensemble: Ensemble, y: Any, rows: int) -> Floats:
-    """Y as (rows, outputs); numbers where the model has as many outputs, whatever its link.
-
-    Several quantiles are all of one target.
-    """
+    """Y as (rows, outputs); numbers where the model has as many outputs, whatever its link."""
     table = in_rows(y, rows, "y_train")
-    if table.shape[1] == 1 and len(ensemble.recipe.levels) > 1:
-        table = np.repeat(table, ensemble.n_outputs, axis=1)
     if is_classifier(ensemble) or table.shape[1] != ensemble.n_outputs:
         return encode(ensemble, y, rows)
     return numbers(table, "y_train")

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
+from knothole.learning.losses.base import Location
+from knothole.learning.losses.pinball import Pinball
 from knothole.learning.options import TuningOptions
 from knothole.learning.problem import Problem
 from knothole.learning.rates import rate_of_leaves
@@ -62,17 +64,19 @@ def choose_ridge(options: TuningOptions, problem: Problem) -> float:
     """A number. By default none for trees that are averaged, whose leaves may hold a single row.
 
     A single classification tree is the exception: nothing else keeps its probabilities from 0.
+    None for quantiles either: no library has one for the quantiles of its leaves.
     """
     if options.ridge != "auto":
         return float(options.ridge)
     alone = problem.probabilities and problem.ensemble.n_trees == 1
-    return 0.0 if problem.averaged and not alone else 1.0
+    averaged = problem.averaged and not alone
+    return 0.0 if averaged or isinstance(problem.loss, Pinball) else 1.0
 
 
 def choose_method(options: TuningOptions, problem: Problem) -> str:
     """Each tree by itself where that is possible, otherwise in turn."""
-    squared = problem.loss.name == "squared error"
-    alone = problem.averaged or (squared and all(len(trees) == 1 for trees in problem.groups()))
+    closed = problem.loss.name == "squared error" or isinstance(problem.loss, Location)
+    alone = problem.averaged or (closed and all(len(trees) == 1 for trees in problem.groups()))
     if options.method == "auto":
         return "tree" if alone else "boosting"
     if options.method == "tree" and not alone:
@@ -85,14 +89,19 @@ def choose_method(options: TuningOptions, problem: Problem) -> str:
             f"method={options.method!r}: the model averages class probabilities, which stay "
             f"probabilities only if each tree is tuned by itself; use method='tree'."
         )
+    if options.method == "forest" and isinstance(problem.loss, Pinball):
+        raise InvalidInput(
+            "method='forest': the leaves of all trees at once have no closed form under the loss "
+            "of quantiles; use method='boosting', or 'tree' for averaged trees."
+        )
     return options.method
 
 
 def choose_objective(options: TuningOptions, problem: Problem, method: str) -> str:
     """Deployed, where leaves can move; without conditioning on the target, the paper's."""
     obstacle = None
-    if problem.loss.name != "squared error" or problem.probabilities:
-        obstacle = "the model predicts probabilities, and only squared errors are lowered this way"
+    if problem.probabilities or not problem.ensemble.link.linear:
+        obstacle = "the model predicts probabilities, whose leaves do not move this way"
     elif method == "forest":
         obstacle = "leaves move tree by tree, but method='forest' takes all trees at once"
     elif not can_move(problem.ensemble).any():

@@ -26,15 +26,17 @@ move in turn, each by what those before it and its own best values leave, and ta
 move, their learning rate. On complete rows there is no spread, and a single tree, or trees that
 were tuned in turn, do not move.
 
+Under a loss that is not a square, e_n is the step from there to the minimum of a quadratic, minus
+the slope of the loss over its curvature (:meth:`~knothole.learning.losses.base.Loss.aim`). That of
+quantiles is nearly right only: they do not move at all where every row is complete.
+
 The error that goes down is that of theta, for rows like these. Nothing is said about the model's
 old leaves: their error may well be lower on the rows that they were trained on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,20 +47,17 @@ from knothole.arrays import Floats
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import summed
 from knothole.learning.defaults import Settings, can_move
+from knothole.learning.leafwise import reach_by_tree
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import Solution
 from knothole.progress import bar
 from knothole.reach.expectation import Expectation
 from knothole.tables.evidence import Evidence
-from knothole.trees.subset import some_trees
 
 # Choices of kappa, beside infinity.
 KAPPAS = np.geomspace(1.0, 1000.0, 7)
 # The least rows of a block, and the most blocks that sums are gathered in.
 BLOCKS = (1, 8)
-# Entries of the reach of trees that are taken together; a sample of rows tells how many there are.
-ENTRIES = 1 << 25
-SAMPLE = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,14 +145,17 @@ class Deployed:
         n_moved = 0
         verbose = self.settings.options.verbose
         with bar("deployed trees", ensemble.n_trees, verbose=verbose) as advance:
-            for tree, reach in self.reach_by_tree():
+            for tree, reach in reach_by_tree(
+                ensemble, self.expectation, self.evidence, self.settings
+            ):
                 leaves = slice(ensemble.leaf_start[tree], ensemble.leaf_start[tree + 1])
                 outputs = slice(ensemble.tree_output[tree], ensemble.tree_output[tree] + width)
                 if movable[tree]:
                     weight = problem.row_weight * (1.0 if counts is None else counts[tree])
                     best = change[leaves] / solution.rates[tree]
                     left = rest[:, outputs] - (reach @ best if in_turn else 0.0)
-                    sums = _gathered(reach, left, weight, self.settings.options.threads)
+                    aim = problem.loss.part(outputs.start, width).aim(left, weight)
+                    sums = _gathered(reach, aim, weight, self.settings.options.threads)
                     move, kappa = sums.solve(self.settings.ridge, best)
                     change[leaves] += solution.rates[tree] * move
                     reached[leaves] = np.diag(sums.gram) > 0
@@ -177,34 +179,20 @@ class Deployed:
         )
         return replace(solution, theta=theta, summary=summary)
 
-    def reach_by_tree(self) -> Iterator[tuple[int, sparse.csr_matrix]]:
-        """Each tree and its reach matrix, (rows, leaves of the tree)."""
-        ensemble, n_rows = self.problem.ensemble, len(self.evidence.points)
-        threads = self.settings.options.threads
-        some = self.evidence[np.arange(0, n_rows, -(-n_rows // SAMPLE))]
-        found = self.expectation.reach(some, threads=threads)
-        entries = found.nnz / len(some.points) * n_rows
-        n_parts = min(ensemble.n_trees, max(1, round(entries / ENTRIES)))
-        for trees in np.array_split(np.arange(ensemble.n_trees), n_parts):
-            part, _ = some_trees(ensemble, trees)
-            expectation = self.settings.expectation(part, self.expectation.density)
-            columns = expectation.reach(self.evidence, threads=threads).tocsc()
-            for tree, (start, stop) in zip(trees, pairwise(part.leaf_start.tolist()), strict=True):
-                yield int(tree), columns[:, start:stop].tocsr()
-
     def margin(self, theta: Floats) -> tuple[Floats, Floats]:
         """Deployed margins, (rows, outputs), and their standard errors."""
         new = self.expectation.with_values(self.problem.values(theta))
         return new.margin(self.evidence, threads=self.settings.options.threads)
 
     def error(self, theta: Floats) -> tuple[float, float]:
-        """Mean squared error of deployed predictions, and its standard error."""
+        """Mean loss of deployed predictions, and its standard error."""
         margin, blur = self.margin(theta)
-        weight = self.problem.row_weight / self.problem.row_weight.sum()
-        scale, rest = self.problem.loss.scale**2, self.problem.y - margin
-        error = float(np.sqrt(((2 * weight[:, None] * rest * blur) ** 2).sum()))
-        mean = float(weight @ (rest**2).sum(axis=1))
-        return scale * mean, scale * error
+        weight, loss = self.problem.row_weight / self.problem.row_weight.sum(), self.problem.loss
+        margins, y = margin[:, :, None], self.problem.y[:, :, None]
+        slope = loss.derivatives(margins, y)[0][:, :, 0]
+        error = float(np.sqrt(((weight[:, None] * slope * blur) ** 2).sum()))
+        mean = float(weight @ loss.value(margins, y)[:, 0])
+        return loss.factor * mean, loss.factor * error
 
 
 def _gathered(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from knothole.arrays import Floats
 from knothole.compiled.bits import lowest_bit, popcount
@@ -174,6 +175,27 @@ class DrawMatrix:
         out = np.zeros((len(chunk.bits.stop), self.ensemble.n_outputs, DRAWS))
         add_margins(chunk.bits, *self._span(trees), theta, self.ensemble.tree_output, out)
         return out
+
+    def leaves(self, chunk: Chunk, tree: int) -> NDArray[np.int32]:
+        """The leaf that each draw of a chunk reaches, by its number in the tree, (rows, draws)."""
+        start, stop = self.ensemble.leaf_start[tree : tree + 2]
+        number = np.zeros(self.ensemble.value.shape)
+        number[start:stop] = np.arange(stop - start)[:, None]
+        found = self.margins(chunk, number, slice(tree, tree + 1))
+        return np.asarray(found[:, self.ensemble.tree_output[tree]].astype(np.int32))
+
+    def reach(self, tree: int, draws: Any = slice(None)) -> sparse.csr_matrix:
+        """The part of all draws, or of some of each word, that reach each leaf of a tree."""
+
+        def part(chunk: Chunk) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+            leaf = self.leaves(chunk, tree)[:, draws]
+            row = np.arange(self.n_rows)[chunk.rows]
+            return np.repeat(row, leaf.shape[1]), leaf.ravel()
+
+        row, leaf = (np.concatenate(each) for each in zip(*self.map(part), strict=True))
+        shape = (self.n_rows, int(np.diff(self.ensemble.leaf_start)[tree]))
+        share = np.full(len(leaf), self.n_rows / len(leaf))
+        return sparse.csr_matrix((share, (row, leaf)), shape=shape)
 
     def gather(self, chunk: Chunk, values: Floats, out: Floats, trees: slice | None = None) -> None:
         """Add A' f for a chunk, the mean over a row's draws, to ``out`` (leaves, width)."""

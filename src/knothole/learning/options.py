@@ -16,6 +16,7 @@ from knothole.tables.holes import Holes
 
 Method = Literal["auto", "tree", "forest", "boosting"]
 Objective = Literal["auto", "expected", "deployed"]
+RidgeTo = Literal["start", "zero"]
 Form = Literal["auto", "values", "scores"]
 Samples = Literal["whole", "bootstrap"]
 Reach = Literal["auto", "exact", "completions"]
@@ -24,6 +25,7 @@ Reach = Literal["auto", "exact", "completions"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "method": get_args(Method),
     "objective": get_args(Objective),
+    "ridge_to": get_args(RidgeTo),
     "target_form": get_args(Form),
     "samples": get_args(Samples),
     "reach": get_args(Reach),
@@ -43,7 +45,11 @@ class TuningOptions:
         Lambda, in rows: what a leaf adds to the margin is drawn to 0, and the leaves of models
         without a base score to the mean (:mod:`knothole.learning.problem`). "auto" is 0 for
         trees that are averaged, whose leaves may hold one row (except for a single classification
-        tree), and otherwise 1.
+        tree), and for quantiles, whose ridge is so many rows at the start; otherwise 1.
+    ridge_to : {"start", "zero"}
+        "zero" draws the leaves of all trees to 0, as the paper has it: those of a single tree are
+        then sum_n y_n r_n / (lambda + sum_n r_n), with y less a base score. Not for leaves that
+        are probabilities.
     method : {"auto", "tree", "forest", "boosting"}
         "tree": each tree predicts y by itself (Prop. 2); for averaged forests, and for a single
         tree. "forest": all leaves at once (Prop. 3). "boosting": each tree given the ones before
@@ -53,8 +59,8 @@ class TuningOptions:
         these steps.
     objective : {"auto", "expected", "deployed"}
         "expected" is the paper's: the expected loss. "deployed" goes on from there towards the
-        least squared error of expected predictions (:mod:`knothole.learning.deployed`), for
-        "tree" and "boosting" of regressions; trees with more than 1,024 leaves stay behind.
+        least loss of expected predictions (:mod:`knothole.learning.deployed`), for "tree" and
+        "boosting" of regressions; trees with more than 1,024 leaves stay behind.
         "auto" is "deployed" where that is possible and ``condition_on_target`` is True.
     learning_rate : float or "auto"
         Part of its best values that each tree takes on, for "boosting". "auto" is the rate that
@@ -89,7 +95,7 @@ class TuningOptions:
         Weights of the rows.
     reach : {"auto", "exact", "completions"}
         How holes are integrated. "auto" is exact where the density allows and pairs of trees
-        are few; log losses always need completions.
+        are few; losses that are not squares need completions, but for trees by themselves.
     draws : int
         Completions of each row, a multiple of 64, for the expected loss. Deployed predictions
         have as many as they always have.
@@ -106,10 +112,11 @@ class TuningOptions:
     2.0
     >>> TuningOptions().changed(rigde=2.0)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    knothole.errors.InvalidInput: tune has no option 'rigde'; its options are ridge, method, ...
+    knothole.errors.InvalidInput: tune has no option 'rigde'; its options are ridge, ridge_to, ...
     """
 
     ridge: float | Literal["auto"] = "auto"
+    ridge_to: RidgeTo = "start"
     method: Method = "auto"
     objective: Objective = "auto"
     learning_rate: float | Literal["auto"] = "auto"

@@ -4,8 +4,9 @@ Trees are either *averaged* (forests, bags, single trees without a base score: e
 y by itself) or *added up* on top of a base. In formulas, theta is what a leaf adds to the margin,
 its value times its tree's weight, and the ridge draws it towards the *start* of its tree: 0, but
 where a model has no base score its leaves carry the mean of y, and shrinking them to 0 would pull
-every prediction there. So averaged trees start from the mean (from the frequencies of the classes),
-and so does the first tree of an output without a base.
+every prediction there. So averaged trees start from the mean (from the frequencies of the classes,
+from the quantile that the model predicts), and so does the first tree of an output without a base.
+The paper has 0 for all of them: ``ridge_to="zero"``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput, UnsupportedModel
-from knothole.learning.losses import Loss, loss_of
+from knothole.learning.losses.base import Loss
+from knothole.learning.losses.choice import loss_of
 from knothole.learning.sums import ROUNDING, LeafSums
 from knothole.reach.engine import weighted_values
 from knothole.trees.ensemble import Ensemble
@@ -56,9 +58,12 @@ class Problem:
     start: Floats
 
     @classmethod
-    def of(cls, ensemble: Ensemble, y: Any, row_weight: Floats) -> Problem:
-        """The problem of an ensemble and its targets, one for each weight."""
-        loss = loss_of(ensemble.link)
+    def of(cls, ensemble: Ensemble, y: Any, row_weight: Floats, zero: bool = False) -> Problem:
+        """The problem of an ensemble and its targets, one for each weight.
+
+        ``zero`` is for the paper's ridge, which draws all leaves to 0.
+        """
+        loss = loss_of(ensemble)
         averaged = is_averaged(ensemble)
         encoded = encode(ensemble, y, len(row_weight))
         probabilities = ensemble.link.linear and ensemble.classes is not None
@@ -69,8 +74,15 @@ class Problem:
             )
         if ensemble.link.linear:
             encoded = encoded / ensemble.link.scale
-        mean = row_weight @ encoded / row_weight.sum()
-        start = _start(ensemble, averaged, margin_of(ensemble, mean))
+        centre = margin_of(ensemble, loss.centre(encoded, row_weight))
+        start = _start(ensemble, averaged, centre)
+        if zero:
+            start = np.zeros_like(start)
+            if probabilities:
+                raise InvalidInput(
+                    "ridge_to='zero': the model's leaves are probabilities, and would no longer "
+                    "sum to 1; use ridge_to='start'."
+                )
         return cls(ensemble, loss, encoded, row_weight, averaged, probabilities, start)
 
     @property
@@ -99,16 +111,23 @@ class Problem:
             losses = sums.cross_entropy(change, self.offset) / sums.total
         else:
             losses = sums.loss(change) / sums.total * self.loss.scale**2
-        return float(losses.mean() if self.averaged else losses.sum() + self.unserved_loss)
+        return float(self.combined(losses))
+
+    def combined(self, losses: Floats) -> Floats:
+        """Loss of a row, from those of trees by themselves (trees, ...)."""
+        if self.averaged:
+            return np.asarray(losses.mean(axis=0))
+        return np.asarray(losses.sum(axis=0) + self.unserved_loss)
 
     @property
     def unserved_loss(self) -> float:
-        """Squared error of a row in outputs that no tree adds to."""
+        """Loss of a row in outputs that no tree adds to, where outputs do not meet."""
         width = self.ensemble.value.shape[1]
-        unserved = np.ones(self.ensemble.n_outputs, dtype=np.bool_)
-        unserved[self.ensemble.tree_output[:, None] + np.arange(width)] = False
-        rest = (self.y - self.offset)[:, unserved] * self.loss.scale
-        return float(self.row_weight @ (rest**2).sum(axis=1) / self.row_weight.sum())
+        served = np.zeros(self.ensemble.n_outputs, dtype=np.bool_)
+        served[self.ensemble.tree_output[:, None] + np.arange(width)] = True
+        margin = np.where(served, self.y, self.offset)
+        loss = self.loss.value(margin[:, :, None], self.y[:, :, None])[:, 0]
+        return float(self.row_weight @ loss / self.row_weight.sum()) * self.loss.factor
 
     @property
     def offset(self) -> Floats:
@@ -178,6 +197,8 @@ def encode(ensemble: Ensemble, y: Any, rows: int) -> Floats:
     if ensemble.link.name == "softmax" and table.shape[1] == 1:
         return _labels(table[:, 0], range(ensemble.n_outputs))
     table = numbers(table)
+    if table.shape[1] == 1 and len(ensemble.recipe.levels) == ensemble.n_outputs:
+        table = np.repeat(table, ensemble.n_outputs, axis=1)  # several quantiles of one target
     if table.shape[1] != ensemble.n_outputs:
         raise InvalidInput(
             f"y must have {ensemble.n_outputs} output(s), as the model has; got {table.shape[1]}."

@@ -10,7 +10,8 @@ the trees before, the step that suits leaf l best is
 
 and what the model has there is theta_l = rate * s_l. Rows that a model was not trained on, or of
 which each tree saw a sample, blur this, so the rate is the slope of theta on s, by least squares
-with the curvature lambda + sum_n h_n as the weight of a leaf.
+with the curvature lambda + sum_n h_n as the weight of a leaf. For models of quantiles, s_l is the
+quantile of what the trees before leave of y, and the rows are the weight.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.learning.losses.pinball import Pinball
 from knothole.learning.problem import Problem
 
 # A slope is known well enough from so many rows.
@@ -61,12 +63,18 @@ def rate_of_leaves(problem: Problem, matrix: Floats, ridge: float) -> float | No
         first = problem.ensemble.tree_output[tree]
         outputs = slice(first, first + theta.shape[1])
         place, own = leaves[:, tree] - start, theta[start:stop]
-        found = problem.loss.derivatives(margin[:, :, None], y[:, :, None])
-        gradient, hessian = (
-            _summed(weight[:, None] * part[:, outputs, 0], place, stop - start) for part in found
-        )
-        total = hessian + ridge
-        step = -gradient / np.where(total > 0, total, 1.0)
+        if isinstance(problem.loss, Pinball):
+            loss, left = problem.loss.part(first, theta.shape[1]), (y - margin)[:, outputs]
+            step = loss.by_leaf(place, left, weight, stop - start, ridge)
+            total = _summed(weight[:, None], place, stop - start) + ridge
+        else:
+            found = problem.loss.derivatives(margin[:, :, None], y[:, :, None])
+            gradient, hessian = (
+                _summed(weight[:, None] * part[:, outputs, 0], place, stop - start)
+                for part in found
+            )
+            total = hessian + ridge
+            step = -gradient / np.where(total > 0, total, 1.0)
         product += float((total * step * own).sum())
         square += float((total * step**2).sum())
         margin[:, outputs] += own[place]

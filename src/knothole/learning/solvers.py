@@ -6,7 +6,7 @@ completions otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -16,16 +16,19 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.sobol import GROUPS
 from knothole.errors import InvalidInput
-from knothole.learning import descent
+from knothole.learning import descent, leafwise
 from knothole.learning.conditioning import Conditioned, TrainingTable
 from knothole.learning.defaults import Settings
 from knothole.learning.draw_matrix import DRAWS, Chunk, DrawMatrix
+from knothole.learning.leafwise import LeafFit, reach_of_trees
+from knothole.learning.losses.base import Location
 from knothole.learning.problem import Problem
 from knothole.learning.sums import LeafSums, Summands
 from knothole.learning.system import LeafSystem
 from knothole.progress import Advance, bar, silent
 from knothole.reach.expectation import Expectation
 from knothole.tables.evidence import Evidence
+from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
 
 T = TypeVar("T")
@@ -43,10 +46,12 @@ class TuningSummary:
     Attributes
     ----------
     method : {"tree", "forest", "boosting"}
-    loss : {"squared error", "cross-entropy", "log loss"}
+    loss : {"squared error", "cross-entropy", "log loss", "pinball loss", "Huber loss", \
+"pseudo-Huber loss"}
+        The pinball loss of a median is half the absolute error.
     before, after : float
-        The loss of a row, of the old and the new leaves, without the ridge: the squared error of
-        expected predictions where the ``objective`` is "deployed"; otherwise the expected loss
+        The loss of a row, of the old and the new leaves, without the ridge: that of expected
+        predictions where the ``objective`` is "deployed"; otherwise the expected loss
         under the density, of the whole model or (mean over trees) of each by itself. The deployed
         error of old leaves on the rows that they were trained on may be the lower one. Without a
         ridge "tree" and "forest" never raise the expected loss (a ridge may: what they minimise
@@ -128,6 +133,11 @@ def _by_tree(
     problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
 ) -> Solution:
     """Each tree by itself (Prop. 2)."""
+    if isinstance(problem.loss, Location):
+        with bar("trees", problem.ensemble.n_trees, verbose=settings.options.verbose) as advance:
+            weight, ensemble = problem.row_weight, problem.ensemble
+            reach = reach_of_trees(ensemble, expectation, evidence, weight, settings)
+            return _fitted(problem, leafwise.fit(problem, reach, settings.ridge, advance), settings)
     rows = Summands(evidence, problem.y - problem.offset, problem.row_weight)
     with bar("rows", len(rows), verbose=settings.options.verbose) as advance:
         sums, fresh = _sums(expectation, rows, settings, advance)
@@ -144,9 +154,8 @@ def by_sample(
 ) -> Solution:
     """Each tree by itself, on its own sample and under a density learned there."""
     y, holes = problem.y - problem.offset, settings.options.holes
-    parts: list[LeafSums] = []
-    fresh: list[list[LeafSums]] = []
-    with bar("trees", len(counts), verbose=settings.options.verbose) as advance:
+
+    def samples() -> Iterator[tuple[Ensemble, Expectation, NDArray[np.intp], Summands]]:
         for tree, count in enumerate(counts):
             weight = count * problem.row_weight
             density = replace(training, weight=weight).fit(known.density, known.target)
@@ -158,9 +167,23 @@ def by_sample(
                 holes if isinstance(holes, str) else holes[drawn],
                 None if known.target is None else known.target[drawn],
             )
-            found = _sums(expectation, Summands(evidence, y[drawn], weight[drawn]), settings)
-            parts.append(found[0])
-            fresh.append(found[1])
+            yield own, expectation, drawn, Summands(evidence, y[drawn], weight[drawn])
+
+    def reaches() -> Iterator[leafwise.TreeReach]:
+        for tree, (own, expectation, drawn, rows) in enumerate(samples()):
+            (found,) = reach_of_trees(own, expectation, rows.evidence, rows.weight, settings)
+            yield replace(found, tree=tree, rows=drawn)
+
+    with bar("trees", len(counts), verbose=settings.options.verbose) as advance:
+        if isinstance(problem.loss, Location):
+            found = leafwise.fit(problem, reaches(), settings.ridge, advance)
+            return _fitted(problem, found, settings)
+        parts: list[LeafSums] = []
+        fresh: list[list[LeafSums]] = []
+        for _, expectation, _, rows in samples():
+            sums, others = _sums(expectation, rows, settings)
+            parts.append(sums)
+            fresh.append(others)
             advance()
     joined = [LeafSums.of_trees(group) for group in zip(*fresh, strict=True)]
     return _trees_solved(problem, LeafSums.of_trees(parts), joined, settings)
@@ -184,23 +207,29 @@ def _trees_solved(
     problem: Problem, sums: LeafSums, fresh: list[LeafSums], settings: Settings
 ) -> Solution:
     """Leaves from their sums, and what each tree's loss was and is."""
-    unit = problem.tree_unit
     change = sums.solve(settings.ridge)
-    old = (problem.theta - problem.leaf_start) / unit
+    old = (problem.theta - problem.leaf_start) / problem.tree_unit
     if settings.ridge == 0:
         change[sums.unreached] = old[sums.unreached]
-    after = np.array([problem.tree_loss(part, change) for part in fresh or [sums]])
-    before = np.mean([problem.tree_loss(part, old) for part in fresh or [sums]])
+    before, after = (
+        np.array([problem.tree_loss(part, value) for part in fresh or [sums]])
+        for value in (old, change)
+    )
+    return _fitted(problem, LeafFit(change, sums.unreached, before, after, not fresh), settings)
+
+
+def _fitted(problem: Problem, found: LeafFit, settings: Settings) -> Solution:
+    """The solution with the best leaves of each tree by itself."""
     return Solution.of(
         settings,
-        problem.leaf_start + unit * change,
+        problem.leaf_start + problem.tree_unit * found.change,
         np.ones(problem.ensemble.n_trees),
-        unreached=sums.unreached,
-        loss="cross-entropy" if problem.probabilities else "squared error",
-        before=float(before),
-        after=float(after.mean()),
-        error=_standard_error(after),
-        exact=not fresh,
+        unreached=found.unreached,
+        loss="cross-entropy" if problem.probabilities else problem.loss.name,
+        before=float(found.before.mean()),
+        after=float(found.after.mean()),
+        error=_standard_error(found.after),
+        exact=found.exact,
         solver="closed form",
     )
 
@@ -214,7 +243,8 @@ def _pairs_exactly(problem: Problem, expectation: Expectation, settings: Setting
     if reach == "exact":
         if not squared:
             raise InvalidInput(
-                "reach='exact': the expected log loss has no closed form; use 'completions'."
+                f"reach='exact': the expected {problem.loss.name} has no closed form; use "
+                f"'completions'."
             )
         return True
     if reach == "completions" or not (squared and expectation.exact):
@@ -312,15 +342,21 @@ def _by_draws(
 def _without_a_rise(
     solved: Callable[[float], T], loss: Callable[[T], float], old: float, settings: Settings
 ) -> tuple[T, float]:
-    """What the first learning rate gives that does not raise the loss, or the last; and the rate.
+    """What the first learning rate gives that does not raise the loss; and the rate.
 
-    ``old`` is the loss of the model's own leaves.
+    Where larger ones do not lower it any more, what the one before gives. ``old`` is the loss of
+    the model's own leaves.
     """
-    for rate in settings.rates:
-        found = solved(rate)
-        if loss(found) <= old * (1 + NO_RISE):
+    best = solved(settings.rates[0]), settings.rates[0]
+    for rate in settings.rates[1:]:
+        least = loss(best[0])
+        if least <= old * (1 + NO_RISE):
             break
-    return found, rate
+        found = solved(rate)
+        if loss(found) > least:
+            break
+        best = found, rate
+    return best
 
 
 def _standard_error(values: Floats) -> float:

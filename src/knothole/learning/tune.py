@@ -16,6 +16,7 @@ from knothole.learning import solvers
 from knothole.learning.conditioning import Conditioned, TrainingTable
 from knothole.learning.defaults import Settings
 from knothole.learning.deployed import Deployed
+from knothole.learning.losses.pinball import Pinball
 from knothole.learning.options import TuningOptions
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import TuningSummary
@@ -63,9 +64,11 @@ def tune(
 ) -> Tuned:
     """Leaf values that suit rows with holes (Props. 2 to 4, and a step past them).
 
-    Regressions (identity link) minimise the expected squared error, averaged classifiers the
-    expected cross-entropy of each tree, boosted classifiers the expected log loss. The leaves of
-    regressions then move on towards the least error of the predictions that are deployed.
+    Regressions (identity link) minimise the expected loss that they were trained on: squared error,
+    the pinball loss of quantiles and absolute errors, Huber losses. Averaged classifiers have the
+    expected cross-entropy of each tree, boosted ones the expected log loss; models of other losses
+    are refused. The leaves of regressions then move on towards the least loss of the predictions
+    that are deployed.
 
     Parameters
     ----------
@@ -99,7 +102,8 @@ def tune(
     if not len(used):
         raise InvalidInput("ensemble has no tree with a weight other than 0: nothing to tune.")
     part, leaves = some_trees(ensemble, used)
-    problem = Problem.of(part, y, row_weights(options.sample_weight, len(matrix)))
+    weight = row_weights(options.sample_weight, len(matrix))
+    problem = Problem.of(part, y, weight, options.ridge_to == "zero")
     settings = Settings.of(options, problem, matrix)
     if not settings.rates:
         rate = _cross_validated_rate(ensemble, density, matrix, np.asarray(y), options)
@@ -128,7 +132,8 @@ def tune(
     if settings.objective == "deployed":
         expectation = settings.expectation(part, density)
         evidence = expectation.evidence_of(matrix, holes)
-        solution = Deployed(problem, expectation, evidence, settings).moved(solution, counts)
+        if np.isnan(evidence.points).any() or not isinstance(problem.loss, Pinball):
+            solution = Deployed(problem, expectation, evidence, settings).moved(solution, counts)
 
     value, new = ensemble.value.copy(), problem.values(solution.theta)
     unreached = solution.summary.unreached

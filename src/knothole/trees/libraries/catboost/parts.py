@@ -25,6 +25,12 @@ from knothole.trees.recipe import MEDIAN, Recipe
 CLASSES = ("Borders", "Buckets")
 MEANS = ("BinarizedTargetMeanValue", "FloatTargetMeanValue")
 COUNTERS = ("Counter", "FeatureFreq")
+# Losses that need no name in a recipe: squared and absolute errors, quantiles, log losses.
+TOLD_OTHERWISE = (
+    *("RMSE", "MultiRMSE", "MultiRMSEWithMissingValues", "MAE", "Quantile", "MultiQuantile"),
+    *("Logloss", "CrossEntropy", "MultiClass", "MultiClassOneVsAll"),
+    *("MultiLogloss", "MultiCrossEntropy"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +118,13 @@ class Parts:
     def recipe(self) -> Recipe:
         """Quantiles of the loss, and the learning rate."""
         levels: Sequence[Any] = MEDIAN if self.loss in ("MAE", "MAPE") else ()
+        given = self._loss.get("params", {})
         if self.loss in ("Quantile", "MultiQuantile"):
-            levels = str(self._loss.get("params", {}).get("alpha", MEDIAN[0])).split(",")
+            levels = str(given.get("alpha", MEDIAN[0])).split(",")
+        loss = "" if self.loss in TOLD_OTHERWISE else self.loss
         boosting = self._options("params").get("boosting_options", {})
-        return Recipe.of(levels, boosting.get("learning_rate"))
+        delta = given.get("delta") if loss == "Huber" else None
+        return Recipe.of(levels, boosting.get("learning_rate"), loss, delta)
 
     @property
     def classes(self) -> tuple[Hashable, ...]:

@@ -121,10 +121,16 @@ def _link(text: ModelText) -> Link:
 def _recipe(text: ModelText) -> Recipe:
     """By the objective line, and the training parameters where the text has kept them."""
     name = (text.objective or "").partition(" ")[0]
+    given = text.parameters
     levels: tuple[Any, ...] = MEDIAN if name in ("regression_l1", "mape") else ()
-    if name == "quantile" and "alpha" in text.parameters:
-        levels = (text.parameters["alpha"],)
-    return Recipe.of(levels, text.parameters.get("learning_rate"))
+    loss = name if LINKS.get(name) in ("identity", "exp") else ""
+    if name == "huber":
+        return Recipe.of((), given.get("learning_rate"), "Huber", given.get("alpha"))
+    if name == "quantile" and "alpha" in given:
+        levels = (given["alpha"],)
+    if name in ("regression", "regression_l1") or (levels and name == "quantile"):
+        loss = ""
+    return Recipe.of(levels, given.get("learning_rate"), loss)
 
 
 def understand(

@@ -48,12 +48,20 @@ def link_of(model: Any) -> Link:
 
 
 def recipe_of(model: Any) -> Recipe:
-    """Quantiles of the loss, or of the criterion of trees, and the rate of boosting."""
-    loss = getattr(model, "loss", None) or getattr(model, "criterion", None)
+    """Quantiles of the loss, or of the criterion of trees, and the rate of boosting.
+
+    The delta of a Huber loss is that of the last tree: scikit-learn chooses one for each.
+    """
+    trees = model if hasattr(model, "criterion") else getattr(model, "estimator_", None)  # of a bag
+    loss = getattr(model, "loss", None) or getattr(trees, "criterion", None)
     levels: tuple[Any, ...] = MEDIAN if loss == "absolute_error" else ()
     if loss == "quantile":
         levels = (model.alpha if hasattr(model, "alpha") else model.quantile,)
-    return Recipe.of(levels, getattr(model, "learning_rate", None))
+    rate = getattr(model, "learning_rate", None)
+    if loss == "huber":
+        return Recipe.of(levels, rate, "Huber", model._loss.closs.delta)
+    other = hasattr(model, "loss") and loss in ("poisson", "gamma")  # leaves of trees are means
+    return Recipe.of(levels, rate, str(loss) if other else "")
 
 
 def columns_of(model: Any, levels: Mapping[int, tuple[Hashable, ...]] | None = None) -> Columns:

@@ -38,6 +38,8 @@ LINKS = {
     **dict.fromkeys(["survival:aft", "survival:cox"], "exp"),
     **dict.fromkeys(["multi:softmax", "multi:softprob"], "softmax"),
 }
+# Objectives without a log loss that need no name in a recipe.
+TOLD_OTHERWISE = ("reg:squarederror", "reg:absoluteerror")
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def ensemble_of(document: Any, use: Use) -> Ensemble:
         link=link,
         classes=_classes(learner, outputs) if use.classifier else None,
         sentinel=np.tile(_rounds_to(use.missing), (n_columns, 1)),
-    ).trained_by(Recipe.of(_levels(learner), use.learning_rate))
+    ).trained_by(_recipe(learner, use.learning_rate))
 
 
 def _trees_and_weights(booster: Any) -> tuple[Any, NDArray[np.float32] | None]:
@@ -160,13 +162,17 @@ def _link(learner: Any) -> Link:
     return Link(LINKS[objective])
 
 
-def _levels(learner: Any) -> Any:
+def _recipe(learner: Any, learning_rate: float | None) -> Recipe:
     objective = strict.field(learner, "objective")
-    if objective["name"] == "reg:absoluteerror":
-        return MEDIAN
-    if objective["name"] != "reg:quantileerror":
-        return ()
-    return json.loads(strict.field(objective, "quantile_loss_param", "quantile_alpha"))
+    name = objective["name"]
+    levels, loss, delta = MEDIAN if name == "reg:absoluteerror" else (), "", None
+    if name == "reg:quantileerror":
+        levels = json.loads(strict.field(objective, "quantile_loss_param", "quantile_alpha"))
+    elif name == "reg:pseudohubererror":
+        loss, delta = "pseudo-Huber", objective.get("pseudo_huber_param", {}).get("huber_slope")
+    elif LINKS[name] not in ("sigmoid", "softmax") and name not in TOLD_OTHERWISE:
+        loss = name
+    return Recipe.of(levels, learning_rate, loss, delta)
 
 
 def _base(learner: Any, link: Link, outputs: int) -> Floats:

@@ -1,0 +1,1 @@
+"""What is minimised, as a function of the margin."""
