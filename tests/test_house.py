@@ -9,7 +9,7 @@ PACKAGE = ROOT / "src" / "knothole"
 
 MOST_MODULES = 14  # in a folder
 LONGEST_FILE = 500  # lines
-LINES = 30_900  # 27,500 without issues 12, 13 and 14
+LINES = 31_400  # 27,500 without issues 12, 13 and 14
 MOST_PARAMETERS = 8  # of a function, self not counted
 
 #: Functions that may have more, and why.

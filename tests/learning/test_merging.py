@@ -51,13 +51,13 @@ def test_one_block_and_a_hundred_agree_in_any_order(kind, ridge, parts):
 
 def test_draws_depend_on_a_row_s_place_only():
     """With completions, parts that begin where blocks begin have the draws of the whole."""
-    world = random_world(12, n_rows=1100, n_trees=2)
+    world = random_world(12, n_rows=2200, n_trees=2)
     expectation = Expectation.of(world.case.ensemble, world.case.density, "completions")
     evidence = expectation.evidence(world.table, world.case.holes)
     parts, block = (world, expectation.engine, evidence), expectation.engine.chunk
-    assert 2 * block < 1100
-    (whole,) = gathered(LeafSystem, parts, [(0, 1100)])
-    first, second = gathered(LeafSystem, parts, [(0, block), (block, 1100)])
+    assert 2 * block < 2200
+    (whole,) = gathered(LeafSystem, parts, [(0, 2200)])
+    first, second = gathered(LeafSystem, parts, [(0, block), (block, 2200)])
     merged = second.merge(first)
     np.testing.assert_allclose(merged.solve(1.0), whole.solve(1.0), atol=1e-10)
 
