@@ -3,13 +3,16 @@ BIN := .venv/bin
 DEMO := .venv/.demo
 STAMP := .venv/.installed
 
-.PHONY: demo test fuzz mutants wheel-test lint bench suite reproduce intervals clean
+.PHONY: demo test test-full fuzz mutants wheel-test lint bench suite reproduce intervals clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
 	$(BIN)/knothole demo
 
 test: $(STAMP) lint  ## everything CI runs
 	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
+
+test-full: $(STAMP)  ## the tier that CI leaves out: Insurance's targets, ten trials; minutes, and KNOTHOLE_DATA
+	KNOTHOLE_FULL=1 $(BIN)/pytest tests/learning/test_insurance.py tests/trust/test_errors_hold.py
 
 fuzz: $(STAMP)  ## files changed at random, N of each format: none crashes, hangs or answers NaN
 	for format in container repacked density circuit; do \

@@ -5,6 +5,7 @@ Everything goes to one folder; page and picture are written from the other files
     FOLDER/reproduce.md              what was found
     FOLDER/results/figure1.csv       the error of every method, panel, rate and trial
     FOLDER/results/figure1.png       its picture
+    FOLDER/results/figure1_rule.csv  the same with the raw table encoded by the paper's rule
     FOLDER/results/published.csv     the errors on the published masks, where those are at hand
     FOLDER/results/forests.csv, mechanisms.csv
     FOLDER/results/reproduce.json    versions, seeds, choices and seconds
@@ -47,15 +48,16 @@ class Job:
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
     data: str | None = None
+    encoding: str = "authors"
 
     def __call__(self) -> Any:
         """Do it, in whatever process."""
-        return self.function(_insurance(self.data), *self.arguments)
+        return self.function(_insurance(self.data, self.encoding), *self.arguments)
 
 
-@lru_cache(maxsize=1)
-def _insurance(data: str | None) -> Insurance:
-    return Insurance.load(data)
+@lru_cache(maxsize=2)
+def _insurance(data: str | None, encoding: str) -> Insurance:
+    return Insurance.load(data, encoding)
 
 
 def reproduce(
@@ -115,30 +117,42 @@ def reproduce(
         about["seconds"][title] = round(time.perf_counter() - start, 1)
         return found
 
-    chosen = dict(
-        zip(RATES, run("densities", [_choice(rate, source) for rate in RATES]), strict=True)
-    )
-    complete = run("left density", [Job("complete", _choose_complete, (), source)])[0]
-    about["densities"] = {"complete": complete} | {f"{r:.1f}": name for r, name in chosen.items()}
+    _write(place, "figure1.csv", _figure(source, "authors", trials, about, run))
+    _write(place, "figure1_rule.csv", _figure(source, "paper", trials, about, run))
+    chosen = about["densities"]
+    _stale(place, "published.csv", "published_errors.csv", "forests.csv", "mechanisms.csv")
+    about["published"] = _published(place, source, run)
+    if open_trials:
+        _open(place, chosen["0.3"], source, open_trials, run)
+    text = json.dumps(about, indent=1)
+    (place / RESULTS / "reproduce.json").write_text(text + "\n")
+    return page.write(place)
 
+
+def _figure(
+    source: str | None,
+    encoding: str,
+    trials: int,
+    about: dict[str, Any],
+    run: Callable[[str, Sequence[Job]], list[Any]],
+) -> pd.DataFrame:
+    """Both panels in one encoding; ``about`` is told of the densities."""
+    where, suffix = (source, encoding), "" if encoding == "authors" else " by the rule"
+    jobs = [Job(f"density at rate {rate}", _choose, (rate,), *where) for rate in RATES]
+    chosen = dict(zip(RATES, run(f"densities{suffix}", jobs), strict=True))
+    complete = run(f"left density{suffix}", [Job("complete", _choose_complete, (), *where)])[0]
+    names = {"complete": complete} | {f"{rate:.1f}": name for rate, name in chosen.items()}
+    about[f"densities{suffix}"] = names
     jobs = [
-        Job(f"left, trial {trial}", panels.left_panel, (complete, trial), source)
+        Job(f"left, trial {trial}", panels.left_panel, (complete, trial), *where)
         for trial in range(trials)
     ]
     jobs += [
         Job(f"right, rate {rate}, trial {trial}", panels.right_panel, (chosen[rate], rate, trial),
-            source)
+            *where)
         for trial, rate in itertools.product(range(trials), RATES)
     ]  # fmt: skip
-    _write(place, "figure1.csv", _table(run("figure 1", jobs)))
-
-    _stale(place, "published.csv", "published_errors.csv", "forests.csv", "mechanisms.csv")
-    about["published"] = _published(place, source, run)
-    if open_trials:
-        _open(place, chosen[0.3], source, open_trials, run)
-    text = json.dumps(about, indent=1)
-    (place / RESULTS / "reproduce.json").write_text(text + "\n")
-    return page.write(place)
+    return _table(run(f"figure 1{suffix}", jobs))
 
 
 def _published(
@@ -179,10 +193,6 @@ def _open(
         for learning, trial in itertools.product(open_questions.MECHANISMS, range(trials))
     ]  # fmt: skip
     _write(place, "mechanisms.csv", _table(run("mechanisms", mechanisms)))
-
-
-def _choice(rate: float, source: str | None) -> Job:
-    return Job(f"density at rate {rate}", _choose, (rate,), source)
 
 
 def _choose(data: Insurance, rate: float) -> str:

@@ -71,6 +71,35 @@ def test_ten_bins_are_the_most():
     assert len(binning.histogram_edges(values)) == 11
 
 
+def steps(n):
+    """So many dense steps of width 0.1, two apart: as many bins, and one for each gap."""
+    return np.concatenate([np.linspace(2 * k, 2 * k + 0.1, 80) for k in range(n)])
+
+
+@pytest.mark.parametrize(
+    ("values", "edges"),
+    [
+        (np.linspace(0, 1, 100), [0, 1]),
+        (steps(2), [0, 0.1, 2, 2.1]),
+        (steps(5), [0, 0.1, 2, 2.1, 4, 4.1, 6, 6.1, 8, 8.1]),
+        # A sparse tail makes ten, which are kept; another step eleven, which are not.
+        (np.append(steps(5), [9, 10, 11, 12]), [0, 0.1, 2, 2.1, 4, 4.1, 6, 6.1, 8, 8.1, 12]),
+        (steps(6), np.linspace(0, 10.1, 11)),
+    ],
+    ids=["one", "three", "nine", "ten", "eleven"],
+)
+def test_more_than_ten_bins_become_ten_of_equal_width_by_the_papers_rule(values, edges):
+    np.testing.assert_allclose(binning.paper_edges(values), edges)
+    table = pd.DataFrame({"x": values})
+    found = binning.OneHotBinning(rule="paper").fit(table).edges_["x"]
+    np.testing.assert_allclose(found, edges)
+
+
+def test_rules_have_names():
+    with pytest.raises(InvalidInput, match="rule must be one of"):
+        binning.OneHotBinning(rule="ten").fit(pd.DataFrame({"x": steps(2)}))
+
+
 def test_scale_and_shift_do_not_matter():
     values = np.random.default_rng(3).exponential(size=800)
     np.testing.assert_allclose(

@@ -104,6 +104,19 @@ def test_insurance_merges_validation_and_test(insurance):
     ]  # fmt: skip
 
 
+def test_the_raw_table_by_the_papers_rule_has_the_same_rows(insurance, data):
+    own = Insurance.load(data, "paper")
+    np.testing.assert_array_equal(own.y, insurance.y)
+    np.testing.assert_array_equal(own.y_test, insurance.y_test)
+    assert list(own.train.columns) == list(own.test.columns)
+    for name, columns in own.blocks.items():
+        assert (own.test[columns].sum(axis=1) == 1).all()
+        if name not in ("age", "bmi"):  # not binned: as the authors have it
+            alike = insurance.test[insurance.blocks[name]].to_numpy()
+            np.testing.assert_array_equal(own.test[columns].to_numpy(), alike)
+    assert 1 <= len(own.blocks["bmi"]) <= 10
+
+
 def test_masks_repeat_and_differ(insurance):
     train, test = insurance.poked(0.3, 1)
     again, _ = insurance.poked(0.3, 1)

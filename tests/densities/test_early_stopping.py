@@ -57,3 +57,11 @@ def test_training_stops_when_a_step_gains_too_little_per_row():
     run = train(lambda x: (16 - 2.0 ** (4 - x), x + 1), 0, 0.0, 100.0, training)
     assert run.objective.tolist() == [0, 8, 12, 14]
     assert (run.parameters, run.steps, run.converged) == (3, 3, True)
+
+
+def test_training_looks_through_a_plateau():
+    """Small gains that hardly shrink promise more of them."""
+    gains = [1.0, 0.031, 0.029, 0.03, 0.5, 0.1, 0.01, 0.001]
+    objective = np.concatenate([[0.0], np.cumsum(gains)])
+    run = train(lambda x: (objective[x], x + 1), 0, 0.0, 1.0, replace(TRAINING, tol=0.03))
+    assert len(run.objective) == 8 and run.converged

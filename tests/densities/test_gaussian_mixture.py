@@ -636,3 +636,44 @@ def test_a_size_wins_by_rows_that_count():
 
     assert not beats(np.ones(5))
     assert beats(np.array([1.0, 1.0, 1.0, 0.01, 0.01]))
+
+
+# ---- the same from any seed ------------------------------------------------------------------
+
+
+def from_six_seeds(X, size, **how):
+    """Log p per row that is reached, less the best of it."""
+    reached = [GaussianMixture(size, random_state=s, **how).fit(X).score(X) for s in range(6)]
+    return np.array(reached) - max(reached)
+
+
+@pytest.mark.parametrize("how", [{}, {"normal_scores": True}, {"validation_fraction": 0}])
+@pytest.mark.parametrize(("rows", "columns"), [(600, 2), (4000, 2), (4000, 3)])
+def test_two_clusters_and_a_whole_number_are_found_from_any_seed(rows, columns, how):
+    """From random rows some seeds stopped 0.36 short, on a plateau or in another maximum."""
+    rng = np.random.default_rng(1)
+    cluster = rng.integers(0, 2, rows)
+    X = pd.DataFrame(rng.normal(size=(rows, columns)) + 8 * cluster[:, None])
+    X["number"] = rng.poisson(2 + 3 * cluster)
+    assert from_six_seeds(X.rename(columns=str), 2, **how).min() > -0.02
+
+
+#: What one seed may reach less than another, where it is not 0.02: rows that components are split
+#: by are 2,048 of these tables, a draw that differs with the seed.
+APART = {("california_housing", 8): 0.12, ("bike_sharing_hour", 2): 0.06,
+         ("bike_sharing_hour", 8): 0.06}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("KNOTHOLE_DATA" not in os.environ, reason="KNOTHOLE_DATA is not set")
+@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize(
+    "name", ["concrete", "energy_heating", "abalone", "california_housing", "bike_sharing_hour"]
+)
+def test_real_tables_are_learned_alike_from_any_seed(name, size):
+    """With the prior and the reading of columns given, so that nothing but training differs."""
+    table = pd.read_csv(os.path.join(os.environ["KNOTHOLE_DATA"], "suite", f"{name}.csv"))
+    train = np.random.default_rng(0).permutation(len(table))[: min(6000, 7 * len(table) // 10)]
+    X = table.drop(columns="target").iloc[train]
+    gaps = from_six_seeds(X, size, normal_scores=True, strength=1.0, validation_fraction=0)
+    assert gaps.min() > -APART.get((name, size), 0.02)

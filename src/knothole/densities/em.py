@@ -17,6 +17,9 @@ from knothole.arrays import Floats
 # Steps without a better held-out score before training stops.
 PATIENCE = 3
 
+# Gains to come, in ``tol`` per row, at which training stops: a step may rest on a plateau.
+TO_COME = 10
+
 Parameters = TypeVar("Parameters")
 
 
@@ -94,7 +97,7 @@ def train(
     while len(trace) < training.max_iter and not converged:
         objective, stepped = step(parameters)
         trace.append(objective)
-        converged = len(trace) > 1 and trace[-1] - trace[-2] < training.tol * rows
+        converged = len(trace) > 1 and settled(np.diff(trace[-3:]) / rows, training.tol)
         if converged:
             break
         parameters = stepped
@@ -105,3 +108,17 @@ def train(
         else:
             kept, steps, best, misses = parameters, len(trace), now, 0
     return Run(kept, strength, np.array(trace), steps, converged, best)
+
+
+def settled(gains: Floats, tol: float) -> bool:
+    """Whether the last gain is below ``tol``, and those to come, as a geometric series, are small.
+
+    Examples
+    --------
+    >>> settled(np.array([8e-4, 4e-4]), tol=1e-3), settled(np.array([8e-4, 7.9e-4]), tol=1e-3)
+    (True, False)
+    """
+    before, last = gains[0], gains[-1]
+    if last >= tol:
+        return False
+    return bool(last <= 0 or last**2 <= TO_COME * tol * max(before - last, 0.0))

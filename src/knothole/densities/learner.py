@@ -76,6 +76,8 @@ class Learner(ABC):
 
     def first(self, n: int) -> Self:
         """The same, training on the first of its rows only; columns are read as before."""
+        if n >= len(self.rows):
+            return self
         return replace(self, rows=self.rows[:n], encoded=self.encoded[:n])
 
     def alone(self) -> Self:

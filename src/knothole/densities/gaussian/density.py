@@ -69,9 +69,11 @@ class GaussianMixture(Density):
     max_iter : int
         Most steps of EM.
     tol : float
-        Training stops when a step gains less log likelihood than this per row.
+        Training stops when a step gains less log likelihood than this per row, and those to come,
+        as far as gains shrink, promise less than ten times as much.
     n_init : int
-        Starts, of which the best is trained to the end.
+        Starts, of which the best is trained to the end. The first is a single component, of which
+        parts are split; others are around rows at random.
     validation_fraction : float
         Part of the rows held out to stop training before it overfits; 0 for none. The last
         steps are made on all rows.

@@ -9,6 +9,7 @@ and the variances of the whole table and no correlation. It never falls from one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -106,6 +107,17 @@ class GaussianComponents:
 
     def __len__(self) -> int:
         return len(self.weight)
+
+    def take(self, which: Sequence[int]) -> GaussianComponents:
+        """Some of the components, with weights that sum to 1."""
+        at = np.asarray(which)
+        return GaussianComponents(
+            self.weight[at] / self.weight[at].sum(),
+            self.mean[at],
+            self.covariance[at],
+            tuple(emission.take(at) for emission in self.emissions),
+            None if self.loading is None else self.loading[at],
+        )
 
     @cached_property
     def inverse(self) -> tuple[Floats, Floats]:

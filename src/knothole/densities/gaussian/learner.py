@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -10,18 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.densities.em import Training
+from knothole.densities.em import Run, Training
 from knothole.densities.emissions.base import Emission
 from knothole.densities.gaussian.em import GaussianComponents, Prior, ScoreRows, step
 from knothole.densities.gaussian.normal_scores import NormalScores
+from knothole.densities.gaussian.splits import grown
 from knothole.densities.gaussian.variables import Layout
-from knothole.densities.learner import MixtureLearner
+from knothole.densities.learner import SHORT, MixtureLearner
 from knothole.densities.mixture.start import CLIP, assign
 from knothole.densities.rows import WeightedRows
 
 # Sizes to choose from; a component needs so many rows on average to be worth trying.
 SIZES = (1, 2, 4, 8, 16, 32)
 ROWS_PER_COMPONENT = 5
+# Components are split by what so many rows say.
+ROWS_TO_GROW = 2048
 # With more rows than this for each parameter, the strength makes no difference.
 ROWS_PER_PARAMETER = 20
 
@@ -88,6 +91,30 @@ class GaussianLearner(MixtureLearner):
         return Prior.of(self.encoded, strength, self.form.tied)
 
     def start(self, size: int, prior: Prior, number: int) -> GaussianComponents:
+        """The first start is grown; others, and where no variable is numeric, are around rows."""
+        if size == 1 or number > 0 or not len(self.layout.numeric):
+            return self.around_rows(size, prior, number)
+        return self.first(ROWS_TO_GROW).grown(size, prior)
+
+    def grown(self, size: int, prior: Prior) -> GaussianComponents:
+        """From half of the components; each size once, with the prior that it first has."""
+
+        def train(rows: ScoreRows, mixture: GaussianComponents) -> Run[GaussianComponents]:
+            return replace(self, encoded=rows)._train(mixture, prior, prior.strength, SHORT)
+
+        if size == 1:
+            return train(self.encoded, self.start(1, prior, 0)).parameters
+        if size not in self.sizes_grown:
+            half = self.grown((size + 1) // 2, prior)
+            self.sizes_grown[size] = grown(self.by_pattern, half, size, prior, train)
+        return self.sizes_grown[size]
+
+    @cached_property
+    def sizes_grown(self) -> dict[int, GaussianComponents]:
+        """Starts of several sizes, for which larger ones are grown from smaller ones."""
+        return {}
+
+    def around_rows(self, size: int, prior: Prior, number: int) -> GaussianComponents:
         """Components around rows that are far from each other, as in k-means++."""
         rows = self.encoded
         rng = np.random.default_rng([self.training.seed, size, number])

@@ -43,7 +43,8 @@ class Mixture(EmissionDensity):
     max_iter : int
         Most steps of EM.
     tol : float
-        Training stops when a step gains less log likelihood than this per row.
+        Training stops when a step gains less log likelihood than this per row, and those to come,
+        as far as gains shrink, promise less than ten times as much.
     n_init : int
         Starts, of which the best is trained to the end.
     validation_fraction : float

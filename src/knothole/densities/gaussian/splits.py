@@ -1,0 +1,96 @@
+"""Where EM of Gaussian mixtures starts: from one component, which is split again and again.
+
+Components around random rows end in as many maxima as there are starts, and rest on plateaus on
+the way there. A single component has one maximum. What it fits badly shows in what two components
+gain on its rows alone: those that gain most are split, until there are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from knothole.arrays import Floats
+from knothole.densities.em import Run
+from knothole.densities.emissions.table import TableEmission
+from knothole.densities.gaussian.em import ANCHOR, GaussianComponents, Prior, ScoreRows, expected
+
+# Of all cuts of a component across a variable, those that EM tries.
+CUTS = 3
+# Two components in one place: their parts of its variances.
+NARROW, WIDE = 0.3, 1.7
+# A component's own rows are those it has this part of; one with fewer than two rows splits last.
+OWN = 0.02
+LEAST_ROWS = 2.0
+
+#: Some steps of EM on rows, from some components.
+Train = Callable[[ScoreRows, GaussianComponents], Run[GaussianComponents]]
+#: What two components in the place of one gain on its rows, and they.
+Split = tuple[float, GaussianComponents]
+
+
+def grown(
+    rows: ScoreRows, mixture: GaussianComponents, size: int, prior: Prior, train: Train
+) -> GaussianComponents:
+    """So many components, from at least half as many: those that gain most are split."""
+    _, share, _ = expected(rows, mixture)
+    each = [mixture.take([c]) for c in range(len(mixture))]
+    splits = [split(rows, share[:, c], one, prior, train) for c, one in enumerate(each)]
+    for c in sorted(range(len(each)), key=lambda c: -splits[c][0])[: size - len(mixture)]:
+        each[c] = splits[c][1]
+    return train(rows, joined(each, mixture.weight)).parameters
+
+
+def split(
+    rows: ScoreRows, share: Floats, one: GaussianComponents, prior: Prior, train: Train
+) -> Split:
+    """The best of some cuts, and of two components in one place, after some steps of EM."""
+    own = share > OWN * rows.weight
+    rows = replace(rows[own], weight=share[own])
+    covariance = one.covariance * np.array([NARROW, WIDE])[:, None, None]
+    pairs = [replace(one.take([0, 0]), covariance=covariance)]
+    if share.sum() < LEAST_ROWS:
+        return -np.inf, pairs[0]
+    pairs += [pair for _, pair in best_cuts(rows, one, prior)]
+    runs = [train(rows, components) for components in (one, *pairs)]
+    best = max(runs[1:], key=lambda run: float(run.objective[-1]))
+    return float(best.objective[-1] - runs[0].objective[-1]), best.parameters
+
+
+def best_cuts(rows: ScoreRows, one: GaussianComponents, prior: Prior) -> list[Split]:
+    """The rows cut in two at the mean of a variable, and a component for either side.
+
+    The cuts that leave the least entropy; holes are at the mean.
+    """
+    residual = np.nan_to_num(rows.z - one.mean)
+    found = []
+    for above in (residual > 0).T:
+        sides = []
+        for part in (rows.weight * above, rows.weight * ~above):
+            n = part.sum() + ANCHOR
+            centre = part @ residual / n
+            scatter = (residual * part[:, None]).T @ residual - n * np.outer(centre, centre)
+            scatter += np.diag(part @ rows.variance + prior.strength * prior.variance)
+            sides.append((n, one.mean[0] + centre, scatter / (n + prior.strength)))
+        n, mean, covariance = (np.array(both) for both in zip(*sides, strict=True))
+        entropy = n @ (0.5 * np.linalg.slogdet(covariance)[1] - np.log(n))
+        pair = replace(one.take([0, 0]), weight=n / n.sum(), mean=mean, covariance=covariance)
+        found.append((-float(entropy), pair))
+    return sorted(found, key=lambda cut: -cut[0])[:CUTS]
+
+
+def joined(parts: Sequence[GaussianComponents], weight: Floats) -> GaussianComponents:
+    """All components of some mixtures, which have these weights."""
+    weights = [w * part.weight for w, part in zip(weight, parts, strict=True)]
+    emissions = zip(*(cast(tuple[TableEmission], part.emissions) for part in parts), strict=True)
+    loadings = [part.loading for part in parts if part.loading is not None]
+    return GaussianComponents(
+        np.concatenate(weights),
+        np.concatenate([part.mean for part in parts]),
+        np.concatenate([part.covariance for part in parts]),
+        tuple(replace(own[0], table=np.hstack([e.table for e in own])) for own in emissions),
+        np.concatenate(loadings) if loadings else None,
+    )
