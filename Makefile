@@ -12,7 +12,8 @@ test: $(STAMP) lint  ## everything CI runs
 	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
 
 fuzz: $(STAMP)  ## files changed at random, N of each format: none crashes, hangs or answers NaN
-	for format in container repacked density circuit; do \
+	for format in container repacked density circuit \
+	    xgboost-json xgboost-ubj lightgbm-text catboost-json catboost-cbm; do \
 	    $(BIN)/python -m tests.fuzz $$format 0 $(or $(N),20000) || exit; \
 	done
 
