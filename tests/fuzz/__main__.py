@@ -19,6 +19,8 @@ import numpy as np
 import pandas as pd
 from tests.fuzz import models, mutations
 
+from knothole.trees.libraries import quarantine
+
 SECONDS = 10
 BYTES = 2**30
 
@@ -106,7 +108,7 @@ def attempt(kind, source, number, path, rows):
 def child(kind, first, stop):
     """Try inputs, each named before it is tried."""
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory() as folder, models.kept_child(SECONDS / 2):
+    with tempfile.TemporaryDirectory() as folder, models.kept_child():
         path = Path(folder) / "x"
         given, rows = (models.sources(kind, path), None) if kind in models.CHANGES else sources()
         given = given if rows is None else given[kind]
@@ -114,6 +116,7 @@ def child(kind, first, stop):
             assert attempt(kind, source, None, path, rows) == "answered"
         used = int(re.search(r"VmSize:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
         resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, used + BYTES))
+        quarantine.TIMEOUT = 0.7 * SECONDS
         for number in range(first, stop):
             print(number, end=" ", flush=True)
             signal.alarm(SECONDS)
