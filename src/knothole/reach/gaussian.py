@@ -99,6 +99,7 @@ class _Categories:
 
     def __init__(self, density: GaussianMixture) -> None:
         self.responsibilities = density.responsibilities
+        self.variables_ = density.variables_
         n_states = len(density.weights_)
         own = density.emissions_of_categories()
         unused = _Unused(n_states)

@@ -127,5 +127,4 @@ class GaussianLearner(MixtureLearner):
 
 def sizes_for(rows: WeightedRows) -> list[int]:
     """Sizes worth trying with so many rows, as far as there is memory for them."""
-    enough = [size for size in SIZES if size == 1 or size * ROWS_PER_COMPONENT <= len(rows)]
-    return rows.affordable(enough)
+    return rows.affordable([n for n in SIZES if n == 1 or n * ROWS_PER_COMPONENT <= len(rows)])
