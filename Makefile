@@ -15,7 +15,8 @@ test-full: $(STAMP)  ## the tier that CI leaves out: Insurance's targets, ten tr
 	KNOTHOLE_FULL=1 $(BIN)/pytest tests/learning/test_insurance.py tests/trust/test_errors_hold.py
 
 fuzz: $(STAMP)  ## files changed at random, N of each format: none crashes, hangs or answers NaN
-	for format in container repacked density circuit; do \
+	for format in container repacked density circuit \
+	    xgboost-json xgboost-ubj lightgbm-text catboost-json catboost-cbm; do \
 	    $(BIN)/python -m tests.fuzz $$format 0 $(or $(N),20000) || exit; \
 	done
 

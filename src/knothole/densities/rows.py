@@ -21,6 +21,8 @@ FIRST_ROWS = 8192
 # Where rows have fewer holes than this, those held out are given this many.
 HARDLY_ANY_HOLES = 0.1
 HELD_OUT_HOLES = 0.3
+# Most entries that the tables of all levels may have; training keeps some dozens of such tables.
+MOST_ENTRIES = 2**21
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,11 @@ class WeightedRows:
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> WeightedRows:
         return replace(self, order=self.order[rows])
+
+    def affordable(self, sizes: Sequence[int]) -> list[int]:
+        """Sizes, ascending, whose tables of levels fit into memory; the first does always."""
+        levels = sum(len(variable.levels) for variable in self.variables)
+        return [size for size in sizes if size == sizes[0] or size * levels <= MOST_ENTRIES]
 
     def own_weight(self) -> Floats:
         """The weight of each of the rows."""

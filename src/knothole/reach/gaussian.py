@@ -38,7 +38,7 @@ class GaussianEngine(CompletionsEngine):
         self.numbers = np.flatnonzero(used & (ensemble.n_levels == 0))
         self.labels = np.flatnonzero(used & (ensemble.n_levels > 0))
         self.number_weights = density.number_weights()
-        self.one_number = OneNumber(ensemble, self.forest, _Numbers(density, sampler))
+        self.one_number = OneNumber(self.merged, self.forest, _Numbers(density, sampler))
         self.exactly: dict[int, OneNumber | ProductEngine] = {BY_NUMBER: self.one_number}
         if len(self.labels):
             self.exactly[BY_CATEGORIES] = ProductEngine(ensemble, _Categories(density))
@@ -106,6 +106,7 @@ class _Categories:
 
     def __init__(self, density: GaussianMixture) -> None:
         self.responsibilities = density.responsibilities
+        self.variables_ = density.variables_
         n_states = len(density.weights_)
         own = density.emissions_of_categories()
         unused = _Unused(n_states)

@@ -23,7 +23,7 @@ from knothole.reach.engine import ENTRIES, Entries, plain
 from knothole.reach.tables import Grid
 from knothole.reach.walks.product_kernels import follow
 from knothole.tables.evidence import Evidence
-from knothole.trees.ensemble import Ensemble
+from knothole.trees.alike import Merged
 
 # Components with less than this share of a row are left out: no reach changes by more for each,
 # which is far below what trees of single precision can tell.
@@ -72,8 +72,9 @@ class Stack(NamedTuple):
 class OneNumber:
     """The reach of rows that lack a single number."""
 
-    def __init__(self, ensemble: Ensemble, forest: Forest, density: Describes) -> None:
-        self.ensemble, self.forest, self.density = ensemble, forest, density
+    def __init__(self, merged: Merged, forest: Forest, density: Describes) -> None:
+        self.merged, self.forest, self.density = merged, forest, density
+        self.ensemble = ensemble = merged.ensemble
         grid = Grid.of(ensemble)
         self.score = np.full(int(grid.offset[-1]), np.inf)
         for v, (first, cuts) in enumerate(zip(grid.offset.tolist(), grid.cuts, strict=False)):
@@ -98,7 +99,7 @@ class OneNumber:
 
     def _rows(self, evidence: Evidence) -> tuple[tuple[Any, ...], bool]:
         """What kernels read of rows, and whether they have nothing but numbers."""
-        points = np.ascontiguousarray(evidence.points)
+        points = np.ascontiguousarray(self.merged.points(evidence.points))
         hole = self.numeric[np.isnan(points[:, self.numeric]).argmax(axis=1)]
         normals = self.density.describe_number(evidence)
         return (points, hole, normals, self.score, normal_table()), plain(self.ensemble, points)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.bits import unpack_at
 from knothole.densities.emissions.base import Emission
+from knothole.trees.alike import Merged
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.regions import arrivals
 
@@ -58,13 +59,17 @@ class Grid:
         offset = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
         return cls(tuple(cuts), offset, position)
 
-    def masses(self, emissions: Sequence[Emission], n_levels: NDArray[np.int32]) -> Floats:
+    def masses(self, emissions: Sequence[Emission], merged: Merged) -> Floats:
         """Cumulative masses and probabilities of the emissions' states, (rows, states)."""
+        n_levels = merged.ensemble.n_levels
         out = np.zeros((int(self.offset[-1]), emissions[0].n_states))
         for v, cuts in enumerate(self.cuts):
             rows = slice(int(self.offset[v]), int(self.offset[v + 1]))
             if n_levels[v]:
-                out[rows] = np.exp(emissions[v].form.table)
+                mass, classes = np.exp(emissions[v].form.table), merged.classes.get(v)
+                if classes is not None:
+                    mass = np.stack([np.bincount(classes[:-1], each) for each in mass.T], axis=1)
+                out[rows] = mass
                 continue
             high = np.append(cuts, np.inf)
             low = np.full(len(high), -np.inf)
@@ -102,10 +107,11 @@ class Tables:
     absent: Floats
 
     @classmethod
-    def of(cls, ensemble: Ensemble, emissions: Sequence[Emission]) -> Tables:
+    def of(cls, merged: Merged, emissions: Sequence[Emission]) -> Tables:
         """Tabulate an ensemble over variables against one emission for each variable."""
+        ensemble = merged.ensemble
         grid = Grid.of(ensemble)
-        mass = grid.masses(emissions, ensemble.n_levels)
+        mass = grid.masses(emissions, merged)
         absent = not_recorded_mass(emissions, ensemble.n_levels)
         return cls(grid, mass, absent)
 

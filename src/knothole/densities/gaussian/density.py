@@ -148,7 +148,7 @@ class GaussianMixture(Density):
         )
         ways = layout.ways_to_read(rows, self.normal_scores)
         learners = [GaussianLearner.of(rows, training, form, by_rank) for by_rank in ways]
-        sizes = sizes_for(len(rows)) if self.components == "auto" else [int(self.components)]
+        sizes = sizes_for(rows) if self.components == "auto" else [int(self.components)]
         learner, run = learn(learners, Wanted(sizes, self._given_strength))
         self._keep(run)
         self.objective_, self.scores_ = run.objective, learner.scores

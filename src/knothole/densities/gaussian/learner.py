@@ -152,6 +152,6 @@ class GaussianLearner(MixtureLearner):
         return parameters.log_density(rows)
 
 
-def sizes_for(n_rows: int) -> list[int]:
-    """Sizes worth trying with so many rows."""
-    return [size for size in SIZES if size == 1 or size * ROWS_PER_COMPONENT <= n_rows]
+def sizes_for(rows: WeightedRows) -> list[int]:
+    """Sizes worth trying with so many rows, as far as there is memory for them."""
+    return rows.affordable([n for n in SIZES if n == 1 or n * ROWS_PER_COMPONENT <= len(rows)])

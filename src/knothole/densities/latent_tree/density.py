@@ -117,7 +117,7 @@ class LatentTree(EmissionDensity):
         rows, training = self._prepared(evidence, weight)
         named = self.families or {}
         fixed = self.states != "auto"
-        sizes = [int(self.states)] if fixed else sizes_for(len(rows))
+        sizes = [int(self.states)] if fixed else sizes_for(rows)
         if fixed and self.strength == "auto" and sizes[0] > 1:
             sizes = [1, *sizes]
         learner = TreeLearner.of(rows, training, named, choose_families(rows, training, named))

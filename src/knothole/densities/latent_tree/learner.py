@@ -80,6 +80,6 @@ class TreeLearner(EmissionLearner):
         return log_densities(parameters, rows)
 
 
-def sizes_for(n_rows: int) -> list[int]:
-    """1, and numbers of states that so many rows can bear."""
-    return [1, *(n for n in STATES if n * ROWS_PER_STATE <= n_rows)]
+def sizes_for(rows: WeightedRows) -> list[int]:
+    """1, and numbers of states that so many rows, and the memory, can bear."""
+    return rows.affordable([1, *(n for n in STATES if n * ROWS_PER_STATE <= len(rows))])

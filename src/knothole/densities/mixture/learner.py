@@ -77,7 +77,7 @@ class ProductLearner(EmissionLearner, MixtureLearner):
 
 
 def sizes_for(rows: WeightedRows) -> list[int]:
-    """1, 2, 4, ... as far as there are rows for them.
+    """1, 2, 4, ... as far as there are rows and memory for them.
 
     Components are learned from what variables say together, so a row counts by the part of the
     pairs of its variables that it has.
@@ -89,7 +89,7 @@ def sizes_for(rows: WeightedRows) -> list[int]:
     sizes = [1]
     while 2 * sizes[-1] <= min(MAX_COMPONENTS, worth / ROWS_PER_COMPONENT):
         sizes.append(2 * sizes[-1])
-    return sizes
+    return rows.affordable(sizes)
 
 
 def choose_families(
@@ -108,6 +108,7 @@ def choose_families(
     if len(distinct) == 1 or len(rows) < TOO_FEW_TO_COMPARE:
         return distinct[0]
     size = max(2, min(COMPARED_WITH, len(rows) // COMPARED_ROWS))
+    size = rows.affordable([2, size])[-1]
     quick = replace(training, n_init=1, max_iter=SHORT)
     scores = []
     for option in distinct:

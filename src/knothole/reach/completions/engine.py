@@ -36,6 +36,7 @@ from knothole.reach.tables import Grid
 from knothole.reach.tolerance import NONE, Tolerance
 from knothole.tables.columns import Variable
 from knothole.tables.evidence import Evidence
+from knothole.trees.alike import Merged
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.traverse import LEVELS, tree_depths
 
@@ -156,7 +157,8 @@ class CompletionsEngine(Engine):
         tolerance: Tolerance = NONE,
         max_words: int = WORDS,
     ) -> None:
-        self.ensemble = ensemble
+        self.merged = Merged.of(ensemble)
+        self.ensemble = ensemble = self.merged.ensemble
         self.sampler = sampler
         self.tolerance = tolerance
         self.max_words = max_words
@@ -245,8 +247,7 @@ class CompletionsEngine(Engine):
     def _entries(
         self, evidence: Evidence, rows: NDArray[np.intp], words: range, keys: Words | None
     ) -> Iterator[Entries]:
-        draws = self.sampler.draw(evidence, words, keys)
-        for own in draws:
+        for own in self._draws(evidence, words, keys):
             for first, reached in self._reached(evidence, own):
                 counts = np.diff(reached.stop[:, -1], prepend=0)
                 row = np.repeat(rows[first : first + len(counts)], counts).astype(np.int32)
@@ -255,7 +256,7 @@ class CompletionsEngine(Engine):
 
     def _reached(self, evidence: Evidence, draws: Floats) -> Iterator[tuple[int, kernels.Reached]]:
         """Leaves that draws (rows, variables, 64) reach, for some rows after the other."""
-        points, scratch = evidence.points, self._scratch()
+        points, scratch = self.merged.points(evidence.points), self._scratch()
         capacity = max(ENTRIES, self.ensemble.n_leaves)
         row = 0
         while row < len(points):
@@ -295,7 +296,7 @@ class CompletionsEngine(Engine):
 
     def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
         """Add shares of the draws of one word that reach two leaves at once."""
-        points = evidence.points
+        points = self.merged.points(evidence.points)
         kernels.chunk_pairs(
             points, self._own_draws(evidence, 0), row_weight, self.forest, self._plain(points),
             self._scratch(), out,
@@ -303,27 +304,30 @@ class CompletionsEngine(Engine):
 
     def _own_draws(self, evidence: Evidence, word: int) -> Floats:
         keys = row_keys(evidence.points, evidence.allowed)
-        return np.asarray(self.sampler.draw(evidence, range(word, word + 1), keys)[0])
+        return np.asarray(self._draws(evidence, range(word, word + 1), keys)[0])
 
     # ---- draws -----------------------------------------------------------------------------------
 
+    def _draws(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
+        return self.merged.points(self.sampler.draw(evidence, words, keys), axis=2)
+
     def _group_sums(self, evidence: Evidence, words: range) -> Floats:
         """Leaf values summed over the draws of each group, (rows, 1, groups, outputs)."""
-        points = evidence.points
+        points = self.merged.points(evidence.points)
         out = np.zeros((len(points), GROUPS, self.ensemble.n_outputs))
         kernels.chunk_groups(
-            points, self.sampler.draw(evidence, words), self.forest, self._plain(points),
+            points, self._draws(evidence, words), self.forest, self._plain(points),
             self.value, self.ensemble.tree_output, self._scratch(), out,
         )  # fmt: skip
         return out[:, None]
 
     def margins(self, evidence: Evidence, words: range) -> Floats:
         """Margins of the completions themselves, (rows, words, 64, outputs)."""
-        points = evidence.points
+        points = self.merged.points(evidence.points)
         out = np.empty((len(points), len(words), WORD, self.ensemble.n_outputs))
         out[:] = self.ensemble.base
         kernels.chunk_margins(
-            points, self.sampler.draw(evidence, words), self.forest, self._plain(points),
+            points, self._draws(evidence, words), self.forest, self._plain(points),
             self.value, self.ensemble.tree_output, self._scratch(), out,
         )  # fmt: skip
         return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from knothole.arrays import Floats, Words
 from knothole.compiled.bits import set_words, word_offsets
 from knothole.compiled.simd import padded
 from knothole.compiled.threads import Memory
-from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import (
     Entries,
     ExactEngine,
@@ -25,6 +24,7 @@ from knothole.reach.tables import Tables
 from knothole.reach.walks import with_regions
 from knothole.reach.walks.with_regions import Found, Frames, Region, Rows, WalkTables, Working
 from knothole.tables.evidence import Evidence
+from knothole.trees.alike import Merged
 from knothole.trees.ensemble import Ensemble
 
 
@@ -33,12 +33,14 @@ class WalkEngine(ExactEngine):
 
     chunk = 512
 
-    def __init__(self, ensemble: Ensemble, emissions: Sequence[Emission]) -> None:
-        self.ensemble = ensemble
+    def __init__(self, ensemble: Ensemble, density: Any) -> None:
+        blocks = [v for v, variable in enumerate(density.variables_) if len(variable.columns) > 1]
+        self.merged = Merged.of(ensemble, but=blocks)  # of these, some levels alone may be possible
+        self.ensemble = ensemble = self.merged.ensemble
         self.value = weighted_values(ensemble)
         self.nodes = node_arrays(ensemble)
         self.depth = stack_size(ensemble)
-        self.tables = Tables.of(ensemble, emissions)
+        self.tables = Tables.of(self.merged, density.emissions_)
         n_levels = ensemble.n_levels.astype(np.int64)
         set_offset = word_offsets(n_levels)
         mass = padded(self.tables.mass)
@@ -92,17 +94,23 @@ class WalkEngine(ExactEngine):
     def _arguments(self, evidence: Evidence, weight: Floats | None = None) -> tuple[Any, ...]:
         """What all kernels take."""
         weight = np.empty(0) if weight is None else weight
-        rows = Rows(evidence.points, self._allowed(evidence), weight)
+        rows = Rows(self.merged.points(evidence.points), self._allowed(evidence), weight)
         leaves = Leaves.of(self.ensemble, self.value)
         working = self.memory.once(self._working)
         return rows, self.nodes, leaves, self.walk_tables, self._given(evidence), working
 
     def _allowed(self, evidence: Evidence) -> Words:
         """The evidence's sets, or sets of everything."""
-        if evidence.allowed is not None:
+        if evidence.allowed is not None and not self.merged.classes:
             return evidence.allowed
         everything = np.iinfo(np.uint64).max
-        return np.full((len(evidence.points), self.walk_tables.n_words), everything, np.uint64)
+        sets = np.full((len(evidence.points), self.walk_tables.n_words), everything, np.uint64)
+        if evidence.allowed is not None:
+            merged = [v in self.merged.classes for v in range(self.walk_tables.n_variables)]
+            own, given = np.diff(self.walk_tables.set_offset), word_offsets(evidence.n_levels)
+            whole = np.repeat(merged, np.diff(given)[: len(own)])
+            sets[:, ~np.repeat(merged, own)] = evidence.allowed[:, : len(whole)][:, ~whole]
+        return sets
 
     def _working(self) -> Working:
         region = _region(len(self.ensemble.columns), self.walk_tables.n_words)

@@ -26,7 +26,7 @@ class LatentEngine(WalkEngine):
     """Exact expectations under a latent tree."""
 
     def __init__(self, ensemble: Ensemble, density: LatentTree) -> None:
-        super().__init__(ensemble, density.emissions_)
+        super().__init__(ensemble, density)
         self.density = density
         self.states = self.walk_tables.states
         parent = np.asarray(density.parent_, dtype=np.int64)

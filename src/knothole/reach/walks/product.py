@@ -45,10 +45,10 @@ class ProductEngine(WalkEngine):
     """Exact expectations under a mixture of products."""
 
     def __init__(self, ensemble: Ensemble, density: Product) -> None:
-        super().__init__(ensemble, density.emissions_)
+        super().__init__(ensemble, density)
         self.density = density
         self.n_components = self.walk_tables.states
-        self.go_left = padded(left_probabilities(ensemble, self.tables))
+        self.go_left = padded(left_probabilities(self.ensemble, self.tables))
         self.below = self._values_below()
 
     def with_values(self, ensemble: Ensemble) -> Self:
@@ -85,7 +85,7 @@ class ProductEngine(WalkEngine):
 
     def _walk(self, evidence: Evidence) -> tuple[Any, ...]:
         """What both kernels take."""
-        points = evidence.points
+        points = self.merged.points(evidence.points)
         is_plain = plain(self.ensemble, points)
         trees = Trees(self.nodes, self.go_left, self.below, is_plain, self.n_components)
         leaves = Leaves.of(self.ensemble, self.value)
