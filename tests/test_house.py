@@ -9,7 +9,16 @@ PACKAGE = ROOT / "src" / "knothole"
 
 MOST_MODULES = 14  # in a folder
 LONGEST_FILE = 500  # lines
-LINES = 31_400  # 27,500 without issues 12, 13 and 14
+#: Lines of the package, by the issues that brought them.
+BUDGET = {
+    "house": 27_500,
+    "trust, to the letter, hardened": 3_900,
+    "quick": 300,
+    "correct": 900,
+    "induction": 600,
+    "questions": 1_300,
+    "face": 1_500,
+}
 MOST_PARAMETERS = 8  # of a function, self not counted
 
 #: Functions that may have more, and why.
@@ -60,7 +69,7 @@ def test_no_file_is_long():
 
 
 def test_the_package_does_not_grow():
-    assert sum(len(text.splitlines()) for text in modules().values()) <= LINES
+    assert sum(len(text.splitlines()) for text in modules().values()) <= sum(BUDGET.values())
 
 
 def test_functions_have_few_parameters():
