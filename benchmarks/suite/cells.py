@@ -79,13 +79,12 @@ class Stage:
     def training(self, scenario: Scenario) -> Training:
         """What a peer may learn from in a scenario."""
         train = self.split.train
-        table, poke = train.table, None
-        if scenario.training is None:
-            poke = self.poke(scenario.deployment)
-        else:
+        table, has_holes = train.table, scenario.training is not None
+        if scenario.training is not None:
             table = self.poke(scenario.training)(table, _TRAINING_SEED)
         model = models.xgboost_factory(train.task, self.repeat)
-        return Training(table, train.target, train.task, model, self.repeat, poke)
+        poke = self.poke(scenario.deployment)
+        return Training(table, train.target, train.task, model, self.repeat, poke, has_holes)
 
     def test_table(self, scenario: Scenario) -> pd.DataFrame:
         """The test rows with their holes."""

@@ -9,7 +9,7 @@ from tests.benchmarks.tables import poke, small_dataset, small_training
 
 from benchmarks.suite import models
 from benchmarks.suite.peers import imputation
-from benchmarks.suite.peers.base import Native, Peer
+from benchmarks.suite.peers.base import Native, Peer, Training
 from benchmarks.suite.peers.own import Knothole, KnotholeTuned
 from benchmarks.suite.peers.roster import all_peers
 from benchmarks.suite.peers.trained import Retrained
@@ -85,13 +85,48 @@ def test_informed_peers_are_told_how_holes_come():
 @pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if peer.informed])
 def test_informed_peers_learn_from_holes_that_training_has(name):
     complete = small_training(Task.REGRESSION)
-    training = small_training(Task.REGRESSION, poke=None)
+    training = small_training(Task.REGRESSION, has_holes=True)
     holes = poke(complete.table, 3)
     object.__setattr__(training, "table", holes)
     found = PEERS[name].fit(training).predict(holes)
     worse = Native().fit(complete).predict(holes)
     losses = [row_losses(Task.REGRESSION, complete.target, y).mean() for y in (found, worse)]
     assert losses[0] < losses[1]
+
+
+def test_masked_copies_of_a_table_with_holes_begin_with_the_table_itself():
+    fitted = []
+
+    class Watched(Training):
+        def fitted(self, table, target=None, **options):
+            fitted.append(table)
+            return super().fitted(table, target, **options)
+
+    plain = small_training(Task.REGRESSION)
+    holes = poke(plain.table, 3)
+    Retrained(3).fit(Watched(holes, plain.target, plain.task, plain.model, 5, poke, True))
+    copies = [fitted[0].iloc[start : start + 240] for start in (0, 240, 480)]
+    pd.testing.assert_frame_equal(copies[0].reset_index(drop=True), holes.reset_index(drop=True))
+    for copy in copies[1:]:
+        gone = copy.isna().to_numpy()
+        assert gone[holes.isna().to_numpy()].all() and 0.45 < gone.mean() < 0.57  # 1 - 0.7 ** 2
+
+
+def test_stacked_fillings_weigh_as_much_as_their_rows():
+    weights = []
+
+    class Watched(Training):
+        def fitted(self, table, target=None, **options):
+            weights.append(options["sample_weight"])
+            assert not table.isna().any(axis=None)
+            return super().fitted(table, target, **options)
+
+    plain = small_training(Task.REGRESSION)
+    holes = poke(plain.table, 3)
+    peer = imputation.Stacked(3).fit(Watched(holes, plain.target, plain.task, plain.model))
+    assert len(weights[0]) == 3 * len(holes) and weights[0].sum() == pytest.approx(len(holes))
+    one, other = (peer._fill(holes)["a"] for _ in range(2))
+    assert (one != other)[holes["a"].isna()].all()
 
 
 @pytest.mark.parametrize("task", Task)

@@ -215,8 +215,8 @@ def test_the_same_mechanism_holds_in_both_tables_of_a_stage():
     scenario = Scenario(Mechanism("mar", 0.3), Mechanism("mar", 0.3))
     train, test = stage.training(scenario).table, stage.test_table(scenario)
     np.testing.assert_array_equal(train.isna().any(), test.isna().any())
-    assert stage.training(scenario).poke is None
-    assert stage.training(Scenario(Mechanism("mar", 0.3))).poke is not None
+    assert stage.training(scenario).has_holes
+    assert not stage.training(Scenario(Mechanism("mar", 0.3))).has_holes
 
 
 def test_names_tell_scenarios_apart():

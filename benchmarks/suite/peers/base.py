@@ -42,8 +42,9 @@ class Training:
     seed : int
         For everything random.
     poke : callable, optional
-        How holes come at deployment: what informed peers are told. None where the training table
-        has such holes itself.
+        How holes come at deployment: what informed peers are told.
+    has_holes : bool
+        Whether the training table was given holes itself.
     """
 
     table: pd.DataFrame
@@ -52,10 +53,13 @@ class Training:
     model: ModelFactory
     seed: int = 0
     poke: Poke | None = None
+    has_holes: bool = False
 
-    def fitted(self, table: pd.DataFrame, target: NDArray[Any] | None = None) -> Any:
+    def fitted(
+        self, table: pd.DataFrame, target: NDArray[Any] | None = None, **options: Any
+    ) -> Any:
         """A new model, fitted on a table made from the training rows."""
-        return self.model().fit(table, self.target if target is None else target)
+        return self.model().fit(table, self.target if target is None else target, **options)
 
 
 class Peer(ABC):

@@ -15,7 +15,8 @@ from knothole.report.measures import Task, outputs
 class Retrained(Peer):
     """The model trained on masked copies of the training table, holes as they will come.
 
-    The strongest rival where the mechanism is known beforehand; here it is told.
+    The strongest rival where the mechanism is known beforehand; here it is told. A training table
+    with holes of its own is kept as the first copy, and the others have further holes.
 
     Parameters
     ----------
@@ -35,7 +36,8 @@ class Retrained(Peer):
         table, target = training.table, training.target
         if training.poke is not None:
             seeds = range(training.seed, training.seed + self.copies)
-            table = pd.concat([training.poke(training.table, seed) for seed in seeds])
+            tables = [training.poke(table, seed) for seed in seeds]
+            table = pd.concat([table, *tables[1:]] if training.has_holes else tables)
             target = np.tile(target, self.copies)
         self.model_ = training.fitted(table.reset_index(drop=True), target)
         return self
