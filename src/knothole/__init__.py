@@ -12,7 +12,14 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr_
     from knothole.densities.gaussian.density import GaussianMixture
     from knothole.densities.latent_tree.density import LatentTree
     from knothole.densities.mixture.density import Factorized, Mixture
-    from knothole.estimators import ExpectedClassifier, ExpectedRegressor, Robust, load, wrap
+    from knothole.estimators import (
+        ExpectedClassifier,
+        ExpectedRegressor,
+        Imputer,
+        Robust,
+        load,
+        wrap,
+    )
     from knothole.learning.options import TuningOptions
     from knothole.tables.columns import Columns
 
@@ -24,15 +31,15 @@ _HOMES = {
     "densities.gaussian.density": ("GaussianMixture",),
     "densities.latent_tree.density": ("LatentTree",),
     "densities.mixture.density": ("Factorized", "Mixture"),
-    "estimators": ("ExpectedClassifier", "ExpectedRegressor", "Robust", "load", "wrap"),
+    "estimators": ("ExpectedClassifier", "ExpectedRegressor", "Imputer", "Robust", "load", "wrap"),
     "learning.options": ("TuningOptions",),
     "tables.columns": ("Columns",),
 }
 
 __all__ = [
     "Circuit", "Columns", "ExpectedClassifier", "ExpectedRegressor", "Factorized",
-    "GaussianMixture", "LatentTree", "Mixture", "Robust", "TuningOptions", "__version__", "errors",
-    "load", "missingness", "wrap",
+    "GaussianMixture", "Imputer", "LatentTree", "Mixture", "Robust", "TuningOptions", "__version__",
+    "errors", "load", "missingness", "wrap",
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -372,15 +372,7 @@ class EmissionDensity(Density):
     def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
         """Points with every hole drawn from its conditional, (rows, draws, variables)."""
         _refuse_impossible(np.isneginf(self.log_evidence(evidence)))
-        points = Points(seed, self.coordinates)
-        out = np.empty((len(evidence.points), draws, evidence.points.shape[1]))
-        size = max(1, min(self.drawn_at_once, UNIFORM // (WORD * self.coordinates)))
-        for rows, part in evidence.parts(size):
-            keys = row_keys(part.points, part.allowed)
-            for word, start in enumerate(range(0, draws, WORD)):
-                uniform = points.uniform(range(word, word + 1), keys)[:, : draws - start]
-                out[rows, start : start + WORD] = self.draw_points(part, uniform)
-        return out
+        return inverted(self, evidence, draws, seed)
 
     def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
         """Points with every hole drawn from its conditional, (rows, draws, variables).
@@ -402,6 +394,39 @@ class EmissionDensity(Density):
             state, own = states[rows, :, v].reshape(-1), uniform[rows, :, n + v].reshape(-1)
             points[rows, :, v] = draw_allowed(table, state, sets, own).reshape(len(rows), draws)
         return points
+
+
+class Inverted(Protocol):
+    """A density whose draws are made of uniform numbers."""
+
+    variables_: tuple[Variable, ...]
+
+    @property
+    def coordinates(self) -> int:
+        """Uniform numbers that a draw needs."""
+        ...
+
+    @property
+    def drawn_at_once(self) -> int:
+        """Rows whose states are drawn at once."""
+        ...
+
+    def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+        ...
+
+
+def inverted(density: Inverted, evidence: Evidence, draws: int, seed: int) -> Floats:
+    """Draws of a density, (rows, draws, variables), from points that are the rows' own."""
+    points = Points(seed, density.coordinates)
+    out = np.empty((len(evidence.points), draws, evidence.points.shape[1]))
+    size = max(1, min(density.drawn_at_once, UNIFORM // (WORD * density.coordinates)))
+    for rows, part in evidence.parts(size):
+        keys = row_keys(part.points, part.allowed)
+        for word, start in enumerate(range(0, draws, WORD)):
+            uniform = points.uniform(range(word, word + 1), keys)[:, : draws - start]
+            out[rows, start : start + WORD] = density.draw_points(part, uniform)
+    return out
 
 
 def _refuse_impossible(impossible: NDArray[np.bool_]) -> None:

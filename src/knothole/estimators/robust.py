@@ -14,6 +14,7 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import display, storage
 from knothole.estimators.answers import Answers, class_lists, is_classifier
+from knothole.estimators.asking import Asking
 from knothole.estimators.calibrating import Calibrating
 from knothole.learning.options import TuningOptions
 from knothole.learning.solvers import TuningSummary
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Robust(Calibrating):
+class Robust(Calibrating, Asking):
     """A fitted tree model that integrates over what it is not told; made by :func:`wrap`.
 
     All methods take a table with the model's columns and two further arguments. ``holes`` says

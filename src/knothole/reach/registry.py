@@ -15,7 +15,12 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.reach.circuit import CircuitEngine
-from knothole.reach.completions.engine import Completion, CompletionsEngine, Inversion, Sampler
+from knothole.reach.completions.engine import (
+    Completion,
+    CompletionsEngine,
+    Inversion,
+    Sampler,
+)
 from knothole.reach.completions.impossible import ForgetsImpossible
 from knothole.reach.engine import Engine
 from knothole.reach.gaussian import GaussianEngine
@@ -35,7 +40,7 @@ ENGINES: dict[type, EngineMaker] = {
 #: Samplers, made from a density of the class and a seed; what is none of ours draws as it likes.
 SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
     object: Completion,
-    EmissionDensity: lambda density, seed: Inversion(ForgetsImpossible(density), seed),
+    EmissionDensity: lambda density, seed: Inversion(completer_of(density), seed),
     GaussianMixture: lambda density, seed: density.sampler(seed),
 }
 
@@ -62,3 +67,8 @@ def completions_engine(ensemble: Ensemble, density: Any, seed: int) -> Completio
 def sampler_of(density: Any, seed: int) -> Sampler:
     """The sampler of a density's completions."""
     return next(SAMPLERS[base] for base in type(density).__mro__ if base in SAMPLERS)(density, seed)
+
+
+def completer_of(density: Any) -> Any:
+    """What completes rows under a density, those too that it holds impossible."""
+    return ForgetsImpossible(density) if isinstance(density, EmissionDensity) else density

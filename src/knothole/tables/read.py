@@ -75,18 +75,27 @@ def read_table(table: Any) -> RawTable:
         return table
     if isinstance(table, (list, tuple)):
         table = np.array(table, dtype=object)
-    for base in type(table).__mro__:
-        reader = _READERS.get((base.__module__.partition(".")[0], base.__name__))
-        if reader is not None:
-            raw = reader(table)
-            break
-    else:
+    kind = class_of(table)
+    if kind is None:
         raise InvalidInput(
             f"X must be a table: a two-dimensional numpy array, a pandas or polars DataFrame or an "
             f"Arrow table; got {type(table).__module__}.{type(table).__qualname__}.{_hint(table)}"
         )
+    raw = _READERS[kind](table)
     _check(raw)
     return raw
+
+
+def class_of(table: Any) -> tuple[str, str] | None:
+    """The package and the class by which a table is known; None where it is no table.
+
+    Examples
+    --------
+    >>> class_of(np.zeros((2, 2))), class_of("text")
+    (('numpy', 'ndarray'), None)
+    """
+    names = ((base.__module__.partition(".")[0], base.__name__) for base in type(table).__mro__)
+    return next((name for name in names if name in _READERS), None)
 
 
 def made_up_names(n_columns: int) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Words
 from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
 from knothole.compiled.threads import Memory
+from knothole.densities.base import Inverted
 from knothole.reach.completions import kernels as kernels
 from knothole.reach.completions.masks import ALL, lookup
 from knothole.reach.completions.statistics import Statistic, mean_and_error, mean_and_std
@@ -66,17 +67,6 @@ class Sampler(Protocol):
 
         From the points that all rows share, or from those of the rows' ``keys``.
         """
-        ...
-
-
-class Inverted(Protocol):
-    """A density whose draws are made of uniform numbers."""
-
-    coordinates: int
-    variables_: tuple[Variable, ...]
-
-    def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
         ...
 
 

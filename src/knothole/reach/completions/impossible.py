@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from knothole.arrays import Floats
-from knothole.densities.base import EmissionDensity
+from knothole.densities.base import EmissionDensity, inverted
 from knothole.errors import InvalidInput
 from knothole.reach.engine import warn_impossible
 from knothole.tables.evidence import Evidence
@@ -22,8 +22,12 @@ class ForgetsImpossible:
 
     def __init__(self, density: EmissionDensity) -> None:
         self.density = density
-        self.coordinates = density.coordinates
+        self.coordinates, self.drawn_at_once = density.coordinates, density.drawn_at_once
         self.variables_ = density.variables_
+
+    def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
+        """As the density's own, for every row."""
+        return inverted(self, evidence, draws, seed)
 
     def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
         """Points with every hole drawn from its conditional, (rows, draws, variables)."""

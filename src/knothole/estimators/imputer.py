@@ -1,0 +1,128 @@
+"""``Imputer``: a scikit-learn transformer that fills holes with draws from a density."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from knothole.densities.base import Density
+from knothole.densities.selection.select import default_candidates, select
+from knothole.errors import InvalidInput
+from knothole.questions.impute import imputed
+from knothole.tables.columns import Blocks, Columns
+from knothole.tables.holes import without_nullable
+from knothole.tables.read import read_table
+
+
+class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Fills holes with plausible values; for models of any kind, none is needed here.
+
+    Numbers stay in the range and of the kind they have in training, categories among their levels.
+    Which row it is decides the draw, not its place: a row that comes again is filled the same.
+
+    Parameters
+    ----------
+    density : "auto", Density, or sequence of them
+        What holes are drawn from. Of several, the one that explains masked held-out rows best.
+    columns : Columns, optional
+        Description of the columns; inferred from the table by default.
+    blocks : "auto" or mapping, optional
+        One-hot blocks; see :func:`knothole.wrap`.
+    random_state : int, RandomState or None
+        Seed of the density and of draws.
+
+    Attributes
+    ----------
+    density_ : Density
+    selection_ : pandas.DataFrame or None
+        How candidates did; None where the density was given.
+
+    Examples
+    --------
+    >>> import knothole as kh
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 1)) + 0.1 * rng.normal(size=(300, 2))
+    >>> imputer = kh.Imputer(kh.Mixture(8, random_state=0)).fit(X)
+    >>> whole = imputer.transform([[2.0, np.nan]])
+    >>> bool(whole[0, 0] == 2.0 and 1 < whole[0, 1] < 3)
+    True
+    """
+
+    def __init__(
+        self,
+        density: Any = "auto",
+        *,
+        columns: Columns | None = None,
+        blocks: Blocks | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.density, self.columns, self.blocks = density, columns, blocks
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn p(X) from a table with holes.
+
+        Parameters
+        ----------
+        X : table
+        y : ignored
+        sample_weight : array (rows,), optional
+        """
+        table = read_table(self._checked(X, reset=True))
+        columns = Columns.infer(table, blocks=self.blocks) if self.columns is None else self.columns
+        columns = without_nullable(columns)
+        matrix = columns.matrix(table)
+        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        candidates, self.selection_ = self.density, None
+        if isinstance(candidates, str) and candidates == "auto":
+            candidates = default_candidates(columns, self.random_state)
+        if isinstance(candidates, (Sequence, Mapping)) and not isinstance(candidates, str):
+            chosen = select(
+                candidates, matrix, columns, sample_weight=sample_weight,
+                random_state=self.random_state,
+            )  # fmt: skip
+            self.density_, self.selection_ = chosen.density, chosen.selection_
+        elif isinstance(candidates, Density):
+            fresh: Density = clone(candidates)
+            self.density_ = fresh.fit_matrix(matrix, columns, sample_weight=sample_weight)
+        else:
+            raise InvalidInput(
+                f"density must be 'auto', a density such as knothole.Mixture(), or a sequence of "
+                f"them; got {candidates!r}."
+            )
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """The table with every hole filled, of its own class; see ``set_output`` for others."""
+        check_is_fitted(self)
+        return self.impute(X)
+
+    def impute(self, X: Any, draws: int | None = None) -> Any:
+        """:meth:`transform`, or several draws of each row; see :meth:`knothole.Robust.impute`."""
+        check_is_fitted(self)
+        table = self._checked(X, reset=False)
+        columns = self.density_.columns_
+        matrix = columns.matrix(table)
+        evidence = self.density_.extended(columns.evidence(matrix), None)
+        return imputed(table, self.density_, evidence, np.isnan(matrix), draws, self.seed_)
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        """Tables with columns as they are, all others as arrays."""
+        if hasattr(X, "columns"):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            return X
+        return validate_data(self, X, dtype=None, ensure_all_finite="allow-nan", reset=reset)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "density_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
