@@ -2,8 +2,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := .venv/.demo
 STAMP := .venv/.installed
+DOCS := .venv/.docs
 
-.PHONY: demo test test-full fuzz mutants wheel-test lint bench suite reproduce intervals clean
+.PHONY: demo test test-full fuzz mutants wheel-test lint bench suite reproduce intervals \
+	docs docs-test clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
 	$(BIN)/knothole demo
@@ -48,6 +50,12 @@ reproduce: $(STAMP)  ## the paper's figure and its authors' masks, a page in doc
 intervals: $(STAMP)  ## coverage and width of intervals for y, a page in docs/; it goes on where it stopped
 	$(BIN)/python -m benchmarks.intervals -o docs --splits 20 --workers 2
 
+docs: $(DOCS)  ## the site with its gallery, into out/site; warnings are errors
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky -d out/doctrees docs out/site
+
+docs-test: $(DOCS)  ## every page of the built site in headless Chromium: no error, no picture or link is broken
+	$(BIN)/python -m tools.site out/site
+
 # No more than the demo runs on, and Python compiles only the modules that it imports: half the wait.
 $(DEMO): pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -60,5 +68,9 @@ $(STAMP): $(DEMO)
 	-$(BIN)/python -W ignore -m compileall -qq -j 2 .venv/lib
 	touch $(STAMP)
 
+$(DOCS): $(DEMO)
+	$(BIN)/pip install --quiet --no-compile --editable '.[docs]'
+	touch $(DOCS)
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis out
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis out docs/api docs/gallery

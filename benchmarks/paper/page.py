@@ -58,7 +58,7 @@ def write(folder: Path) -> Path:
 def _head(about: dict[str, Any]) -> str:
     return f"""# The paper's figure
 
-Written by `make reproduce`; every number is from a file in [results](results). Insurance in the
+Written by `make reproduce`; every number is from a file in `docs/results`. Insurance in the
 authors' encoding (36 dummies, their split; test rows are validation and test rows merged). RMSE,
 mean and standard deviation over {about["trials"]} trials. XGBoost with depth 5, lambda 1, squared
 error. Every dummy goes missing by itself. Densities take the dummies of a block as one variable:

@@ -64,7 +64,7 @@ def figures(suite: Suite) -> dict[str, Figure]:
 def _head() -> str:
     return """# The suite
 
-Written by `make suite`; every number is from a file in [results](results). A *cell*
+Written by `make suite`; every number is from a file in `docs/results`. A *cell*
 is a dataset in a scenario. Its error is the RMSE of a regression, the log loss of a classification,
 averaged over the repeats. All peers see the same splits, the same holes and the same XGBoost
 settings, chosen beforehand; nothing is tuned by hand. Where only deployment has holes, peers marked

@@ -34,7 +34,7 @@ class Trained(BaseEstimator):
 
     Attributes
     ----------
-    objective_ : float64 (n_iter_,)
+    objective_ : float64 (passes,)
         The objective before each step of EM.
     n_iter_ : int
         Steps of EM.

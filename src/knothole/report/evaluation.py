@@ -26,7 +26,9 @@ class Evaluation:
 def evaluate(
     case: Case, comparison: Comparison = USUAL, learning: float = nan, advance: Advance = silent
 ) -> Evaluation:
-    """Measure a wrapped model on held-out rows; the arguments are those of :func:`compare`.
+    """Measure a wrapped model on held-out rows.
+
+    The arguments are those of :func:`~knothole.report.robustness.compare`.
 
     Examples
     --------

@@ -79,7 +79,7 @@ class Circuit(EmissionDensity):
     weights_ : float64 (edges,)
         Weights of all sums, one after the other.
     emissions_ : tuple of Emission
-    objective_ : float64 (n_iter_,)
+    objective_ : float64 (passes,)
         Log likelihood plus log prior, before each step.
     n_iter_ : int
     converged_ : bool
@@ -189,7 +189,7 @@ class Circuit(EmissionDensity):
     # ---- learning ----------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, columns: Columns | None = None, **options: Any) -> Self:
-        """Learn the weights and the emissions; parameters as of :meth:`Density.fit`."""
+        """Learn the weights and the emissions; parameters as of :meth:`LatentTree.fit`."""
         if columns is None and self.warm_start and hasattr(self, "columns_"):
             columns = self.columns_
         return super().fit(X, y, columns=columns, **options)

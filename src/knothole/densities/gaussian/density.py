@@ -100,7 +100,7 @@ class GaussianMixture(Density):
     n_iter_ : int
         Steps of EM on the training part.
     converged_ : bool
-    objective_ : float64 (n_iter_,)
+    objective_ : float64 (passes,)
         Log likelihood of the training part (where values repeat, a lower bound of it) plus log
         prior, before each step.
 

@@ -65,7 +65,7 @@ class Mixture(EmissionDensity):
     n_iter_ : int
         Steps of EM on the whole training part.
     converged_ : bool
-    objective_ : float64 (n_iter_,)
+    objective_ : float64 (passes,)
         Log likelihood of the training part plus log prior, before each step.
     strength_ : float
         The strength of the prior that was used.
