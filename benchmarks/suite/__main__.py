@@ -48,6 +48,8 @@ each kind of --holes: run them one after the other, each in a directory of its o
 )
 @click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True,
               help="Splits of each dataset.")  # fmt: skip
+@click.option("--first", type=click.IntRange(min=0), default=0, show_default=True,
+              help="The first repeat: 0 to 3 served design, 4 and more judge.")  # fmt: skip
 @click.option("--max-rows", type=click.IntRange(min=100), default=10_000, show_default=True,
               help="Rows of a dataset that are used at most.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True,
@@ -61,6 +63,7 @@ def suite(
     peers: str | None,
     holes: str,
     repeats: int,
+    first: int,
     max_rows: int,
     workers: int,
     page: Path | None,
@@ -75,6 +78,7 @@ def suite(
             datasets=_names(datasets or ""),
             scenarios=SETTINGS[holes],
             repeats=repeats,
+            first=first,
             max_rows=max_rows,
             data=None if data is None else str(data),
         )

@@ -216,13 +216,14 @@ def _losses(suite: Suite) -> Iterator[str]:
 
 def _foot(suite: Suite) -> str:
     about = suite.about
+    repeats = ", ".join(map(str, sorted(suite.results["repeat"].unique())))
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     model = ", ".join(f"{name}={value}" for name, value in about["model"].items())
     lines = [
         "### How it was run\n",
         f"- Versions: Python {about['python']}, {versions}.",
-        f"- {len(about['datasets'])} datasets, {about['repeats']} repeats, at most "
-        f"{about['max_rows']} rows of a dataset.",
+        f"- {len(about['datasets'])} datasets, {about['repeats']} repeats (number {repeats}), at "
+        f"most {about['max_rows']} rows of a dataset.",
         f"- XGBoost: {model}.",
         f"- Seeds: {about['seeds']}.",
     ]

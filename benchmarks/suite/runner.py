@@ -58,6 +58,8 @@ class Plan:
         How holes come.
     repeats : int
         Splits of each dataset; repeat ``r`` has the seed ``r`` for everything.
+    first : int
+        The first repeat: what was designed on some can be judged by others.
     max_rows : int, optional
         Rows of a dataset that are used at most.
     data : path, optional
@@ -68,6 +70,7 @@ class Plan:
     datasets: Sequence[str] = ()
     scenarios: Sequence[Scenario] = DEPLOYMENT
     repeats: int = 5
+    first: int = 0
     max_rows: int | None = 10_000
     data: str | None = None
 
@@ -78,6 +81,8 @@ class Plan:
             raise InvalidInput(f"datasets must be among {known}; got {unknown[0]!r}.")
         if self.repeats < 1:
             raise InvalidInput(f"repeats must be at least 1; got {self.repeats}.")
+        if self.first < 0:
+            raise InvalidInput(f"first must not be negative; got {self.first}.")
         if not self.peers or not self.scenarios:
             raise InvalidInput("a plan must have at least one peer and one scenario.")
         idle = [peer.name for peer in self.peers if peer.needs_training_holes]
@@ -144,10 +149,8 @@ def run(
     present = [peer for peer in plan.peers if not peer.missing()]
     _note_skipped(place, plan.peers, show)
     names = plan.datasets or datasets.names()
-    cells = [
-        Cell(name, repeat, peer)
-        for name, repeat, peer in itertools.product(names, range(plan.repeats), present)
-    ]
+    repeats = range(plan.first, plan.first + plan.repeats)
+    cells = [Cell(*one) for one in itertools.product(names, repeats, present)]
     waiting = [cell for cell in cells if not cell.done(place)]
     with bar("cells", len(waiting), verbose=show) as advance:
         for cell in _finished(plan, waiting, place, workers):

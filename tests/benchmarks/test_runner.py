@@ -96,6 +96,16 @@ def test_more_peers_and_repeats_can_be_added(tmp_path):
     assert sum(entry[0] == "fit" for entry in Counted.log if entry[1] == "counted") == 2 * 2
 
 
+def test_repeats_begin_where_asked_and_stand_beside_others(tmp_path):
+    native = {"datasets": ["numbers"], "scenarios": SCENARIOS[:1]}
+    later = run(plan(Native(), first=4, **native), tmp_path)
+    assert sorted(later["repeat"]) == [4, 5]
+    both = run(plan(Native(), repeats=5, **native), tmp_path)
+    assert sorted(both["repeat"]) == [0, 1, 2, 3, 4, 5]
+    pd.testing.assert_frame_equal(both[both["repeat"] > 3].reset_index(drop=True), later)
+    assert both["rmse"].nunique() == 6
+
+
 def test_a_folder_of_other_settings_is_refused(tmp_path):
     run(plan(Native()), tmp_path)
     with pytest.raises(InvalidInput, match="begun with other scenarios and max_rows"):
@@ -191,6 +201,7 @@ def test_a_peer_for_training_holes_is_refused_where_there_are_none():
     [
         ({"datasets": ["odd"]}, "datasets must be among numbers, labels; got 'odd'"),
         ({"repeats": 0}, "repeats must be at least 1"),
+        ({"first": -1}, "first must not be negative; got -1"),
         ({"scenarios": ()}, "at least one peer and one scenario"),
     ],
 )

@@ -36,7 +36,7 @@ def benchmark(output, *options):
 
 def test_a_run_prints_draws_and_writes_its_page(tmp_path, capsys):
     run, docs = tmp_path / "run", tmp_path / "docs"
-    assert benchmark(run, "--peers", PEERS, "--page", docs) == FINE
+    assert benchmark(run, "--peers", PEERS, "--first", 4, "--page", docs) == FINE
     shown = capsys.readouterr()
     assert "knothole against each, cells by paired tests" in shown.out
     assert "best mean rank of all methods: " in shown.out and "**" not in shown.out
@@ -45,7 +45,7 @@ def test_a_run_prints_draws_and_writes_its_page(tmp_path, capsys):
     }
     page = (docs / "suite.md").read_text()
     assert "## Holes at deployment only" in page
-    assert "- 2 datasets, 2 repeats" in page
+    assert "- 2 datasets, 2 repeats (number 4, 5), at most" in page
     assert "- Skipped: MICE (not asked for in this run)." in page
     assert "- Skipped: knothole tuned (it learns from holes in training" in page
     # Beside it, another setting, in which ours are two; the page then has both.
