@@ -121,23 +121,24 @@ def test_columns_named_like_mathtext_are_drawn(tmp_path):
 
 
 def test_names_beyond_ascii_under_the_c_locale(tmp_path):
+    """Of files, columns and targets, whatever Python makes of them; libraries want UTF-8."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(60, 2)), columns=["größe", "b"])
-    model = DecisionTreeRegressor(max_depth=2).fit(table, table["b"])
-    kh.wrap(model, table, density=kh.Factorized()).save(tmp_path / "modell_ä.knothole")
-    table.head(30).to_csv(tmp_path / "zeilen_ö.csv", index=False)
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     booster = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(table, table["b"])
     booster.booster_.save_model(tmp_path / "native_ß.txt")
-    for arguments, code in (
-        (("predict", "modell_ä.knothole", "zeilen_ö.csv", "-o", "ü.csv"), 0),
-        (("predict", "modell_ä.knothole", "nichts_ü.csv"), 1),
-        (("wrap", "native_ß.txt", "zeilen_ö.csv", "-o", "neu_é.knothole"), 0),
+    table.assign(**{"preis_€": table["b"]}).to_parquet(tmp_path / "zeilen_ö.parquet")
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    tune = "tune native_ß.txt zeilen_ö.parquet --density factorized --target preis_€ -o é.knothole"
+    for command, code in (
+        ("predict nichts_ä.knothole nichts_ü.csv", 1),
+        (f"{tune} --native nativ_ø.txt", 0),
+        ("predict é.knothole zeilen_ö.parquet --keep größe", 0),
     ):
         done = subprocess.run(
-            [sys.executable, "-m", "knothole", *arguments],
+            [sys.executable, "-m", "knothole", *command.split()],
             cwd=tmp_path, env=environment, capture_output=True, check=False,
         )  # fmt: skip
         assert done.returncode == code, done.stderr
         assert b"Traceback" not in done.stderr
-    assert len(pd.read_csv(tmp_path / "ü.csv")) == 30
+    assert done.stdout.decode("utf-8").startswith("größe,prediction\n")
+    assert lightgbm.Booster(model_file=tmp_path / "nativ_ø.txt").num_trees() == 2

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ import pandas as pd
 from benchmarks.intervals import page
 from benchmarks.intervals.run import run
 from benchmarks.intervals.tables import HOLES, TABLES
+from benchmarks.workers import spawned
 
 #: Splits of a small table for each of the others': its test rows are few.
 SPLITS = {"concrete": 4}
@@ -71,7 +71,7 @@ def main() -> None:
         for holes in asked.holes
         for model in asked.models
     ]
-    with ProcessPoolExecutor(asked.workers) as pool:
+    with spawned(asked.workers) as pool:
         parts = [pd.read_csv(path) for path in pool.map(Job.done, jobs)]
     page.write(asked.output, pd.concat(parts, ignore_index=True))
 

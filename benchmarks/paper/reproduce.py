@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,6 +30,7 @@ import pandas as pd
 from benchmarks.paper import open_questions, page, panels, published
 from benchmarks.paper.panels import RATES, Insurance, Record
 from benchmarks.versions import versions
+from benchmarks.workers import spawned
 from knothole.errors import InvalidInput
 from knothole.progress import bar
 
@@ -216,9 +216,7 @@ def _run(title: str, jobs: Sequence[Job], workers: int, show: bool) -> list[Any]
                 found.append(job())
                 advance(job.title)
             return found
-        # A fresh interpreter for each worker: forked ones inherit locks of threads that are gone.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
+        with spawned(min(workers, len(jobs))) as pool:
             futures = {pool.submit(job): place for place, job in enumerate(jobs)}
             try:
                 for future in as_completed(futures):

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
 import platform
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -39,6 +38,7 @@ from benchmarks.suite.models import HYPERPARAMETERS
 from benchmarks.suite.peers.base import Peer
 from benchmarks.suite.scenarios import DEPLOYMENT, Scenario
 from benchmarks.versions import versions
+from benchmarks.workers import spawned
 from knothole.errors import DamagedFile, InvalidInput, KnotholeError
 from knothole.files import whole_file
 from knothole.progress import bar
@@ -167,9 +167,7 @@ def _finished(plan: Plan, cells: list[Cell], folder: Path, workers: int) -> Iter
             _work(plan, cell, folder)
             yield cell
         return
-    # A fresh interpreter for each worker: forked ones inherit locks of threads that are not there.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with spawned(workers) as pool:
         futures = {pool.submit(_work, plan, cell, folder): cell for cell in cells}
         try:
             for future in as_completed(futures):

@@ -1,5 +1,6 @@
 """The command line: thin, no mathematics. A command is in the module of its name."""
 
+import os
 import sys
 
 
@@ -14,6 +15,8 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(1)
+    if sys.getfilesystemencoding() == "ascii":  # the C locale: names are UTF-8 all the same
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     from knothole.cli.app import prepare, run
 
     prepare()
