@@ -4,7 +4,7 @@ DEMO := .venv/.demo
 STAMP := .venv/.installed
 DOCS := .venv/.docs
 
-.PHONY: demo test test-full fuzz mutants wheel-test lint bench suite reproduce intervals \
+.PHONY: demo test test-full test-sealed bounds fuzz mutants wheel-test lint bench suite reproduce intervals \
 	docs docs-test clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
@@ -15,6 +15,12 @@ test: $(STAMP) lint  ## everything CI runs
 
 test-full: $(STAMP)  ## the tier that CI leaves out: Insurance's targets, ten trials; minutes, and KNOTHOLE_DATA
 	KNOTHOLE_FULL=1 $(BIN)/pytest tests/learning/test_insurance.py tests/trust/test_errors_hold.py
+
+test-sealed: $(STAMP)  ## all tests without HOME, in a tree that nobody may write to: kernels are compiled in memory
+	$(BIN)/python -m tools.sealed $(TESTS)
+
+bounds: $(STAMP)  ## the main paths with every index of every kernel checked, from a fresh cache; minutes
+	$(BIN)/python -m tools.bounds
 
 fuzz: $(STAMP)  ## files changed at random, N of each format: none crashes, hangs or answers NaN
 	for format in container repacked density circuit \

@@ -226,3 +226,15 @@ def test_kernels_fresh_or_from_disk_give_the_same_bits(tmp_path):
         for _ in range(2)
     ]  # fmt: skip
     assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_main_paths_where_nothing_can_be_kept():
+    """Files, wrapping, tuning, answers; ``make test-sealed`` runs all."""
+    tests = ["golden", "come_back and tuned"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.sealed", "tests/test_robust_io.py", "-k", " or ".join(tests)],
+        cwd=PACKAGE.parents[1], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
