@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr_
         load,
         wrap,
     )
+    from knothole.learning.induction.expand import Expanded, expand
     from knothole.learning.options import TuningOptions
     from knothole.tables.columns import Columns
 
@@ -32,14 +33,15 @@ _HOMES = {
     "densities.latent_tree.density": ("LatentTree",),
     "densities.mixture.density": ("Factorized", "Mixture"),
     "estimators": ("ExpectedClassifier", "ExpectedRegressor", "Imputer", "Robust", "load", "wrap"),
+    "learning.induction.expand": ("Expanded", "expand"),
     "learning.options": ("TuningOptions",),
     "tables.columns": ("Columns",),
 }
 
 __all__ = [
-    "Circuit", "Columns", "ExpectedClassifier", "ExpectedRegressor", "Factorized",
+    "Circuit", "Columns", "Expanded", "ExpectedClassifier", "ExpectedRegressor", "Factorized",
     "GaussianMixture", "Imputer", "LatentTree", "Mixture", "Robust", "TuningOptions", "__version__",
-    "errors", "load", "missingness", "wrap",
+    "errors", "expand", "load", "missingness", "wrap",
 ]  # fmt: skip
 
 

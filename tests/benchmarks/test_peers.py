@@ -10,7 +10,7 @@ from tests.benchmarks.tables import poke, small_dataset, small_training
 from benchmarks.suite import models
 from benchmarks.suite.peers import imputation
 from benchmarks.suite.peers.base import Native, Peer, Training
-from benchmarks.suite.peers.own import Knothole, KnotholeTuned
+from benchmarks.suite.peers.own import Knothole, KnotholeGrown, KnotholeTuned
 from benchmarks.suite.peers.roster import all_peers
 from benchmarks.suite.peers.trained import Retrained
 from knothole.densities.mixture.density import Mixture
@@ -22,6 +22,7 @@ PEERS = dict(all_peers()) | {
     "MICE x20": imputation.mice(draws=3),
     "knothole": Knothole(density=QUICK),
     "knothole tuned": KnotholeTuned(density=QUICK),
+    "knothole grown": KnotholeGrown(density=QUICK, tune=None),
 }
 
 
@@ -61,7 +62,7 @@ def test_every_peer_answers_every_task(name, task):
 
 @pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if not peer.informed])
 def test_rows_without_holes_are_the_models_own(name):
-    if name in ("ydf", "knothole tuned"):
+    if name in ("ydf", "knothole tuned", "knothole grown"):
         pytest.skip("it has a model of its own, or leaves")
     training = small_training(Task.REGRESSION)
     table = small_dataset(Task.REGRESSION, rows=50, seed=1).table

@@ -8,7 +8,7 @@ from tests.learning.worlds import tune
 
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
-from knothole.learning.induction import expand
+from knothole.learning.induction.expand import expand
 from knothole.trees.read import read
 
 rng = np.random.default_rng(0)

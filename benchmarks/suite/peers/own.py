@@ -1,4 +1,4 @@
-"""Knothole as it is by default, and with tuned leaves where training has holes."""
+"""Knothole as it is by default; where training has holes with tuned leaves, or grown trees."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pandas as pd
 
 from benchmarks.suite.peers.base import Peer, Training
 from knothole.arrays import Floats
-from knothole.estimators import wrap
-from knothole.report.measures import outputs
+from knothole.estimators import ExpectedClassifier, ExpectedRegressor, wrap
+from knothole.report.measures import Task, outputs
 
 
 class Knothole(Peer):
@@ -64,3 +64,29 @@ class KnotholeTuned(Knothole):
     def predict(self, table: pd.DataFrame) -> Floats:
         """Integrate over the holes, with the new leaf values."""
         return super().predict(table[self.observed_])
+
+
+class KnotholeGrown(Peer):
+    """Trees grown under the expected loss, tuned or not, or own trees: as held-out rows say.
+
+    Every NaN is a hole, as for :class:`KnotholeTuned`.
+    """
+
+    needs_training_holes = True
+
+    def __init__(self, name: str = "knothole grown", **options: Any) -> None:
+        self.name = name
+        self.options = {"learn": "auto", "tune": "auto", "holes": "all"} | options
+
+    def fit(self, training: Training) -> Self:
+        """Grow the model's trees on completions of the training rows."""
+        self.task_ = training.task
+        self.observed_ = list(training.table.columns[training.table.notna().any()])
+        kind = ExpectedRegressor if training.task is Task.REGRESSION else ExpectedClassifier
+        self.expected_ = kind(training.model(), **self.options)
+        self.expected_.fit(training.table[self.observed_], training.target)
+        return self
+
+    def predict(self, table: pd.DataFrame) -> Floats:
+        """Integrate over the holes."""
+        return outputs(self.expected_, table[self.observed_], self.task_)

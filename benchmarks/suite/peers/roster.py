@@ -15,12 +15,12 @@ from benchmarks.suite.peers.imputation import (
     filled,
     mice,
 )
-from benchmarks.suite.peers.own import Knothole, KnotholeTuned
+from benchmarks.suite.peers.own import Knothole, KnotholeGrown, KnotholeTuned
 from benchmarks.suite.peers.trained import Retrained, Ydf
 from benchmarks.suite.peers.walks import FractionalWeights, SurrogateSplits
 
 #: Those that are ours.
-OWN = ("knothole", "knothole tuned")
+OWN = ("knothole", "knothole tuned", "knothole grown")
 
 
 def all_peers() -> Mapping[str, Peer]:
@@ -29,11 +29,12 @@ def all_peers() -> Mapping[str, Peer]:
     Examples
     --------
     >>> list(all_peers())[:3]
-    ['knothole', 'knothole tuned', 'native']
+    ['knothole', 'knothole tuned', 'knothole grown']
     """
     peers: list[Peer] = [
         Knothole(),
         KnotholeTuned(),
+        KnotholeGrown(),
         Native(),
         filled("mean"),
         filled("median"),
@@ -60,7 +61,7 @@ def idle(holes: str) -> dict[str, str]:
     Examples
     --------
     >>> list(idle("deployment")), list(idle("same"))
-    (['knothole tuned'], ['retrained x1'])
+    (['knothole tuned', 'knothole grown'], ['retrained x1'])
     """
     peers = all_peers()
     if holes == "deployment":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from sklearn import get_config
@@ -25,11 +27,19 @@ from sklearn.utils.validation import (
 )
 
 from knothole.errors import InvalidInput
+from knothole.estimators.growing import Induction, Lesson
 from knothole.estimators.robust import Robust
 from knothole.estimators.wrapping import wrap
+from knothole.learning.induction.expand import DRAWS, check_draws
+from knothole.learning.induction.grow import MEMORY
 from knothole.learning.options import TuningOptions
 from knothole.tables.columns import Blocks, Columns
 from knothole.tables.read import read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEARN = ("own", "expected", "auto")
 
 # In the docstrings of both meta-estimators.
 SHARED = """Parameters
@@ -39,9 +49,21 @@ SHARED = """Parameters
         ``sklearn.frozen.FrozenEstimator`` or with ``prefit=True``.
     density : "auto", Density, sequence of them, or any object with ``complete``
         See :func:`knothole.wrap`.
-    tune : None, True, dict or TuningOptions
+    tune : None, True, "auto", dict or TuningOptions
         Whether to give the model new leaf values for rows with holes; a dictionary holds
-        arguments of :meth:`Robust.tune`.
+        arguments of :meth:`Robust.tune`. "auto": where that predicts rows held out better.
+    learn : {"own", "expected", "auto"}
+        "own" trains the estimator on the table as it is. "expected" grows its trees under the
+        expected loss: it is trained on weighted completions of the incomplete rows, drawn from
+        p(x_m | x_o, y) (:func:`knothole.expand`); every NaN is a hole then, but in columns in
+        which it says something of y it is kept as a value (with ``holes="all"`` nowhere). "auto"
+        is what predicts rows held out better. Without holes all are the same.
+    draws : int
+        Completions of each incomplete row, for "expected".
+    memory : int
+        Bytes that they may take up; fewer are drawn where they would be more. Forests and bags
+        of scikit-learn hold one completion of the table at a time, whatever the draws: each of
+        their trees has one of its own.
     prefit : bool
         Whether ``estimator`` is fitted already and used as it is.
     columns, blocks, holes, random_state, verbose
@@ -52,7 +74,9 @@ SHARED = """Parameters
     estimator_ : object
         The fitted model.
     robust_ : Robust
-        What answers."""
+        What answers.
+    trial_ : DataFrame or None
+        The ways to learn that were compared, and their mean losses of rows held out."""
 
 
 class _Expected(MetaEstimatorMixin, BaseEstimator):
@@ -60,6 +84,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
 
     robust_: Robust
     estimator_: Any
+    trial_: pd.DataFrame | None
 
     def __init__(
         self,
@@ -67,6 +92,9 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         *,
         density: Any = "auto",
         tune: Any = None,
+        learn: Literal["own", "expected", "auto"] = "own",
+        draws: int = DRAWS,
+        memory: int = MEMORY,
         prefit: bool = False,
         columns: Columns | None = None,
         blocks: Blocks | None = None,
@@ -76,6 +104,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
     ) -> None:
         self.estimator, self.prefit = estimator, prefit
         self.density, self.tune = density, tune
+        self.learn, self.draws, self.memory = learn, draws, memory
         self.columns, self.blocks, self.holes = columns, blocks, holes
         self.random_state, self.verbose = random_state, verbose
 
@@ -99,6 +128,9 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         table, targets = self._checked(X, y)
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
+        self.trial_ = None
+        if self.learn != "own" or self.tune == "auto":
+            return self._induced(table, targets, fit_params)
         self.estimator_ = self._fitted(table, targets, fit_params)
         table = read_table(table)
         options = self._tuning(sample_weight)
@@ -131,9 +163,41 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         if self.prefit:
             check_is_fitted(self.estimator)
             return self.estimator
+        return clone(self.estimator).fit(X, y, **self._routed(fit_params))
+
+    def _routed(self, fit_params: dict[str, Any]) -> dict[str, Any]:
+        """What of the parameters goes to the model."""
         if fit_params and get_config()["enable_metadata_routing"]:
-            fit_params = process_routing(self, "fit", **fit_params).estimator.fit
-        return clone(self.estimator).fit(X, y, **fit_params)
+            return dict(process_routing(self, "fit", **fit_params).estimator.fit)
+        return fit_params
+
+    def _induced(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Self:
+        """Trees that are grown under the expected loss, or the choice of a way to learn."""
+        if self.learn not in LEARN:
+            raise InvalidInput(f"learn must be one of {LEARN}; got {self.learn!r}.")
+        if self.prefit or isinstance(self.estimator, FrozenEstimator):
+            raise InvalidInput(
+                f"learn={self.learn!r}, tune={self.tune!r}: they train the estimator, but it is "
+                f"fitted already; pass it unfitted, or use learn='own' without tune='auto'."
+            )
+        check_draws(self.draws)
+        params = self._routed(fit_params)
+        weight = params.pop("sample_weight", None)
+        choose = self.tune == "auto"
+        options = TuningOptions(verbose=self.verbose) if choose else self._tuning(weight)
+        how = Induction(
+            self.estimator,
+            partial(wrap, random_state=self.random_state, verbose=self.verbose),
+            self.density, self.columns, self.blocks, self.holes, self.random_state, options,
+            self.draws, self.memory,
+        )  # fmt: skip
+        learns = ("expected", "own") if self.learn == "auto" else (self.learn,)
+        tunes = (False, True) if choose else (options is not None,)
+        lesson = Lesson(X, np.asarray(y), weight, params)
+        learned = how.learn(lesson, list(product(learns, tunes)))
+        self.robust_, self.estimator_ = learned.robust, learned.model
+        self.trial_ = learned.trial
+        return self
 
     def _tuning(self, sample_weight: Any) -> TuningOptions | None:
         """How to tune, None for not at all; rows weigh what they weigh for the model."""

@@ -105,6 +105,17 @@ class Conditioned:
             target = in_form(numbers, form)
         return cls(training.fit(density, target), target, form)
 
+    def given(self, y: NDArray[Any], others: NDArray[Any]) -> NDArray[Any] | None:
+        """Targets of other rows as the density takes them; ``y`` are those that it learned."""
+        if self.target is None:
+            return None
+        if self.form == "labels":
+            return np.array([repr(label) for label in others.tolist()])
+        if self.form == "scores":
+            order = np.argsort(y.reshape(-1))
+            return np.asarray(np.interp(others, y.reshape(-1)[order], self.target[order]))
+        return others
+
 
 def in_form(y: Floats, form: str) -> Floats:
     """A numeric target as values or as normal scores (ties have their mid-rank)."""

@@ -54,5 +54,5 @@ def loss_of(ensemble: Ensemble) -> Loss:
 def _unserved(what: str, why: str) -> UnsupportedModel:
     return UnsupportedModel(
         f"a model {what} cannot be tuned: {why}. Train a model on weighted completions instead: "
-        f"knothole.learning.induction.expand."
+        f"knothole.expand."
     )

@@ -1,0 +1,1 @@
+"""Trees grown under the expected loss: weighted completions of incomplete rows, for any learner."""

@@ -1,0 +1,133 @@
+"""Weighted completions: any learner can minimise its own expected loss on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats
+from knothole.densities.base import Density
+from knothole.errors import InvalidInput, NotFitted
+from knothole.learning.induction.filling import Completions
+from knothole.tables.encoding import row_weights
+
+#: Completions of an incomplete row: more of them change little.
+DRAWS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Expanded:
+    """Rows with every hole filled, and what each of them weighs.
+
+    Attributes
+    ----------
+    X : table
+        Rows without a hole once, the others ``draws`` times, in the order of the rows; of the
+        class, the types and the levels of the table that was given.
+    y : array or None
+        Targets of these rows.
+    weight : float64 array
+        Sample weights: the completions of a row share its weight.
+    row : int array
+        The row of X that each came from.
+    """
+
+    X: Any
+    y: Any
+    weight: Floats
+    row: NDArray[np.intp]
+
+
+def expand(
+    density: Density,
+    X: Any,
+    y: Any = None,
+    draws: int = DRAWS,
+    *,
+    sample_weight: Any = None,
+    holes: NDArray[np.bool_] | None = None,
+    condition_on_target: bool = True,
+    seed: int = 0,
+) -> Expanded:
+    """Complete rows from p(x_m | x_o), or p(x_m | x_o, y) where the density has a target.
+
+    A learner that takes sample weights, whatever its loss, minimises the expected loss when it is
+    trained on the result. For tree models :class:`knothole.ExpectedRegressor` and
+    :class:`knothole.ExpectedClassifier` do all of it with ``learn="expected"``.
+
+    Parameters
+    ----------
+    density : Density
+        Fitted; with ``target=y`` to condition on y.
+    X : table
+    y : array (rows,), optional
+    draws : int
+        Completions of each row that has holes.
+    sample_weight : array (rows,), optional
+    holes : bool array (rows, columns), optional
+        Which NaN are holes; by default every NaN of a column that is not nullable.
+    condition_on_target : bool
+        Whether to use y where the density has a target.
+    seed : int
+        Of the draws.
+
+    Returns
+    -------
+    Expanded
+
+    Examples
+    --------
+    >>> import knothole as kh
+    >>> X = np.array([[0.0, 1.0], [1.0, np.nan], [0.5, 2.0]])
+    >>> full = kh.expand(kh.Factorized(random_state=0).fit(X), X, [1, 2, 3], draws=2)
+    >>> full.row.tolist(), full.weight.tolist(), full.y.tolist()
+    ([0, 1, 1, 2], [1.0, 0.5, 0.5, 1.0], [1, 2, 2, 3])
+
+    Any learner, any loss: a linear model with Huber's, half of one column missing. Its slopes are
+    found again; filled with means they would not be.
+
+    >>> from sklearn.linear_model import HuberRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], 2000)
+    >>> y = X @ [1.0, 2.0] + 0.1 * rng.normal(size=2000)
+    >>> X[rng.random(2000) < 0.5, 1] = np.nan
+    >>> joint = kh.GaussianMixture(1, random_state=0).fit(X, target=y)
+    >>> full = kh.expand(joint, X, y)
+    >>> learner = HuberRegressor().fit(full.X, full.y, sample_weight=full.weight)
+    >>> learner.coef_.round(1).tolist()
+    [1.0, 2.0]
+    >>> means = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+    >>> HuberRegressor().fit(means, y).coef_.round(1).tolist()
+    [2.0, 1.2]
+    """
+    check_draws(draws)
+    if not hasattr(density, "columns_"):
+        raise NotFitted(f"this {type(density).__name__} is not fitted yet; call fit(X) first.")
+    target = y if condition_on_target and density.target_ else None
+    completions = Completions.of(density, X, target, holes)
+    if y is not None and len(y) != len(completions):
+        raise InvalidInput(f"X has {len(completions)} rows; y must have as many, but has {len(y)}.")
+    weight = row_weights(sample_weight, len(completions))
+    return expanded(completions, None if y is None else np.asarray(y), weight, int(draws), seed)
+
+
+def expanded(
+    completions: Completions, y: NDArray[Any] | None, weight: Floats, draws: int, seed: int
+) -> Expanded:
+    """Weighted completions of incomplete rows, among the complete ones."""
+    incomplete = completions.incomplete
+    times = np.where(incomplete, draws, 1)
+    row = np.repeat(np.arange(len(completions)), times)
+    matrix = np.empty((len(row), completions.gone.shape[1]))
+    matrix[incomplete[row]] = completions.drawn(draws, seed).reshape(-1, matrix.shape[1])
+    X = completions.filled(row, matrix)
+    return Expanded(X, None if y is None else y[row], (weight / times)[row], row)
+
+
+def check_draws(draws: Any) -> None:
+    """Refuse what is no number of completions."""
+    if draws < 1 or int(draws) != draws:
+        raise InvalidInput(f"draws must be a whole number from 1; got {draws!r}.")
