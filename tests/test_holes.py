@@ -88,6 +88,9 @@ def test_a_mask_is_taken_at_its_word():
     matrix = np.array([[NAN, NAN, 0.0, NAN, NAN]])
     mask = np.array([[True, False, False, True, False]])
     assert HoleRule.of(columns, NOTHING).read(matrix, mask)[1] is mask
+    mask[0, 2] = True  # one of them is known
+    with pytest.raises(InvalidInput, match="an entry that is not NaN was marked"):
+        HoleRule.of(columns, NOTHING).read(matrix, mask)
 
 
 @pytest.mark.parametrize(
