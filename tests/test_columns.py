@@ -1,5 +1,6 @@
 """Tables in, a matrix and typed columns out; variables and evidence."""
 
+import datetime
 import itertools
 
 import numpy as np
@@ -192,7 +193,6 @@ def test_categories_declared_by_name_or_position():
         (pl.DataFrame({"a": []}), "no rows"),
         (pa.table({"a": pa.array([], pa.dictionary(pa.int32(), pa.string()))}), "no rows"),
         (pd.Series([1.0]), r"pandas.*Series.*to_frame"),
-        (pl.DataFrame({"a": [1]}).lazy(), r"collect"),
         ({"a": [1]}, "must be a table.*builtins.dict"),
         (np.array([[1 + 2j]]), "complex128"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "'a' occurs twice"),
@@ -229,17 +229,61 @@ def test_infinite_values_are_refused_on_the_fast_path_too():
     ("names", "message"),
     [
         (["a", "c"], "'b' missing"),
-        (["a", "b", "c", "d"], "'d' not expected"),
         (["a", "b", "x"], "'c' missing; 'x' not expected"),
-        (["a", "c", "b"], "'c' is in place 1, where 'b' is expected"),
     ],
 )
-def test_a_missing_added_or_moved_column_is_named(names, message):
+def test_a_missing_column_is_named(names, message):
     columns = Columns(tuple(Column(name) for name in "abc"))
     table = pd.DataFrame([[1.0] * len(names)], columns=names)
     for use in (columns.matrix, columns.describe):
         with pytest.raises(ColumnMismatch, match=message):
             use(table)
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table, list])
+def test_columns_are_matched_by_name_in_any_order_and_others_are_not_looked_at(kind):
+    columns = Columns((Column("a"), Column("b", Kind.CATEGORICAL, ("x", "y"))))
+    when = [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]
+    data = {"when": when, "b": ["y", "x"], "a": [1.0, 2.0]}
+    table = kind(data) if kind is not list else pd.DataFrame(data).to_dict("records")
+    assert columns.matrix(table).tolist() == [[1, 1], [2, 0]]
+    assert columns.describe(table).names == ("a", "b")
+
+
+def test_an_absent_column_is_a_hole_on_request():
+    columns = Columns((Column("a"), Column("b")))
+    table = pd.DataFrame({"b": [1.0]})
+    np.testing.assert_array_equal(columns.matrix(table, absent="hole"), [[NAN, 1.0]])
+    with pytest.raises(ColumnMismatch, match=r"'a' missing.*absent='hole'"):
+        columns.matrix(table)
+    with pytest.raises(ColumnMismatch, match="'a', 'b' missing; 'c' not expected"):
+        columns.matrix(pd.DataFrame({"c": [1.0]}), absent="hole")
+    with pytest.raises(InvalidInput, match="absent must be"):
+        columns.matrix(table, absent="nan")
+
+
+def test_a_lazy_frame_is_collected_and_dictionaries_are_rows():
+    columns = Columns((Column("a"), Column("b")))
+    assert columns.matrix(pl.LazyFrame({"b": [2.0], "a": [1.0]})).tolist() == [[1, 2]]
+    np.testing.assert_array_equal(
+        columns.matrix([{"a": 1.0}, {"b": 2.0, "a": 3}]), [[1, NAN], [3, 2]]
+    )
+    with pytest.raises(InvalidInput, match=r"\[row\]"):
+        columns.matrix({"a": 1.0, "b": 2.0})
+
+
+def test_a_series_is_told_how_to_become_a_row():
+    columns = Columns((Column("a"), Column("b")))
+    row = pd.DataFrame({"b": [2.0], "a": [1.0]}).iloc[0]
+    with pytest.raises(InvalidInput, match=r"One row is \.to_frame\(\)\.T of it"):
+        columns.matrix(row)
+    assert columns.matrix(row.to_frame().T).tolist() == [[1, 2]]
+
+
+def test_no_rows_give_no_rows():
+    columns = Columns((Column("a"), Column("b", Kind.CATEGORICAL, ("x",))))
+    for table in (np.empty((0, 2)), pd.DataFrame({"a": [], "b": []}), pl.DataFrame({"a": [], "b": []})):
+        assert columns.matrix(table).shape == (0, 2)
 
 
 def test_without_names_on_either_side_only_the_number_counts():

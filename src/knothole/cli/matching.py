@@ -12,7 +12,7 @@ import pandas as pd
 from knothole.cli.sources import Source
 from knothole.errors import ColumnMismatch
 from knothole.tables.columns import Column, Columns
-from knothole.tables.encoding import listed
+from knothole.tables.read import listed
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def _check_asked(
         )
     if proba and not classifier:
         raise InvalidInput("--proba: the model is a regressor; leave it out.")
-    if quantiles and (classifier or robust.ensemble_.n_outputs > 1):
+    if quantiles and (classifier or robust.ensemble_.n_responses > 1):
         raise InvalidInput("--quantile: for regressors with one target; use --std instead.")
 
 

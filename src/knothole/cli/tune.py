@@ -101,7 +101,7 @@ def tune(
     table, robust = read_table(frame), opened.robust
     with bar("learning p(X)") as advance:
         if robust is None:
-            robust = options.learn(opened, table, y, learning, "all")
+            robust = options.learn(opened, frame, y, learning, "all")
         advance("tuning leaves")
         tuned = robust.tune(table, y, tuning)
     tuned = options.calibrated(tuned, calibration, target, learning)

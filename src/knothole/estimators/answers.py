@@ -108,7 +108,7 @@ class Answers:
         Both are (rows, levels), or (rows, outputs, levels). They are about the holes alone.
         """
         found = self._expectation.quantiles(self._evidence, levels, threads=self._threads)
-        if self._ensemble.n_outputs > 1:
+        if self._ensemble.n_responses > 1:
             return found
         quantiles, errors = (self._like(each[:, 0], list(levels)) for each in found)
         return quantiles, errors
@@ -201,7 +201,7 @@ def probabilities(ensemble: Ensemble, response: Floats) -> list[Floats]:
 
 def _is_binary(ensemble: Ensemble) -> bool:
     """Whether the one output is the probability of the second of two classes."""
-    return ensemble.n_outputs == 1 and len(class_lists(ensemble)[0]) == 2
+    return ensemble.n_responses == 1 and len(class_lists(ensemble)[0]) == 2
 
 
 def _by_target(ensemble: Ensemble, values: Floats) -> list[Floats]:

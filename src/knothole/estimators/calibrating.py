@@ -69,9 +69,9 @@ class Calibrating:
         """
         ensemble = self.expectation_.original
         require_regressor(ensemble, "calibrate")
-        if ensemble.n_outputs > 1 and not ensemble.recipe.levels:
+        if ensemble.n_responses > 1 and not ensemble.recipe.levels:
             raise InvalidInput(
-                f"calibrate: the model has {ensemble.n_outputs} targets, and intervals are for "
+                f"calibrate: the model has {ensemble.n_responses} targets, and intervals are for "
                 f"one; wrap and calibrate a model for each target."
             )
         evidence = self._evidence(X, holes, unseen)

@@ -35,6 +35,7 @@ from knothole.learning.induction.grow import MEMORY
 from knothole.learning.options import TuningOptions
 from knothole.tables.columns import Blocks, Columns
 from knothole.tables.read import read_table
+from knothole.trees.pipelines.read import is_composed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,7 +133,8 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         if self.learn != "own" or self.tune == "auto":
             return self._induced(table, targets, fit_params)
         self.estimator_ = self._fitted(table, targets, fit_params)
-        table = read_table(table)
+        if not is_composed(self.estimator_):
+            table = read_table(table)
         options = self._tuning(sample_weight)
         self.robust_ = wrap(
             _unwrapped(self.estimator_),

@@ -27,6 +27,8 @@ from knothole.tables.holes import Holes
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import files_of
 from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts
+from knothole.trees.pipelines.parts import last
+from knothole.trees.pipelines.read import is_composed, write_over
 from knothole.trees.write import write
 
 if TYPE_CHECKING:
@@ -304,7 +306,7 @@ class Robust(Calibrating, Asking):
             )
         expectation, options = self.expectation_, (options or TuningOptions()).changed(**changes)
         if options.samples == "bootstrap":
-            counts = bootstrap_counts(self._model, len(y))
+            counts = bootstrap_counts(last(self._model), len(y))
             options = options.changed(samples="whole", counts=counts)
         if options.integrate is None:
             options = options.changed(integrate=expectation.integrate)
@@ -341,7 +343,7 @@ class Robust(Calibrating, Asking):
             )
         if isinstance(model, (str, os.PathLike)):
             model = files_of(model).load(Path(model))
-        return write(model, self.ensemble_)
+        return (write_over if is_composed(model) else write)(model, self.ensemble_)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything that predictions need to one file, without pickle."""
@@ -377,4 +379,6 @@ def _alone(parts: list[Any]) -> Any:
 def _name(model: Any) -> str:
     if isinstance(model, (str, os.PathLike)):
         return Path(model).name
-    return type(model).__name__
+    end = last(model)
+    inside = "" if end is model else f" of {type(end).__name__}"
+    return f"{type(model).__name__}{inside}"

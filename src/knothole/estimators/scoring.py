@@ -100,6 +100,6 @@ def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any
 def _targets(ensemble: Ensemble, y: Any, rows: int) -> Floats:
     """Y as (rows, outputs); numbers where the model has as many outputs, whatever its link."""
     table = in_rows(y, rows, "y_train")
-    if is_classifier(ensemble) or table.shape[1] != ensemble.n_outputs:
+    if is_classifier(ensemble) or table.shape[1] != ensemble.n_responses:
         return encode(ensemble, y, rows)
     return numbers(table, "y_train")

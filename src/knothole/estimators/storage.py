@@ -28,7 +28,7 @@ from knothole.reach.expectation import Expectation
 from knothole.reach.tolerance import SHARE, Spread
 from knothole.tables import json_form
 from knothole.trees.ensemble import Ensemble, Nodes
-from knothole.trees.links import Link
+from knothole.trees.links import Blend, describe_link, link_from
 from knothole.trees.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from knothole.estimators.robust import Robust
 
 FORMAT = "knothole model"
-VERSION = 1
+#: The highest version that is read; a file has the lowest that can hold it.
+VERSION = 2
+OF_BLENDS = 2
 
 # Entries of the header that had another name in files of earlier commits.
 RENAMED = {"readings": "nan_meaning"}
@@ -59,12 +61,12 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
     spread = {name: values.tolist() for name, values in vars(expectation.spread).items()}
     header = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": OF_BLENDS if isinstance(robust.ensemble_.link, Blend) else 1,
         "model": robust.model_name_,
         "trees": trees,
         "density": density,
         "integrate": expectation.integrate.tolist(),
-        "tol": None if expectation.tol is None else expectation.tol * min(spread["margin"]),
+        "tol": None if expectation.tol is None else expectation.tol * _least(spread["margin"]),
         "draws": {"share": expectation.tol, "seed": expectation.seed, "spread": spread},
         "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
@@ -143,13 +145,19 @@ def _expectation(
     check_type("draws", draws, dict)
     check_type("seed", draws["seed"], int)
     margin, prediction = (np.asarray(draws["spread"][name]) for name in ("margin", "prediction"))
-    for values in (margin, prediction):
-        fits = values.shape == (ensemble.n_outputs,) and values.dtype.kind in "fi"
+    sizes = (ensemble.n_outputs, ensemble.n_responses)
+    for values, size in zip((margin, prediction), sizes, strict=True):
+        fits = values.shape == (size,) and values.dtype.kind in "fi"
         require(fits and bool((values >= 0).all()), "the spread of outputs does not fit the trees")
     return Expectation.of(
         ensemble, density, tol=draws["share"], seed=int(draws["seed"]), integrate=integrate,
         spread=Spread(margin, prediction),
     )  # fmt: skip
+
+
+def _least(spread: list[float]) -> float:
+    """The smallest spread of outputs that have one."""
+    return min((one for one in spread if one > 0), default=1.0)
 
 
 def _check_header(header: dict[str, Any]) -> None:
@@ -178,7 +186,7 @@ def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDA
     """An ensemble as a dictionary for JSON, and arrays; the inverse of :func:`ensemble_from`."""
     header = {
         "columns": json_form.describe_columns(ensemble.columns),
-        "link": [ensemble.link.name, ensemble.link.scale],
+        "link": describe_link(ensemble.link),
         "classes": _describe_classes(ensemble.classes),
         "library": ensemble.library,
         "precision": ensemble.precision,
@@ -204,14 +212,13 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
         value=value,
         native_leaf=native,
     )
-    name, scale = header["link"]
     return Ensemble.build(
         nodes,
         columns=json_form.columns_from(header["columns"]),
         base=arrays["base"],
         library=header["library"],
         precision=header["precision"],
-        link=Link(name, scale),
+        link=link_from(header["link"], len(arrays["base"])),
         classes=_classes_from(header["classes"]),
         sentinel=arrays["sentinel"],
     ).trained_by(Recipe.of(**header.get("recipe", {})))
@@ -227,15 +234,11 @@ def _check_trees(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Non
     require(arrays["value"].shape[1], "leaves must have values")
     require(len(arrays["native_leaf"]) == len(arrays["value"]), "native_leaf must be by leaf")
     require(header["precision"] in ("float32", "float64"), "precision must be of floats")
-    name, scale = header["link"]
-    check_type("link", name, str)
-    check_type("link", scale, float, int)
-    require(np.isfinite(scale), "the link's scale must be finite")
     check_type("library", header["library"], str)
     targets = _classes_from(header["classes"])
     if targets is not None:
         sizes = [len(one) for one in (targets if isinstance(targets[0], tuple) else (targets,))]
-        outputs = len(arrays["base"])
+        outputs = link_from(header["link"], len(arrays["base"])).responses(len(arrays["base"]))
         fits = sum(sizes) == outputs or (outputs == 1 and sizes == [2])
         require(fits and min(sizes) > 0, f"{sizes} classes, but {outputs} outputs")
 

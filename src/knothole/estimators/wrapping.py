@@ -23,11 +23,12 @@ from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.reach.expectation import Expectation
 from knothole.reach.tolerance import SHARE, Spread
 from knothole.tables.columns import Blocks, Columns
-from knothole.tables.encoding import check_names, row_weights
+from knothole.tables.encoding import row_weights
 from knothole.tables.holes import nullable_as_met, with_nan, without_nullable
-from knothole.tables.read import read_table
+from knothole.tables.read import check_absent, check_rows
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.catboost.categories import name_levels
+from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.read import read
 from knothole.trees.recipe import MEDIAN
 
@@ -55,8 +56,12 @@ def wrap(
     ----------
     model : object or path
         A fitted model of XGBoost, LightGBM, CatBoost or scikit-learn, or a file its library saved.
+        Also a scikit-learn Pipeline that ends in one, with steps that work on each column by
+        itself (scalers, encoders, imputers, bins), and TransformedTargetRegressor,
+        CalibratedClassifierCV, VotingRegressor and VotingClassifier of such models.
     X_train : table
         What the model was trained on, or rows like it: numpy array, pandas or polars DataFrame.
+        For a pipeline the raw table, which is also what :meth:`Robust.predict` is given.
     y_train : array (rows,), optional
         Targets. With them ``"auto"`` chooses the density, and what NaN means in columns that had
         it in training, by prediction error; without, by how well the model's own predictions are
@@ -112,8 +117,11 @@ def wrap(
             f"holes must be 'auto' or 'all' here; got {holes!r}. A mask is about single rows: pass "
             f"it to predict."
         )
-    table = read_table(X_train)
-    ensemble = name_levels(read(model), table)
+    composed = is_composed(model)
+    ensemble = read_over(model, X_train, holes) if composed else read(model)
+    table = ensemble.columns.read(X_train)
+    check_rows(table)
+    ensemble = ensemble if composed else name_levels(ensemble, table)
     _warn_of_quantiles(ensemble.recipe.levels)
     if is_fitted(density):
         described = _columns_of(density, ensemble, columns, blocks)
@@ -240,11 +248,16 @@ def _columns_of(
             "(Density.fit(X, columns=...)), or pass one that is not fitted yet."
         )
     own, fitted = ensemble.columns, density.columns_
-    try:
-        check_names(own.names, fitted.names, by_name=own.named and fitted.named)
-    except ColumnMismatch as error:
+    problem = "" if len(own) == len(fitted) else f"{len(fitted)} columns instead of {len(own)}"
+    if own.named and fitted.named and own.names != fitted.names:
+        try:
+            check_absent(own.names, fitted.names)
+            problem = "they are in another order"
+        except ColumnMismatch as error:
+            problem = str(error)
+    if problem:
         raise ColumnMismatch(
             f"density was fitted on other columns than the model; fit it on the model's training "
-            f"table ({error})"
-        ) from None
+            f"table ({problem})"
+        )
     return fitted

@@ -199,9 +199,10 @@ def encode(ensemble: Ensemble, y: Any, rows: int) -> Floats:
     table = numbers(table)
     if table.shape[1] == 1 and len(ensemble.recipe.levels) == ensemble.n_outputs:
         table = np.repeat(table, ensemble.n_outputs, axis=1)  # several quantiles of one target
-    if table.shape[1] != ensemble.n_outputs:
+    if table.shape[1] != ensemble.n_responses:
         raise InvalidInput(
-            f"y must have {ensemble.n_outputs} output(s), as the model has; got {table.shape[1]}."
+            f"y must have {ensemble.n_responses} output(s), as the model has; got "
+            f"{table.shape[1]}."
         )
     if not ensemble.link.linear and not np.isin(table, (0.0, 1.0)).all():
         raise InvalidInput("y must be 0 or 1: the model predicts probabilities.")
@@ -239,7 +240,7 @@ def _one_hot(ensemble: Ensemble, table: NDArray[Any]) -> Floats:
         raise InvalidInput(f"y must have {len(lists)} column(s) of labels; got {table.shape[1]}.")
     parts = [_labels(table[:, i], labels) for i, labels in enumerate(lists)]  # type: ignore[arg-type]
     hot = np.hstack(parts)
-    if hot.shape[1] == ensemble.n_outputs:
+    if hot.shape[1] == ensemble.n_responses:
         return hot
     if ensemble.n_outputs == 1 and hot.shape[1] == 2 and not ensemble.link.linear:
         return hot[:, 1:]

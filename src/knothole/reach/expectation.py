@@ -274,7 +274,8 @@ class Expectation:
         one tree alone, with its leaves put through the link. For other models it comes from the
         completions' margins, because E[link(F)] is not link(E[F]), corrected by what their mean
         misses the expected margin by, where that is known exactly. (Not for softmax: classes
-        that were corrected one by one would no longer add up to 1.)
+        that were corrected one by one would no longer add up to 1. Nor for a blend, of which no
+        prediction has a margin of its own.)
         """
         link, ensemble = self.ensemble.link, self.ensemble
         if link.linear:
@@ -283,7 +284,7 @@ class Expectation:
         if self.exact and ensemble.n_trees == 1 and ensemble.value.shape[1] == ensemble.n_outputs:
             return self._linked.margin(evidence, threads=threads)
 
-        corrected = self.exact and link.name != "softmax"
+        corrected = self.exact and link.name not in ("softmax", "blend")
 
         def statistic(part: Evidence) -> Statistic:
             return mean_of(link, self.engine.margin(part)[0] if corrected else None)
@@ -295,7 +296,7 @@ class Expectation:
         """One tree whose leaves hold predictions."""
         ensemble = self.original
         margin = ensemble.value * ensemble.tree_weight[0] + ensemble.base
-        plain = replace(ensemble, link=Link("identity"), base=np.zeros_like(ensemble.base))
+        plain = replace(ensemble, link=Link("identity"), base=np.zeros(ensemble.n_responses))
         plain = replace(plain, tree_weight=np.ones(1), value=ensemble.link(margin))
         return Expectation.of(plain, self.density, integrate=self.integrate)
 
@@ -310,7 +311,7 @@ class Expectation:
             return found.std * abs(link.scale), found.std_error * abs(link.scale)
 
         def nothing(points: Floats, _: int) -> Floats:
-            return np.zeros((len(points), self.ensemble.n_outputs))
+            return np.zeros((len(points), self.ensemble.n_responses))
 
         return self._drawn("spread", evidence, lambda _: std_of(link), threads, nothing)
 
@@ -325,7 +326,7 @@ class Expectation:
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise InvalidInput(f"quantiles must be numbers from 0 to 1; got {quantiles!r}.")
-        n, link = self.ensemble.n_outputs, self.ensemble.link
+        n, link = self.ensemble.n_responses, self.ensemble.link
         tolerance = self._tolerance(np.array([SPREAD_OF_PROBABILITIES]))
 
         def of_holes(part: Evidence) -> tuple[Floats, ...]:

@@ -41,8 +41,8 @@ class Spread:
         array([1.])
         """
         link = ensemble.link
-        if link.name in ("sigmoid", "softmax"):
-            predicted = np.full(ensemble.n_outputs, SPREAD_OF_PROBABILITIES)
+        if link.name in ("sigmoid", "softmax") or (ensemble.classes and not link.linear):
+            predicted = np.full(ensemble.n_responses, SPREAD_OF_PROBABILITIES)
         else:
             predicted = _deviation(link(margin))
         if ensemble.classes is not None and link.linear:  # leaves that hold probabilities
@@ -93,7 +93,7 @@ def warn_missed(error: Floats, tolerance: Tolerance, what: str) -> None:
     """Say how many rows have a larger standard error than allowed, if any have."""
     allowed = tolerance.allowed
     beyond = error > allowed * (1 + 1e-9)
-    late = beyond.reshape(len(error), -1).any(axis=1)
+    late = beyond.any(axis=tuple(range(1, beyond.ndim)))
     if late.any():
         warnings.warn(
             f"{int(late.sum())} of {len(error)} rows have a {what} whose standard error is larger "

@@ -189,9 +189,9 @@ def as_frame(table: Any, columns: Columns) -> pd.DataFrame:
 def _task(robust: Robust) -> Task:
     ensemble = robust.ensemble_
     if not answers.is_classifier(ensemble):
-        if ensemble.n_outputs != 1:
+        if ensemble.n_responses != 1:
             raise InvalidInput(
-                f"the report compares models with one target; this one has {ensemble.n_outputs}."
+                f"the report compares models with one target; this one has {ensemble.n_responses}."
             )
         return Task.REGRESSION
     lists = answers.class_lists(ensemble)

@@ -120,6 +120,7 @@ class Columns:
         (Block(name='city', columns=(1, 2), baseline=False),)
         """
         raw = read.read_table(table)
+        read.check_rows(raw)
         coded = {
             encoding.position_of(column, raw.names, "categorical") for column in categorical or ()
         }
@@ -140,7 +141,7 @@ class Columns:
         Parameters
         ----------
         table : numpy array, pandas or polars DataFrame, Arrow table
-            With the columns described here, in this order.
+            With the columns described here; where both have names, in any order.
         blocks : "auto" or mapping, optional
             As in :meth:`infer`; None keeps the blocks there are.
 
@@ -152,20 +153,25 @@ class Columns:
         >>> [(column.kind.value, column.levels) for column in model.describe(table)]
         [('integer', ()), ('categorical', ('Linz', 'Graz'))]
         """
-        raw = read.read_table(table)
-        self._check_names(raw.names, raw.named)
+        raw = self.read(table)
+        read.check_rows(raw)
         return self._refined(raw, blocks)
 
-    def matrix(self, table: Any, unseen: encoding.Unseen = "error") -> Floats:
+    def matrix(
+        self, table: Any, unseen: encoding.Unseen = "error", absent: read.Absent = "error"
+    ) -> Floats:
         """Encode a table: numbers, codes of levels, NaN for holes.
 
         Parameters
         ----------
         table : numpy array, pandas or polars DataFrame, Arrow table
-            With these columns, in this order. A float64 array that needs no encoding and is
-            contiguous is returned as it is, not copied.
+            With these columns: by name, in any order, where both have names, otherwise in this
+            order. A float64 array that needs no encoding and is contiguous is returned as it is,
+            not copied.
         unseen : {"error", "hole"}
             What a category that is none of the column's levels is.
+        absent : {"error", "hole"}
+            What a column is that the table does not have.
 
         Returns
         -------
@@ -174,7 +180,7 @@ class Columns:
         Raises
         ------
         ColumnMismatch
-            Where a column is missing, added, or in another place.
+            Where a column is missing and ``absent`` is "error", or, without names, one is added.
         UnseenCategory
             Where a category is none of its column's levels, and ``unseen`` is "error".
 
@@ -188,17 +194,22 @@ class Columns:
             raise InvalidInput(f"unseen must be 'error' or 'hole'; got {unseen!r}.")
         plain = read.plain_floats(table)
         if plain is not None and not any(column.kind is Kind.CATEGORICAL for column in self):
-            self._check_names(read.made_up_names(plain.shape[1]), named=False)
+            if plain.shape[1] != len(self):
+                self.read(plain)  # says so
             if np.isinf(plain).any():
                 for position, column in enumerate(self):
                     read.check_finite(plain[:, position], column.name)
             return np.ascontiguousarray(plain)
-        raw = read.read_table(table)
-        self._check_names(raw.names, raw.named)
-        return self._encoded(raw, unseen)
+        return self._encoded(self.read(table, absent), unseen)
+
+    def read(self, table: Any, absent: read.Absent = "error") -> RawTable:
+        """These columns of a table, as they are there."""
+        if self.named:
+            return read.read_table(table, self.names, absent)
+        return read.read_table(table).as_many_as(self.names)
 
     def _encoded(self, raw: RawTable, unseen: encoding.Unseen) -> Floats:
-        X = np.empty((len(raw.columns[0].values), len(self)))
+        X = np.empty((raw.n_rows, len(self)))
         for i, (column, source) in enumerate(zip(self, raw.columns, strict=True)):
             if column.kind is Kind.CATEGORICAL:
                 X[:, i] = encoding.codes_of(source, column.levels, unseen)
@@ -236,9 +247,6 @@ class Columns:
         return tuple(
             Block(name, columns, onehot.has_baseline(columns, X)) for name, columns in found.items()
         )
-
-    def _check_names(self, names: tuple[str, ...], named: bool) -> None:
-        encoding.check_names(self.names, names, by_name=named and self.named)
 
     # --- to variables ----------------------------------------------------------------------------
 

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from knothole.arrays import Floats
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
-from knothole.tables.read import WHOLE_LIMIT, RawColumn, check_finite
+from knothole.tables.read import WHOLE_LIMIT, RawColumn, check_finite, listed
 
 #: What becomes of a category that is none of its column's levels.
 Unseen = Literal["error", "hole"]
-
-
-def check_names(expected: Sequence[str], got: Sequence[str], by_name: bool) -> None:
-    """Refuse columns that are not the expected ones in their order, or (unnamed) not as many."""
-    if by_name:
-        missing = [name for name in expected if name not in set(got)]
-        extra = [name for name in got if name not in set(expected)]
-        if missing or extra:
-            parts = [f"{listed(missing)} missing"] if missing else []
-            parts += [f"{listed(extra)} not expected"] if extra else []
-            raise ColumnMismatch(
-                f"the table's columns are not the ones expected: {'; '.join(parts)}. Pass the "
-                f"columns of training in their order; one that is not known now is a column of NaN."
-            )
-        for place, (one, other) in enumerate(zip(expected, got, strict=True)):
-            if one != other:
-                raise ColumnMismatch(
-                    f"column {other!r} is in place {place}, where {one!r} is expected. Put the "
-                    f"columns in the order of training: {listed(expected)}."
-                )
-    elif len(got) != len(expected):
-        raise ColumnMismatch(
-            f"the table must have {len(expected)} columns ({listed(expected)}); got {len(got)}."
-        )
 
 
 def position_of(column: str | int, names: Sequence[str], parameter: str) -> int:
@@ -145,14 +121,6 @@ def is_whole(values: Floats) -> bool:
     return bool(
         len(values) and (np.abs(values) <= WHOLE_LIMIT).all() and (np.floor(values) == values).all()
     )
-
-
-def listed(names: Iterable[Hashable]) -> str:
-    """Names for a message: the first few of many."""
-    shown = [repr(name) for name in names]
-    if len(shown) > 8:
-        shown = [*shown[:8], f"and {len(shown) - 8} more"]
-    return ", ".join(shown) if shown else "none"
 
 
 def _is_number(level: object) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Column, Columns, Kind
-from knothole.tables.read import class_of
+from knothole.tables.read import as_table, class_of, places_of
 
 #: The column of a long table that tells its draws apart.
 DRAW = "draw"
@@ -36,15 +36,15 @@ def filled(table: Any, columns: Columns, matrix: Floats, holes: Mask) -> Any:
     >>> filled(table, columns, np.array([[31.0, 0.0], [40.0, 0.0]]), holes).to_numpy().tolist()
     [[31, 'Graz'], [40, 'Graz']]
     """
-    kind = class_of(table)
-    if kind is None:  # rows in a list
-        table, kind = np.array(table, dtype=object), ("numpy", "ndarray")
+    table = as_table(table)
+    places = places_of(table, columns.names) if columns.named else range(len(columns))
     parts = {
-        i: (np.flatnonzero(holes[:, i]), _entries(column, matrix[holes[:, i], i]))
-        for i, column in enumerate(columns)
-        if holes[:, i].any()
+        place: (np.flatnonzero(holes[:, i]), _entries(column, matrix[holes[:, i], i]))
+        for i, (column, place) in enumerate(zip(columns, places, strict=True))
+        if holes[:, i].any() and place is not None
     }
-    return _FILLERS[kind[0]](table, parts)
+    package, _ = class_of(table) or ("numpy", "")
+    return _FILLERS[package](table, parts)
 
 
 def long(table: Any, draws: Sequence[Any]) -> Any:

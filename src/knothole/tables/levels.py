@@ -8,8 +8,8 @@ from typing import Any
 
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Column, Columns, Kind
-from knothole.tables.encoding import check_names, observed_levels
-from knothole.tables.read import RawColumn, read_table
+from knothole.tables.encoding import observed_levels
+from knothole.tables.read import RawColumn
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ def named_by(columns: Columns, table: Any, hash_of: Callable[[Hashable], int]) -
     >>> named_by(Columns((city,)), [["Graz"], ["Vienna"]], len)[0].levels
     ('Graz', 'Vienna')
     """
-    raw = read_table(table)
-    check_names(columns.names, raw.names, columns.named and raw.named)
+    raw = columns.read(table)
     named = [
         _named(column, source, hash_of) if column.kind is Kind.CATEGORICAL else column
         for column, source in zip(columns, raw.columns, strict=True)

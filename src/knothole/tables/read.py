@@ -2,7 +2,8 @@
 
 A library is recognised by the *name* of the table's class, so that one that is absent is never
 imported. Every kind of hole (None, NaN, pd.NA, null) becomes NaN. A column of numbers keeps its
-values; a column of anything else becomes the positions of its entries among its levels.
+values; a column of anything else becomes the positions of its entries among its levels. Where the
+names of columns are known on both sides, a table may have them in any order, and others too.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import datetime
 import decimal
 import numbers
 import sys
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.errors import InvalidInput
+from knothole.errors import ColumnMismatch, InvalidInput
+
+#: What becomes of a column that a table does not have.
+Absent = Literal["error", "hole"]
 
 # Beyond it all float64 numbers are whole, and not all whole numbers are float64 numbers.
 WHOLE_LIMIT = 2.0**53
@@ -43,45 +47,132 @@ class RawColumn:
 class RawTable:
     """The columns of a table; ``named`` is False where their names were made up.
 
-    ``plain`` is the table itself where it was a plain float64 array.
+    ``plain`` is the table itself where it was a plain float64 array, ``others`` are the names of
+    columns that it has but that were not read.
     """
 
     columns: tuple[RawColumn, ...]
     named: bool
     plain: Floats | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names in order."""
         return tuple(column.name for column in self.columns)
 
+    @property
+    def n_rows(self) -> int:
+        """How many rows."""
+        return len(self.columns[0].values)
 
-def read_table(table: Any) -> RawTable:
+    def picked(self, names: Sequence[str], absent: Absent = "error") -> RawTable:
+        """The columns of these names, where names are known; otherwise all, which must be as many.
+
+        A column that is not there is an error, or a column of holes.
+        """
+        if not self.named:
+            return self.as_many_as(names)
+        check_absent(names, (*self.names, *self.others), absent)
+        own = {column.name: column for column in self.columns}
+        holes = np.full(self.n_rows, np.nan)
+        return replace(
+            self,
+            columns=tuple(own.get(name) or RawColumn(name, holes) for name in names),
+            plain=None,
+        )
+
+    def as_many_as(self, names: Sequence[str]) -> RawTable:
+        """The table itself, which must have as many columns."""
+        if len(self.columns) != len(names):
+            raise ColumnMismatch(
+                f"the table must have {len(names)} columns ({listed(names)}); got "
+                f"{len(self.columns)}."
+            )
+        return self
+
+
+def check_absent(expected: Sequence[str], got: Sequence[str], absent: Absent = "error") -> None:
+    """Refuse columns that lack some of the expected ones, or all where some may be absent.
+
+    Examples
+    --------
+    >>> check_absent(["a", "b"], ["c", "b"], "hole")
+    """
+    missing = [name for name in expected if name not in set(got)]
+    if absent not in ("error", "hole"):
+        raise InvalidInput(f"absent must be 'error' or 'hole'; got {absent!r}.")
+    if missing and (absent == "error" or len(missing) == len(expected)):
+        further = [name for name in got if name not in set(expected)]
+        beside = f"; {listed(further)} not expected" if further else ""
+        raise ColumnMismatch(
+            f"the table's columns are not the ones expected: {listed(missing)} missing{beside}. "
+            f"Pass the columns of training, in any order; one that is not known now is a column of "
+            f"NaN, or pass absent='hole'."
+        )
+
+
+def listed(names: Iterable[Hashable]) -> str:
+    """Names for a message: the first few of many."""
+    shown = [repr(name) for name in names]
+    if len(shown) > 8:
+        shown = [*shown[:8], f"and {len(shown) - 8} more"]
+    return ", ".join(shown) if shown else "none"
+
+
+def read_table(
+    table: Any, names: Sequence[str] | None = None, absent: Absent = "error"
+) -> RawTable:
     """Read a table of any supported library; one that has been read comes back as it is.
+
+    Parameters
+    ----------
+    table : table
+        Also a list of rows, of which each may be a dictionary.
+    names : sequence of str, optional
+        The columns to read, where the table has names; others are not looked at.
+    absent : {"error", "hole"}
+        What one of them is that the table does not have.
 
     Raises
     ------
     InvalidInput
-        Where it is no table, has no rows or columns, has two columns of one name, or holds
-        infinite values, dates or anything else that is neither a number nor a category.
+        Where it is no table, has no columns, has two columns of one name, or holds infinite
+        values, dates or anything else that is neither a number nor a category.
 
     Examples
     --------
     >>> raw = read_table([[1.5, "red"], [None, "blue"]])
     >>> raw.columns[0].values.tolist(), raw.columns[1].values.tolist(), raw.columns[1].levels
     ([1.5, nan], [1.0, 0.0], ('blue', 'red'))
+    >>> read_table([{"a": 1, "b": 2}, {"b": 3}], ["b", "a"]).columns[1].values.tolist()
+    [1.0, nan]
     """
-    if isinstance(table, RawTable):
-        return table
+    if not isinstance(table, RawTable):
+        table = _read(as_table(table), names)
+    return table if names is None else table.picked(names, absent)
+
+
+def as_table(table: Any) -> Any:
+    """Lists of rows as an array or a DataFrame; what is not computed yet, computed."""
     if isinstance(table, (list, tuple)):
-        table = np.array(table, dtype=object)
+        if table and all(isinstance(row, Mapping) for row in table):
+            import pandas as pd
+
+            return pd.DataFrame(table)
+        return np.array(table, dtype=object)
+    lazy = any(base.__name__ == "LazyFrame" for base in type(table).__mro__)
+    return table.collect() if lazy and hasattr(table, "collect") else table
+
+
+def _read(table: Any, names: Sequence[str] | None) -> RawTable:
     kind = class_of(table)
     if kind is None:
         raise InvalidInput(
             f"X must be a table: a two-dimensional numpy array, a pandas or polars DataFrame or an "
             f"Arrow table; got {type(table).__module__}.{type(table).__qualname__}.{_hint(table)}"
         )
-    raw = _READERS[kind](table)
+    raw = _READERS[kind](table, None if names is None else set(names))
     _check(raw)
     return raw
 
@@ -96,6 +187,24 @@ def class_of(table: Any) -> tuple[str, str] | None:
     """
     names = ((base.__module__.partition(".")[0], base.__name__) for base in type(table).__mro__)
     return next((name for name in names if name in _READERS), None)
+
+
+def places_of(table: Any, names: Sequence[str]) -> list[int | None]:
+    """Where the columns of these names are in a table; in its own order where it has no names.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> places_of(pd.DataFrame({"b": [1], "a": [2]}), ["a", "b", "c"])
+    [1, 0, None]
+    """
+    kind = class_of(table)
+    package = "" if kind is None else kind[0]
+    labels = list(table.schema.names if package == "pyarrow" else getattr(table, "columns", ()))
+    own = [str(label) for label in labels]
+    if not own or (package == "pandas" and labels == list(range(len(labels)))):
+        return list(range(len(names)))
+    return [own.index(name) if name in own else None for name in names]
 
 
 def made_up_names(n_columns: int) -> tuple[str, ...]:
@@ -123,12 +232,18 @@ def check_finite(values: Floats, name: str) -> None:
         )
 
 
-def _check(raw: RawTable) -> None:
-    if not raw.columns or not len(raw.columns[0].values):
+def check_rows(raw: RawTable) -> None:
+    """Refuse a table that nothing can be learned from."""
+    if not raw.n_rows:
         raise InvalidInput(
-            f"X must have at least one row and one column; got {len(raw.columns)} columns"
-            + (" and no rows." if raw.columns else ".")
+            f"X must have at least one row and one column; got {len(raw.columns)} columns and no "
+            f"rows."
         )
+
+
+def _check(raw: RawTable) -> None:
+    if not raw.columns:
+        raise InvalidInput("X must have at least one row and one column; got 0 columns.")
     twice = sorted({name for name in raw.names if raw.names.count(name) > 1})
     if twice:
         raise InvalidInput(f"columns must have different names; {twice[0]!r} occurs twice.")
@@ -141,16 +256,22 @@ def _hint(table: Any) -> str:
     if hasattr(table, "collect"):
         return " Call .collect() on it first."
     if hasattr(table, "to_frame"):
-        return " Call .to_frame() on it first."
+        row = ".to_frame().T" if hasattr(table, "iloc") else ".to_frame().transpose()"
+        return f" One row is {row} of it, one column .to_frame()."
     if hasattr(table, "toarray"):
-        return " Call .toarray() on it first; an entry that a sparse matrix omits is a zero."
+        return (
+            " Call .toarray() on it first. An entry that a sparse matrix omits is a zero; only "
+            "XGBoost takes it for NaN: there, make it NaN in the array."
+        )
+    if isinstance(table, Mapping):
+        return " A row is a dictionary in a list, [row]; columns make a pandas.DataFrame(columns)."
     return ""
 
 
 # --- numpy ---------------------------------------------------------------------------------------
 
 
-def _from_numpy(table: NDArray[Any]) -> RawTable:
+def _from_numpy(table: NDArray[Any], wanted: set[str] | None = None) -> RawTable:
     if not isinstance(table, np.ma.MaskedArray):
         table = np.asarray(table)  # columns of a np.matrix would be matrices
     if table.ndim != 2:
@@ -256,12 +377,24 @@ def _codes(name: str, codes: Any, levels: Iterable[Hashable]) -> RawColumn:
 # --- pandas --------------------------------------------------------------------------------------
 
 
-def _from_pandas(table: Any) -> RawTable:
+def _from_pandas(table: Any, wanted: set[str] | None = None) -> RawTable:
     labels = list(table.columns)
     named = labels != list(range(len(labels)))
-    names = [str(label) for label in labels] if named else made_up_names(len(labels))
-    columns = [_pandas_column(name, table.iloc[:, i]) for i, name in enumerate(names)]
-    return RawTable(tuple(columns), named)
+    names = [str(label) for label in labels] if named else list(made_up_names(len(labels)))
+    raw = _picked(
+        names, wanted if named else None, lambda i: _pandas_column(names[i], table.iloc[:, i])
+    )
+    return replace(raw, named=named)
+
+
+def _picked(
+    names: Sequence[str], wanted: set[str] | None, read: Callable[[int], RawColumn]
+) -> RawTable:
+    """A table of the columns that are wanted; of all where it has none of these."""
+    places = [i for i, name in enumerate(names) if wanted is None or name in wanted]
+    places = places or list(range(len(names)))
+    others = [name for i, name in enumerate(names) if i not in set(places)]
+    return RawTable(tuple(map(read, places)), named=True, others=tuple(others))
 
 
 def _pandas_column(name: str, series: Any) -> RawColumn:
@@ -284,9 +417,10 @@ def _pandas_column(name: str, series: Any) -> RawColumn:
 # --- polars --------------------------------------------------------------------------------------
 
 
-def _from_polars(table: Any) -> RawTable:
-    columns = [_polars_column(series.name, series) for series in table.get_columns()]
-    return RawTable(tuple(columns), named=True)
+def _from_polars(table: Any, wanted: set[str] | None = None) -> RawTable:
+    series = table.get_columns()
+    names = [one.name for one in series]
+    return _picked(names, wanted, lambda i: _polars_column(names[i], series[i]))
 
 
 def _polars_column(name: str, series: Any) -> RawColumn:
@@ -308,10 +442,9 @@ def _polars_column(name: str, series: Any) -> RawColumn:
 # --- Arrow ---------------------------------------------------------------------------------------
 
 
-def _from_arrow(table: Any) -> RawTable:
+def _from_arrow(table: Any, wanted: set[str] | None = None) -> RawTable:
     names = list(table.schema.names)
-    columns = [_arrow_column(name, table.column(i)) for i, name in enumerate(names)]
-    return RawTable(tuple(columns), named=True)
+    return _picked(names, wanted, lambda i: _arrow_column(names[i], table.column(i)))
 
 
 def _arrow_column(name: str, column: Any) -> RawColumn:
@@ -335,7 +468,7 @@ def _arrow_column(name: str, column: Any) -> RawColumn:
 
 
 # (top-level package, class name) -> how to read it.
-_READERS: dict[tuple[str, str], Callable[[Any], RawTable]] = {
+_READERS: dict[tuple[str, str], Callable[[Any, set[str] | None], RawTable]] = {
     ("numpy", "ndarray"): _from_numpy,
     ("pandas", "DataFrame"): _from_pandas,
     ("polars", "DataFrame"): _from_polars,

@@ -21,7 +21,7 @@ from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
 from knothole.tables.holes import with_nan
 from knothole.trees import layout, traverse
-from knothole.trees.links import IDENTITY, Link
+from knothole.trees.links import IDENTITY, Blend, Link
 from knothole.trees.recipe import UNTOLD, Recipe
 from knothole.trees.strict import Strict
 
@@ -92,7 +92,7 @@ class Ensemble:
         What a tree's values are multiplied by.
     base : float64 (outputs,)
         Margin before any tree.
-    link : Link
+    link : Link or Blend
         From margin to prediction.
     classes : tuple or None
         Class labels of a classifier, in the order of its outputs (binary with a sigmoid: two
@@ -122,7 +122,7 @@ class Ensemble:
     tree_output: Integers
     tree_weight: Floats
     base: Floats
-    link: Link
+    link: Link | Blend
     classes: tuple[Hashable, ...] | None
     library: str
     precision: str
@@ -143,7 +143,7 @@ class Ensemble:
         base: Any,
         library: str,
         precision: str,
-        link: Link = IDENTITY,
+        link: Link | Blend = IDENTITY,
         classes: tuple[Hashable, ...] | None = None,
         sentinel: Any = None,
     ) -> Ensemble:
@@ -190,6 +190,11 @@ class Ensemble:
     def n_outputs(self) -> int:
         """How many numbers a margin has."""
         return len(self.base)
+
+    @property
+    def n_responses(self) -> int:
+        """How many numbers a prediction has: as a margin, but for models made of models."""
+        return self.link.responses(self.n_outputs)
 
     @cached_property
     def leaf_tree(self) -> Integers:

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from knothole.arrays import Floats
+from knothole.checks import check_type, require
 from knothole.errors import InvalidInput
 
 FUNCTIONS: dict[str, Callable[[Floats], Any]] = {
@@ -46,9 +47,172 @@ class Link:
         """Whether the expectation of the prediction is the prediction at the expected margin."""
         return self.name == "identity"
 
+    def responses(self, n_outputs: int) -> int:
+        """How many numbers a prediction has, for so many margins."""
+        return n_outputs
+
     def __call__(self, margin: Floats) -> Floats:
         """Predictions of margins, over the last axis."""
         return np.asarray(FUNCTIONS[self.name](margin * self.scale))
 
 
 IDENTITY = Link("identity")
+
+
+def _interpolated(values: Floats, *numbers: Floats) -> Floats:
+    """Each output between points of its own: their places and heights."""
+    curves = zip(numbers[::2], numbers[1::2], strict=True)
+    return np.stack([np.interp(values[..., i], *curve) for i, curve in enumerate(curves)], axis=-1)
+
+
+def _shares(values: Floats) -> Floats:
+    """Parts of their sum, all alike where it is 0."""
+    total = values.sum(axis=-1, keepdims=True)
+    alike = np.full_like(values, 1 / values.shape[-1])
+    return np.divide(values, total, out=alike, where=total != 0)
+
+
+#: What can be done to predictions, over the last axis, with some arrays of numbers.
+STEPS: dict[str, Callable[..., Any]] = {
+    "both classes": lambda p: np.concatenate([1 - p, p], axis=-1),
+    "second class": lambda p: p[..., 1:],
+    "sigmoid": lambda values, slope, shift: expit(-(slope * values + shift)),
+    "interpolate": _interpolated,
+    "shares": _shares,
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "exp2": np.exp2,
+    "square": np.square,
+    "sinh": np.sinh,
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that is done to predictions: by name, or a function of the user's."""
+
+    name: str
+    numbers: tuple[tuple[float, ...], ...] = ()
+    function: Callable[[Floats], Floats] | None = None
+
+    def __call__(self, values: Floats) -> Floats:
+        """Predictions of predictions, over the last axis."""
+        if self.function is not None:
+            return self.function(values)
+        return np.asarray(STEPS[self.name](values, *map(np.array, self.numbers)))
+
+
+@dataclass(frozen=True)
+class Member:
+    """A model's part of a blend: which margins are its own, and what becomes of them."""
+
+    start: int
+    stop: int
+    weight: float
+    link: Link | Blend
+    steps: tuple[Step, ...] = ()
+
+    def __call__(self, margin: Floats) -> Floats:
+        """Its predictions, not weighted."""
+        values = self.link(margin[..., self.start : self.stop])
+        for step in self.steps:
+            values = step(values)
+        return values
+
+
+@dataclass(frozen=True)
+class Blend:
+    """The link of a model made of models: a weighted sum of their predictions.
+
+    Examples
+    --------
+    >>> half = Member(0, 1, 0.5, Link("sigmoid")), Member(1, 2, 0.5, IDENTITY)
+    >>> Blend(half, 1)(np.array([[0.0, 1.0]]))
+    array([[0.75]])
+    """
+
+    members: tuple[Member, ...]
+    width: int  # numbers of a prediction
+
+    name = "blend"
+    scale = 1.0
+    linear = False
+
+    def responses(self, n_outputs: int) -> int:
+        """How many numbers a prediction has."""
+        return self.width
+
+    def __call__(self, margin: Floats) -> Floats:
+        """Predictions of margins, over the last axis."""
+        return np.asarray(sum(member.weight * member(margin) for member in self.members))
+
+
+# ---- files -------------------------------------------------------------------------------------
+
+
+def describe_link(link: Link | Blend) -> Any:
+    """For JSON; the inverse of :func:`link_from`.
+
+    Examples
+    --------
+    >>> link = Blend((Member(0, 1, 1.0, IDENTITY, (Step("expm1"),)),), 1)
+    >>> link_from(describe_link(link), 1) == link
+    True
+    """
+    if isinstance(link, Link):
+        return [link.name, link.scale]
+    members = [
+        {
+            "margins": [member.start, member.stop],
+            "weight": member.weight,
+            "link": describe_link(member.link),
+            "steps": [_describe_step(step) for step in member.steps],
+        }
+        for member in link.members
+    ]
+    return {"members": members, "width": link.width}
+
+
+def _describe_step(step: Step) -> list[Any]:
+    if step.function is not None:
+        raise InvalidInput(
+            "a TransformedTargetRegressor whose inverse is a function of your own cannot be saved; "
+            "use one of numpy's (inverse_func=np.expm1), or keep the model and wrap it again."
+        )
+    return [step.name, [list(numbers) for numbers in step.numbers]]
+
+
+def link_from(description: Any, n_outputs: int) -> Link | Blend:
+    """From JSON, for so many margins."""
+    if isinstance(description, list):
+        name, scale = description
+        check_type("link", name, str)
+        check_type("link", scale, float, int)
+        require(np.isfinite(scale), "the link's scale must be finite")
+        return Link(name, scale)
+    check_type("link", description, dict)
+    width = description["width"]
+    check_type("width", width, int)
+    members = tuple(_member_from(each, n_outputs) for each in description["members"])
+    require(members, "a blend must have members")
+    for member in members:
+        fits = member(np.zeros((1, n_outputs))).shape == (1, width)
+        require(fits, f"a member of a blend must predict {width} numbers")
+    return Blend(members, width)
+
+
+def _member_from(description: dict[str, Any], n_outputs: int) -> Member:
+    start, stop = description["margins"]
+    check_type("margins", start, int)
+    check_type("margins", stop, int)
+    require(0 <= start < stop <= n_outputs, "a member's margins must be those of the trees")
+    weight = description["weight"]
+    check_type("weight", weight, float, int)
+    require(np.isfinite(weight), "a member's weight must be finite")
+    steps = []
+    for name, numbers in description["steps"]:
+        require(name in STEPS, f"step {name!r}")
+        rows = tuple(tuple(map(float, row)) for row in numbers)
+        require(all(np.isfinite(row).all() for row in rows), f"numbers of {name!r} must be finite")
+        steps.append(Step(name, rows))
+    return Member(start, stop, weight, link_from(description["link"], stop - start), tuple(steps))

@@ -30,6 +30,12 @@ def loss_of(ensemble: Ensemble) -> Loss:
     link, recipe = ensemble.link, ensemble.recipe
     if link.name in LOG_LOSSES:
         return LOG_LOSSES[link.name](link.scale)
+    if link.name == "blend":
+        raise UnsupportedModel(
+            "a model made of models (votes, calibrated probabilities, a transformed target) cannot "
+            "be tuned as a whole: its loss is not that of its leaves. Wrap and tune the models "
+            "inside it one by one."
+        )
     if not link.linear:
         trained = f", trained on {recipe.loss!r}," if recipe.loss else ""
         raise _unserved(

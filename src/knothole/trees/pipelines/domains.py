@@ -1,0 +1,292 @@
+"""Which raw column each output of the steps comes from, and what values there are of it.
+
+Nothing is believed of a step but what it does: one column of a row is changed, and outputs that
+change come from it. An output that two columns change is a mixture, and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats, Ints, Mask
+from knothole.errors import InvalidInput, UnsupportedModel
+from knothole.tables.columns import Column, Kind
+from knothole.tables.read import listed
+from knothole.trees.pipelines.front import Front
+from knothole.trees.pipelines.rows import BASES, Rows, Source, next_to
+
+# Values of a column that are tried with each base row, and with their neighbours.
+FEW = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """The values of one raw column, and what each front makes of them.
+
+    Attributes
+    ----------
+    position : int
+        Of the column in the table.
+    column : Column
+        Numeric, or categorical with the levels in the order of ``values``.
+    values : array
+        Numbers ascending, or levels.
+    outputs : list of float64 (values, outputs)
+        Of each front.
+    of_nan, of_unseen : list of float64 (outputs,), or None
+        The same of NaN and of a level never seen; None where a front refuses it, or says of NaN
+        what depends on other columns.
+    depends : list of bool (outputs,)
+        Outputs that come from this column.
+    """
+
+    position: int
+    column: Column
+    values: NDArray[Any]
+    outputs: list[Floats]
+    of_nan: list[Floats | None]
+    of_unseen: list[Floats | None]
+    depends: list[NDArray[np.bool_]]
+
+    @property
+    def categorical(self) -> bool:
+        """Whether it has levels."""
+        return self.column.kind is Kind.CATEGORICAL
+
+
+def domains(rows: Rows, fronts: Sequence[Front]) -> list[Domain]:
+    """Of all columns that reach a model, in the order of the table.
+
+    Without names the place of a column is its name, and all of them are there.
+    """
+    found = [
+        Domain(position, *_domain(rows, fronts, position)) for position in range(len(rows.sources))
+    ]
+    for f, front in enumerate(fronts):
+        _check_apart(rows, front, np.array([domain.depends[f] for domain in found]))
+    used = [front.splits.column for front in fronts]
+    for domain in found:
+        source = rows.sources[domain.position]
+        matters = [flags[own].any() for flags, own in zip(domain.depends, used, strict=True)]
+        if source.read is None and any(matters):
+            raise InvalidInput(
+                f"{source.problem} The pipeline makes something of this column that the model "
+                f"splits on: do that before the pipeline, so that it is a column of numbers."
+            )
+    kept = [domain for domain in found if rows.sources[domain.position].read is not None]
+    if rows.named:
+        reaching = [d for d in kept if any(flags.any() for flags in d.depends)]
+        return reaching or kept
+    return kept
+
+
+def _domain(rows: Rows, fronts: Sequence[Front], position: int) -> tuple[Any, ...]:
+    """All of a domain but its position."""
+    source = rows.sources[position]
+    ask = _Asking(rows, fronts, position)
+    apart = ask.apart(source) if source.numeric else None
+    number = apart is not None
+    values: Any = np.unique(source.values) if source.numeric else source.values[:]
+    if source.read is None:
+        values = values[: 16 * FEW]
+    outputs = None
+    if apart is not None:
+        for grid in (source.grid(), values):  # a step may refuse what is beyond
+            grid = ask.with_zeros(np.union1d(grid, apart))
+            outputs = ask.all_of(grid)
+            if outputs is not None:
+                values = grid
+                break
+    if outputs is None:
+        outputs = ask.all_of(values)
+    if outputs is None:
+        raise InvalidInput(
+            f"the pipeline refuses values of X_train's own column {source.name!r} ({ask.problem}). "
+            f"Pass rows like those that it was trained on."
+        )
+    some = values[np.unique(np.linspace(0, len(values) - 1, FEW).astype(np.intp))]
+    depends = [_vary(part) for part in outputs]
+    for base in range(1, BASES):
+        for flags, part in zip(depends, ask.all_of(some, base) or [], strict=True):
+            flags |= _vary(part)
+    for flags, nan, part in zip(depends, ask.one_by_one(np.nan), outputs, strict=True):
+        if nan is not None:
+            flags |= _vary(np.vstack([part[:1], nan]))  # an indicator of NaN changes with it alone
+    levels = () if number else tuple(_level(value) for value in values.tolist())
+    kind = Kind.CONTINUOUS if number else Kind.CATEGORICAL
+    column = Column(source.name, kind, levels)
+    unseen = [None] * len(fronts) if number else ask.one_by_one(_unseen(source))
+    return column, values, outputs, ask.one_by_one(np.nan, depends), unseen, depends
+
+
+class _Asking:
+    """What the fronts make of values of one column."""
+
+    def __init__(self, rows: Rows, fronts: Sequence[Front], position: int) -> None:
+        self.rows, self.fronts, self.position = rows, fronts, position
+        self.problem = ""
+
+    def _of(self, front: Front, values: Any, base: int) -> Floats | None:
+        try:
+            return front(self.rows.table({self.position: values}, base))
+        except Exception as error:  # a step may raise anything
+            self.problem = f"{type(error).__name__}: {error}".partition("\n")[0]
+            return None
+
+    def all_of(self, values: Any, base: int = 0) -> list[Floats] | None:
+        """Outputs of each front; None where one refuses."""
+        found = [self._of(front, values, base) for front in self.fronts]
+        given = [part for part in found if part is not None]
+        return given if len(given) == len(found) else None
+
+    def one_by_one(
+        self, value: Any, depends: list[NDArray[np.bool_]] | None = None
+    ) -> list[Floats | None]:
+        """Outputs of one value in every base row; None where refused, or where rows disagree."""
+        answers: list[Floats | None] = []
+        for f, front in enumerate(self.fronts):
+            found = [self._of(front, [value], base) for base in range(BASES)]
+            parts = [part[0] for part in found if part is not None]
+            agree = len(parts) == BASES
+            if agree and depends is not None:
+                own = np.array(parts)[:, depends[f]]
+                agree = bool(((own == own[0]) | (np.isnan(own) & np.isnan(own[0]))).all())
+            answers.append(parts[0] if agree else None)
+        return answers
+
+    def apart(self, source: Source) -> Floats | None:
+        """Numbers that are treated otherwise than those next to them, with these; None for levels.
+
+        An encoder knows numbers one by one, and others are unknown to it: then they are levels.
+        """
+        known = source.grid(beyond=False)
+        below, above = next_to(known, source.dtype)
+        three = self.all_of(np.concatenate([known, below, above]))
+        if three is None:
+            return None
+        apart = np.zeros(len(known), dtype=np.bool_)
+        for part in three:
+            own, low, high = np.split(part, 3)
+            apart |= (_jump(own, low) & _jump(own, high)).any(axis=1)
+        if apart.sum() > len(known) / 2:
+            return None
+        return np.concatenate([part[apart] for part in (below, known, above)])
+
+    def with_zeros(self, grid: Floats) -> Floats:
+        """The grid and, for XGBoost, numbers that become a zero which a sparse table omits."""
+        found = [grid]
+        for front in self.fronts:
+            outputs = None if front.dense else self._of(front, grid, 0)
+            if outputs is None:
+                continue
+            at, column = np.nonzero((outputs[:-1] < 0) & ~(outputs[1:] < 0))
+
+            def not_below(numbers: Floats, front: Front = front, column: Any = column) -> Mask:
+                found = front(self.rows.table({self.position: numbers}))
+                return ~(found[np.arange(len(numbers)), column] < 0)
+
+            if len(at):
+                zero = bisected(not_below, grid[at], grid[at + 1])
+                found += [zero, *next_to(zero, np.float64)]
+        return np.unique(np.concatenate(found))
+
+
+def bisected(is_upper: Callable[[Floats], Mask], low: Floats, high: Floats) -> Floats:
+    """The lowest numbers above ``low`` from which on something holds that holds at ``high``."""
+    bottom, top = _ordinal(low), _ordinal(high)
+    while (top - bottom > 1).any():
+        middle = (bottom >> 1) + (top >> 1) + (bottom & top & 1)
+        upper = is_upper(_number(middle))
+        top, bottom = np.where(upper, middle, top), np.where(upper, bottom, middle)
+    return _number(top)
+
+
+def _ordinal(number: Floats) -> Ints:
+    """Whole numbers in the order of floats, without gaps."""
+    bits = np.ascontiguousarray(number, dtype=np.float64).view(np.int64)
+    return np.where(bits < 0, np.int64(-(2**63)) - bits, bits)
+
+
+def _number(ordinal: Ints) -> Floats:
+    """The float of a whole number of :func:`_ordinal`."""
+    bits = np.where(ordinal < 0, np.int64(-(2**63)) - ordinal, ordinal)
+    return np.asarray(bits, dtype=np.int64).view(np.float64)
+
+
+def _jump(one: Floats, other: Floats) -> Mask:
+    """Where outputs of numbers next to each other are not next to each other, (rows, outputs)."""
+    far = 1e-6 * np.nanmax(np.abs(one), axis=0, initial=0.0)
+    return np.asarray((np.isnan(one) != np.isnan(other)) | (np.abs(one - other) > far))
+
+
+def _vary(outputs: Floats) -> NDArray[np.bool_]:
+    """Outputs that are not the same in all rows, (outputs,)."""
+    same = (outputs == outputs[:1]) | (np.isnan(outputs) & np.isnan(outputs[:1]))
+    return np.asarray(~same.all(axis=0))
+
+
+def _level(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _unseen(source: Source) -> Any:
+    """A value that the column does not have."""
+    if source.numeric:
+        return float(np.max(source.values)) + 1.0
+    known = source.values.tolist()
+    return "unseen" + "".join(map(str, known[:3])) if isinstance(known[0], str) else "unseen"
+
+
+def _check_apart(rows: Rows, front: Front, depends: NDArray[np.bool_]) -> None:
+    """Refuse outputs that the trees split on and that come from several columns."""
+    mixed = np.zeros(depends.shape[1], dtype=np.bool_)
+    mixed[front.splits.column] = True
+    mixed &= depends.sum(axis=0) > 1
+    if not mixed.any():
+        return
+    names = [rows.sources[i].name for i in np.flatnonzero(depends[:, np.argmax(mixed)])]
+    raise UnsupportedModel(
+        f"{_culprit(rows, front)} makes one column of several ({listed(names)}): where one of them "
+        f"is missing, nothing can be said of the rest alone. Do this step before the pipeline, and "
+        f"wrap the pipeline without it on what it makes; or leave it out."
+    )
+
+
+def _culprit(rows: Rows, front: Front) -> str:
+    """The first step after which an output comes from several columns."""
+    for n in range(1, len(front.steps) + 1):
+        changed = []
+        base = np.asarray(_dense(front, rows.table({0: rows.base[0][:1]}), n), dtype=object)
+        for position in range(len(rows.sources)):
+            rng = np.random.default_rng(position)
+            values = rng.choice(rows.sources[position].values, FEW)
+            found = np.asarray(_dense(front, rows.table({position: values}), n), dtype=object)
+            changed.append((found != base).any(axis=0))
+        mixed = np.sum(changed, axis=0) > 1
+        if mixed.any():
+            return f"the step {_named(front.steps[n - 1], int(np.argmax(mixed)))}"
+    return "the pipeline"
+
+
+def _named(step: Any, output: int) -> str:
+    """The class of a step; of a ColumnTransformer the part that an output comes from."""
+    places = getattr(step, "output_indices_", {})
+    inside = [name for name, place in places.items() if place.start <= output < place.stop]
+    part = getattr(step, "named_transformers_", {}).get(inside[0]) if inside else None
+    return type(step).__name__ if part is None else f"{type(part).__name__} ({inside[0]!r})"
+
+
+def _dense(front: Front, table: Any, steps: int) -> Any:
+    passed = front.passed(table, steps)
+    return passed.to_numpy() if hasattr(passed, "to_numpy") else passed
+
+
+def sources_of(found: Sequence[Domain], front: int, splits: Ints) -> Ints:
+    """The domain that each of these columns of the model comes from; -1 where none changes it."""
+    depends = np.array([domain.depends[front] for domain in found])
+    return np.where(depends[:, splits].any(axis=0), depends[:, splits].argmax(axis=0), -1)

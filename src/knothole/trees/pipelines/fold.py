@@ -1,0 +1,276 @@
+"""Trees over what the steps make of columns become trees over the columns themselves.
+
+A split sends every value of a raw column left or right, whatever the steps do to it. Of levels,
+those that go left are a set. On the line of numbers the sides change at some points, which are
+found between values of training, and then exactly, by bisection: x < point then is the same
+question as the model's own. A side that changes more than once (a bin of several, a sine) takes
+several splits, and the branches below are there as often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from knothole.arrays import Floats, Ints, Mask
+from knothole.compiled.bits import pack
+from knothole.errors import ReaderMismatch, UnsupportedModel
+from knothole.tables.columns import Columns
+from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.pipelines.domains import Domain, bisected, sources_of
+from knothole.trees.pipelines.front import Front
+from knothole.trees.pipelines.rows import Rows
+from knothole.trees.verify import probe_rows
+
+# Nodes that trees may grow to by branches that are there several times.
+MOST_NODES = 5_000_000
+# Rows that folded trees are checked on.
+CHECKED = 256
+
+
+@dataclass(frozen=True, eq=False)
+class RawSplits:
+    """The splits of one front, on raw columns.
+
+    Attributes
+    ----------
+    domain : int64 (splits,)
+        The column, by its place among the domains; -1 where nothing changes the side.
+    points : list of list of float
+        Of numbers: where the side changes, ascending.
+    first_left : bool (splits,)
+        Whether the lowest numbers go left.
+    lefts : dict from splits to bool (levels + 1,)
+        Of levels, and last one never seen: whether it goes left.
+    missing_left : bool (splits,)
+    """
+
+    domain: Ints
+    points: list[list[float]]
+    first_left: Mask
+    lefts: dict[int, Mask]
+    missing_left: Mask
+
+
+def folded(rows: Rows, fronts: Sequence[Front], found: Sequence[Domain]) -> list[Ensemble]:
+    """The ensembles of the fronts, all over the columns of the domains."""
+    columns = Columns(tuple(domain.column for domain in found), named=rows.named)
+    trees = []
+    for f, front in enumerate(fronts):
+        splits = _raw_splits(rows, front, f, found)
+        ensemble = _Grown(front.ensemble, front.splits.of_node, splits, columns).ensemble()
+        _check(rows, front, f, found, ensemble)
+        trees.append(ensemble)
+    return trees
+
+
+def _raw_splits(rows: Rows, front: Front, f: int, found: Sequence[Domain]) -> RawSplits:
+    own = front.splits
+    domain = sources_of(found, f, own.column)
+    constant = own.sides(found[0].outputs[f][:1])[0]
+    first_left, missing_left = constant.copy(), constant.copy()
+    lefts: dict[int, Mask] = {}
+    changes: list[tuple[Ints, Floats, Floats]] = []  # splits, and numbers on either side
+    for d, one in enumerate(found):
+        mine = np.flatnonzero(domain == d)
+        if not len(mine):
+            continue
+        of_column = own.column[mine]
+        sides = own.go_left(one.outputs[f][:, of_column], mine)
+        nan, unseen = one.of_nan[f], one.of_unseen[f]
+        missing_left[mine] = False if nan is None else own.go_left(nan[of_column], mine)
+        if one.categorical:
+            other = missing_left[mine] if unseen is None else own.go_left(unseen[of_column], mine)
+            lefts |= dict(zip(mine.tolist(), np.vstack([sides, other]).T, strict=True))
+            continue
+        first_left[mine] = sides[0]
+        at, which = np.nonzero(sides[1:] != sides[:-1])
+        changes.append((mine[which], one.values[at], one.values[at + 1]))
+    points: list[list[float]] = [[] for _ in range(len(own))]
+    if changes:
+        split, low, high = (np.concatenate(parts) for parts in zip(*changes, strict=True))
+        for s, point in zip(
+            split.tolist(), _points(rows, front, found, domain, split, low, high), strict=True
+        ):
+            points[s].append(point)
+    return RawSplits(domain, [sorted(own) for own in points], first_left, lefts, missing_left)
+
+
+def _points(
+    rows: Rows, front: Front, found: Sequence[Domain], domain: Ints, split: Ints, *ends: Floats
+) -> list[float]:
+    """The lowest number from which on each split has the side that it has at the upper end.
+
+    All columns are asked at once: each has its own outputs.
+    """
+    low, high = ends
+    own, column = front.splits, domain[split]
+    place = np.zeros(len(split), dtype=np.intp)  # rows in which each is asked
+    for d in np.unique(column):
+        place[column == d] = np.arange((column == d).sum())
+
+    def sides(numbers: Floats) -> Mask:
+        mine = {d: numbers[column == d] for d in np.unique(column).tolist()}
+        matrix = front(rows.table({found[d].position: own for d, own in mine.items()}))
+        return own.go_left(matrix[place, own.column[split]], split)
+
+    upper = sides(high)
+    points: list[float] = bisected(lambda numbers: sides(numbers) == upper, low, high).tolist()
+    return points
+
+
+@dataclass(eq=False)
+class _Grown:
+    """Trees grown anew, node by node, with raw splits for the model's own."""
+
+    own: Ensemble
+    of_node: Ints
+    splits: RawSplits
+    columns: Columns
+    feature: list[int] = field(default_factory=list)
+    cut: list[float] = field(default_factory=list)
+    missing_left: list[bool] = field(default_factory=list)
+    children: list[tuple[int, int]] = field(default_factory=list)
+    leaf: list[int] = field(default_factory=list)
+    set_of: list[int] = field(default_factory=list)  # the split whose levels it has, or -1
+
+    def ensemble(self) -> Ensemble:
+        """The trees over raw columns, with leaves under the model's own numbers."""
+        own = self.own
+        roots = [self._tree(int(root)) for root in own.roots]
+        leaf = np.array(self.leaf)
+        set_of = np.array(self.set_of)
+        start, sets = self._sets()
+        left, right = np.array(self.children).T
+        nodes = Nodes(
+            roots=np.array(roots),
+            feature=np.array(self.feature),
+            cut=np.array(self.cut),
+            left=left,
+            right=right,
+            missing_left=np.array(self.missing_left),
+            value=own.value[leaf],
+            native_leaf=own.native_leaf[leaf],
+            set_start=np.where(set_of >= 0, start[set_of] if len(start) else -1, -1),
+            sets=sets,
+            tree_output=own.tree_output,
+            tree_weight=own.tree_weight,
+        )
+        return Ensemble.build(
+            nodes,
+            columns=self.columns,
+            base=own.base,
+            library=own.library,
+            precision=own.precision,
+            link=own.link,
+            classes=own.classes,
+        ).trained_by(own.recipe)
+
+    def _sets(self) -> tuple[Ints, Any]:
+        """Where the set of each split begins, and all of them."""
+        n_levels = np.zeros(len(self.splits.domain), dtype=np.int64)
+        owner, code = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        for split, lefts in self.splits.lefts.items():
+            n_levels[split] = len(lefts) - 1
+            code.append(np.flatnonzero(lefts))
+            owner.append(np.full(len(code[-1]), split))
+        return pack(n_levels, np.concatenate(owner), np.concatenate(code))
+
+    def _new(self) -> int:
+        self.feature.append(-1)
+        self.cut.append(np.nan)
+        self.missing_left.append(False)
+        self.children.append((-1, -1))
+        self.leaf.append(0)
+        self.set_of.append(-1)
+        if len(self.feature) > MOST_NODES:
+            raise UnsupportedModel(
+                f"a step divides a column of numbers into so many parts that the trees would have "
+                f"more than {MOST_NODES:,} nodes. Bin with KBinsDiscretizer(encode='ordinal'), or "
+                f"do the step before the pipeline."
+            )
+        return len(self.feature) - 1
+
+    def _split(self, node: int, domain: int, cut: float, missing_left: bool) -> tuple[int, int]:
+        """Make a node a split, and give it children."""
+        self.feature[node], self.cut[node] = domain, cut
+        self.missing_left[node] = missing_left
+        self.children[node] = self._new(), self._new()
+        return self.children[node]
+
+    def _tree(self, root: int) -> int:
+        first = self._new()
+        ranges: dict[int, tuple[float, float]] = {}
+        waiting = [(root, first, ranges)]
+        while waiting:
+            old, node, ranges = waiting.pop()
+            if self.own.feature[old] < 0:
+                self.leaf[node] = int(self.own.left[old])
+                continue
+            waiting += self._divided(old, node, ranges)
+        return first
+
+    def _divided(
+        self, old: int, node: int, ranges: dict[int, tuple[float, float]]
+    ) -> list[tuple[int, int, dict[int, tuple[float, float]]]]:
+        """One of the model's splits: the nodes below it, and what they are to become."""
+        split = int(self.of_node[old])
+        domain = int(self.splits.domain[split])
+        missing_left = bool(self.splits.missing_left[split])
+        branches = {True: int(self.own.left[old]), False: int(self.own.left[old]) + 1}
+        if domain < 0:
+            return [(branches[bool(self.splits.first_left[split])], node, ranges)]
+        if split in self.splits.lefts:
+            self.set_of[node] = split
+            left, right = self._split(node, domain, np.nan, missing_left)
+            return [(branches[True], left, ranges), (branches[False], right, ranges)]
+        low, high = ranges.get(domain, (-np.inf, np.inf))
+        points = self.splits.points[split]
+        side = bool(self.splits.first_left[split]) ^ (sum(p <= low for p in points) % 2 == 1)
+        inside = [point for point in points if low < point < high]
+        if not inside:  # all numbers go to one side, and perhaps NaN to the other
+            left, right = self._split(node, domain, np.inf if side else -np.inf, missing_left)
+            return [(branches[True], left, ranges), (branches[False], right, ranges)]
+        below = []
+        for place, point in enumerate(inside):
+            # NaN goes to the first part that is on its side.
+            left, right = self._split(node, domain, point, side == missing_left)
+            below.append((branches[side], left, {**ranges, domain: (low, point)}))
+            low, side, node = point, not side, right
+            if place + 1 == len(inside):
+                below.append((branches[side], node, {**ranges, domain: (low, high)}))
+        return below
+
+
+def _check(
+    rows: Rows, front: Front, f: int, found: Sequence[Domain], ensemble: Ensemble
+) -> None:
+    """Rows must come to the leaves that the model itself sends them to."""
+    rng = np.random.default_rng(0)
+    matrix = probe_rows(ensemble, CHECKED, rng)
+    asked = {}
+    for d, domain in enumerate(found):
+        codes = matrix[:, d]
+        if domain.of_nan[f] is None:
+            codes[np.isnan(codes)] = rng.choice(len(domain.values)) if domain.categorical else 0.0
+        if not domain.categorical:
+            inside = np.clip(codes, domain.values[0], domain.values[-1])
+            asked[domain.position] = matrix[:, d] = inside
+            continue
+        unseen = codes == len(domain.values)
+        codes[unseen] = rng.choice(len(domain.values), int(unseen.sum()))
+        known = np.append(domain.values.astype(object), np.nan)
+        asked[domain.position] = known[np.where(np.isnan(codes), -1, codes).astype(np.intp)]
+    theirs = front.ensemble.native_leaf[front.ensemble.leaves(front(rows.table(asked)), threads=1)]
+    ours = ensemble.native_leaf[ensemble.leaves(matrix, threads=1)]
+    if not np.array_equal(ours, theirs):
+        row, tree = np.argwhere(ours != theirs)[0]
+        raise ReaderMismatch(
+            f"the pipeline sends the row {matrix[row].tolist()} to leaf {theirs[row, tree]} of "
+            f"tree {tree}, but its steps, taken as functions of single columns, to leaf "
+            f"{ours[row, tree]}. Some step looks at several columns, or is not the same each "
+            f"time. Do it before the pipeline."
+        )
