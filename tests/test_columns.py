@@ -282,7 +282,11 @@ def test_a_series_is_told_how_to_become_a_row():
 
 def test_no_rows_give_no_rows():
     columns = Columns((Column("a"), Column("b", Kind.CATEGORICAL, ("x",))))
-    for table in (np.empty((0, 2)), pd.DataFrame({"a": [], "b": []}), pl.DataFrame({"a": [], "b": []})):
+    for table in (
+        np.empty((0, 2)),
+        pd.DataFrame({"a": [], "b": []}),
+        pl.DataFrame({"a": [], "b": []}),
+    ):
         assert columns.matrix(table).shape == (0, 2)
 
 

@@ -93,11 +93,12 @@ class Donors:
         return np.where(np.isnan(X)[:, None], donors[None], X[:, None])
 
 
-def by_donors(model, table, coded=None):
-    """The model with holes from donors, whose rows are coded as the columns say."""
-    columns = kh.wrap(model, table, density=kh.Factorized(random_state=0)).columns_
-    matrix = columns.matrix(table) if coded is None else coded
-    return kh.wrap(model, table, density=Donors(matrix), columns=None, tol=None)
+def by_donors(model, table):
+    """The model with holes from the rows of its training table."""
+    donors = Donors(None)
+    robust = kh.wrap(model, table, density=donors, tol=None)
+    donors.matrix = robust.columns_.matrix(table)
+    return robust
 
 
 STEPS = {
@@ -108,7 +109,7 @@ STEPS = {
     "yeo-johnson": (PowerTransformer(), None),
     "box-cox": (make_pipeline(FunctionTransformer(np.exp), PowerTransformer("box-cox")), None),
     "quantile": (QuantileTransformer(n_quantiles=50), None),
-    "quantile to normal": (QuantileTransformer(40, output_distribution="normal"), None),
+    "quantile to normal": (QuantileTransformer(n_quantiles=40, output_distribution="normal"), None),
     "bins": (KBinsDiscretizer(5, encode="onehot-dense", quantile_method="linear"), None),
     "bins in order": (KBinsDiscretizer(5, encode="ordinal", quantile_method="linear"), None),
     "imputer": (SimpleImputer(), None),
@@ -123,7 +124,7 @@ STEPS = {
         OneHotEncoder(sparse_output=False, min_frequency=50, handle_unknown="infrequent_if_exist"),
     ),
     "ordinal": (None, OrdinalEncoder()),
-    "target": (None, TargetEncoder(target_type="continuous", random_state=0)),
+    "target": (None, TargetEncoder(target_type="continuous")),
     "imputed, scaled and encoded": (
         make_pipeline(SimpleImputer(strategy="median"), StandardScaler()),
         make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(sparse_output=False)),
@@ -184,15 +185,14 @@ def test_enumeration_is_the_judge():
     table = TABLE[CATEGORIES]
     encoders = [("one", OneHotEncoder(), ["city"]), ("two", OrdinalEncoder(), ["month"])]
     pipeline = make_pipeline(ColumnTransformer(encoders), forest()).fit(table, Y)
-    months = kh.wrap(pipeline, table, density=kh.Factorized(strength=1e-9, random_state=0))
-    shares = table["city"].value_counts(normalize=True)
-    every = pd.DataFrame(
-        list(itertools.product(shares.index, sorted(table["month"].unique()))), columns=CATEGORIES
-    )
-    every["prediction"] = pipeline.predict(every)
-    expected = every.groupby("month")["prediction"].apply(lambda p: (p.values * shares).sum())
-    asked = pd.DataFrame({"city": [None] * len(expected), "month": expected.index})
-    np.testing.assert_allclose(months.predict(asked), expected, rtol=1e-6)
+    robust = kh.wrap(pipeline, table, density=kh.Mixture(3, random_state=0))
+    months = sorted(table["month"].unique())
+    for month in months:
+        every = pd.DataFrame({"city": ["Graz", "Linz", "Rust", "Wien"], "month": month})
+        weight = np.exp(robust.density_.score_samples(every))
+        expected = (weight * pipeline.predict(every)).sum() / weight.sum()
+        asked = pd.DataFrame({"city": [None], "month": [month]})
+        assert robust.predict(asked)[0] == pytest.approx(expected, rel=1e-9)
 
 
 # ---- what NaN is -------------------------------------------------------------------------------
@@ -200,13 +200,11 @@ def test_enumeration_is_the_judge():
 
 def test_an_imputers_fill_is_not_taken_for_a_value():
     pipeline = make_pipeline(SimpleImputer(), forest()).fit(TABLE[NUMBERS], Y)
-    robust = by_donors(pipeline, TABLE[NUMBERS])
+    robust = kh.wrap(pipeline, TABLE[NUMBERS], density=kh.Factorized())
     row = pd.DataFrame({"a": [HOLE], "b": [5.0]})
-    filled = TABLE[NUMBERS].assign(b=5.0)
-    donors = np.random.default_rng(0).integers(len(TABLE), size=512)
-    expected = pipeline.predict(filled).take(donors).mean()
-    assert robust.predict(row)[0] == pytest.approx(expected)
-    assert robust.predict(row)[0] != pytest.approx(pipeline.predict(row)[0])
+    expected = pipeline.predict(TABLE[NUMBERS].assign(b=5.0)).mean()
+    assert robust.predict(row)[0] == pytest.approx(expected, abs=0.02 * Y.std())
+    assert abs(robust.predict(row)[0] - pipeline.predict(row)[0]) > 0.1 * Y.std()
 
 
 @pytest.mark.parametrize("indicator", [False, True])
@@ -240,7 +238,7 @@ def test_zeros_that_a_sparse_table_omits_are_nan_to_xgboost(before):
     robust = kh.wrap(pipeline, TABLE, density=kh.Factorized())
     zero = TABLE[:5].assign(a=TABLE["a"].mean() if before.__class__ is StandardScaler else 0.0)
     for table in (TABLE, ROWS, zero):
-        np.testing.assert_allclose(robust.predict(table), pipeline.predict(table), rtol=1e-5)
+        np.testing.assert_allclose(robust.predict(table), pipeline.predict(table), atol=1e-5)
 
 
 # ---- shapes that pipelines have ----------------------------------------------------------------
@@ -416,7 +414,9 @@ LABELS = np.where(Y > 1, "yes", "no")
 THREE = np.select([Y < 0, Y < 2], ["low", "middle"], "high")
 CLASSIFIERS = {
     "votes of forests": (
-        VotingClassifier([("a", encoded(trees(0))), ("b", ExtraTreesClassifier(2, max_depth=3))], voting="soft"),
+        VotingClassifier(
+            [("a", trees(0)), ("b", ExtraTreesClassifier(2, max_depth=3))], voting="soft"
+        ),
         LABELS,
     ),
     "votes with boosting": (
@@ -446,8 +446,7 @@ CLASSIFIERS = {
 def test_classifiers_made_of_classifiers(name, tmp_path):
     model, y = CLASSIFIERS[name]
     table = TABLE
-    if name == "votes of forests":  # one of them has no steps before it
-        model = clone(model).set_params(a=trees(0))
+    if name == "votes of forests":  # without steps before them
         table = TABLE[NUMBERS]
     model.fit(table, y)
     robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0))
@@ -464,22 +463,25 @@ def test_classifiers_made_of_classifiers(name, tmp_path):
     np.testing.assert_array_equal(again.predict_proba(rows), found)
 
 
-def exactly(model, table, rows, density):
-    """E[prediction] by enumeration over all rows of a small discrete table, and its spread."""
-    values = [sorted(table[c].unique()) for c in table]
-    shares = [table[c].value_counts(normalize=True) for c in table]
-    every = pd.DataFrame(list(itertools.product(*values)), columns=table.columns)
-    predicted = np.asarray(
-        model.predict_proba(every)[:, 1] if hasattr(model, "classes_") else model.predict(every)
-    )
+def exactly(model, rows, density):
+    """E[prediction] by enumeration over all rows of whole numbers that a small table can have."""
+    values = range(4)
+    nothing = np.full((1, 3), HOLE)
+    ends = [-np.inf, 0.5, 1.5, 2.5, np.inf]  # trees divide nowhere else
+    shares = {
+        c: [np.exp(density.log_mass(nothing, {c: ends[v : v + 2]})[0]) for v in values]
+        for c in rows
+    }
+    every = pd.DataFrame(list(itertools.product(values, repeat=3)), columns=rows.columns)
+    classes = hasattr(model, "classes_")
+    predicted = model.predict_proba(every)[:, 1] if classes else model.predict(every)
     out = []
     for _, row in rows.iterrows():
         weight = np.ones(len(every))
-        for c, share in zip(table, shares, strict=True):
-            known = row[c] == row[c]
-            weight *= (every[c] == row[c]) if known else every[c].map(share).astype(float)
-        weight /= weight.sum()
-        out.append((weight @ predicted, np.sqrt(weight @ (predicted - weight @ predicted) ** 2)))
+        for c in rows:
+            known = every[c] == row[c]
+            weight *= known if known.any() else every[c].map(dict(enumerate(shares[c])))
+        out.append(weight @ predicted / weight.sum())
     return np.array(out)
 
 
@@ -487,39 +489,44 @@ DISCRETE = pd.DataFrame(np.random.default_rng(5).integers(0, 4, (400, 3)), colum
 POSITIVE = np.exp(DISCRETE @ [0.5, -0.3, 0.2]).to_numpy()
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        TransformedTargetRegressor(forest(), func=np.log, inverse_func=np.exp),
-        TransformedTargetRegressor(DecisionTreeRegressor(max_depth=4), transformer=StandardScaler()),
-        TransformedTargetRegressor(
-            make_pipeline(StandardScaler(), forest()), transformer=PowerTransformer("box-cox")
-        ),
-        VotingRegressor([("a", forest()), ("b", DecisionTreeRegressor(max_depth=3))], weights=[3, 1]),
-        GridSearchCV(make_pipeline(MinMaxScaler(), forest()), {"randomforestregressor__max_depth": [3]}, cv=2),
-        CalibratedClassifierCV(trees(1), cv=2),
-        VotingClassifier([("a", trees(0)), ("b", GradientBoostingClassifier(n_estimators=4))], voting="soft"),
-    ],
-    ids=["log of the target", "scaled target", "power of the target", "votes", "search", "calibrated", "soft votes"],
-)  # fmt: skip
-def test_expectations_of_models_of_models_by_enumeration(model):
+MODELS = {
+    "log of the target": TransformedTargetRegressor(forest(), func=np.log, inverse_func=np.exp),
+    "scaled target": TransformedTargetRegressor(
+        DecisionTreeRegressor(max_depth=4), transformer=StandardScaler()
+    ),
+    "power of the target": TransformedTargetRegressor(
+        make_pipeline(StandardScaler(), forest()), transformer=PowerTransformer("box-cox")
+    ),
+    "votes": VotingRegressor(
+        [("a", forest()), ("b", DecisionTreeRegressor(max_depth=3))], weights=[3, 1]
+    ),
+    "search": GridSearchCV(
+        make_pipeline(MinMaxScaler(), forest()), {"randomforestregressor__max_depth": [3]}, cv=2
+    ),
+    "calibrated": CalibratedClassifierCV(trees(1), cv=2),
+    "soft votes": VotingClassifier(
+        [("a", trees(0)), ("b", GradientBoostingClassifier(n_estimators=4))], voting="soft"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_expectations_of_models_of_models_by_enumeration(name):
     """The inverse of a target's transformation is inside: E[g(f)], which is not g(E[f])."""
+    model = MODELS[name]
     y = POSITIVE > 1 if hasattr(model, "predict_proba") else POSITIVE
     model.fit(DISCRETE, y)
-    density = kh.Factorized(strength=1e-9, families={c: "categorical" for c in "pqr"})
-    columns = kh.Columns.infer(DISCRETE)
-    robust = kh.wrap(model, DISCRETE, density=kh.Factorized(strength=1e-9), tol=0.005)
-    del density, columns
+    robust = kh.wrap(model, DISCRETE, density=kh.Factorized(), tol=0.005)
     rows = DISCRETE[:20].astype(float).mask(np.random.default_rng(6).random((20, 3)) < 0.5)
-    truth = exactly(model, DISCRETE, rows, robust.density_)
+    truth = exactly(model, rows, robust.density_)
     if hasattr(model, "predict_proba"):
         found, error = robust.predict_proba(rows, return_error=True)
         found, error = np.asarray(found)[:, 1], np.asarray(error)[:, 1]
     else:
         found, error = map(np.asarray, robust.predict(rows, return_error=True))
         np.testing.assert_allclose(robust.predict(DISCRETE), model.predict(DISCRETE), rtol=1e-9)
-    unit = truth[:, 0].std()
-    assert (np.abs(found - truth[:, 0]) <= 4 * error + 1e-3 * unit).all()
+    assert (np.abs(found - truth) <= 4 * error + 1e-6).all()
+    assert error.max() <= 0.01 * y.std()
 
 
 def test_an_inverse_of_ones_own_cannot_be_saved_and_numpys_can(tmp_path):
@@ -577,27 +584,21 @@ def test_a_meta_estimator_around_a_pipeline():
 
 def test_no_pipeline_is_much_worse_than_the_model_on_raw_columns():
     """RMSE on a mixed table with 30 % holes, within 1 % of that of the model itself."""
-    table, y = mixed_table(1500, seed=8)
-    test, truth = mixed_table(1500, seed=9)
+    table, y = mixed_table(1000, seed=8)
+    test, truth = mixed_table(1000, seed=9)
     rows = with_holes(test, np.random.default_rng(10).random(test.shape) < 0.3)
+    model = HistGradientBoostingRegressor(max_iter=30, categorical_features="from_dtype")
 
-    def error(pipeline, X, X_test):
-        density = kh.Mixture(8, random_state=0)
-        robust = kh.wrap(pipeline.fit(X, y), X, density=density)
+    def error(model, X, X_test):
+        robust = kh.wrap(model.fit(X, y), X, density=kh.Mixture(6, random_state=0))
         return np.sqrt(((robust.predict(X_test) - truth) ** 2).mean())
 
-    raw = HistGradientBoostingRegressor(
-        max_iter=60, max_leaf_nodes=15, categorical_features="from_dtype"
-    )
-    kinds = {"city": "category", "month": "category"}
-    levels = table.astype(kinds).dtypes
-    plain = error(clone(raw), table.astype(kinds), rows.astype(levels.to_dict()))
-    coded = HistGradientBoostingRegressor(max_iter=60, max_leaf_nodes=15)
-    for numeric in (StandardScaler(), QuantileTransformer(200), PowerTransformer()):
-        for encoder in (
-            OneHotEncoder(sparse_output=False),
-            TargetEncoder(target_type="continuous", random_state=0),
-        ):
-            parts = [("n", numeric, NUMBERS), ("c", encoder, CATEGORIES)]
-            found = error(make_pipeline(ColumnTransformer(parts), clone(coded)), table, rows)
-            assert found < 1.01 * plain
+    kinds = table.astype({"city": "category", "month": "category"}).dtypes.to_dict()
+    plain = error(clone(model), table.astype(kinds), rows.astype(kinds))
+    for numeric, encoder in (
+        (StandardScaler(), OneHotEncoder(sparse_output=False)),
+        (QuantileTransformer(n_quantiles=200), TargetEncoder(target_type="continuous")),
+    ):
+        parts = [("n", numeric, NUMBERS), ("c", encoder, CATEGORIES)]
+        pipeline = make_pipeline(ColumnTransformer(parts), clone(model))
+        assert error(pipeline, table, rows) < 1.01 * plain

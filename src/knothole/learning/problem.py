@@ -201,8 +201,7 @@ def encode(ensemble: Ensemble, y: Any, rows: int) -> Floats:
         table = np.repeat(table, ensemble.n_outputs, axis=1)  # several quantiles of one target
     if table.shape[1] != ensemble.n_responses:
         raise InvalidInput(
-            f"y must have {ensemble.n_responses} output(s), as the model has; got "
-            f"{table.shape[1]}."
+            f"y must have {ensemble.n_responses} output(s), as the model has; got {table.shape[1]}."
         )
     if not ensemble.link.linear and not np.isin(table, (0.0, 1.0)).all():
         raise InvalidInput("y must be 0 or 1: the model predicts probabilities.")

@@ -36,7 +36,7 @@ def imputed(
     columns: Columns = density.columns_
     own = points[:, :, : len(columns.variables)]
     done = [filled(table, columns, columns.decode(own[:, k]), holes) for k in range(own.shape[1])]
-    return done[0] if draws is None else long(table, done)
+    return done[0] if draws is None else long(done)
 
 
 def _check_draws(draws: Any) -> None:

@@ -47,9 +47,9 @@ def filled(table: Any, columns: Columns, matrix: Floats, holes: Mask) -> Any:
     return _FILLERS[package](table, parts)
 
 
-def long(table: Any, draws: Sequence[Any]) -> Any:
+def long(draws: Sequence[Any]) -> Any:
     """Tables under one another, with a first column that says which one a row is of, from 0."""
-    kind = class_of(table)
+    kind = class_of(draws[0])
     package = "numpy" if kind is None else kind[0]
     names = [str(name) for name in getattr(draws[0], "columns", ())]
     if package == "pyarrow":

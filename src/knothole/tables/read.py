@@ -148,9 +148,8 @@ def read_table(
     >>> read_table([{"a": 1, "b": 2}, {"b": 3}], ["b", "a"]).columns[1].values.tolist()
     [1.0, nan]
     """
-    if not isinstance(table, RawTable):
-        table = _read(as_table(table), names)
-    return table if names is None else table.picked(names, absent)
+    raw = table if isinstance(table, RawTable) else _read(as_table(table), names)
+    return raw if names is None else raw.picked(names, absent)
 
 
 def as_table(table: Any) -> Any:

@@ -69,7 +69,7 @@ def _shares(values: Floats) -> Floats:
     """Parts of their sum, all alike where it is 0."""
     total = values.sum(axis=-1, keepdims=True)
     alike = np.full_like(values, 1 / values.shape[-1])
-    return np.divide(values, total, out=alike, where=total != 0)
+    return np.asarray(np.divide(values, total, out=alike, where=total != 0))
 
 
 #: What can be done to predictions, over the last axis, with some arrays of numbers.

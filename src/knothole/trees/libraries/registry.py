@@ -67,8 +67,8 @@ def library_of(model: Any) -> str:
             return folder
     raise UnsupportedModel(
         f"cannot read a {type(model).__module__}.{type(model).__qualname__}: knothole reads fitted "
-        f"tree models of {', '.join(sorted(CLASSES))}, and with their training table (knothole.wrap) "
-        f"pipelines, votes and calibrated classifiers of them."
+        f"tree models of {', '.join(sorted(CLASSES))}; with their training table (knothole.wrap) "
+        f"also pipelines, votes and calibrated classifiers of them."
     )
 
 

@@ -167,7 +167,9 @@ def _mixed(
     starts = np.cumsum([0, *(one.n_outputs for one in inside)]).tolist()
     parts = tuple(
         Member(start, start + one.n_outputs, weight, one.link, own)
-        for one, start, weight, own in zip(inside, starts[:-1], weights.tolist(), steps, strict=True)
+        for one, start, weight, own in zip(
+            inside, starts[:-1], weights.tolist(), steps, strict=True
+        )
     )
     width = len(classes) if classes else inside[0].n_responses
     # Leaves of all trees have as many values: where some have fewer, margins that nobody uses

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats, Ints, Mask
+from knothole.arrays import Floats, Integers, Ints, Mask, Words
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.tables.columns import Column, Kind
 from knothole.tables.read import listed
 from knothole.trees.pipelines.front import Front
-from knothole.trees.pipelines.rows import BASES, Rows, Source, next_to
+from knothole.trees.pipelines.rows import BASES, FAR, NEAR, Rows, Source, next_to
 
 # Values of a column that are tried with each base row, and with their neighbours.
 FEW = 32
@@ -96,10 +96,11 @@ def _domain(rows: Rows, fronts: Sequence[Front], position: int) -> tuple[Any, ..
         values = values[: 16 * FEW]
     outputs = None
     if apart is not None:
-        for grid in (source.grid(), values):  # a step may refuse what is beyond
-            grid = ask.with_zeros(np.union1d(grid, apart))
+        # A step may refuse what is beyond, and of one that turns back and forth nothing is far.
+        for beyond in (np.concatenate([NEAR, FAR]), NEAR, None):
+            grid = ask.with_zeros(np.union1d(source.grid(beyond), apart))
             outputs = ask.all_of(grid)
-            if outputs is not None:
+            if outputs is not None and (beyond is None or ask.settles(grid, outputs, source)):
                 values = grid
                 break
     if outputs is None:
@@ -111,17 +112,24 @@ def _domain(rows: Rows, fronts: Sequence[Front], position: int) -> tuple[Any, ..
         )
     some = values[np.unique(np.linspace(0, len(values) - 1, FEW).astype(np.intp))]
     depends = [_vary(part) for part in outputs]
-    for base in range(1, BASES):
-        for flags, part in zip(depends, ask.all_of(some, base) or [], strict=True):
-            flags |= _vary(part)
-    for flags, nan, part in zip(depends, ask.one_by_one(np.nan), outputs, strict=True):
-        if nan is not None:
-            flags |= _vary(np.vstack([part[:1], nan]))  # an indicator of NaN changes with it alone
+    for flags, tried in zip(depends, ask.in_bases(some), strict=True):
+        for base in range(BASES):
+            if tried is not None:
+                flags |= _vary(tried[base::BASES])
+    in_bases = ask.in_bases([np.nan])
+    for flags, nan, part in zip(depends, in_bases, outputs, strict=True):
+        if nan is not None:  # an indicator of NaN changes with it alone
+            flags |= _vary(np.vstack([part[:1], nan[:1]]))
+    of_nan = [
+        None if nan is None or _vary(nan)[flags].any() else nan[0]
+        for nan, flags in zip(in_bases, depends, strict=True)
+    ]
     levels = () if number else tuple(_level(value) for value in values.tolist())
     kind = Kind.CONTINUOUS if number else Kind.CATEGORICAL
     column = Column(source.name, kind, levels)
-    unseen = [None] * len(fronts) if number else ask.one_by_one(_unseen(source))
-    return column, values, outputs, ask.one_by_one(np.nan, depends), unseen, depends
+    unseen = [None] * len(fronts) if number else ask.in_bases([_unseen(source)])
+    of_unseen = [None if part is None else part[0] for part in unseen]
+    return column, values, outputs, of_nan, of_unseen, depends
 
 
 class _Asking:
@@ -131,40 +139,32 @@ class _Asking:
         self.rows, self.fronts, self.position = rows, fronts, position
         self.problem = ""
 
-    def _of(self, front: Front, values: Any, base: int) -> Floats | None:
+    def _of(self, front: Front, values: Any, bases: bool = False) -> Floats | None:
+        """Outputs of values in the first base row, or in all of them in turn; None if refused."""
+        position, rows = self.position, self.rows
         try:
-            return front(self.rows.table({self.position: values}, base))
+            made = rows.in_every_base(position, values) if bases else rows.table({position: values})
+            return front(made)
         except Exception as error:  # a step may raise anything
             self.problem = f"{type(error).__name__}: {error}".partition("\n")[0]
             return None
 
-    def all_of(self, values: Any, base: int = 0) -> list[Floats] | None:
+    def in_bases(self, values: Any) -> list[Floats | None]:
+        """Outputs of each front, of values in all base rows in turn; None where it refuses."""
+        return [self._of(front, values, bases=True) for front in self.fronts]
+
+    def all_of(self, values: Any) -> list[Floats] | None:
         """Outputs of each front; None where one refuses."""
-        found = [self._of(front, values, base) for front in self.fronts]
+        found = [self._of(front, values) for front in self.fronts]
         given = [part for part in found if part is not None]
         return given if len(given) == len(found) else None
-
-    def one_by_one(
-        self, value: Any, depends: list[NDArray[np.bool_]] | None = None
-    ) -> list[Floats | None]:
-        """Outputs of one value in every base row; None where refused, or where rows disagree."""
-        answers: list[Floats | None] = []
-        for f, front in enumerate(self.fronts):
-            found = [self._of(front, [value], base) for base in range(BASES)]
-            parts = [part[0] for part in found if part is not None]
-            agree = len(parts) == BASES
-            if agree and depends is not None:
-                own = np.array(parts)[:, depends[f]]
-                agree = bool(((own == own[0]) | (np.isnan(own) & np.isnan(own[0]))).all())
-            answers.append(parts[0] if agree else None)
-        return answers
 
     def apart(self, source: Source) -> Floats | None:
         """Numbers that are treated otherwise than those next to them, with these; None for levels.
 
         An encoder knows numbers one by one, and others are unknown to it: then they are levels.
         """
-        known = source.grid(beyond=False)
+        known = source.grid()
         below, above = next_to(known, source.dtype)
         three = self.all_of(np.concatenate([known, below, above]))
         if three is None:
@@ -177,18 +177,30 @@ class _Asking:
             return None
         return np.concatenate([part[apart] for part in (below, known, above)])
 
+    def settles(self, grid: Floats, outputs: list[Floats], source: Source) -> bool:
+        """Whether no split changes its side more than once far below or above the known numbers."""
+        near = source.grid(NEAR)
+        for far in (grid <= near[0], grid >= near[-1]):
+            for front, part in zip(self.fronts, outputs, strict=True):
+                sides = front.splits.sides(part[far])
+                if ((sides[1:] != sides[:-1]).sum(axis=0) > 1).any():
+                    return False
+        return True
+
     def with_zeros(self, grid: Floats) -> Floats:
         """The grid and, for XGBoost, numbers that become a zero which a sparse table omits."""
         found = [grid]
         for front in self.fronts:
-            outputs = None if front.dense else self._of(front, grid, 0)
+            outputs = None if front.dense else self._of(front, grid)
             if outputs is None:
                 continue
             at, column = np.nonzero((outputs[:-1] < 0) & ~(outputs[1:] < 0))
 
             def not_below(numbers: Floats, front: Front = front, column: Any = column) -> Mask:
-                found = front(self.rows.table({self.position: numbers}))
-                return ~(found[np.arange(len(numbers)), column] < 0)
+                found = front(self.rows.table({self.position: numbers.ravel()}))
+                of_each = np.repeat(column, numbers.shape[1])
+                below = found[np.arange(numbers.size), of_each] < 0
+                return np.asarray(~below.reshape(numbers.shape))
 
             if len(at):
                 zero = bisected(not_below, grid[at], grid[at + 1])
@@ -199,23 +211,33 @@ class _Asking:
 def bisected(is_upper: Callable[[Floats], Mask], low: Floats, high: Floats) -> Floats:
     """The lowest numbers above ``low`` from which on something holds that holds at ``high``."""
     bottom, top = _ordinal(low), _ordinal(high)
+    parts = np.arange(1, PARTS, dtype=np.uint64)
     while (top - bottom > 1).any():
-        middle = (bottom >> 1) + (top >> 1) + (bottom & top & 1)
-        upper = is_upper(_number(middle))
-        top, bottom = np.where(upper, middle, top), np.where(upper, bottom, middle)
+        width = top - bottom
+        step = np.maximum(width // np.uint64(PARTS), np.uint64(1))
+        inside = bottom[:, None] + np.minimum(step[:, None] * parts, width[:, None])
+        holds = np.column_stack([is_upper(_number(inside)), np.ones(len(top), dtype=np.bool_)])
+        first = holds.argmax(axis=1)
+        ends = np.column_stack([bottom, inside, top])
+        rows = np.arange(len(top))
+        bottom, top = ends[rows, first], ends[rows, first + 1]
     return _number(top)
 
 
-def _ordinal(number: Floats) -> Ints:
+# So many parts are looked into at a time: a table of many rows costs little more than one of few.
+PARTS = 16
+SIGN = np.uint64(2**63)
+
+
+def _ordinal(number: Floats) -> Words:
     """Whole numbers in the order of floats, without gaps."""
-    bits = np.ascontiguousarray(number, dtype=np.float64).view(np.int64)
-    return np.where(bits < 0, np.int64(-(2**63)) - bits, bits)
+    bits = np.ascontiguousarray(number, dtype=np.float64).view(np.uint64)
+    return np.where(bits >= SIGN, ~bits, bits | SIGN)
 
 
-def _number(ordinal: Ints) -> Floats:
+def _number(ordinal: Words) -> Floats:
     """The float of a whole number of :func:`_ordinal`."""
-    bits = np.where(ordinal < 0, np.int64(-(2**63)) - ordinal, ordinal)
-    return np.asarray(bits, dtype=np.int64).view(np.float64)
+    return np.where(ordinal >= SIGN, ordinal & ~SIGN, ~ordinal).view(np.float64)
 
 
 def _jump(one: Floats, other: Floats) -> Mask:
@@ -286,7 +308,7 @@ def _dense(front: Front, table: Any, steps: int) -> Any:
     return passed.to_numpy() if hasattr(passed, "to_numpy") else passed
 
 
-def sources_of(found: Sequence[Domain], front: int, splits: Ints) -> Ints:
+def sources_of(found: Sequence[Domain], front: int, splits: Integers) -> Ints:
     """The domain that each of these columns of the model comes from; -1 where none changes it."""
     depends = np.array([domain.depends[front] for domain in found])
     return np.where(depends[:, splits].any(axis=0), depends[:, splits].argmax(axis=0), -1)

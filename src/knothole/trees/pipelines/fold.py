@@ -113,11 +113,14 @@ def _points(
         place[column == d] = np.arange((column == d).sum())
 
     def sides(numbers: Floats) -> Mask:
-        mine = {d: numbers[column == d] for d in np.unique(column).tolist()}
+        """Of some numbers for each split, (splits, numbers)."""
+        mine = {d: numbers[column == d].ravel() for d in np.unique(column).tolist()}
         matrix = front(rows.table({found[d].position: own for d, own in mine.items()}))
-        return own.go_left(matrix[place, own.column[split]], split)
+        width = numbers.shape[1]
+        at = place[:, None] * width + np.arange(width)
+        return own.go_left(matrix[at, own.column[split][:, None]], split[:, None])
 
-    upper = sides(high)
+    upper = sides(high[:, None])
     points: list[float] = bisected(lambda numbers: sides(numbers) == upper, low, high).tolist()
     return points
 
@@ -245,9 +248,7 @@ class _Grown:
         return below
 
 
-def _check(
-    rows: Rows, front: Front, f: int, found: Sequence[Domain], ensemble: Ensemble
-) -> None:
+def _check(rows: Rows, front: Front, f: int, found: Sequence[Domain], ensemble: Ensemble) -> None:
     """Rows must come to the leaves that the model itself sends them to."""
     rng = np.random.default_rng(0)
     matrix = probe_rows(ensemble, CHECKED, rng)

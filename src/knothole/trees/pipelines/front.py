@@ -41,12 +41,13 @@ class Front:
 
     def passed(self, table: Any, steps: int | None = None) -> Any:
         """What the steps (the first few of them) make of a table."""
-        table = _through(self.steps[:steps], table)
-        if not sparse.issparse(table):
-            return table
+        made = _through(self.steps[:steps], table)
+        if not hasattr(made, "tocoo"):
+            return made
+        entries = made.tocoo()
         if self.dense:
-            return table.toarray()
-        entries = table.tocoo()  # what is not among them is NaN to XGBoost, and to no other library
+            return entries.toarray()
+        # What is not among the entries is NaN to XGBoost, and to no other library.
         dense = np.full(entries.shape, np.nan)
         dense[entries.row, entries.col] = entries.data
         return dense
@@ -125,10 +126,11 @@ class Splits:
 
     def go_left(self, values: Floats, which: Ints) -> Mask:
         """Whether values of the splits' columns go left; both arrays are broadcast."""
-        left = values < self.cut[which]
+        cut = self.cut[which]
+        left = values < cut
         if len(self.lefts):
-            code = np.where(np.isnan(values), 0, values).astype(np.intp)
-            left = np.where(np.isnan(self.cut[which]), self.lefts[which, code], left)
+            code = np.where(np.isnan(cut) & ~np.isnan(values), values, 0).astype(np.intp)
+            left = np.where(np.isnan(cut), self.lefts[which, code], left)
         return np.asarray(np.where(np.isnan(values), self.missing_left[which], left))
 
     def sides(self, matrix: Floats) -> Mask:

@@ -39,9 +39,7 @@ def kind_of(model: Any) -> str | None:
     for base in type(model).__mro__:
         if base.__module__.partition(".")[0] == "sklearn":
             if base.__name__ in REFUSED:
-                raise UnsupportedModel(
-                    f"cannot read a {base.__name__}: {REFUSED[base.__name__]}."
-                )
+                raise UnsupportedModel(f"cannot read a {base.__name__}: {REFUSED[base.__name__]}.")
             if base.__name__ in KINDS:
                 return base.__name__
     return None

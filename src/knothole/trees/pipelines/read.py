@@ -10,15 +10,14 @@ import numpy as np
 from knothole.errors import InvalidInput, ReaderMismatch
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.links import Blend
+from knothole.trees.pipelines.blend import assembled
 from knothole.trees.pipelines.domains import Domain, domains
 from knothole.trees.pipelines.fold import folded
 from knothole.trees.pipelines.front import Front
-from knothole.trees.pipelines.blend import assembled
 from knothole.trees.pipelines.parts import INNER, ends, kind_of, last
 from knothole.trees.pipelines.rows import Rows
 from knothole.trees.read import read
 from knothole.trees.write import write
-
 
 # Rows on which a model as a whole is compared with what was made of it.
 COMPARED = 64

@@ -15,8 +15,8 @@ from knothole.tables.read import RawColumn, check_rows, made_up_names, read_tabl
 
 # Numbers of a column to look at, and rows that the others are taken from.
 GRID, BASES = 512, 3
-# How far beyond the numbers of training to look, in multiples of their range.
-BEYOND = 4.0 ** np.arange(8)
+# How far beyond the numbers of training to look, in multiples of their range: closely, and far.
+NEAR, FAR = np.arange(1, 33) / 32, 4.0 ** np.arange(1, 9)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,15 +34,15 @@ class Source:
         """Whether it holds numbers."""
         return self.read is not None and self.read.levels is None
 
-    def grid(self, beyond: bool = True) -> Floats:
-        """Numbers to look at, ascending: some that occur, and if asked some beyond them."""
+    def grid(self, beyond: Floats | None = None) -> Floats:
+        """Numbers to look at, ascending: some that occur, and some beyond them."""
         known = np.unique(self.values)
         if len(known) > GRID:
             known = np.unique(np.quantile(known, np.linspace(0, 1, GRID), method="nearest"))
-        if not beyond:
+        if beyond is None:
             return np.asarray(known)
-        span = max(known[-1] - known[0], np.abs(known).max(), 1.0) * BEYOND
-        return np.unique(np.concatenate([known[0] - span, known, known[-1] + span]))
+        far = max(known[-1] - known[0], np.abs(known).max(), 1.0) * beyond
+        return np.unique(np.concatenate([known[0] - far, known, known[-1] + far]))
 
 
 class Rows:
@@ -60,7 +60,7 @@ class Rows:
             table = table.to_pandas()
         frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
         check_rows(read_table(np.empty((len(frame), 1))))
-        self.labels = list(frame.columns)
+        self.labels: list[Any] = list(frame.columns)
         self.named = not self.is_array and self.labels != list(range(len(self.labels)))
         self.dtype = table.dtype if self.is_array else None
         names = self.labels if self.named else made_up_names(len(self.labels))
@@ -96,11 +96,11 @@ class Rows:
             values[:] = read.levels
         return Source(name, read, values, column.dtype, problem)
 
-    def table(self, chosen: Mapping[int, Any], base: int = 0) -> Any:
-        """Rows like one of the base rows, with these values in some of the columns."""
+    def table(self, chosen: Mapping[int, Any]) -> Any:
+        """Rows like the first base row, with these values in some of the columns."""
         n = max(len(values) for values in chosen.values())
         columns = [
-            self._column(source, chosen.get(i), own[base], n)
+            self._column(source, chosen.get(i), own[0], n)
             for i, (source, own) in enumerate(zip(self.sources, self.base, strict=True))
         ]
         if self.is_array:
@@ -112,6 +112,11 @@ class Rows:
         import pandas as pd
 
         return pd.DataFrame(dict(enumerate(columns))).set_axis(self.labels, axis=1)
+
+    def in_every_base(self, position: int, values: Any) -> Any:
+        """Every base row with each of these values in one column, the base rows in turn."""
+        own = {i: np.tile(base, len(values)) for i, base in enumerate(self.base)}
+        return self.table({**own, position: np.repeat(values, BASES)})
 
     def _column(self, source: Source, values: Any, own: Any, n: int) -> Any:
         given: Any = np.empty(n, dtype=np.float64 if source.numeric else object)

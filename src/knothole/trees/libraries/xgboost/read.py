@@ -24,7 +24,7 @@ from knothole.trees.libraries.registry import Reading, Replay, not_fitted
 from knothole.trees.libraries.xgboost import ubjson
 from knothole.trees.libraries.xgboost.columns import columns_of
 from knothole.trees.libraries.xgboost.forest import floats, forest, strict
-from knothole.trees.links import Link
+from knothole.trees.links import Blend, Link
 from knothole.trees.recipe import MEDIAN, Recipe
 
 # A model trained with a function of the user's carries the objective whose link its own predict
@@ -241,7 +241,7 @@ def _replay(booster: Any, use: Use, ensemble: Ensemble, X: Floats) -> Replay:
     return Replay(margin, leaves.reshape(len(X), -1).astype(np.int64))
 
 
-def _check_link(link: Link, margin: Floats, response: NDArray[np.float32]) -> None:
+def _check_link(link: Link | Blend, margin: Floats, response: NDArray[np.float32]) -> None:
     """A version of XGBoost may put more between margin and prediction than we know of."""
     if response.shape != margin.shape:  # multi:softmax predicts the class itself
         return
