@@ -16,7 +16,9 @@ import pytest
 import xgboost
 from numpy.testing import assert_allclose, assert_array_equal
 from pandas.testing import assert_frame_equal
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import RandomForestClassifier, VotingRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
@@ -133,6 +135,23 @@ def test_the_golden_file_of_the_first_format_loads():
     assert_allclose(again.predict(rows, return_std=True)[1], expected["std"], rtol=1e-6, atol=1e-6)
     assert repr(again).startswith("Robust(LGBMRegressor")
     assert again.nan_meaning_["column"].tolist() == ["age"]  # "readings" in files of that time
+
+
+def blended():
+    """What the golden file of version 2 was made of: a link that is a blend."""
+    frame, y = table()
+    trees = DecisionTreeRegressor(max_depth=4, random_state=0)
+    model = TransformedTargetRegressor(trees, func=np.arcsinh, inverse_func=np.sinh)
+    votes = VotingRegressor([("sinh", model), ("plain", clone(trees))], weights=[2, 1])
+    numbers = frame.select_dtypes("number")[["size"]]
+    return kh.wrap(votes.fit(numbers, y), numbers, density=kh.Factorized(random_state=0))
+
+
+def test_the_golden_file_of_a_blend_loads():
+    again = kh.load(GOLDEN / "model_v2.knothole")
+    expected = json.loads((GOLDEN / "model_v2.json").read_text())
+    found = again.predict(pd.DataFrame({"size": [None, *expected["size"]]}, dtype=float))
+    assert_allclose(found, expected["predict"], rtol=1e-6)
 
 
 def test_the_golden_file_with_a_calibration_loads():
@@ -321,3 +340,8 @@ if __name__ == "__main__":  # makes the golden files of the present format
     made.save(GOLDEN / "model_v1.knothole")
     answers = {"predict": prediction.tolist(), "std": std.tolist()}
     (GOLDEN / "model_v1.json").write_text(json.dumps(answers, indent=1) + "\n")
+    made = blended()
+    made.save(GOLDEN / "model_v2.knothole")
+    rows = pd.DataFrame({"size": [None, -1.0, 0.0, 1.0]}, dtype=float)
+    answers = {"size": [-1.0, 0.0, 1.0], "predict": made.predict(rows).tolist()}
+    (GOLDEN / "model_v2.json").write_text(json.dumps(answers, indent=1) + "\n")

@@ -582,6 +582,24 @@ def test_a_meta_estimator_around_a_pipeline():
     np.testing.assert_array_equal(expected.predict(rows), robust.predict(rows))
 
 
+@pytest.mark.parametrize("kind", ["array", "frame"])
+def test_an_encoder_before_a_meta_estimator_hides_no_hole(kind):
+    """A row of zeros that an encoder has made of a hole is an error, or a hole again."""
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    if kind == "frame":
+        encoder.set_output(transform="pandas")
+    expected = kh.ExpectedRegressor(forest(), density=kh.Factorized(random_state=0))
+    pipeline = make_pipeline(encoder, expected).fit(TABLE[CATEGORIES], Y)
+    pipeline.predict(TABLE[CATEGORIES])
+    rows = pd.DataFrame({"city": [None, "Graz"], "month": [3, 3]})
+    with pytest.raises(InvalidInput, match=r"row 0.*zeros in columns 0 to 3.*make_pipeline"):
+        pipeline.predict(rows)
+    dummies = np.array(encoder.transform(rows))
+    dummies[0, :4] = HOLE
+    found = pipeline.predict(rows, unseen="hole")
+    np.testing.assert_array_equal(found, expected.robust_.predict(dummies))
+
+
 def test_no_pipeline_is_much_worse_than_the_model_on_raw_columns():
     """RMSE on a mixed table with 30 % holes, within 1 % of that of the model itself."""
     table, y = mixed_table(1000, seed=8)

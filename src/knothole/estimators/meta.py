@@ -34,6 +34,7 @@ from knothole.learning.induction.expand import DRAWS, check_draws
 from knothole.learning.induction.grow import MEMORY
 from knothole.learning.options import TuningOptions
 from knothole.tables.columns import Blocks, Columns
+from knothole.tables.onehot import partitions
 from knothole.tables.read import read_table
 from knothole.trees.pipelines.read import is_composed
 
@@ -129,6 +130,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         table, targets = self._checked(X, y)
         if sample_weight is not None:
             fit_params["sample_weight"] = sample_weight
+        self._dummies_ = [] if is_composed(self.estimator) else _dummies(table)
         self.trial_ = None
         if self.learn != "own" or self.tune == "auto":
             return self._induced(table, targets, fit_params)
@@ -158,7 +160,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         Options are those of :meth:`Robust.predict`: ``return_error``, ``quantiles``, ``holes``,
         ``unseen``, ``threads``.
         """
-        table = self._known(X)
+        table = self._known(X, options.get("unseen"))
         return _arrays(self.robust_.predict(table, return_std=return_std, **options))
 
     def _fitted(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Any:
@@ -237,13 +239,36 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         check_consistent_length(X, targets)
         return X, targets
 
-    def _known(self, X: Any) -> Any:
+    def _known(self, X: Any, unseen: str | None = None) -> Any:
         """Rows to predict, with the columns of training."""
         check_is_fitted(self)
         if hasattr(X, "columns"):
             validate_data(self, X, skip_check_array=True, reset=False)
+        else:
+            X = validate_data(self, X, ensure_all_finite="allow-nan", reset=False)
+        return self._without_lost_rows(X, unseen)
+
+    def _without_lost_rows(self, X: Any, unseen: str | None) -> Any:
+        """Refuse rows in which an encoder before this has made zeros of a hole.
+
+        Of dummies that never were all 0 in training, such a row says nothing; with ``unseen`` as
+        "hole" they are holes again.
+        """
+        if not self._dummies_:
             return X
-        return validate_data(self, X, ensure_all_finite="allow-nan", reset=False)
+        matrix = np.array(self.robust_.columns_.matrix(X))
+        for dummies in map(list, self._dummies_):
+            lost = (matrix[:, dummies] == 0).all(axis=1)
+            if lost.any() and unseen != "hole":
+                raise InvalidInput(
+                    f"row {int(np.argmax(lost))} of X has zeros in columns {dummies[0]} to "
+                    f"{dummies[-1]}, of which one was 1 in every training row: an encoder has made "
+                    f"them of a hole, or of a category it did not know. Put the encoder inside, "
+                    f"{type(self).__name__}(make_pipeline(encoder, model)), so that holes are "
+                    f"seen; or pass unseen='hole'."
+                )
+            matrix[np.ix_(lost, dummies)] = np.nan
+        return matrix
 
     def get_metadata_routing(self) -> MetadataRouter:
         """What ``fit`` passes on to the model."""
@@ -316,7 +341,7 @@ class ExpectedClassifier(ClassifierMixin, _Expected):
         Options are those of :meth:`Robust.predict_proba`: ``return_std``, ``return_error``,
         ``holes``, ``unseen``, ``threads``.
         """
-        table = self._known(X)
+        table = self._known(X, options.get("unseen"))
         return _arrays(self.robust_.predict_proba(table, **options))
 
     def predict_log_proba(self, X: Any, **options: Any) -> Any:
@@ -324,6 +349,14 @@ class ExpectedClassifier(ClassifierMixin, _Expected):
         with np.errstate(divide="ignore"):
             proba = self.predict_proba(X, **options)
             return [np.log(each) for each in proba] if isinstance(proba, list) else np.log(proba)
+
+
+def _dummies(table: Any) -> list[tuple[int, ...]]:
+    """One-hot columns of a training table that has nothing but numbers."""
+    raw = read_table(table)
+    if any(column.levels is not None for column in raw.columns):
+        return []
+    return partitions(np.column_stack([column.values for column in raw.columns]))
 
 
 def _arrays(answer: Any) -> Any:

@@ -49,6 +49,32 @@ def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def partitions(X: Floats) -> list[tuple[int, ...]]:
+    """Columns next to each other of which one is 1 and the others are 0, in every row.
+
+    Examples
+    --------
+    >>> partitions(np.array([[0.5, 1, 0, 0], [0.1, 0, 0, 1], [0.2, 0, 1, 0]]))
+    [(1, 2, 3)]
+    """
+    flags = ((X == 0) | (X == 1)).all(axis=0)
+    found: list[tuple[int, ...]] = []
+    start = 0
+    while start < X.shape[1]:
+        total = np.zeros(len(X))
+        for stop in range(start, X.shape[1]):
+            total += X[:, stop]
+            if not flags[stop] or (total > 1).any():
+                break
+            if (total == 1).all():
+                if stop > start:
+                    found.append(tuple(range(start, stop + 1)))
+                start = stop
+                break
+        start += 1
+    return found
+
+
 def problem_of(columns: Sequence[int], X: Floats) -> tuple[int, str] | None:
     """The first row that shows that these columns are no block and the rule it breaks, or None."""
     part = X[:, list(columns)]
