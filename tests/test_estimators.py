@@ -570,7 +570,7 @@ def test_labels_that_the_model_does_not_know(data):
 
 def test_a_model_of_an_unsupported_kind(data):
     X, y, _ = data
-    with pytest.raises(UnsupportedModel, match=r"LinearRegression.*Pass the tree model itself"):
+    with pytest.raises(UnsupportedModel, match=r"LinearRegression.*with their training table"):
         kh.wrap(LinearRegression().fit(X, y), X)
 
 

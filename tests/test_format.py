@@ -120,7 +120,7 @@ def test_model_files(table, tmp_path):
     robust.save(tmp_path / "model.knothole")
     header, found = opened(tmp_path / "model.knothole")
     assert set(header) == set(documented("Header of a model file"))
-    assert (header["format"], header["version"]) == (models.FORMAT, models.VERSION)
+    assert (header["format"], header["version"]) == (models.FORMAT, 1)  # that of plain links
     trees = {name for name in found if name.startswith("trees.")}
     assert trees == set(documented("Arrays of the trees"))
     assert all(name.startswith("density.") for name in found - trees)

@@ -247,7 +247,7 @@ def test_draws_must_be_a_whole_number(imputer, draws):
 
 def test_what_is_refused(imputer):
     with pytest.raises(InvalidInput, match="rename it"):
-        long(town(3), [town(3).rename(columns={"lift": "draw"})])
+        long([town(3).rename(columns={"lift": "draw"})])
     with pytest.raises(UnseenCategory, match="Bonn"):
         imputer.transform(town(3).assign(street=["Bonn"] * 3))
     with pytest.raises(InvalidInput, match="density must be 'auto'"):

@@ -357,7 +357,7 @@ def refused():
     yield "RandomTreesEmbedding", RandomTreesEmbedding(n_estimators=3).fit(X)
     yield "AdaBoostRegressor", AdaBoostRegressor(n_estimators=3).fit(X, y)
     piped = make_pipeline(StandardScaler(), DecisionTreeRegressor(max_depth=2)).fit(X, y)
-    yield r"Pipeline.* Pass the tree model itself", piped
+    yield r"Pipeline.*with their training table", piped
     yield "BaggingRegressor of Random", BaggingRegressor(RandomForestRegressor(2), 2).fit(X, y)
     yield "BaggingRegressor of KNeigh", BaggingRegressor(KNeighborsRegressor(), 2).fit(X, y)
     mixed = BaggingRegressor(DecisionTreeClassifier(), 2).fit(X, positive)
