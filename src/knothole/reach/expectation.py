@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from knothole.arrays import Floats, Ints, Mask
-from knothole.compiled.threads import over_chunks
+from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine
@@ -369,9 +369,8 @@ class Expectation:
     ) -> list[T]:
         """What ``work`` makes of each chunk of rows."""
         n_rows = len(evidence.points)
-        return over_chunks(
-            lambda start, stop: work(evidence[start:stop]), n_rows, engine.chunk, threads
-        )
+        size = even_size(n_rows, engine.chunk, threads)
+        return over_chunks(lambda start, stop: work(evidence[start:stop]), n_rows, size, threads)
 
     def _answers(
         self,

@@ -18,7 +18,7 @@ from knothole.arrays import Floats
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import Memory
 from knothole.reach.completions.kernels import TREES, Forest
-from knothole.reach.completions.masks import first_above
+from knothole.reach.cuts import first_above
 from knothole.reach.engine import ENTRIES, Entries, plain
 from knothole.reach.tables import Grid
 from knothole.reach.walks.product_kernels import follow

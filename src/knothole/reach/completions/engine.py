@@ -22,8 +22,9 @@ from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, r
 from knothole.compiled.threads import Memory
 from knothole.densities.base import Inverted
 from knothole.reach.completions import kernels as kernels
-from knothole.reach.completions.masks import ALL, lookup
+from knothole.reach.completions.masks import ALL
 from knothole.reach.completions.statistics import Statistic, mean_and_error, mean_and_std
+from knothole.reach.cuts import lookup
 from knothole.reach.engine import (
     ENTRIES,
     Engine,
