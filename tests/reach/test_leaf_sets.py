@@ -2,32 +2,49 @@
 
 import numpy as np
 import pytest
+from sklearn.tree import DecisionTreeRegressor
 from tests.reach.cases import as_table, random_case
 from tests.trees.generate import random_ensemble
 
 from knothole.compiled.bits import has
+from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Mixture
 from knothole.reach import leaf_sets as module
 from knothole.reach.expectation import Expectation
 from knothole.reach.leaf_sets import LEAVES, leaf_sets, read_sets
 from knothole.tables.columns import NOT_RECORDED
+from knothole.trees.read import read
 
 
-def left_over(ensemble, node, x):
-    """Leaves below a node that the observed values of a row lead to, from left to right."""
+def left_over(ensemble, node, x, numbers):
+    """Leaves below a node that a row may reach, from left to right.
+
+    ``numbers`` has what numeric holes may still be: an interval, and whether "not recorded".
+    """
     v = ensemble.feature[node]
     left = ensemble.left[node]
     if v < 0:
         return [left]
-    if np.isnan(x[v]):
-        sides = (left, left + 1)
-    elif ensemble.set_start[node] >= 0:
-        sides = (left + (not has.py_func(ensemble.sets, ensemble.set_start[node], int(x[v]))),)
-    elif x[v] == NOT_RECORDED:
-        sides = (left + (not ensemble.missing_left[node]),)
-    else:
-        sides = (left + (x[v] >= ensemble.cut[node]),)
-    return [leaf for side in sides for leaf in left_over(ensemble, side, x)]
+    if not np.isnan(x[v]):
+        return left_over(ensemble, left + goes_right(ensemble, node, x[v]), x, numbers)
+    found = []
+    for right in (False, True):
+        rest = dict(numbers)
+        if ensemble.set_start[node] < 0:
+            low, high, absent = numbers.get(v, (-np.inf, np.inf, ensemble.columns.nullable[v]))
+            cut = ensemble.cut[node]
+            low, high = (max(low, cut), high) if right else (low, min(high, cut))
+            rest[v] = low, high, absent and right != ensemble.missing_left[node]
+            if low >= high and not rest[v][2]:
+                continue
+        found += left_over(ensemble, left + right, x, rest)
+    return found
+
+
+def goes_right(ensemble, node, x):
+    if ensemble.set_start[node] >= 0:
+        return not has.py_func(ensemble.sets, ensemble.set_start[node], int(x))
+    return not ensemble.missing_left[node] if x == NOT_RECORDED else x >= ensemble.cut[node]
 
 
 def case(seed, **options):
@@ -50,7 +67,7 @@ def test_sets_are_what_walks_find(seed, monkeypatch):
             read_sets(x, trees, out)
             for tree, (word, root) in enumerate(zip(out.tolist(), trees.root, strict=True)):
                 bits = [bit for bit in range(LEAVES) if word >> bit & 1]
-                expected = left_over(ensemble, root, x)
+                expected = left_over(ensemble, root, x, {})
                 assert trees.leaf[tree, bits].tolist() == expected
                 number = int(np.searchsorted(ensemble.roots, root))
                 assert ensemble.tree_output[number] == trees.output
@@ -90,9 +107,29 @@ def test_other_trees_are_walked(why, monkeypatch):
 
 def test_a_tree_of_64_leaves_has_every_bit():
     """And one of a single leaf has one."""
-    ensemble = random_ensemble(seed=2, levels=(0,) * 3, n_trees=30, depth=6)
-    largest = np.diff(ensemble.leaf_start)
-    assert largest.max() > 40
-    for trees in leaf_sets(ensemble):
-        every = trees.sets[-1]
-        assert sorted(np.bitwise_count(every).tolist()) == sorted(largest.tolist())
+    rng = np.random.default_rng(0)
+    X = rng.random((5000, 2))
+    tree = read(DecisionTreeRegressor(max_leaf_nodes=64).fit(X, rng.normal(size=5000)))
+    leaf = read(DecisionTreeRegressor(max_leaf_nodes=2).fit(X, np.zeros(5000)))
+    assert [hex(int(leaf_sets(each)[0].sets[-1, 0])) for each in (tree, leaf)] == [
+        "0xffffffffffffffff",
+        "0x1",
+    ]
+
+
+def test_a_single_missing_number_is_answered_as_by_walks():
+    """Also where a cut lies outside of what arrives at its split."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) + rng.integers(0, 3, (300, 1))
+    ensemble = random_ensemble(seed=5, levels=(0,) * 3, n_trees=20, depth=5)
+    density = GaussianMixture(3, random_state=0).fit(X, columns=ensemble.columns.describe(X))
+    expectation = Expectation.of(ensemble, density)
+    holes = rng.normal(size=(60, 3))
+    holes[np.arange(60), rng.integers(0, 3, 60)] = np.nan
+    engine, evidence = expectation.engine, expectation.evidence(holes)
+    assert engine.one_number.leaf_sets
+    quick, error = engine.margin(evidence)
+    assert not error.any()
+    engine.one_number.leaf_sets = []
+    walked, _ = engine.margin(evidence)
+    np.testing.assert_allclose(quick, walked, rtol=0, atol=1e-10)

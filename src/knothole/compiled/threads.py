@@ -66,11 +66,12 @@ def over_chunks(
 ) -> list[Any]:
     """Call ``work(start, stop)`` for consecutive chunks of rows; results in the chunks' order."""
     bounds = [(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
-    most = 1 if _inside.alone else thread_count(threads)
-    workers = min(most, len(bounds))
+    many = len(bounds) > 1 and not _inside.alone
+    workers = min(thread_count(threads), len(bounds)) if many else 1
+    alone = _inside.alone or workers > 1 or threads == 1
 
     def one(bound: tuple[int, int]) -> Any:
-        before, _inside.alone = _inside.alone, most == 1 or workers > 1
+        before, _inside.alone = _inside.alone, alone
         try:
             return work(*bound)
         finally:

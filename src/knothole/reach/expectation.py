@@ -404,9 +404,10 @@ class Expectation:
                     whole[holes[rows]] = found
             return out
 
-        width = native(np.empty((0, len(self.ensemble.columns))), 1).shape[1]
-        nothing = [np.empty((0, width))] * n
-        parts = [nothing, *self._by_chunk(engine, evidence, work, threads)]
+        parts = self._by_chunk(engine, evidence, work, threads)
+        if not parts:
+            width = native(np.empty((0, len(self.ensemble.columns))), 1).shape[1]
+            parts = [[np.empty((0, width))] * n]
         return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 

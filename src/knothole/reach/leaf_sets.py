@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from knothole.arrays import Words
 from knothole.compiled.bits import has
 from knothole.compiled.policy import inlined, njit
 from knothole.reach.cuts import Lookup, first_above, lookup
 from knothole.reach.engine import node_arrays
 from knothole.reach.tables import Grid
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.regions import regions
 from knothole.trees.subset import some_trees
 
 #: The most leaves of a tree.
@@ -38,7 +40,7 @@ class LeafSets(NamedTuple):
         Their cuts.
     sets : uint64 (grid rows + 1, trees)
         The leaves that are left by values below a variable's first cut, from each cut to the next,
-        and "not recorded"; or by each code; last, all leaves.
+        and "not recorded"; or by each code; last, all leaves that any number leads to.
     parting : uint8 (trees, 64, 64)
         Where two leaves part: a node, counted from the root; so ancestors have smaller numbers.
     root : int64 (trees,)
@@ -71,6 +73,7 @@ def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
     largest = np.diff(ensemble.leaf_start).max(initial=0)
     if largest > LEAVES or ensemble.value.shape[1] > 1:
         return []
+    possible, bit = _possible(ensemble), np.arange(LEAVES, dtype=np.uint64)
     found, size = [], 0
     for output in np.unique(ensemble.tree_output).tolist():
         own = np.flatnonzero(ensemble.tree_output == output)
@@ -90,8 +93,20 @@ def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
             )
             count, first = np.empty((2, len(part.feature)), dtype=np.int64)
             fill(node_arrays(part), grid.position, count, first, sets)
-            found.append(sets._replace(leaf=leaf[sets.leaf]))
+            sets = sets._replace(leaf=leaf[sets.leaf])
+            sets.sets[-1] &= (possible[sets.leaf] << bit).sum(axis=1)
+            found.append(sets)
     return found
+
+
+def _possible(ensemble: Ensemble) -> Words:
+    """1 for each leaf that some number leads to, 0 where cuts contradict each other."""
+    all_regions = regions(ensemble)
+    absent = all_regions.missing & ensemble.columns.nullable[all_regions.column]
+    empty = (all_regions.set_start < 0) & (all_regions.low >= all_regions.high) & ~absent
+    possible = np.ones(ensemble.n_leaves, dtype=np.uint64)
+    possible[np.repeat(np.arange(ensemble.n_leaves), np.diff(all_regions.start))[empty]] = 0
+    return possible
 
 
 @inlined

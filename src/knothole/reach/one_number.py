@@ -8,18 +8,21 @@ difference of F at its ends: exact, whatever the density of the other variables.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import ndtr
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import njit
+from knothole.compiled.bits import lowest_bit
+from knothole.compiled.policy import inlined, njit
 from knothole.compiled.threads import Memory
 from knothole.reach.completions.kernels import TREES, Forest
 from knothole.reach.cuts import first_above
 from knothole.reach.engine import ENTRIES, Entries, plain
+from knothole.reach.leaf_sets import LEAVES, LeafSets, leaf_sets, read_sets
+from knothole.reach.leaf_sets import TREES as TREES_WITH_SETS
 from knothole.reach.tables import Grid
 from knothole.reach.walks.product_kernels import follow
 from knothole.tables.evidence import Evidence
@@ -69,6 +72,14 @@ class Stack(NamedTuple):
     reach: Any
 
 
+class Steps(NamedTuple):
+    """Working memory of :func:`add_expected`: where a row's output changes, and by how much."""
+
+    sets: Any
+    score: Any
+    change: Any
+
+
 class OneNumber:
     """The reach of rows that lack a single number."""
 
@@ -86,7 +97,27 @@ class OneNumber:
 
     def add_margin(self, evidence: Evidence, value: Floats, out: Floats) -> None:
         """Add the expected values of leaves, ``value`` (leaves, width), to ``out``."""
-        add_margins(*self._rows(evidence), self.forest, self._stack(), value, self.output, out)
+        if not self.leaf_sets:
+            add_margins(*self._rows(evidence), self.forest, self._stack(), value, self.output, out)
+            return
+        points = np.ascontiguousarray(self.merged.points(evidence.points))
+        rows = points, self.density.describe_number(evidence), self.node_score, normal_table()
+        for trees in self.leaf_sets:
+            add_expected(rows, trees, value[:, 0], self.memory.once(self._new_steps), out)
+
+    @cached_property
+    def leaf_sets(self) -> list[LeafSets]:
+        """Sets of leaves, where trees are small enough."""
+        return leaf_sets(self.ensemble)
+
+    @cached_property
+    def node_score(self) -> Floats:
+        """The z of each split's cut, (nodes,)."""
+        score = np.zeros(len(self.ensemble.feature))
+        for v in self.numeric.tolist():
+            own = self.ensemble.feature == v
+            score[own] = self.density.cut_scores(v, self.ensemble.cut[own])
+        return score
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of rows, part by part."""
@@ -103,6 +134,10 @@ class OneNumber:
         hole = self.numeric[np.isnan(points[:, self.numeric]).argmax(axis=1)]
         normals = self.density.describe_number(evidence)
         return (points, hole, normals, self.score, normal_table()), plain(self.ensemble, points)
+
+    def _new_steps(self) -> Steps:
+        most = np.empty((2, TREES_WITH_SETS * LEAVES))
+        return Steps(np.empty(TREES_WITH_SETS, dtype=np.uint64), *most)
 
     def _stack(self) -> Stack:
         return self.memory.once(self._new_stack)
@@ -128,6 +163,24 @@ def normal_table() -> Floats:
     return np.stack([ndtr(z), np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / STEPS], axis=1)
 
 
+@inlined
+def to_table(normals, row, k):  # type: ignore[no-untyped-def]
+    """Scale and shift that lead from z to places in the table, for a component of a row."""
+    scale = STEPS / normals.deviation[row, k]
+    return scale, END * STEPS - normals.mean[row, k] * scale
+
+
+@inlined
+def below_at(place, table):  # type: ignore[no-untyped-def]
+    """P(Z < z) at a place in the table, between its entries too."""
+    place = min(max(place, 0.0), 2 * END * STEPS)
+    cell = int(place)
+    t = place - cell
+    rise = table[cell + 1, 0] - table[cell, 0]
+    first, last = table[cell, 1] - rise, table[cell + 1, 1] - rise
+    return table[cell, 0] + t * (rise + (1.0 - t) * ((1.0 - t) * first - t * last))
+
+
 @njit
 def cumulate(normals, row, score, table, below):  # type: ignore[no-untyped-def]
     """F at all cuts of a row's hole, from 0 below everything to 1."""
@@ -137,16 +190,9 @@ def cumulate(normals, row, score, table, below):  # type: ignore[no-untyped-def]
         share = normals.share[row, k]
         if share < LEAST_SHARE:
             continue
-        scale = STEPS / normals.deviation[row, k]
-        shift = END * STEPS - normals.mean[row, k] * scale
+        scale, shift = to_table(normals, row, k)
         for i in range(1, n - 1):
-            place = min(max(score[i] * scale + shift, 0.0), 2 * END * STEPS)
-            cell = int(place)
-            t = place - cell
-            rise = table[cell + 1, 0] - table[cell, 0]
-            first, last = table[cell, 1] - rise, table[cell + 1, 1] - rise
-            curve = (1.0 - t) * first - t * last
-            below[i] += share * (table[cell, 0] + t * (rise + (1.0 - t) * curve))
+            below[i] += share * below_at(score[i] * scale + shift, table)
     below[n - 1] = 1.0
     for i in range(1, n):
         below[i] = min(max(below[i], below[i - 1]), 1.0)
@@ -253,6 +299,40 @@ def add_margins(rows, rest, forest, stack, value, output, out):  # type: ignore[
             leaf = stack.leaf[i]
             for j in range(value.shape[1]):
                 out[row, output[leaf] + j] += stack.reach[i] * value[leaf, j]
+
+
+@njit
+def add_expected(rows, trees, value, steps, out):  # type: ignore[no-untyped-def]
+    """Add the expected margin of rows to ``out`` (rows, outputs), by sets of leaves.
+
+    All that is left of a tree is a step function of the hole: from one leaf of its set to the next,
+    the output changes at the cut where they part.
+    """
+    points, normals, node_score, table = rows
+    n_trees = len(trees.root)
+    for row in range(len(points)):
+        read_sets(points[row], trees, steps.sets[:n_trees])
+        expected, n = 0.0, 0
+        for tree in range(n_trees):
+            leaf, parting, word = trees.leaf[tree], trees.parting[tree], steps.sets[tree]
+            last = lowest_bit(word)
+            word &= word - np.uint64(1)
+            while word != 0:
+                bit = lowest_bit(word)
+                steps.score[n] = node_score[trees.root[tree] + np.int64(parting[last, bit])]
+                steps.change[n] = value[leaf[last]] - value[leaf[bit]]
+                n += 1
+                last = bit
+                word &= word - np.uint64(1)
+            expected += value[leaf[last]]
+        for k in range(normals.share.shape[1]):
+            if normals.share[row, k] >= LEAST_SHARE:
+                scale, shift = to_table(normals, row, k)
+                below = 0.0
+                for i in range(n):
+                    below += steps.change[i] * below_at(steps.score[i] * scale + shift, table)
+                expected += normals.share[row, k] * below
+        out[row, trees.output] += expected
 
 
 @njit

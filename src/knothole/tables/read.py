@@ -13,6 +13,7 @@ import numbers
 import sys
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,7 @@ def class_of(table: Any) -> tuple[str, str] | None:
     return next((name for name in names if name in _READERS), None)
 
 
+@cache
 def made_up_names(n_columns: int) -> tuple[str, ...]:
     """Names for columns that have none, as scikit-learn makes them up."""
     return tuple(f"x{position}" for position in range(n_columns))

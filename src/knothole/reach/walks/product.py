@@ -13,6 +13,8 @@ the row carries the region of every hole too, and masses are read off the tables
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -22,7 +24,7 @@ from knothole.arrays import Floats
 from knothole.compiled.simd import AT_ONCE, padded
 from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import Entries, Leaves, plain, warn_impossible
-from knothole.reach.leaf_sets import LEAVES, TREES, leaf_sets
+from knothole.reach.leaf_sets import LEAVES, TREES, LeafSets, leaf_sets
 from knothole.reach.tables import left_probabilities
 from knothole.reach.walks import product_kernels
 from knothole.reach.walks.base import WalkEngine
@@ -53,7 +55,11 @@ class ProductEngine(WalkEngine):
         self.n_components = self.walk_tables.states
         self.go_left = padded(left_probabilities(self.ensemble, self.tables))
         self.below = self._values_below()
-        self.leaf_sets = leaf_sets(self.ensemble)
+
+    @cached_property
+    def leaf_sets(self) -> list[LeafSets]:
+        """Sets of leaves, where trees are small enough."""
+        return leaf_sets(self.ensemble)
 
     def with_values(self, ensemble: Ensemble) -> Self:
         """The engine for the same trees with other leaf values; all else is shared."""
@@ -64,20 +70,19 @@ class ProductEngine(WalkEngine):
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
-        whole, partly = _whole_and_partly(evidence)
-        if len(whole) == len(out) and self.leaf_sets:
+        if evidence.allowed is not None:
+            whole, partly = _whole_and_partly(evidence)
+            out[whole] = self.margin(replace(evidence[whole], allowed=None))[0]
+            out[partly] = super().margin(evidence[partly])[0]
+        elif self.leaf_sets:
             points, weights = self.merged.points(evidence.points), self._given(evidence).weights
             room = self.memory.once(self._room)
             for trees in self.leaf_sets:
                 product_kernels.add_expected(
                     points, weights, trees, self.go_left, self.value, room, out
                 )
-        elif len(whole) == len(out):
+        else:
             product_kernels.add_margin(*self._walk(evidence), out)
-        elif len(whole):
-            out[whole] = self.margin(evidence[whole])[0]
-        if len(partly):
-            out[partly] = super().margin(evidence[partly])[0]
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
