@@ -18,11 +18,9 @@ from knothole.arrays import Floats
 from knothole.compiled.bits import lowest_bit
 from knothole.compiled.policy import inlined, njit
 from knothole.compiled.threads import Memory
-from knothole.reach.completions.kernels import TREES, Forest
-from knothole.reach.cuts import first_above
-from knothole.reach.engine import ENTRIES, Entries, plain
-from knothole.reach.leaf_sets import LEAVES, LeafSets, leaf_sets, read_sets
-from knothole.reach.leaf_sets import TREES as TREES_WITH_SETS
+from knothole.reach.completions.kernels import Forest
+from knothole.reach.engine import ENTRIES, Entries
+from knothole.reach.leaf_sets import LEAVES, TREES, LeafSets, leaf_sets, read_sets
 from knothole.reach.tables import Grid
 from knothole.reach.walks.product_kernels import follow
 from knothole.tables.evidence import Evidence
@@ -59,9 +57,8 @@ class Describes(Protocol):
 class Stack(NamedTuple):
     """Working memory of a walk; not to be shared between threads.
 
-    ``below`` has P(X < cut) for every row of the grid and the two words more that masks have
-    (:mod:`knothole.reach.completions.masks`). ``node``, ``low`` and ``high`` (2, leaves + 1 each)
-    are where a row has come to, and the interval of F in which it is there.
+    ``below`` has P(X < cut) for every row of the grid. ``node``, ``low`` and ``high`` are a stack
+    of sides that are still to be visited, and the interval of F in which the row is there.
     """
 
     below: Any
@@ -91,6 +88,7 @@ class OneNumber:
         for v, (first, cuts) in enumerate(zip(grid.offset.tolist(), grid.cuts, strict=False)):
             if len(cuts):
                 self.score[first + 1 : first + 1 + len(cuts)] = density.cut_scores(v, cuts)
+        self.node_score = np.append(self.score, [0.0, 0.0])[forest.steps["mask_row"]]
         self.numeric = np.flatnonzero(ensemble.n_levels == 0)
         self.output = ensemble.tree_output[ensemble.leaf_tree]
         self.memory = Memory()
@@ -98,7 +96,7 @@ class OneNumber:
     def add_margin(self, evidence: Evidence, value: Floats, out: Floats) -> None:
         """Add the expected values of leaves, ``value`` (leaves, width), to ``out``."""
         if not self.leaf_sets:
-            add_margins(*self._rows(evidence), self.forest, self._stack(), value, self.output, out)
+            add_margins(self._rows(evidence), self.forest, self._stack(), value, self.output, out)
             return
         points = np.ascontiguousarray(self.merged.points(evidence.points))
         rows = points, self.density.describe_number(evidence), self.node_score, normal_table()
@@ -110,47 +108,36 @@ class OneNumber:
         """Sets of leaves, where trees are small enough."""
         return leaf_sets(self.ensemble)
 
-    @cached_property
-    def node_score(self) -> Floats:
-        """The z of each split's cut, (nodes,)."""
-        score = np.zeros(len(self.ensemble.feature))
-        for v in self.numeric.tolist():
-            own = self.ensemble.feature == v
-            score[own] = self.density.cut_scores(v, self.ensemble.cut[own])
-        return score
-
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of rows, part by part."""
-        rows, rest = self._rows(evidence)
+        rows = self._rows(evidence)
         room, row = max(ENTRIES, self.ensemble.n_leaves), 0
         while row < len(evidence.points):
             out = Entries(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room))
-            count, row = emit(rows, rest, self.forest, self._stack(), row, out)
+            count, row = emit(rows, self.forest, self._stack(), row, out)
             yield out.first(count)
 
-    def _rows(self, evidence: Evidence) -> tuple[tuple[Any, ...], bool]:
-        """What kernels read of rows, and whether they have nothing but numbers."""
+    def _rows(self, evidence: Evidence) -> tuple[Any, ...]:
+        """What walks read of rows."""
         points = np.ascontiguousarray(self.merged.points(evidence.points))
         hole = self.numeric[np.isnan(points[:, self.numeric]).argmax(axis=1)]
         normals = self.density.describe_number(evidence)
-        return (points, hole, normals, self.score, normal_table()), plain(self.ensemble, points)
+        return points, hole, normals, self.score, normal_table()
 
     def _new_steps(self) -> Steps:
-        most = np.empty((2, TREES_WITH_SETS * LEAVES))
-        return Steps(np.empty(TREES_WITH_SETS, dtype=np.uint64), *most)
+        most = np.empty((2, TREES * LEAVES))
+        return Steps(np.empty(TREES, dtype=np.uint64), *most)
 
     def _stack(self) -> Stack:
         return self.memory.once(self._new_stack)
 
     def _new_stack(self) -> Stack:
         n = self.ensemble.n_leaves
-        below = np.zeros(len(self.score) + 2)
-        below[-1] = 1.0
         return Stack(
-            below,
-            node=np.empty((2, n + 1), dtype=np.uint32),
-            low=np.empty((2, n + 1)),
-            high=np.empty((2, n + 1)),
+            np.zeros(len(self.score)),
+            node=np.empty(n + 1, dtype=np.uint32),
+            low=np.empty(n + 1),
+            high=np.empty(n + 1),
             leaf=np.empty(n, dtype=np.int32),
             reach=np.empty(n),
         )
@@ -199,64 +186,13 @@ def cumulate(normals, row, score, table, below):  # type: ignore[no-untyped-def]
 
 
 @njit
-def fill_below(rows, row, rest, forest, below):  # type: ignore[no-untyped-def]
-    """F at all cuts of a row's hole; an observed number is on one side of every cut."""
+def walk_row(rows, row, forest, stack):  # type: ignore[no-untyped-def]
+    """Leaves that a row reaches and the reach of each, into the stack; returns how many."""
     points, hole, normals, score, table = rows
-    cuts, start, cells, rulers, halvings, offset, _, used = forest.look
-    v = hole[row]
-    cumulate(normals, row, score[offset[v] : offset[v + 1]], table, below[offset[v] :])
-    if not rest:
-        return
-    for u in range(len(used)):
-        if used[u] and u != v:
-            x = points[row, u]
-            first = offset[u] + 1 - np.int64(start[u])
-            above = first + first_above(x, u, cuts, start, cells, rulers, halvings)
-            below[offset[u] : above] = 0.0
-            below[above : offset[u + 1]] = 1.0
-
-
-@njit
-def walk_levels(forest, stack):  # type: ignore[no-untyped-def]
-    """Leaves that a row reaches and the reach of each, a level of many trees at a time.
-
-    Without branches, as :func:`knothole.reach.completions.kernels.walk_levels`, with intervals of
-    F in the place of words. Returns how many leaves there are.
-    """
     below, node, low, high, leaf, reach = stack
-    roots, left, steps = forest.nodes.roots, forest.nodes.left, forest.steps
-    count = 0
-    for first in range(0, len(roots), TREES):
-        n = np.uint64(min(TREES, len(roots) - first))
-        for t in range(n):
-            node[0, t], low[0, t], high[0, t] = roots[first + t], 0.0, 1.0
-        side = 0
-        for _ in range(forest.levels):
-            here, here_low, here_high = node[side], low[side], high[side]
-            side = 1 - side
-            next_node, next_low, next_high = node[side], low[side], high[side]
-            length, n = n, np.uint64(0)
-            for e in range(length):
-                step = steps[here[e]]
-                a, b = here_low[e], here_high[e]
-                cut = min(max(below[step.mask_row], a), b)
-                next_node[n], next_low[n], next_high[n] = step.left, a, cut
-                n += np.uint64(cut > a)
-                next_node[n] = np.uint32(step.left + np.uint32(1))
-                next_low[n], next_high[n] = cut, b
-                n += np.uint64(cut < b)
-        for e in range(n):
-            leaf[count] = left[node[side, e]]
-            reach[count] = high[side, e] - low[side, e]
-            count += 1
-    return count
-
-
-@njit
-def walk_trees(x, forest, stack):  # type: ignore[no-untyped-def]
-    """:func:`walk_levels` for any trees, one after the other."""
-    below, nodes, lows, highs, leaf, reach = stack
-    node, low, high = nodes[0], lows[0], highs[0]
+    start, stop = forest.look.offset[hole[row]], forest.look.offset[hole[row] + 1]
+    cumulate(normals, row, score[start:stop], table, below[start:])
+    x = points[row]
     roots, feature, left = forest.nodes.roots, forest.nodes.feature, forest.nodes.left
     count = 0
     for tree in range(len(roots)):
@@ -282,20 +218,10 @@ def walk_trees(x, forest, stack):  # type: ignore[no-untyped-def]
 
 
 @njit
-def walk_row(rows, row, rest, forest, stack):  # type: ignore[no-untyped-def]
-    """Leaves that a row reaches and the reach of each, into the stack; returns how many."""
-    by_level = rest and forest.levels >= 0
-    fill_below(rows, row, by_level, forest, stack.below)
-    if by_level:
-        return walk_levels(forest, stack)
-    return walk_trees(rows[0][row], forest, stack)
-
-
-@njit
-def add_margins(rows, rest, forest, stack, value, output, out):  # type: ignore[no-untyped-def]
+def add_margins(rows, forest, stack, value, output, out):  # type: ignore[no-untyped-def]
     """Add the leaf values that rows reach, times their reach, to ``out`` (rows, outputs)."""
     for row in range(len(rows[0])):
-        for i in range(walk_row(rows, row, rest, forest, stack)):
+        for i in range(walk_row(rows, row, forest, stack)):
             leaf = stack.leaf[i]
             for j in range(value.shape[1]):
                 out[row, output[leaf] + j] += stack.reach[i] * value[leaf, j]
@@ -336,14 +262,14 @@ def add_expected(rows, trees, value, steps, out):  # type: ignore[no-untyped-def
 
 
 @njit
-def emit(rows, rest, forest, stack, row, out):  # type: ignore[no-untyped-def]
+def emit(rows, forest, stack, row, out):  # type: ignore[no-untyped-def]
     """Write (row, leaf, reach) from ``row`` on until there may be no room for another row's leaves.
 
     Returns the number of entries and the next row.
     """
     count = 0
     while row < len(rows[0]) and count + len(stack.leaf) <= len(out.leaf):
-        n = walk_row(rows, row, rest, forest, stack)
+        n = walk_row(rows, row, forest, stack)
         for i in range(n):
             out.row[count + i], out.leaf[count + i] = row, stack.leaf[i]
             out.reach[count + i] = stack.reach[i]

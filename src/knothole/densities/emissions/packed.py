@@ -25,6 +25,8 @@ from knothole.tables.columns import Evidence
 
 # Rows that are encoded at once: all temporary arrays stay in the cache.
 BLOCK = 4096
+# Codes whose tables are worth keeping for the next call.
+FEW = 4096
 
 
 class Values(NamedTuple):
@@ -94,7 +96,9 @@ class Packed:
 
     def parameters(self, emissions: Sequence[Emission]) -> Stacked:
         """The parameters of all emissions."""
-        return self._stack(emissions) if self.sets else _parameters(tuple(emissions))
+        if self.sets or self.offset[-1] > FEW:
+            return self._stack(emissions)
+        return _parameters(tuple(emissions))
 
     def _stack(self, emissions: Sequence[Emission]) -> Stacked:
         table, linear, square = stacked = self.nothing(emissions[0].n_states)
@@ -144,7 +148,8 @@ def pack(
     for v, rows, allowed in evidence.restricted():
         sets[v], number = np.unique(allowed, axis=0, return_inverse=True)
         places[v] = (rows, number.reshape(-1))
-    order_of = _order(tuple(emissions))
+    few = sum(emission.n_codes for emission in emissions) <= FEW
+    order_of = (_order if few else _order.__wrapped__)(tuple(emissions))
     n_codes = order_of.n_codes + [len(sets.get(v, ())) for v in range(len(emissions))]
     offset = np.append(0, np.cumsum(n_codes))
     slot = order_of.slot
@@ -188,8 +193,8 @@ class _Order(NamedTuple):
     others: list[int]
 
 
-# Both are asked for again with every call: an emission never changes.
-@lru_cache(maxsize=8)
+# Both are asked for again with every call, and kept where tables are small: emissions never change.
+@lru_cache(maxsize=4)
 def _order(emissions: tuple[Emission, ...]) -> _Order:
     n_codes = np.array([emission.n_codes for emission in emissions], dtype=np.int64)
     with_z = np.array([emission.form.linear is not None for emission in emissions], dtype=np.bool_)
@@ -205,7 +210,7 @@ def _order(emissions: tuple[Emission, ...]) -> _Order:
     )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _parameters(emissions: tuple[Emission, ...]) -> Stacked:
     nothing = pack(emissions, Evidence(np.empty((0, len(emissions)))))
     return nothing._stack(emissions)
