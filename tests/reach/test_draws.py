@@ -10,8 +10,9 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
-from knothole.reach.completions.masks import ALL, Lookup, cut_cells, fill_masks
+from knothole.reach.completions.masks import ALL, fill_masks
 from knothole.reach.completions.statistics import FACTOR
+from knothole.reach.cuts import Lookup, cut_cells
 from knothole.reach.expectation import Expectation
 
 DRAWS = 1_000_000

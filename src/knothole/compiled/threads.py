@@ -52,16 +52,50 @@ def _whole(name: str, value: Any) -> int:
         raise InvalidInput(f"{name} must be a whole number of threads; got {value!r}.") from error
 
 
+class _Inside(threading.local):
+    """Whether this thread does a part of some work: what it calls must not start threads."""
+
+    alone = False
+
+
+_inside = _Inside()
+
+
 def over_chunks(
     work: Callable[[int, int], Any], n_rows: int, size: int, threads: int | None = None
 ) -> list[Any]:
     """Call ``work(start, stop)`` for consecutive chunks of rows; results in the chunks' order."""
     bounds = [(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
-    workers = min(thread_count(threads), len(bounds))
+    many = len(bounds) > 1 and not _inside.alone
+    workers = min(thread_count(threads), len(bounds)) if many else 1
+    alone = _inside.alone or workers > 1 or threads == 1
+
+    def one(bound: tuple[int, int]) -> Any:
+        before, _inside.alone = _inside.alone, alone
+        try:
+            return work(*bound)
+        finally:
+            _inside.alone = before
+
     if workers <= 1:
-        return [work(start, stop) for start, stop in bounds]
+        return [one(bound) for bound in bounds]
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda bound: work(*bound), bounds))
+        return list(pool.map(one, bounds))
+
+
+def even_size(n_rows: int, size: int, threads: int | None = None) -> int:
+    """At most ``size`` rows a chunk, so that all threads have as much to do.
+
+    Examples
+    --------
+    >>> even_size(10_000, 4096, threads=2), even_size(500, 4096, threads=2)
+    (2500, 500)
+    """
+    chunks = max(1, -(-n_rows // size))
+    if chunks > 1:
+        workers = thread_count(threads)
+        chunks = -(-chunks // workers) * workers
+    return max(1, -(-n_rows // chunks))
 
 
 def summed(

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from knothole.arrays import Floats, Ints, Mask
-from knothole.compiled.threads import over_chunks
+from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine
@@ -370,9 +370,8 @@ class Expectation:
     ) -> list[T]:
         """What ``work`` makes of each chunk of rows."""
         n_rows = len(evidence.points)
-        return over_chunks(
-            lambda start, stop: work(evidence[start:stop]), n_rows, engine.chunk, threads
-        )
+        size = even_size(n_rows, engine.chunk, threads)
+        return over_chunks(lambda start, stop: work(evidence[start:stop]), n_rows, size, threads)
 
     def _answers(
         self,
@@ -406,9 +405,10 @@ class Expectation:
                     whole[holes[rows]] = found
             return out
 
-        width = native(np.empty((0, len(self.ensemble.columns))), 1).shape[1]
-        nothing = [np.empty((0, width))] * n
-        parts = [nothing, *self._by_chunk(engine, evidence, work, threads)]
+        parts = self._by_chunk(engine, evidence, work, threads)
+        if not parts:
+            width = native(np.empty((0, len(self.ensemble.columns))), 1).shape[1]
+            parts = [[np.empty((0, width))] * n]
         return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 

@@ -8,18 +8,19 @@ difference of F at its ends: exact, whatever the density of the other variables.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import ndtr
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import njit
+from knothole.compiled.bits import lowest_bit
+from knothole.compiled.policy import inlined, njit
 from knothole.compiled.threads import Memory
-from knothole.reach.completions.kernels import TREES, Forest
-from knothole.reach.completions.masks import first_above
-from knothole.reach.engine import ENTRIES, Entries, plain
+from knothole.reach.completions.kernels import Forest
+from knothole.reach.engine import ENTRIES, Entries
+from knothole.reach.leaf_sets import LEAVES, TREES, LeafSets, leaf_sets, read_sets
 from knothole.reach.tables import Grid
 from knothole.reach.walks.product_kernels import follow
 from knothole.tables.evidence import Evidence
@@ -56,9 +57,8 @@ class Describes(Protocol):
 class Stack(NamedTuple):
     """Working memory of a walk; not to be shared between threads.
 
-    ``below`` has P(X < cut) for every row of the grid and the two words more that masks have
-    (:mod:`knothole.reach.completions.masks`). ``node``, ``low`` and ``high`` (2, leaves + 1 each)
-    are where a row has come to, and the interval of F in which it is there.
+    ``below`` has P(X < cut) for every row of the grid. ``node``, ``low`` and ``high`` are a stack
+    of sides that are still to be visited, and the interval of F in which the row is there.
     """
 
     below: Any
@@ -67,6 +67,14 @@ class Stack(NamedTuple):
     high: Any
     leaf: Any
     reach: Any
+
+
+class Steps(NamedTuple):
+    """Working memory of :func:`add_expected`: where a row's output changes, and by how much."""
+
+    sets: Any
+    score: Any
+    change: Any
 
 
 class OneNumber:
@@ -80,42 +88,56 @@ class OneNumber:
         for v, (first, cuts) in enumerate(zip(grid.offset.tolist(), grid.cuts, strict=False)):
             if len(cuts):
                 self.score[first + 1 : first + 1 + len(cuts)] = density.cut_scores(v, cuts)
+        self.node_score = np.append(self.score, [0.0, 0.0])[forest.steps["mask_row"]]
         self.numeric = np.flatnonzero(ensemble.n_levels == 0)
         self.output = ensemble.tree_output[ensemble.leaf_tree]
         self.memory = Memory()
 
     def add_margin(self, evidence: Evidence, value: Floats, out: Floats) -> None:
         """Add the expected values of leaves, ``value`` (leaves, width), to ``out``."""
-        add_margins(*self._rows(evidence), self.forest, self._stack(), value, self.output, out)
+        if not self.leaf_sets:
+            add_margins(self._rows(evidence), self.forest, self._stack(), value, self.output, out)
+            return
+        points = np.ascontiguousarray(self.merged.points(evidence.points))
+        rows = points, self.density.describe_number(evidence), self.node_score, normal_table()
+        for trees in self.leaf_sets:
+            add_expected(rows, trees, value[:, 0], self.memory.once(self._new_steps), out)
+
+    @cached_property
+    def leaf_sets(self) -> list[LeafSets]:
+        """Sets of leaves, where trees are small enough."""
+        return leaf_sets(self.ensemble)
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of rows, part by part."""
-        rows, rest = self._rows(evidence)
+        rows = self._rows(evidence)
         room, row = max(ENTRIES, self.ensemble.n_leaves), 0
         while row < len(evidence.points):
             out = Entries(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room))
-            count, row = emit(rows, rest, self.forest, self._stack(), row, out)
+            count, row = emit(rows, self.forest, self._stack(), row, out)
             yield out.first(count)
 
-    def _rows(self, evidence: Evidence) -> tuple[tuple[Any, ...], bool]:
-        """What kernels read of rows, and whether they have nothing but numbers."""
+    def _rows(self, evidence: Evidence) -> tuple[Any, ...]:
+        """What walks read of rows."""
         points = np.ascontiguousarray(self.merged.points(evidence.points))
         hole = self.numeric[np.isnan(points[:, self.numeric]).argmax(axis=1)]
         normals = self.density.describe_number(evidence)
-        return (points, hole, normals, self.score, normal_table()), plain(self.ensemble, points)
+        return points, hole, normals, self.score, normal_table()
+
+    def _new_steps(self) -> Steps:
+        most = np.empty((2, TREES * LEAVES))
+        return Steps(np.empty(TREES, dtype=np.uint64), *most)
 
     def _stack(self) -> Stack:
         return self.memory.once(self._new_stack)
 
     def _new_stack(self) -> Stack:
         n = self.ensemble.n_leaves
-        below = np.zeros(len(self.score) + 2)
-        below[-1] = 1.0
         return Stack(
-            below,
-            node=np.empty((2, n + 1), dtype=np.uint32),
-            low=np.empty((2, n + 1)),
-            high=np.empty((2, n + 1)),
+            np.zeros(len(self.score)),
+            node=np.empty(n + 1, dtype=np.uint32),
+            low=np.empty(n + 1),
+            high=np.empty(n + 1),
             leaf=np.empty(n, dtype=np.int32),
             reach=np.empty(n),
         )
@@ -128,6 +150,24 @@ def normal_table() -> Floats:
     return np.stack([ndtr(z), np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / STEPS], axis=1)
 
 
+@inlined
+def to_table(normals, row, k):  # type: ignore[no-untyped-def]
+    """Scale and shift that lead from z to places in the table, for a component of a row."""
+    scale = STEPS / normals.deviation[row, k]
+    return scale, END * STEPS - normals.mean[row, k] * scale
+
+
+@inlined
+def below_at(place, table):  # type: ignore[no-untyped-def]
+    """P(Z < z) at a place in the table, between its entries too."""
+    place = min(max(place, 0.0), 2 * END * STEPS)
+    cell = int(place)
+    t = place - cell
+    rise = table[cell + 1, 0] - table[cell, 0]
+    first, last = table[cell, 1] - rise, table[cell + 1, 1] - rise
+    return table[cell, 0] + t * (rise + (1.0 - t) * ((1.0 - t) * first - t * last))
+
+
 @njit
 def cumulate(normals, row, score, table, below):  # type: ignore[no-untyped-def]
     """F at all cuts of a row's hole, from 0 below everything to 1."""
@@ -137,80 +177,22 @@ def cumulate(normals, row, score, table, below):  # type: ignore[no-untyped-def]
         share = normals.share[row, k]
         if share < LEAST_SHARE:
             continue
-        scale = STEPS / normals.deviation[row, k]
-        shift = END * STEPS - normals.mean[row, k] * scale
+        scale, shift = to_table(normals, row, k)
         for i in range(1, n - 1):
-            place = min(max(score[i] * scale + shift, 0.0), 2 * END * STEPS)
-            cell = int(place)
-            t = place - cell
-            rise = table[cell + 1, 0] - table[cell, 0]
-            first, last = table[cell, 1] - rise, table[cell + 1, 1] - rise
-            curve = (1.0 - t) * first - t * last
-            below[i] += share * (table[cell, 0] + t * (rise + (1.0 - t) * curve))
+            below[i] += share * below_at(score[i] * scale + shift, table)
     below[n - 1] = 1.0
     for i in range(1, n):
         below[i] = min(max(below[i], below[i - 1]), 1.0)
 
 
 @njit
-def fill_below(rows, row, rest, forest, below):  # type: ignore[no-untyped-def]
-    """F at all cuts of a row's hole; an observed number is on one side of every cut."""
+def walk_row(rows, row, forest, stack):  # type: ignore[no-untyped-def]
+    """Leaves that a row reaches and the reach of each, into the stack; returns how many."""
     points, hole, normals, score, table = rows
-    cuts, start, cells, rulers, halvings, offset, _, used = forest.look
-    v = hole[row]
-    cumulate(normals, row, score[offset[v] : offset[v + 1]], table, below[offset[v] :])
-    if not rest:
-        return
-    for u in range(len(used)):
-        if used[u] and u != v:
-            x = points[row, u]
-            first = offset[u] + 1 - np.int64(start[u])
-            above = first + first_above(x, u, cuts, start, cells, rulers, halvings)
-            below[offset[u] : above] = 0.0
-            below[above : offset[u + 1]] = 1.0
-
-
-@njit
-def walk_levels(forest, stack):  # type: ignore[no-untyped-def]
-    """Leaves that a row reaches and the reach of each, a level of many trees at a time.
-
-    Without branches, as :func:`knothole.reach.completions.kernels.walk_levels`, with intervals of
-    F in the place of words. Returns how many leaves there are.
-    """
     below, node, low, high, leaf, reach = stack
-    roots, left, steps = forest.nodes.roots, forest.nodes.left, forest.steps
-    count = 0
-    for first in range(0, len(roots), TREES):
-        n = np.uint64(min(TREES, len(roots) - first))
-        for t in range(n):
-            node[0, t], low[0, t], high[0, t] = roots[first + t], 0.0, 1.0
-        side = 0
-        for _ in range(forest.levels):
-            here, here_low, here_high = node[side], low[side], high[side]
-            side = 1 - side
-            next_node, next_low, next_high = node[side], low[side], high[side]
-            length, n = n, np.uint64(0)
-            for e in range(length):
-                step = steps[here[e]]
-                a, b = here_low[e], here_high[e]
-                cut = min(max(below[step.mask_row], a), b)
-                next_node[n], next_low[n], next_high[n] = step.left, a, cut
-                n += np.uint64(cut > a)
-                next_node[n] = np.uint32(step.left + np.uint32(1))
-                next_low[n], next_high[n] = cut, b
-                n += np.uint64(cut < b)
-        for e in range(n):
-            leaf[count] = left[node[side, e]]
-            reach[count] = high[side, e] - low[side, e]
-            count += 1
-    return count
-
-
-@njit
-def walk_trees(x, forest, stack):  # type: ignore[no-untyped-def]
-    """:func:`walk_levels` for any trees, one after the other."""
-    below, nodes, lows, highs, leaf, reach = stack
-    node, low, high = nodes[0], lows[0], highs[0]
+    start, stop = forest.look.offset[hole[row]], forest.look.offset[hole[row] + 1]
+    cumulate(normals, row, score[start:stop], table, below[start:])
+    x = points[row]
     roots, feature, left = forest.nodes.roots, forest.nodes.feature, forest.nodes.left
     count = 0
     for tree in range(len(roots)):
@@ -236,34 +218,58 @@ def walk_trees(x, forest, stack):  # type: ignore[no-untyped-def]
 
 
 @njit
-def walk_row(rows, row, rest, forest, stack):  # type: ignore[no-untyped-def]
-    """Leaves that a row reaches and the reach of each, into the stack; returns how many."""
-    by_level = rest and forest.levels >= 0
-    fill_below(rows, row, by_level, forest, stack.below)
-    if by_level:
-        return walk_levels(forest, stack)
-    return walk_trees(rows[0][row], forest, stack)
-
-
-@njit
-def add_margins(rows, rest, forest, stack, value, output, out):  # type: ignore[no-untyped-def]
+def add_margins(rows, forest, stack, value, output, out):  # type: ignore[no-untyped-def]
     """Add the leaf values that rows reach, times their reach, to ``out`` (rows, outputs)."""
     for row in range(len(rows[0])):
-        for i in range(walk_row(rows, row, rest, forest, stack)):
+        for i in range(walk_row(rows, row, forest, stack)):
             leaf = stack.leaf[i]
             for j in range(value.shape[1]):
                 out[row, output[leaf] + j] += stack.reach[i] * value[leaf, j]
 
 
 @njit
-def emit(rows, rest, forest, stack, row, out):  # type: ignore[no-untyped-def]
+def add_expected(rows, trees, value, steps, out):  # type: ignore[no-untyped-def]
+    """Add the expected margin of rows to ``out`` (rows, outputs), by sets of leaves.
+
+    All that is left of a tree is a step function of the hole: from one leaf of its set to the next,
+    the output changes at the cut where they part.
+    """
+    points, normals, node_score, table = rows
+    n_trees = len(trees.root)
+    for row in range(len(points)):
+        read_sets(points[row], trees, steps.sets[:n_trees])
+        expected, n = 0.0, 0
+        for tree in range(n_trees):
+            leaf, parting, word = trees.leaf[tree], trees.parting[tree], steps.sets[tree]
+            last = lowest_bit(word)
+            word &= word - np.uint64(1)
+            while word != 0:
+                bit = lowest_bit(word)
+                steps.score[n] = node_score[trees.root[tree] + np.int64(parting[last, bit])]
+                steps.change[n] = value[leaf[last]] - value[leaf[bit]]
+                n += 1
+                last = bit
+                word &= word - np.uint64(1)
+            expected += value[leaf[last]]
+        for k in range(normals.share.shape[1]):
+            if normals.share[row, k] >= LEAST_SHARE:
+                scale, shift = to_table(normals, row, k)
+                below = 0.0
+                for i in range(n):
+                    below += steps.change[i] * below_at(steps.score[i] * scale + shift, table)
+                expected += normals.share[row, k] * below
+        out[row, trees.output] += expected
+
+
+@njit
+def emit(rows, forest, stack, row, out):  # type: ignore[no-untyped-def]
     """Write (row, leaf, reach) from ``row`` on until there may be no room for another row's leaves.
 
     Returns the number of entries and the next row.
     """
     count = 0
     while row < len(rows[0]) and count + len(stack.leaf) <= len(out.leaf):
-        n = walk_row(rows, row, rest, forest, stack)
+        n = walk_row(rows, row, forest, stack)
         for i in range(n):
             out.row[count + i], out.leaf[count + i] = row, stack.leaf[i]
             out.reach[count + i] = stack.reach[i]

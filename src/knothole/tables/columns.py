@@ -84,7 +84,7 @@ class Columns:
     def __getitem__(self, index: int) -> Column:
         return self.columns[index]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names in order."""
         return tuple(column.name for column in self.columns)

@@ -14,6 +14,7 @@ import numbers
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -206,6 +207,7 @@ def places_of(table: Any, names: Sequence[str]) -> list[int | None]:
     return [own.index(name) if name in own else None for name in names]
 
 
+@cache
 def made_up_names(n_columns: int) -> tuple[str, ...]:
     """Names for columns that have none, as scikit-learn makes them up."""
     return tuple(f"x{position}" for position in range(n_columns))

@@ -52,18 +52,9 @@ class Gaussian(Emission):
 
     def encode(self, x: Floats) -> Encoded:
         """One code; ``z`` is the standardised value. Values too far out have density 0."""
-        finite = np.isfinite(x)
-        z = np.where(finite, x, self.location)
-        with np.errstate(over="ignore"):
-            z -= self.location
-            z /= self.scale
-        # Their squares are infinite, and the density 0; products with anything else are finite.
-        np.minimum(np.maximum(z, -(FARTHEST**2), out=z), FARTHEST**2, out=z)
-        hole = np.isnan(x)
-        code = -hole.astype(np.int32)
-        if (finite | hole).all():
-            return Encoded(code, z)
-        return Encoded(code, z, np.where(finite | hole, 0.0, -np.inf))
+        z, possible = standardised(x, self.location, self.scale)
+        code = -np.isnan(x).astype(np.int32)
+        return Encoded(code, z, None if possible.all() else np.where(possible, 0.0, -np.inf))
 
     def natural(self) -> Natural:
         """The normal density, its square expanded."""
@@ -121,6 +112,18 @@ class Gaussian(Emission):
         """From fields."""
         location, scale = arrays["column"].tolist()
         return cls(location, scale, arrays["mean"], arrays["variance"])
+
+
+def standardised(x: Floats, location: Any, scale: Any) -> tuple[Floats, NDArray[np.bool_]]:
+    """Standardised values, 0 where they are not finite, and which are holes or possible."""
+    finite = np.isfinite(x)
+    z = np.where(finite, x, location)
+    with np.errstate(over="ignore"):
+        z -= location
+        z /= scale
+    # Their squares are infinite, and the density 0; products with anything else are finite.
+    np.minimum(np.maximum(z, -(FARTHEST**2), out=z), FARTHEST**2, out=z)
+    return z, finite | np.isnan(x)
 
 
 def location_and_scale(x: Floats, weight: Floats) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +19,14 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks
 from knothole.densities.emissions.base import Emission, Statistics
+from knothole.densities.emissions.gaussian import Gaussian, standardised
 from knothole.densities.emissions.table import log_of
 from knothole.tables.columns import Evidence
 
 # Rows that are encoded at once: all temporary arrays stay in the cache.
 BLOCK = 4096
+# Codes whose tables are worth keeping for the next call.
+FEW = 4096
 
 
 class Values(NamedTuple):
@@ -92,6 +96,11 @@ class Packed:
 
     def parameters(self, emissions: Sequence[Emission]) -> Stacked:
         """The parameters of all emissions."""
+        if self.sets or self.offset[-1] > FEW:
+            return self._stack(emissions)
+        return _parameters(tuple(emissions))
+
+    def _stack(self, emissions: Sequence[Emission]) -> Stacked:
         table, linear, square = stacked = self.nothing(emissions[0].n_states)
         for v, emission in enumerate(emissions):
             natural = emission.form
@@ -139,20 +148,28 @@ def pack(
     for v, rows, allowed in evidence.restricted():
         sets[v], number = np.unique(allowed, axis=0, return_inverse=True)
         places[v] = (rows, number.reshape(-1))
-    n_codes = [emission.n_codes + len(sets.get(v, ())) for v, emission in enumerate(emissions)]
-    offset = np.cumsum([0, *n_codes], dtype=np.int64)
-    with_z = np.array([emission.form.linear is not None for emission in emissions], dtype=np.bool_)
-    slot = np.where(with_z, np.cumsum(with_z) - 1, -1)
+    few = sum(emission.n_codes for emission in emissions) <= FEW
+    order_of = (_order if few else _order.__wrapped__)(tuple(emissions))
+    n_codes = order_of.n_codes + [len(sets.get(v, ())) for v in range(len(emissions))]
+    offset = np.append(0, np.cumsum(n_codes))
+    slot = order_of.slot
     small = offset[-1] <= np.iinfo(np.int16).max
     code = np.empty((n_rows, len(emissions)), dtype=np.int16 if small else np.int32)
-    z = np.empty((n_rows, int(with_z.sum())))
+    z = np.empty((n_rows, order_of.n_slots))
     base = np.zeros(n_rows)
+    normal = order_of.normal
 
     def work(start: int, stop: int) -> None:
         block: Any = slice(start, stop) if order is None else order[start:stop]
-        points = np.ascontiguousarray(evidence.points[block].T)
-        for v, emission in enumerate(emissions):
-            encoded = emission.encode(points[v])
+        points = evidence.points[block]
+        if len(normal):
+            own = points if len(normal) == len(emissions) else points[:, normal]
+            z[start:stop, slot[normal]], possible = standardised(own, *order_of.standard)
+            code[start:stop, normal] = np.where(np.isnan(own), -1, offset[normal])
+            if not possible.all():
+                base[start:stop] += np.where(possible, 0.0, -np.inf).sum(axis=1)
+        for v in order_of.others:
+            encoded = emissions[v].encode(np.ascontiguousarray(points[:, v]))
             code[start:stop, v] = np.where(encoded.code < 0, -1, encoded.code + offset[v])
             if slot[v] >= 0:
                 z[start:stop, slot[v]] = encoded.z
@@ -163,3 +180,37 @@ def pack(
     for v, (rows, number) in places.items():
         code[rows, v] = offset[v] + emissions[v].n_codes + number
     return Packed(code, z, base, slot, offset, sets)
+
+
+class _Order(NamedTuple):
+    """How emissions stand side by side: Gaussians are encoded together, the others one by one."""
+
+    n_codes: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    n_slots: int
+    normal: NDArray[np.intp]
+    standard: tuple[Floats, Floats]  # their locations and scales
+    others: list[int]
+
+
+# Both are asked for again with every call, and kept where tables are small: emissions never change.
+@lru_cache(maxsize=4)
+def _order(emissions: tuple[Emission, ...]) -> _Order:
+    n_codes = np.array([emission.n_codes for emission in emissions], dtype=np.int64)
+    with_z = np.array([emission.form.linear is not None for emission in emissions], dtype=np.bool_)
+    is_normal = np.array([type(emission) is Gaussian for emission in emissions], dtype=np.bool_)
+    normal = [emission for emission in emissions if type(emission) is Gaussian]
+    return _Order(
+        n_codes=n_codes,
+        slot=np.where(with_z, np.cumsum(with_z) - 1, -1),
+        n_slots=int(with_z.sum()),
+        normal=np.flatnonzero(is_normal),
+        standard=(np.array([e.location for e in normal]), np.array([e.scale for e in normal])),
+        others=np.flatnonzero(~is_normal).tolist(),
+    )
+
+
+@lru_cache(maxsize=4)
+def _parameters(emissions: tuple[Emission, ...]) -> Stacked:
+    nothing = pack(emissions, Evidence(np.empty((0, len(emissions)))))
+    return nothing._stack(emissions)

@@ -22,15 +22,15 @@ from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, r
 from knothole.compiled.threads import Memory
 from knothole.densities.base import Inverted
 from knothole.reach.completions import kernels as kernels
-from knothole.reach.completions.masks import ALL, lookup
+from knothole.reach.completions.masks import ALL
 from knothole.reach.completions.statistics import Statistic, mean_and_error, mean_and_std
+from knothole.reach.cuts import lookup
 from knothole.reach.engine import (
     ENTRIES,
     Engine,
     Entries,
     Moments,
     node_arrays,
-    plain,
     weighted_values,
 )
 from knothole.reach.tables import Grid
@@ -163,6 +163,8 @@ class CompletionsEngine(Engine):
             lookup(ensemble, grid),
             deepest if deepest <= LEVELS else -1,
         )
+        # Whether splits are numeric and nothing, observed or drawn, is "not recorded".
+        self.plain = not len(ensemble.sets) and not ensemble.columns.nullable.any()
         self._memory = Memory()
         self.n_variables = sampler.n_variables
         self.row_bytes = 8 * WORD * max(1, self.n_variables)
@@ -182,11 +184,6 @@ class CompletionsEngine(Engine):
 
     def _rows_at_once(self, words: int) -> int:
         return min(max(DRAWS_BYTES // (words * self.row_bytes), LEAST_ROWS), MOST_ROWS)
-
-    def _plain(self, points: Floats) -> bool:
-        """Whether splits are numeric and nothing, observed or drawn, is "not recorded"."""
-        nullable = any(column.nullable for column in self.ensemble.columns)
-        return not nullable and plain(self.ensemble, points)
 
     # ---- answers, each with its error ----------------------------------------------------------
 
@@ -257,7 +254,7 @@ class CompletionsEngine(Engine):
                 np.empty((len(points), self.ensemble.n_trees), dtype=np.int64),
             )
             count, row = kernels.chunk_masks(
-                points, draws, self.forest, self._plain(points), row, scratch, out
+                points, draws, self.forest, self.plain, row, scratch, out
             )
             yield first, kernels.Reached(out.leaf[:count], out.mask[:count], out.stop[first:row])
 
@@ -288,7 +285,7 @@ class CompletionsEngine(Engine):
         """Add shares of the draws of one word that reach two leaves at once."""
         points = self.merged.points(evidence.points)
         kernels.chunk_pairs(
-            points, self._own_draws(evidence, 0), row_weight, self.forest, self._plain(points),
+            points, self._own_draws(evidence, 0), row_weight, self.forest, self.plain,
             self._scratch(), out,
         )  # fmt: skip
 
@@ -306,7 +303,7 @@ class CompletionsEngine(Engine):
         points = self.merged.points(evidence.points)
         out = np.zeros((len(points), GROUPS, self.ensemble.n_outputs))
         kernels.chunk_groups(
-            points, self._draws(evidence, words), self.forest, self._plain(points),
+            points, self._draws(evidence, words), self.forest, self.plain,
             self.value, self.ensemble.tree_output, self._scratch(), out,
         )  # fmt: skip
         return out[:, None]
@@ -317,7 +314,7 @@ class CompletionsEngine(Engine):
         out = np.empty((len(points), len(words), WORD, self.ensemble.n_outputs))
         out[:] = self.ensemble.base
         kernels.chunk_margins(
-            points, self._draws(evidence, words), self.forest, self._plain(points),
+            points, self._draws(evidence, words), self.forest, self.plain,
             self.value, self.ensemble.tree_output, self._scratch(), out,
         )  # fmt: skip
         return out

@@ -16,7 +16,8 @@ import numpy as np
 from knothole.compiled.bits import lowest_bit, popcount
 from knothole.compiled.policy import inlined, njit
 from knothole.compiled.sobol import WORD
-from knothole.reach.completions.masks import ALL, Lookup, fill_masks
+from knothole.reach.completions.masks import ALL, fill_masks
+from knothole.reach.cuts import Lookup
 from knothole.reach.engine import NodeArrays
 from knothole.reach.walks.product_kernels import follow
 

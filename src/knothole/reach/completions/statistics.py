@@ -29,12 +29,8 @@ Link = Callable[[Floats], Floats]
 
 def mean_and_error(groups: Floats) -> tuple[Floats, Floats]:
     """Mean over independent groups (axis 1), and its standard error."""
-    return groups.mean(axis=1), standard_error(groups)
-
-
-def standard_error(groups: Floats) -> Floats:
-    """Of the mean over independent groups (axis 1)."""
-    return np.asarray(FACTOR * groups.std(axis=1, ddof=1) / np.sqrt(GROUPS))
+    mean = groups.mean(axis=1, keepdims=True)
+    return mean[:, 0], FACTOR * groups.std(axis=1, ddof=1, mean=mean) / np.sqrt(GROUPS)
 
 
 def mean_and_std(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
@@ -106,7 +102,7 @@ def quantiles_of(link: Link, levels: Floats) -> Statistic:
             for found in together
         ]
         error, of_level = (
-            standard_error(np.moveaxis(each, 0, 3)) for each in (apart, np.stack(below))
+            mean_and_error(np.moveaxis(each, 0, 3))[1] for each in (apart, np.stack(below))
         )
         parts = [np.moveaxis(together, 0, 2), error, of_level, of_level]
         quantile, error, *of_levels = (part.reshape(n, -1) for part in parts)

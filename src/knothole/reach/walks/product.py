@@ -13,19 +13,22 @@ the row carries the region of every hole too, and masses are read off the tables
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.simd import padded
+from knothole.compiled.simd import AT_ONCE, padded
 from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import Entries, Leaves, plain, warn_impossible
+from knothole.reach.leaf_sets import LEAVES, TREES, LeafSets, leaf_sets
 from knothole.reach.tables import left_probabilities
 from knothole.reach.walks import product_kernels
 from knothole.reach.walks.base import WalkEngine
-from knothole.reach.walks.product_kernels import Slots, Trees
+from knothole.reach.walks.product_kernels import ROWS, Room, Slots, Trees
 from knothole.reach.walks.product_position import ProductGiven, ProductPosition
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
@@ -44,12 +47,19 @@ class Product(Protocol):
 class ProductEngine(WalkEngine):
     """Exact expectations under a mixture of products."""
 
+    chunk = 4096  # values are encoded a variable at a time, with some overhead for each
+
     def __init__(self, ensemble: Ensemble, density: Product) -> None:
         super().__init__(ensemble, density)
         self.density = density
         self.n_components = self.walk_tables.states
         self.go_left = padded(left_probabilities(self.ensemble, self.tables))
         self.below = self._values_below()
+
+    @cached_property
+    def leaf_sets(self) -> list[LeafSets]:
+        """Sets of leaves, where trees are small enough."""
+        return leaf_sets(self.ensemble)
 
     def with_values(self, ensemble: Ensemble) -> Self:
         """The engine for the same trees with other leaf values; all else is shared."""
@@ -60,13 +70,19 @@ class ProductEngine(WalkEngine):
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
-        whole, partly = _whole_and_partly(evidence)
-        if len(whole) == len(out):
-            product_kernels.add_margin(*self._walk(evidence), out)
-        elif len(whole):
-            out[whole] = self.margin(evidence[whole])[0]
-        if len(partly):
+        if evidence.allowed is not None:
+            whole, partly = _whole_and_partly(evidence)
+            out[whole] = self.margin(replace(evidence[whole], allowed=None))[0]
             out[partly] = super().margin(evidence[partly])[0]
+        elif self.leaf_sets:
+            points, weights = self.merged.points(evidence.points), self._given(evidence).weights
+            room = self.memory.once(self._room)
+            for trees in self.leaf_sets:
+                product_kernels.add_expected(
+                    points, weights, trees, self.go_left, self.value, room, out
+                )
+        else:
+            product_kernels.add_margin(*self._walk(evidence), out)
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
@@ -110,6 +126,18 @@ class ProductEngine(WalkEngine):
 
     def _slots(self) -> Slots:
         return Slots(np.empty(self.depth, np.int32), np.empty((self.depth, self.n_components)))
+
+    def _room(self) -> Room:
+        n = self.n_components
+        return Room(
+            sets=np.empty((ROWS, TREES), dtype=np.uint64),
+            known=np.empty(ROWS),
+            given=np.empty((ROWS, n)),
+            node=np.empty(LEAVES, dtype=np.int64),
+            leaf=np.empty(LEAVES, dtype=np.int64),
+            left=np.empty((LEAVES, n)),
+            same=np.empty((2, AT_ONCE)),
+        )
 
     def _position(self) -> ProductPosition:
         return ProductPosition(self._frames(), np.empty((self.depth, self.n_components)))

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from knothole.compiled.bits import has
+from knothole.compiled.bits import has, lowest_bit
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, njit
-from knothole.compiled.simd import AT_ONCE, dot, load, store, whole
+from knothole.compiled.simd import AT_ONCE, add, dot, fill, load, spread, store, whole
+from knothole.reach.leaf_sets import LEAVES, read_sets
 
 # Rows that walk a tree one after the other, so that the tree's q stays in cache.
 ROWS = 64
@@ -165,3 +166,85 @@ def emit_reach(points, weights, trees, leaves, slots, at, out):  # type: ignore[
         row = 0
         tree += 1
     return count, (tree, row)
+
+
+class Room(NamedTuple):
+    """Working memory of :func:`add_expected`."""
+
+    sets: Any  # (ROWS, trees) see `read_sets`
+    known: Any  # (ROWS,) of leaves that rows are sure to reach
+    given: Any  # (ROWS, components) expected values of other trees, given the component
+    node: Any  # (LEAVES,) a stack: the hole whose right side is being looked at,
+    leaf: Any  # and the leaf on its left, or -1 where there are several:
+    left: Any  # (LEAVES, components) what is expected there
+    same: Any  # (2, AT_ONCE) of leaves: the same number for all components
+
+
+@njit
+def add_expected(points, weights, trees, go_left, value, room, out):  # type: ignore[no-untyped-def]
+    """Add the expected margin of each row to ``out`` (rows, outputs): Prop. 1, by sets of leaves.
+
+    What a tree is expected to give, given the component, comes from its leaves upwards. It does
+    not depend on the row's weights: they meet the sum over all trees.
+    """
+    n_rows, n, n_trees = len(points), go_left.shape[1], len(trees.root)
+    weights_, go_left_, value_, room_ = pointers((weights, go_left, value, room))
+    leaves, parting = pointers((trees.leaf, trees.parting))
+    for start in range(0, n_rows, ROWS):
+        n_block = min(ROWS, n_rows - start)
+        for i in range(n_block):
+            read_sets(points[start + i], trees, room.sets[i, :n_trees])
+            room.known[i] = 0.0
+        fill(room_.given, 0.0, n_block * n)
+        for tree in range(n_trees):
+            leaf = shift(leaves, tree * LEAVES)
+            parts = shift(parting, tree * LEAVES * LEAVES)
+            below = shift(go_left_, trees.root[tree] * n)
+            for i in range(n_block):
+                word = room.sets[i, tree]
+                if word & (word - np.uint64(1)) == 0:
+                    room.known[i] += value_[leaf[lowest_bit(word)]]
+                else:
+                    found = fold(word, leaf, parts, below, value_, room_, n)
+                    add(shift(room_.given, i * n), found, n)
+        for i in range(n_block):
+            given = dot(shift(weights_, (start + i) * n), shift(room_.given, i * n), n)
+            out[start + i, trees.output] += room.known[i] + given
+
+
+@inlined
+def fold(word, leaf, parting, go_left, value, room, n):  # type: ignore[no-untyped-def]
+    """What the leaves of a set are expected to give, for each component.
+
+    From left to right: once all leaves below a hole have been met, its two sides are one.
+    """
+    last, top = np.int64(lowest_bit(word)), 0
+    right = room.left
+    single = True  # whether what was found last is a leaf
+    while True:
+        word &= word - np.uint64(1)
+        next_leaf, node = np.int64(0), np.int64(-1)
+        if word != 0:
+            next_leaf = np.int64(lowest_bit(word))
+            node = np.int64(parting[last * LEAVES + next_leaf])
+        while top > 0 and room.node[top - 1] > node:
+            top -= 1
+            both = shift(room.left, top * n)
+            left, left_step, right_step = both, 1, 1
+            if room.leaf[top] >= 0:
+                left, left_step = room.same, 0
+                store(left, 0, spread(value[room.leaf[top]]))
+            if single:
+                right, right_step = shift(room.same, AT_ONCE), 0
+                store(right, 0, spread(value[leaf[last]]))
+            go = shift(go_left, room.node[top] * n)
+            for k in range(0, n, AT_ONCE):
+                there = load(right, k * right_step)
+                store(both, k, there + load(go, k) * (load(left, k * left_step) - there))
+            right, single = both, False
+        if node < 0:
+            return right
+        room.node[top] = node
+        room.leaf[top] = leaf[last] if single else -1
+        top += 1
+        last, single = next_leaf, True

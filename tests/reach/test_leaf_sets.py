@@ -1,0 +1,135 @@
+"""Sets of leaves against walks that take both sides at holes, and what mixtures make of them."""
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeRegressor
+from tests.reach.cases import as_table, random_case
+from tests.trees.generate import random_ensemble
+
+from knothole.compiled.bits import has
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.mixture.density import Mixture
+from knothole.reach import leaf_sets as module
+from knothole.reach.expectation import Expectation
+from knothole.reach.leaf_sets import LEAVES, leaf_sets, read_sets
+from knothole.tables.columns import NOT_RECORDED
+from knothole.trees.read import read
+
+
+def left_over(ensemble, node, x, numbers):
+    """Leaves below a node that a row may reach, from left to right.
+
+    ``numbers`` has what numeric holes may still be: an interval, and whether "not recorded".
+    """
+    v = ensemble.feature[node]
+    left = ensemble.left[node]
+    if v < 0:
+        return [left]
+    if not np.isnan(x[v]):
+        return left_over(ensemble, left + goes_right(ensemble, node, x[v]), x, numbers)
+    found = []
+    for right in (False, True):
+        rest = dict(numbers)
+        if ensemble.set_start[node] < 0:
+            low, high, absent = numbers.get(v, (-np.inf, np.inf, ensemble.columns.nullable[v]))
+            cut = ensemble.cut[node]
+            low, high = (max(low, cut), high) if right else (low, min(high, cut))
+            rest[v] = low, high, absent and right != ensemble.missing_left[node]
+            if low >= high and not rest[v][2]:
+                continue
+        found += left_over(ensemble, left + right, x, rest)
+    return found
+
+
+def goes_right(ensemble, node, x):
+    if ensemble.set_start[node] >= 0:
+        return not has.py_func(ensemble.sets, ensemble.set_start[node], int(x))
+    return not ensemble.missing_left[node] if x == NOT_RECORDED else x >= ensemble.cut[node]
+
+
+def case(seed, **options):
+    made = random_case(seed, "Mixture", n_rows=40, **options)
+    expectation = Expectation.of(made.ensemble, made.density)
+    table = as_table(made.density.columns_, made.rows)
+    return expectation, expectation.evidence(table, made.holes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sets_are_what_walks_find(seed, monkeypatch):
+    """Numbers, categories, "not recorded"; trees of two outputs, in several groups."""
+    monkeypatch.setattr(module, "TREES", 3)
+    expectation, evidence = case(seed, n_trees=8, depth=4, n_outputs=2)
+    ensemble = expectation.ensemble
+    seen = set()
+    for trees in leaf_sets(ensemble):
+        out = np.empty(len(trees.root), dtype=np.uint64)
+        for x in evidence.points:
+            read_sets(x, trees, out)
+            for tree, (word, root) in enumerate(zip(out.tolist(), trees.root, strict=True)):
+                bits = [bit for bit in range(LEAVES) if word >> bit & 1]
+                expected = left_over(ensemble, root, x, {})
+                assert trees.leaf[tree, bits].tolist() == expected
+                number = int(np.searchsorted(ensemble.roots, root))
+                assert ensemble.tree_output[number] == trees.output
+                seen.add(number)
+    assert seen == set(range(ensemble.n_trees))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_margins_are_those_of_walks(seed):
+    expectation, evidence = case(seed, n_trees=5, depth=5, n_outputs=1 + seed % 2, rate=0.6)
+    engine = expectation.engine
+    assert engine.leaf_sets
+    quick, _ = engine.margin(evidence)
+    engine.leaf_sets = []
+    walked, _ = engine.margin(evidence)
+    np.testing.assert_allclose(quick, walked, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("why", ["leaves", "width", "memory"])
+def test_other_trees_are_walked(why, monkeypatch):
+    if why == "memory":
+        monkeypatch.setattr(module, "BYTES", 10)
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    depth, width = (8, 1) if why == "leaves" else (3, 2 if why == "width" else 1)
+    ensemble = random_ensemble(
+        seed=1, levels=(0,) * 3, n_trees=4, depth=depth, width=width, n_outputs=width
+    )
+    assert leaf_sets(ensemble) == []
+    columns = ensemble.columns.describe(X)
+    expectation = Expectation.of(ensemble, Mixture(2, random_state=0).fit(X, columns=columns))
+    holes = np.where(np.random.default_rng(1).random(X.shape) < 0.5, np.nan, X)
+    evidence = expectation.evidence(holes)
+    value = ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None]
+    expected = expectation.reach(evidence) @ value + ensemble.base
+    np.testing.assert_allclose(expectation.margin(evidence)[0], expected, rtol=1e-10)
+
+
+def test_a_tree_of_64_leaves_has_every_bit():
+    """And one of a single leaf has one."""
+    rng = np.random.default_rng(0)
+    X = rng.random((5000, 2))
+    tree = read(DecisionTreeRegressor(max_leaf_nodes=64).fit(X, rng.normal(size=5000)))
+    leaf = read(DecisionTreeRegressor(max_leaf_nodes=2).fit(X, np.zeros(5000)))
+    assert [hex(int(leaf_sets(each)[0].sets[-1, 0])) for each in (tree, leaf)] == [
+        "0xffffffffffffffff",
+        "0x1",
+    ]
+
+
+def test_a_single_missing_number_is_answered_as_by_walks():
+    """Also where a cut lies outside of what arrives at its split."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) + rng.integers(0, 3, (300, 1))
+    ensemble = random_ensemble(seed=5, levels=(0,) * 3, n_trees=20, depth=5)
+    density = GaussianMixture(3, random_state=0).fit(X, columns=ensemble.columns.describe(X))
+    expectation = Expectation.of(ensemble, density)
+    holes = rng.normal(size=(60, 3))
+    holes[np.arange(60), rng.integers(0, 3, 60)] = np.nan
+    engine, evidence = expectation.engine, expectation.evidence(holes)
+    assert engine.one_number.leaf_sets
+    quick, error = engine.margin(evidence)
+    assert not error.any()
+    engine.one_number.leaf_sets = []
+    walked, _ = engine.margin(evidence)
+    np.testing.assert_allclose(quick, walked, rtol=0, atol=1e-10)
