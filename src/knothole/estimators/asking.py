@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
+from knothole.errors import InvalidInput
+from knothole.estimators.answers import output_labels, pandas_index
+from knothole.questions.explain import explain
+from knothole.questions.explanation import Explanation
 from knothole.questions.impute import imputed
+from knothole.questions.players import Groups, Players
 from knothole.reach.expectation import Expectation
+from knothole.reach.tolerance import check_tol
 from knothole.tables.encoding import Unseen
+from knothole.tables.evidence import Evidence
 from knothole.tables.holes import Holes
 
 
@@ -17,6 +26,79 @@ class Asking:
 
     expectation_: Expectation
     holes_: Any
+    _evidence: Callable[..., Evidence]
+
+    def explain(
+        self,
+        X: Any,
+        groups: Groups | None = None,
+        *,
+        of: Literal["prediction", "margin"] = "prediction",
+        tol: float | None = 0.02,
+        holes: Holes | None = None,
+        unseen: Unseen = "error",
+        threads: int | None = None,
+    ) -> Explanation:
+        """Why each answer is what it is: conditional Shapley values of the expected prediction.
+
+        A column's value is what knowing it adds to the expected prediction, averaged over all
+        orders in which the row's columns can become known. The values of a row add up to
+        E[f given the row] - E[f]. Holes remain holes and have the value 0. A column that the model
+        does not use has a value where it tells of others.
+
+        Parameters
+        ----------
+        X : table
+        groups : mapping from a name to columns, optional
+            Columns that become known together and have one value. A one-hot block is one anyway.
+        of : {"prediction", "margin"}
+            What to take apart: for a classifier the probabilities of its classes (of the second
+            one where there are two), or the margins before the link.
+        tol : float, optional
+            The standard error that values may have, as a share of the spread of the model's
+            outputs. Where a row has few columns and the density is exact, values are exact. None
+            for what the first orders and draws give.
+        holes : "auto", "all" or mask, optional
+        unseen : {"error", "hole"}
+        threads : int, optional
+
+        Returns
+        -------
+        Explanation
+            With ``values``, ``errors``, ``base``, ``data``; ``table()``, ``bar()``,
+            ``beeswarm()``, and ``to_shap()`` for shap's own plots.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 1)) + 0.1 * rng.normal(size=(300, 2))
+        >>> model = DecisionTreeRegressor(max_depth=4).fit(X * [1, 0], X[:, 0])
+        >>> robust = kh.wrap(model, X, density=kh.Mixture(8, random_state=0))
+        >>> first, second = robust.explain([[1.0, 1.0]]).values[0]
+        >>> bool(first > 0.3 and second > 0.3)  # not used, but it tells of the first
+        True
+        """
+        if of not in ("prediction", "margin"):
+            raise InvalidInput(f"of must be 'prediction' or 'margin'; got {of!r}.")
+        expectation = self.expectation_
+        evidence = self._evidence(X, holes, unseen)
+        players = Players.of(expectation, groups)
+        found = explain(
+            expectation, evidence, players, margins=of == "margin", tol=check_tol(tol),
+            threads=threads,
+        )  # fmt: skip
+        one = found.values.shape[2] == 1
+        said = players.described(evidence, expectation.columns)
+        return Explanation(
+            found.values[:, :, 0] if one else found.values,
+            found.errors[:, :, 0] if one else found.errors,
+            float(found.base[0]) if one else found.base,
+            pd.DataFrame(said, index=pandas_index(X), columns=list(players.names), dtype=object),
+            players.codes(evidence),
+            output_labels(expectation.original),
+        )
 
     def impute(
         self,
