@@ -142,7 +142,7 @@ def test_a_linear_model_of_gaussian_columns_has_the_closed_form():
     slope = np.array([1.0, -2.0, 0.5])
     X = rng.multivariate_normal(np.zeros(3), cov, 4000)
     model = xgboost.XGBRegressor(
-        n_estimators=300, max_depth=1, learning_rate=0.3, reg_lambda=0
+        n_estimators=1200, max_depth=1, learning_rate=0.1, reg_lambda=0, max_bin=512
     ).fit(X, X @ slope)
     assert np.abs(model.predict(X) - X @ slope).std() < 0.1
     robust = kh.wrap(model, X, density=kh.GaussianMixture(1, random_state=0))
@@ -159,8 +159,10 @@ def test_a_linear_model_of_gaussian_columns_has_the_closed_form():
     expected = [[shapley(v(x), [0, 1, 2])[j] for j in range(3)] for x in rows]
     found = robust.explain(rows)
     sd = (X @ slope).std()
-    assert np.abs(found.values - expected).max() < 0.06 * sd
-    assert np.abs(found.values - expected).mean() < 0.02 * sd
+    # Steps of the trees are 5 % of sd, and the covariance is learned; independence is far off.
+    assert np.abs(found.values - expected).max() < 0.1 * sd
+    assert np.abs(found.values - expected).mean() < 0.03 * sd
+    assert np.abs(rows * slope - expected).mean() > 0.15 * sd
     assert found.errors.max() < 0.02 * sd
 
 

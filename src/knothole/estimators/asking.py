@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from knothole.errors import InvalidInput
-from knothole.estimators.answers import output_labels, pandas_index
+from knothole.estimators.answers import class_lists, is_classifier, output_labels, pandas_index
+from knothole.questions.acquire import Acquisition, Asked, acquisition, costs
 from knothole.questions.explain import explain
 from knothole.questions.explanation import Explanation
 from knothole.questions.impute import imputed
@@ -99,6 +100,84 @@ class Asking:
             players.codes(evidence),
             output_labels(expectation.original),
         )
+
+    def acquire(
+        self,
+        X: Any,
+        cost: Mapping[str, float] | None = None,
+        groups: Groups | None = None,
+        *,
+        criterion: Literal["brier", "entropy"] | None = None,
+        budget: float | None = None,
+        stop: float | None = None,
+        holes: Holes | None = None,
+        unseen: Unseen = "error",
+    ) -> Acquisition:
+        """What to find out next: the expected gain of knowing each hole.
+
+        For a regressor the gain is what knowing the hole is expected to take off the variance of
+        the prediction that is due to holes, the square of ``predict(X, return_std=True)[1]``; for
+        a classifier, off the Brier score of its probabilities, or their entropy.
+
+        Parameters
+        ----------
+        X : table
+        cost : mapping from names to numbers above 0, optional
+            What finding out a column (or block, or group) costs; 1 where nothing is said.
+        groups : mapping from a name to columns, optional
+            Columns that are found out together, such as what one blood sample tells.
+        criterion : {"brier", "entropy"}, optional
+            For classifiers; by default the Brier score.
+        budget : float, optional
+            Plan what to find out for so much: one hole after the other, each by what it adds to
+            those before, for each unit of cost.
+        stop : float, optional
+            For classifiers: how sure the predicted label must be to remain, between 0 and 1. Rows
+            where it is have no best hole.
+        holes : "auto", "all" or mask, optional
+        unseen : {"error", "hole"}
+
+        Returns
+        -------
+        Acquisition
+            With ``gain``, ``error``, ``per_cost``, ``best``, ``change``, ``plan``, ``table()``.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> X = np.array([[a, b] for a in (0.0, 1.0) for b in (0.0, 1.0)] * 10)
+        >>> model = DecisionTreeRegressor().fit(X, 4 * X[:, 0] + X[:, 1])
+        >>> robust = kh.wrap(model, X, density=kh.Factorized())
+        >>> found = robust.acquire([[np.nan, np.nan]])
+        >>> found.best[0], found.gain.round(2).to_numpy().tolist()
+        ('x0', [[4.0, 0.25]])
+        >>> robust.acquire([[np.nan, np.nan]], cost={"x0": 20.0}).best[0]
+        'x1'
+        """
+        ensemble = self.expectation_.original
+        sure = is_classifier(ensemble)
+        if criterion not in ((None, "brier", "entropy") if sure else (None,)):
+            raise InvalidInput(
+                f"criterion must be 'brier' or 'entropy' for a classifier, and is left out for a "
+                f"regressor; got {criterion!r}."
+            )
+        if stop is not None and not (sure and 0 < stop < 1):
+            raise InvalidInput(
+                f"stop must be between 0 and 1, and is for classifiers; got {stop!r}. For a "
+                f"regressor look at the gains, or give a budget."
+            )
+        if budget is not None and not budget > 0:
+            raise InvalidInput(f"budget must be above 0; got {budget!r}.")
+        players = Players.of(self.expectation_, groups)
+        asked = Asked(
+            self.expectation_, self._evidence(X, holes, unseen), players,
+            (criterion or "brier") if sure else "variance",
+            sure and [len(names) for names in class_lists(ensemble)] == [2],
+        )  # fmt: skip
+        index = pandas_index(X)
+        index = range(len(asked.evidence.points)) if index is None else index
+        return acquisition(asked, costs(cost, players.names), budget, stop, index)
 
     def impute(
         self,
