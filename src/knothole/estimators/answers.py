@@ -192,6 +192,14 @@ def class_lists(ensemble: Ensemble) -> tuple[list[Any], ...]:
     return (list(classes),)
 
 
+def output_labels(ensemble: Ensemble) -> list[Any]:
+    """What a model's outputs are of: a class each, of two the second; else numbers from 0."""
+    names = [name for own in class_lists(ensemble) for name in own]
+    if _is_binary(ensemble):
+        return names[1:]
+    return names if len(names) == ensemble.n_outputs else list(range(ensemble.n_outputs))
+
+
 def probabilities(ensemble: Ensemble, response: Floats) -> list[Floats]:
     """Probabilities (rows, classes) of each target from responses (rows, outputs)."""
     if _is_binary(ensemble):

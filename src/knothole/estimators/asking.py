@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
+from knothole.errors import InvalidInput
+from knothole.estimators.answers import class_lists, is_classifier, output_labels, pandas_index
+from knothole.questions.acquire import Acquisition, Asked, acquisition, costs
+from knothole.questions.explain import explain
+from knothole.questions.explanation import Explanation
 from knothole.questions.impute import imputed
+from knothole.questions.players import Groups, Players
 from knothole.reach.expectation import Expectation
+from knothole.reach.tolerance import check_tol
 from knothole.tables.encoding import Unseen
+from knothole.tables.evidence import Evidence
 from knothole.tables.holes import Holes
 
 
@@ -17,6 +27,157 @@ class Asking:
 
     expectation_: Expectation
     holes_: Any
+    _evidence: Callable[..., Evidence]
+
+    def explain(
+        self,
+        X: Any,
+        groups: Groups | None = None,
+        *,
+        of: Literal["prediction", "margin"] = "prediction",
+        tol: float | None = 0.02,
+        holes: Holes | None = None,
+        unseen: Unseen = "error",
+        threads: int | None = None,
+    ) -> Explanation:
+        """Why each answer is what it is: conditional Shapley values of the expected prediction.
+
+        A column's value is what knowing it adds to the expected prediction, averaged over all
+        orders in which the row's columns can become known. The values of a row add up to
+        E[f given the row] - E[f]. Holes remain holes and have the value 0. A column that the model
+        does not use has a value where it tells of others.
+
+        Parameters
+        ----------
+        X : table
+        groups : mapping from a name to columns, optional
+            Columns that become known together and have one value. A one-hot block is one anyway.
+        of : {"prediction", "margin"}
+            What to take apart: for a classifier the probabilities of its classes (of the second
+            one where there are two), or the margins before the link.
+        tol : float, optional
+            The standard error that values may have, as a share of the spread of the model's
+            outputs. Where a row has few columns and the density is exact, values are exact. None
+            for what the first orders and draws give.
+        holes : "auto", "all" or mask, optional
+        unseen : {"error", "hole"}
+        threads : int, optional
+
+        Returns
+        -------
+        Explanation
+            With ``values``, ``errors``, ``base``, ``data``; ``table()``, ``bar()``,
+            ``beeswarm()``, and ``to_shap()`` for shap's own plots.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 1)) + 0.1 * rng.normal(size=(300, 2))
+        >>> model = DecisionTreeRegressor(max_depth=4).fit(X * [1, 0], X[:, 0])
+        >>> robust = kh.wrap(model, X, density=kh.Mixture(8, random_state=0))
+        >>> first, second = robust.explain([[1.0, 1.0]]).values[0]
+        >>> bool(first > 0.3 and second > 0.3)  # not used, but it tells of the first
+        True
+        """
+        if of not in ("prediction", "margin"):
+            raise InvalidInput(f"of must be 'prediction' or 'margin'; got {of!r}.")
+        expectation = self.expectation_
+        evidence = self._evidence(X, holes, unseen)
+        players = Players.of(expectation, groups)
+        found = explain(
+            expectation, evidence, players, margins=of == "margin", tol=check_tol(tol),
+            threads=threads,
+        )  # fmt: skip
+        one = found.values.shape[2] == 1
+        said = players.described(evidence, expectation.columns)
+        return Explanation(
+            found.values[:, :, 0] if one else found.values,
+            found.errors[:, :, 0] if one else found.errors,
+            float(found.base[0]) if one else found.base,
+            pd.DataFrame(said, index=pandas_index(X), columns=list(players.names), dtype=object),
+            players.codes(evidence),
+            output_labels(expectation.original),
+        )
+
+    def acquire(
+        self,
+        X: Any,
+        cost: Mapping[str, float] | None = None,
+        groups: Groups | None = None,
+        *,
+        criterion: Literal["brier", "entropy"] | None = None,
+        budget: float | None = None,
+        stop: float | None = None,
+        holes: Holes | None = None,
+        unseen: Unseen = "error",
+    ) -> Acquisition:
+        """What to find out next: the expected gain of knowing each hole.
+
+        For a regressor the gain is what knowing the hole is expected to take off the variance of
+        the prediction that is due to holes, the square of ``predict(X, return_std=True)[1]``; for
+        a classifier, off the Brier score of its probabilities, or their entropy.
+
+        Parameters
+        ----------
+        X : table
+        cost : mapping from names to numbers above 0, optional
+            What finding out a column (or block, or group) costs; 1 where nothing is said.
+        groups : mapping from a name to columns, optional
+            Columns that are found out together, such as what one blood sample tells.
+        criterion : {"brier", "entropy"}, optional
+            For classifiers; by default the Brier score.
+        budget : float, optional
+            Plan what to find out for so much: one hole after the other, each by what it adds to
+            those before, for each unit of cost.
+        stop : float, optional
+            For classifiers: how sure the predicted label must be to remain, between 0 and 1. Rows
+            where it is have no best hole.
+        holes : "auto", "all" or mask, optional
+        unseen : {"error", "hole"}
+
+        Returns
+        -------
+        Acquisition
+            With ``gain``, ``error``, ``per_cost``, ``best``, ``change``, ``plan``, ``table()``.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> X = np.array([[a, b] for a in (0.0, 1.0) for b in (0.0, 1.0)] * 10)
+        >>> model = DecisionTreeRegressor().fit(X, 4 * X[:, 0] + X[:, 1])
+        >>> robust = kh.wrap(model, X, density=kh.Factorized())
+        >>> found = robust.acquire([[np.nan, np.nan]])
+        >>> found.best[0], found.gain.round(2).to_numpy().tolist()
+        ('x0', [[4.0, 0.25]])
+        >>> robust.acquire([[np.nan, np.nan]], cost={"x0": 20.0}).best[0]
+        'x1'
+        """
+        ensemble = self.expectation_.original
+        sure = is_classifier(ensemble)
+        if criterion not in ((None, "brier", "entropy") if sure else (None,)):
+            raise InvalidInput(
+                f"criterion must be 'brier' or 'entropy' for a classifier, and is left out for a "
+                f"regressor; got {criterion!r}."
+            )
+        if stop is not None and not (sure and 0 < stop < 1):
+            raise InvalidInput(
+                f"stop must be between 0 and 1, and is for classifiers; got {stop!r}. For a "
+                f"regressor look at the gains, or give a budget."
+            )
+        if budget is not None and not budget > 0:
+            raise InvalidInput(f"budget must be above 0; got {budget!r}.")
+        players = Players.of(self.expectation_, groups)
+        asked = Asked(
+            self.expectation_, self._evidence(X, holes, unseen), players,
+            (criterion or "brier") if sure else "variance",
+            sure and [len(names) for names in class_lists(ensemble)] == [2],
+        )  # fmt: skip
+        index = pandas_index(X)
+        index = range(len(asked.evidence.points)) if index is None else index
+        return acquisition(asked, costs(cost, players.names), budget, stop, index)
 
     def impute(
         self,

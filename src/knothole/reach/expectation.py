@@ -277,19 +277,29 @@ class Expectation:
         that were corrected one by one would no longer add up to 1. Nor for a blend, of which no
         prediction has a margin of its own.)
         """
-        link, ensemble = self.ensemble.link, self.ensemble
+        link = self.ensemble.link
         if link.linear:
             mean, error = self.margin(evidence, threads=threads)
             return mean * link.scale, error * abs(link.scale)
-        if self.exact and ensemble.n_trees == 1 and ensemble.value.shape[1] == ensemble.n_outputs:
+        if self.exact_predictions:
             return self._linked.margin(evidence, threads=threads)
 
-        corrected = self.exact and link.name not in ("softmax", "blend")
-
         def statistic(part: Evidence) -> Statistic:
-            return mean_of(link, self.engine.margin(part)[0] if corrected else None)
+            return mean_of(link, self.engine.margin(part)[0] if self.corrects else None)
 
         return self._drawn("prediction", evidence, statistic, threads, self.ensemble.predict)
+
+    @property
+    def exact_predictions(self) -> bool:
+        """Whether predictions are: a linear link, or a single tree with leaves put through it."""
+        ensemble = self.ensemble
+        one_tree = ensemble.n_trees == 1 and ensemble.value.shape[1] == ensemble.n_outputs
+        return self.exact and (ensemble.link.linear or one_tree)
+
+    @property
+    def corrects(self) -> bool:
+        """Whether drawn predictions are corrected by what is known exactly of their margins."""
+        return self.exact and self.ensemble.link.name not in ("softmax", "blend")
 
     @cached_property
     def _linked(self) -> Expectation:

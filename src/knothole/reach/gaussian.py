@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
+from knothole.compiled.sobol import GROUPS
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.gaussian.draws import Sampler
 from knothole.reach.completions.engine import CompletionsEngine
@@ -58,6 +59,16 @@ class GaussianEngine(CompletionsEngine):
                 for part in self._exact_entries(how, evidence, rows):
                     add_margin(part, self.ensemble, self.value, mean)
         return mean, error
+
+    def group_margins(self, evidence: Evidence, words: range) -> Floats:
+        """As margins are: where they are exact, groups agree."""
+        out = np.empty((len(evidence.points), GROUPS, self.ensemble.n_outputs))
+        for how, rows in self._ways(evidence):
+            own = evidence[rows]
+            drawn = how == DRAWN
+            found = super().group_margins(own, words) if drawn else self.margin(own)[0][:, None]
+            out[rows] = found
+        return out
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix of a chunk, part by part."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask, Words
-from knothole.compiled.bits import put, unpack, word_offsets
+from knothole.compiled.bits import pack, put, set_words, starts, unpack, word_offsets
 from knothole.compiled.policy import njit
 from knothole.errors import InvalidInput
 
@@ -50,6 +50,25 @@ class Evidence:
         """The evidence of some of the rows."""
         allowed = None if self.allowed is None else self.allowed[rows]
         return Evidence(self.points[rows], allowed, self.n_levels)
+
+    def hidden(self, hide: Mask) -> Evidence:
+        """The same rows where some variables (rows, variables) are not told.
+
+        Examples
+        --------
+        >>> Evidence(np.array([[1.0, 2.0]])).hidden(np.array([[False, True]])).points.tolist()
+        [[1.0, nan]]
+        """
+        points = np.where(hide, np.nan, self.points)
+        if self.allowed is None:
+            return Evidence(points)
+        categorical = np.flatnonzero(self.n_levels)
+        levels = self.n_levels[categorical]
+        owner = np.repeat(np.arange(len(levels)), levels)
+        _, anything = pack(levels, owner, np.arange(len(owner)) - starts(levels)[owner])
+        words = np.repeat(categorical, set_words(levels))
+        allowed = np.where(hide[:, words], anything, self.allowed)
+        return replace(self, points=points, allowed=allowed)
 
     def parts(self, size: int | None = None) -> Iterator[tuple[NDArray[np.intp], Evidence]]:
         """The rows without sets, then those of which some block is observed in part.

@@ -200,15 +200,22 @@ class CompletionsEngine(Engine):
 
         return self._refined(evidence, self._group_sums, settle, self.tolerance, FIRST_WORDS)
 
+    def group_margins(self, evidence: Evidence, words: range) -> Floats:
+        """Mean margins of the independent groups of some words, (rows, groups, outputs)."""
+        if not len(evidence.points):
+            return np.empty((0, GROUPS, self.ensemble.n_outputs))
+        step = self._rows_at_once(len(words))
+        parts = (evidence[i : i + step] for i in range(0, len(evidence.points), step))
+        sums = np.concatenate([self._group_sums(part, words)[:, 0] for part in parts])
+        return np.asarray(sums / (SIZE * len(words)) + self.ensemble.base)
+
     def of_draws(
         self, evidence: Evidence, statistic: Statistic, tolerance: Tolerance = NONE
     ) -> tuple[Floats, Floats]:
         """A statistic of the completions' margins, and its standard error."""
 
         def settle(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
-            n, words, _, outputs = margins.shape
-            groups = margins.reshape(n, words, GROUPS, SIZE, outputs).swapaxes(1, 2)
-            return statistic(groups.reshape(n, GROUPS, words * SIZE, outputs), rows)
+            return statistic(by_group(margins), rows)
 
         first = min(FIRST_WORDS_OF_DRAWS, self.max_words)
         value, error, _ = self._refined(evidence, self.margins, settle, tolerance, first)
@@ -377,6 +384,13 @@ class CompletionsEngine(Engine):
             leaf_masks=np.empty(n, dtype=np.uint64),
             tree_stop=np.empty(self.ensemble.n_trees, dtype=np.int64),
         )
+
+
+def by_group(margins: Floats) -> Floats:
+    """Margins of draws (rows, words, 64, outputs) as (rows, groups, draws of a group, outputs)."""
+    rows, words, _, outputs = margins.shape
+    groups = margins.reshape(rows, words, GROUPS, SIZE, outputs).swapaxes(1, 2)
+    return groups.reshape(rows, GROUPS, words * SIZE, outputs)
 
 
 def _resolved(error: Floats, tolerance: Tolerance, words: int) -> Floats:

@@ -49,13 +49,19 @@ def mean_of(link: Link, expected_margin: Floats | None = None) -> Statistic:
 
     def statistic(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
         values = link(margins)
-        means = values.mean(axis=2)
-        if expected_margin is None:
-            return mean_and_error(means)
-        mean, error = mean_and_error(means - _control(values, margins, expected_margin[rows]))
+        known = None if expected_margin is None else expected_margin[rows]
+        mean, error = mean_and_error(group_means(values, margins, known))
         return np.clip(mean, values.min(axis=(1, 2)), values.max(axis=(1, 2))), error
 
     return statistic
+
+
+def group_means(values: Floats, margins: Floats, expected_margin: Floats | None) -> Floats:
+    """Means of the predictions of each group, (rows, groups, outputs); see :func:`mean_of`."""
+    means = np.asarray(values.mean(axis=2))
+    if expected_margin is None:
+        return means
+    return np.asarray(means - _control(values, margins, expected_margin))
 
 
 def _control(values: Floats, margins: Floats, expected: Floats) -> Floats:

@@ -1,0 +1,233 @@
+"""Why an answer is what it is: conditional Shapley values of the expected output.
+
+Players (:mod:`knothole.questions.players`) join one after the other. What a player adds to v(S),
+averaged over all orders in which they can join, is its value; the values of a row's players add up
+to E[f | x_o] - E[f]. Expectations are those of one joint density, so that a column which the model
+does not split on has a value where it tells of those that it does.
+
+For few players all coalitions are valued. For many, orders are drawn, each with its reverse:
+
+    phi_j = mean over pairs of half [v(S_j and j) - v(S_j)] + half [v(R_j and j) - v(R_j)]
+
+where S_j are those before j, R_j those after. Under a drawn density each pair has draws of its own,
+the same for all of its coalitions. Orders and draws are the same for all rows with as many players,
+so that values are smooth in what a row says. How far pairs lie apart tells the standard error, of
+orders and draws alike; a row whose error is too large is given more of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from knothole.arrays import Floats, Mask
+from knothole.questions.players import Players
+from knothole.reach.expectation import Expectation
+from knothole.reach.replicates import n_groups
+from knothole.reach.tolerance import NONE, Tolerance, warn_missed
+from knothole.tables.evidence import Evidence
+
+#: With so many players or fewer, all coalitions are valued.
+FEW_PLAYERS = 10
+# How many pairs of orders a row may have, and how many words of draws where there are no orders.
+PAIRS = tuple(n << k for k in range(6) for n in (8, 12))
+WORDS = (1, 2, 4, 8, 16, 32, 64)
+# Values that are held at once.
+_VALUES = 1 << 18
+
+
+class Explained(NamedTuple):
+    """Values and errors (rows, players, outputs), what they start from, and where they end."""
+
+    values: Floats
+    errors: Floats
+    base: Floats  # (outputs,)
+    total: Floats  # (rows, outputs)
+
+
+def explain(
+    expectation: Expectation,
+    evidence: Evidence,
+    players: Players,
+    *,
+    margins: bool,
+    tol: float | None,
+    threads: int | None = None,
+) -> Explained:
+    """Conditional Shapley values of rows; 0 for players that say nothing."""
+    answers = expectation.margin if margins else expectation.predict
+    unit = expectation.spread.margin if margins else expectation.spread.prediction
+    tolerance = NONE if tol is None else Tolerance(unit, tol)
+    nothing = evidence[:1].hidden(np.ones((1, evidence.points.shape[1]), dtype=np.bool_))
+    total, total_error = answers(evidence, threads=threads)
+    base, base_error = answers(nothing, threads=threads)
+    known = players.known(evidence)
+    shape = (*known.shape, total.shape[1])
+    values, errors = np.zeros(shape), np.zeros(shape)
+    work = _Work(expectation, evidence, players, margins, tolerance, threads)
+    patterns, which = np.unique(known, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        if not pattern.any():
+            continue
+        own = np.flatnonzero(which == number)
+        step = work.rows_at_once(int(pattern.sum()))
+        for start in range(0, len(own), step):
+            rows = own[start : start + step]
+            whole = Whole(total[rows] - base, np.hypot(total_error[rows], base_error))
+            found = work.explain(rows, pattern, whole)
+            values[np.ix_(rows, pattern)], errors[np.ix_(rows, pattern)] = found
+    if tol is not None:
+        warn_missed(errors, tolerance, "value")
+    return Explained(values, errors, base[0], total)
+
+
+class Whole(NamedTuple):
+    """E[f | x_o] - E[f] of rows and its standard error, (rows, outputs) each."""
+
+    value: Floats
+    error: Floats
+
+    def settle(self, replicates: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """Values and errors (rows, players, outputs) from independent replicates.
+
+        These are (rows, outputs, players, replicates): sums along the last axis have the same bits
+        for any number of rows. What they miss of the whole, which is known better, is divided
+        among players.
+        """
+        players, n = replicates.shape[2:]
+        lacking = self.value[rows][:, :, None] - replicates.sum(axis=2)
+        settled = replicates + lacking[:, :, None] / players
+        error = np.repeat(self.error[rows][:, :, None] / players, players, axis=2)
+        if n > 1:
+            spread = settled.std(axis=3, ddof=1) / np.sqrt(n)
+            error = np.hypot(error, _student(n) * spread)
+        return settled.mean(axis=3).swapaxes(1, 2), error.swapaxes(1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """What all rows of a table are explained by."""
+
+    expectation: Expectation
+    evidence: Evidence
+    players: Players
+    margins: bool
+    tolerance: Tolerance
+    threads: int | None
+
+    def rows_at_once(self, n: int) -> int:
+        """Rows with so many players."""
+        return max(1, _VALUES // (2**n * n if n <= FEW_PLAYERS else 4 * PAIRS[0] * n))
+
+    def explain(self, rows: NDArray[np.intp], pattern: Mask, whole: Whole) -> tuple[Floats, Floats]:
+        """Values and errors (rows, players of the pattern, outputs) of rows with one pattern."""
+        n = int(pattern.sum())
+        few, drawn = n <= FEW_PLAYERS, n_groups(self.expectation, self.margins) > 1
+        sizes = PAIRS if not few else WORDS if drawn else WORDS[:1]
+        replicates = self._by_words if few else self._by_pairs
+        value, error = np.zeros((2, len(rows), n, self.expectation.ensemble.n_outputs))
+        late = np.arange(len(rows))
+        kept, done = replicates(rows, pattern, 0, sizes[0]), sizes[0]
+        for size in (*sizes[1:], 0):
+            value[late], now = whole.settle(kept, late)
+            # As for predictions: those that stop would be those whose error happens to look small.
+            before = error[late]
+            error[late] = np.where(before > 0, np.sqrt((now**2 + before**2) / 2), now)
+            over = (error[late] > self.tolerance.allowed).any(axis=(1, 2))
+            late, kept = late[over], kept[over]
+            if not len(late) or not size:
+                break
+            further = replicates(rows[late], pattern, done, size)
+            if few:
+                kept = (kept * done + further * (size - done)) / size
+            else:
+                kept = np.concatenate([kept, further], axis=3)
+            error[late] *= np.sqrt(done / size)
+            done = size
+        return value, error
+
+    def _by_words(self, rows: NDArray[np.intp], pattern: Mask, first: int, last: int) -> Floats:
+        """Shapley values by groups of draws, (rows, outputs, players, groups)."""
+        coalitions, weights = all_coalitions(int(pattern.sum()))
+        v = self._values(rows, pattern, coalitions, range(first, last))
+        shares = np.stack([(v * weight).sum(axis=3) for weight in weights])
+        return np.ascontiguousarray(shares.transpose(1, 3, 0, 2))
+
+    def _by_pairs(self, rows: NDArray[np.intp], pattern: Mask, first: int, last: int) -> Floats:
+        """What pairs of orders say of values, (rows, outputs, players, pairs)."""
+        n = int(pattern.sum())
+        drawn = n_groups(self.expectation, self.margins) > 1
+        parts = []
+        # Exact values know no draws: all pairs at once, and no coalition twice.
+        for start in range(first, last, 1 if drawn else last):
+            stop = start + 1 if drawn else last
+            coalitions, plus, minus = pairs(n, start, stop)
+            v = self._values(rows, pattern, coalitions, range(start, start + 1))
+            v = np.add.accumulate(v, axis=1)[:, -1] / v.shape[1]  # over groups, one by one
+            parts.append(((v[..., plus] - v[..., minus]) / 2).sum(axis=2))
+        return np.ascontiguousarray(np.concatenate(parts, axis=2).swapaxes(2, 3))
+
+    def _values(
+        self, rows: NDArray[np.intp], pattern: Mask, coalitions: Mask, words: range
+    ) -> Floats:
+        """v(S) of coalitions of a pattern's players, (rows, groups, outputs, coalitions)."""
+        whole = np.zeros((len(coalitions), len(pattern)), dtype=np.bool_)
+        whole[:, pattern] = coalitions
+        return self.players.values(
+            self.expectation, self.evidence[rows], whole,
+            margins=self.margins, words=words, threads=self.threads,
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _student(n: int) -> float:
+    """What makes 1.96 standard errors of n replicates cover as often as they should."""
+    return float(student.ppf(0.975, n - 1) / 1.959964)
+
+
+@lru_cache(maxsize=16)
+def all_coalitions(n: int) -> tuple[Mask, Floats]:
+    """All coalitions of n players, and their weights (players, coalitions) in Shapley's formula.
+
+    Examples
+    --------
+    >>> all_coalitions(2)[1].tolist()
+    [[-0.5, 0.5, -0.5, 0.5], [-0.5, -0.5, 0.5, 0.5]]
+    """
+    coalitions = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1
+    size = coalitions.sum(axis=1)
+    # A player in a coalition of s has joined s - 1 others; one outside would join s.
+    joined = np.array([0.0, *(1 / (n * comb(n - 1, s - 1)) for s in range(1, n + 1))])[size]
+    joins = np.array([*(1 / (n * comb(n - 1, s)) for s in range(n)), 0.0])[size]
+    return coalitions, np.where(coalitions.T, joined, -joins)
+
+
+@lru_cache(maxsize=1024)
+def pairs(n: int, first: int, last: int) -> tuple[Mask, NDArray[np.intp], NDArray[np.intp]]:
+    """Orders of n players, from the first to the last, and the reverse of each.
+
+    Returns
+    -------
+    coalitions : bool (coalitions, players)
+        All that occur on the way, once.
+    plus, minus : int (2, pairs, players)
+        The coalition in which a player has joined, and the one it has joined.
+    """
+    orders = [np.random.default_rng([n, number]).permutation(n) for number in range(first, last)]
+    place = np.argsort(np.stack(orders), axis=1)
+    # Who is among the first i of an order; its reverse begins with all others.
+    before = place[:, None, :] < np.arange(n + 1)[None, :, None]
+    both = np.stack([before, ~before]).reshape(-1, n)
+    packed = np.packbits(both, axis=1)
+    whole = packed.view(f"V{packed.shape[1]}").ravel()
+    _, which, places = np.unique(whole, return_index=True, return_inverse=True)
+    at = places.reshape(2, len(orders), n + 1)
+    now, then = (np.take_along_axis(at, (place + k)[None], axis=2) for k in (0, 1))
+    plus, minus = np.stack([then[0], now[1]]), np.stack([now[0], then[1]])
+    return both[which], plus, minus
