@@ -84,19 +84,21 @@ class Questions:
     def predict(self, question: Any) -> dict[str, Any]:
         """Predictions of rows, with their errors; on request spreads, quantiles and more."""
         asked = _asked(question, ("rows", "std", "quantiles", "interval", "usual"))
+        std, usual = _flag(asked, "std"), _flag(asked, "usual")
+        levels, coverage = _levels(asked.get("quantiles")), _share(asked.get("interval"))
         table, holes = self._table(asked, "predict")
         found = self.model.answers(table, holes)
         parts: dict[str, Any] = {"prediction": found.prediction, "error": found.errors}
         if self.classes is not None:
             parts["probabilities"] = found.probabilities
-        if _flag(asked, "std"):
+        if std:
             parts |= {"std": found.std, "std_error": found.std_errors}
-        if asked.get("quantiles") is not None:
-            parts["quantiles"] = found.quantiles(_levels(asked["quantiles"]))[0]
-        if asked.get("interval") is not None:
-            parts["interval"] = found.interval(_share(asked["interval"], "interval"))
+        if levels is not None:
+            parts["quantiles"] = found.quantiles(levels)[0]
+        if coverage is not None:
+            parts["interval"] = found.interval(coverage)
         lists = {name: _plain(part) for name, part in parts.items()}
-        if _flag(asked, "usual"):
+        if usual:
             matrix = self.model.expectation_.columns.matrix(table)
             lists["usual"] = self.usual.share(self.model.expectation_.evidence_of(matrix, holes))
         rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
@@ -149,17 +151,20 @@ def _flag(asked: Mapping[str, Any], name: str) -> bool:
     return value
 
 
-def _share(value: Any, name: str) -> float:
+def _share(value: Any, name: str = "interval") -> float | None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1:
+    if value is not None and not (number and 0 <= value <= 1):
         raise InvalidInput(f"{name}: must be a number from 0 to 1; got {shortened(value)}.")
-    return float(value)
+    return None if value is None else float(value)
 
 
-def _levels(value: Any) -> list[float]:
-    if not isinstance(value, list) or not 0 < len(value) <= MOST_QUANTILES:
+def _levels(value: Any) -> list[float] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not 0 < len(value) <= MOST_QUANTILES or None in value:
         raise InvalidInput(f"quantiles: must be a list of 1 to {MOST_QUANTILES} numbers.")
-    return [_share(level, f"quantiles[{i}]") for i, level in enumerate(value)]
+    found = [_share(level, f"quantiles[{i}]") for i, level in enumerate(value)]
+    return [level for level in found if level is not None]
 
 
 def _plain(part: Any) -> list[Any]:

@@ -37,6 +37,10 @@ def parse(body: bytes) -> Any:
         raise InvalidInput(
             f"the body must be JSON: {error.msg} at line {error.lineno}, column {error.colno}."
         ) from None
+    except InvalidInput:
+        raise
+    except ValueError:  # Python's own limit
+        raise InvalidInput("a number in the body has too many digits.") from None
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
