@@ -30,7 +30,7 @@ class Model(Protocol):
     def answers(self, X: Any, holes: Any = None) -> Any:
         """All that can be said about some rows."""
 
-    def explain(self, X: Any, holes: Any = None) -> Any:
+    def explain(self, X: Any, *, holes: Any = None) -> Any:
         """Conditional Shapley values."""
 
     def acquire(self, X: Any, cost: Any = None, holes: Any = None) -> Any:
@@ -110,7 +110,7 @@ class Questions:
     def explain(self, question: Any) -> dict[str, Any]:
         """Why: what each known variable adds to the expected prediction."""
         table, holes = self._table(_asked(question, ("rows",)), "explain")
-        return {"explanations": explanations(self.model.explain(table, holes))}
+        return {"explanations": explanations(self.model.explain(table, holes=holes))}
 
     def acquire(self, question: Any) -> dict[str, Any]:
         """What to find out: the gain of knowing each hole, the largest first."""
@@ -174,7 +174,25 @@ def _plain(part: Any) -> list[Any]:
 
 
 def explanations(found: Any) -> list[dict[str, Any]]:
-    raise NotImplementedError
+    """An explanation row by row: of several outputs, the one that is expected to be largest."""
+    names = [str(name) for name in found.data.columns]
+    known = ~found.data.isna().to_numpy()
+    shape = (*known.shape, -1)
+    values, errors = found.values.reshape(shape), found.errors.reshape(shape)
+    base = np.atleast_1d(found.base)
+    chosen = (base + values.sum(axis=1)).argmax(axis=1)
+    return [
+        {
+            "output": str(found.outputs[k]),
+            "base": float(base[k]),
+            "values": [
+                {"variable": names[j], "value": float(values[r, j, k]),
+                 "error": float(errors[r, j, k])}
+                for j in np.flatnonzero(known[r])
+            ],
+        }
+        for r, k in enumerate(chosen)
+    ]  # fmt: skip
 
 
 def gains(found: Any, rows: int) -> list[list[dict[str, Any]]]:
