@@ -20,6 +20,7 @@ BUDGET = {
     "induction": 600,
     "questions": 1_300,
     "face": 1_500,
+    "what if": 800,
 }
 MOST_PARAMETERS = 8  # of a function, self not counted
 

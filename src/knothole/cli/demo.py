@@ -48,15 +48,15 @@ Examples:
 def demo(output: Path, repeats: int) -> None:
     """Train a model, poke holes, compare what people do about them, and draw it.
 
-    No download, under two minutes. Writes demo.png and demo.html.
+    No download, under two minutes. Writes demo.png, demo.html and demo.knothole.
     """
     import knothole
 
     # The matrices are small: more threads of the linear algebra would only wait for each other.
     threadpool_limits(limits=1)
     output.mkdir(parents=True, exist_ok=True)
-    plot, page = output / "demo.png", output / "demo.html"
-    for place in (plot, page):
+    plot, page, wrapped = (output / f"demo.{end}" for end in ("png", "html", "knothole"))
+    for place in (plot, page, wrapped):
         check_output(place)
     train, test, y, y_test = diagnosis()
     model = classifier()
@@ -85,6 +85,8 @@ def demo(output: Path, repeats: int) -> None:
     stdout.print()
     stdout.print(f"plot    {plot}", highlight=False, soft_wrap=True)
     stdout.print(f"report  {page}", highlight=False, soft_wrap=True)
+    robust.save(wrapped)
+    stdout.print(f"ask it  knothole whatif {wrapped}", highlight=False, soft_wrap=True)
 
 
 @contextmanager

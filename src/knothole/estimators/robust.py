@@ -34,6 +34,8 @@ from knothole.trees.write import write
 if TYPE_CHECKING:
     import pandas as pd
 
+    from knothole.serve import Serving
+
 
 class Robust(Calibrating, Asking):
     """A fitted tree model that integrates over what it is not told; made by :func:`wrap`.
@@ -348,6 +350,35 @@ class Robust(Calibrating, Asking):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything that predictions need to one file, without pickle."""
         storage.save(self, path)
+
+    def whatif(self, **options: Any) -> Serving:
+        """Serve a page on which this model is asked with unknown inputs, beside the session.
+
+        Parameters
+        ----------
+        **options
+            ``port``, ``host``, ``names``, ``token``, ``cost`` and ``browser`` of
+            :func:`knothole.serve.whatif`.
+
+        Returns
+        -------
+        Serving
+            With its ``url``, and ``stop()``.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> X = np.array([[0.0], [1.0]] * 10)
+        >>> robust = kh.wrap(DecisionTreeRegressor().fit(X, X[:, 0]), X, density=kh.Factorized())
+        >>> serving = robust.whatif()
+        >>> serving.url.startswith("http://127.0.0.1:")
+        True
+        >>> serving.stop()
+        """
+        from knothole.serve import whatif
+
+        return whatif(self, **options).start()
 
     # ---- shared --------------------------------------------------------------------------------
 

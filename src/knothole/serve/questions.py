@@ -1,0 +1,199 @@
+"""JSON questions about a wrapped model, and its answers as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from knothole import __version__
+from knothole.errors import InvalidInput
+from knothole.reach.expectation import Expectation
+from knothole.serve.form import Usual
+from knothole.serve.rows import Fields, shortened
+
+#: Rows that one question may be about.
+MOST_ROWS = {"predict": 1000, "explain": 16, "acquire": 16}
+MOST_QUANTILES = 200
+
+
+class Model(Protocol):
+    """What is asked of a :class:`knothole.Robust`."""
+
+    expectation_: Expectation
+    calibration_: Any
+    model_name_: str
+
+    def answers(self, X: Any, holes: Any = None) -> Any:
+        """All that can be said about some rows."""
+
+    def explain(self, X: Any, *, holes: Any = None) -> Any:
+        """Conditional Shapley values."""
+
+    def acquire(self, X: Any, cost: Any = None, holes: Any = None) -> Any:
+        """What each hole is worth knowing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """A model that is asked in JSON.
+
+    Parameters
+    ----------
+    model : Robust
+    cost : mapping, optional
+        What finding out a variable costs, for ``acquire``.
+    """
+
+    model: Model
+    cost: Mapping[str, float] | None = None
+
+    @cached_property
+    def fields(self) -> Fields:
+        """The keys of rows."""
+        return Fields(self.model.expectation_.columns)
+
+    @cached_property
+    def usual(self) -> Usual:
+        """What is usual under the density."""
+        return Usual.of(self.model.expectation_)
+
+    @cached_property
+    def classes(self) -> list[str] | None:
+        """Labels of a classifier of one target."""
+        classes = self.model.expectation_.original.classes
+        if classes is None or any(isinstance(label, tuple) for label in classes):
+            return None
+        return [str(label) for label in classes]
+
+    def form(self) -> dict[str, Any]:
+        """What the page shows before anything is asked."""
+        return {
+            "model": self.model.model_name_,
+            "version": __version__,
+            "variables": self.usual.controls(),
+            "classes": self.classes,
+            "outputs": self.model.expectation_.original.n_outputs,
+            "calibrated": self.model.calibration_ is not None,
+            "cost": dict(self.cost or {}),
+        }
+
+    def predict(self, question: Any) -> dict[str, Any]:
+        """Predictions of rows, with their errors; on request spreads, quantiles and more."""
+        asked = _asked(question, ("rows", "std", "quantiles", "interval", "usual"))
+        std, usual = _flag(asked, "std"), _flag(asked, "usual")
+        levels, coverage = _levels(asked.get("quantiles")), _share(asked.get("interval"))
+        table, holes = self._table(asked, "predict")
+        found = self.model.answers(table, holes)
+        parts: dict[str, Any] = {"prediction": found.prediction, "error": found.errors}
+        if self.classes is not None:
+            parts["probabilities"] = found.probabilities
+        if std:
+            parts |= {"std": found.std, "std_error": found.std_errors}
+        if levels is not None:
+            parts["quantiles"] = found.quantiles(levels)[0]
+        if coverage is not None:
+            parts["interval"] = found.interval(coverage)
+        lists = {name: _plain(part) for name, part in parts.items()}
+        if usual:
+            matrix = self.model.expectation_.columns.matrix(table)
+            lists["usual"] = self.usual.share(self.model.expectation_.evidence_of(matrix, holes))
+        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        if self.classes is not None:
+            for row in rows:
+                row["probabilities"] = dict(zip(self.classes, row["probabilities"], strict=True))
+        return {"predictions": rows}
+
+    def explain(self, question: Any) -> dict[str, Any]:
+        """Why: what each known variable adds to the expected prediction."""
+        table, holes = self._table(_asked(question, ("rows",)), "explain")
+        return {"explanations": explanations(self.model.explain(table, holes=holes))}
+
+    def acquire(self, question: Any) -> dict[str, Any]:
+        """What to find out: the gain of knowing each hole, the largest first."""
+        table, holes = self._table(_asked(question, ("rows",)), "acquire")
+        return {"gains": gains(self.model.acquire(table, self.cost, holes=holes), len(table))}
+
+    def by_name(self) -> dict[str, Callable[[Any], dict[str, Any]]]:
+        """The questions that may be posted."""
+        return {"predict": self.predict, "explain": self.explain, "acquire": self.acquire}
+
+    def _table(self, asked: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+        rows = asked["rows"]
+        if len(rows) > MOST_ROWS[name]:
+            raise InvalidInput(
+                f"rows: {name} takes at most {MOST_ROWS[name]} at a time; got {len(rows)}. Send "
+                f"them in several requests."
+            )
+        return self.fields.table(rows)
+
+
+def _asked(question: Any, keys: tuple[str, ...]) -> Mapping[str, Any]:
+    """A question that has rows, and nothing that is not known."""
+    if not isinstance(question, Mapping):
+        raise InvalidInput(f'the body must be an object, {{"rows": [...]}}; got '
+                           f"{shortened(question)}.")  # fmt: skip
+    unknown = [key for key in question if key not in keys]
+    if unknown:
+        raise InvalidInput(f"{shortened(unknown[0])}: the keys are {', '.join(keys)}.")
+    if not isinstance(question.get("rows"), list):
+        raise InvalidInput("rows: must be a list of objects, one for each row.")
+    return question
+
+
+def _flag(asked: Mapping[str, Any], name: str) -> bool:
+    value = asked.get(name, False)
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name}: must be true or false; got {shortened(value)}.")
+    return value
+
+
+def _share(value: Any, name: str = "interval") -> float | None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (number and 0 <= value <= 1):
+        raise InvalidInput(f"{name}: must be a number from 0 to 1; got {shortened(value)}.")
+    return None if value is None else float(value)
+
+
+def _levels(value: Any) -> list[float] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not 0 < len(value) <= MOST_QUANTILES or None in value:
+        raise InvalidInput(f"quantiles: must be a list of 1 to {MOST_QUANTILES} numbers.")
+    found = [_share(level, f"quantiles[{i}]") for i, level in enumerate(value)]
+    return [level for level in found if level is not None]
+
+
+def _plain(part: Any) -> list[Any]:
+    """An array, Series or DataFrame as lists of plain values."""
+    values: list[Any] = np.asarray(part).tolist()
+    return values
+
+
+def explanations(found: Any) -> list[dict[str, Any]]:
+    """An explanation row by row: of several outputs, the one that is expected to be largest."""
+    names = [str(name) for name in found.data.columns]
+    known = ~found.data.isna().to_numpy()
+    shape = (*known.shape, -1)
+    values, errors = found.values.reshape(shape), found.errors.reshape(shape)
+    base = np.atleast_1d(found.base)
+    chosen = (base + values.sum(axis=1)).argmax(axis=1)
+    return [
+        {
+            "output": str(found.outputs[k]),
+            "base": float(base[k]),
+            "values": [
+                {"variable": names[j], "value": float(values[r, j, k]),
+                 "error": float(errors[r, j, k])}
+                for j in np.flatnonzero(known[r])
+            ],
+        }
+        for r, k in enumerate(chosen)
+    ]  # fmt: skip
+
+
+def gains(found: Any, rows: int) -> list[list[dict[str, Any]]]:
+    raise NotImplementedError

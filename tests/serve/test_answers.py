@@ -1,0 +1,152 @@
+"""What is posted is answered as ``predict`` answers it; what is wrong is named."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from starlette.testclient import TestClient
+
+from knothole.serve import openapi
+from knothole.serve.app import application
+from knothole.serve.guard import Door
+from knothole.serve.questions import MOST_ROWS, Questions
+from knothole.serve.rows import UNRECORDED
+from tests.serve.conftest import MARKUP, made_table
+
+
+def as_table(**known):
+    """A row as a user would write it, with NaN for what is unknown."""
+    names = made_table(10)[0].columns
+    row = {name: [known.get(name, None if name == "city" else np.nan)] for name in names}
+    return pd.DataFrame(row)
+
+
+def ask(client, rows, path="/predict", **more):
+    return client.post(path, json={"rows": rows, **more})
+
+
+ROWS = [
+    ({}, {}),
+    ({"rooms": 3}, {"rooms": 3.0}),
+    ({"size <m2>": 71.5, "city": MARKUP}, {"size <m2>": 71.5, "city": MARKUP}),
+    ({"hue": "hue_blue"}, {"hue_red": 0.0, "hue_blue": 1.0, "hue_grey": 0.0}),
+    ({"hue_red": 0}, {"hue_red": 0.0}),
+    ({"rooms": None, "income": 1}, {"income": 1.0}),
+]
+
+
+@pytest.mark.parametrize(("row", "known"), ROWS)
+def test_answers_are_those_of_predict(client, robust, row, known):
+    [found] = ask(client, [row], std=True, interval=0.9, quantiles=[0.1, 0.5]).json()["predictions"]
+    own = robust.answers(as_table(**known), "all")
+    assert found["prediction"] == own.prediction[0]
+    assert found["error"] == own.errors[0]
+    assert found["std"] == own.std[0]
+    assert found["interval"] == own.interval(0.9).to_numpy()[0].tolist()
+    assert found["quantiles"] == own.quantiles([0.1, 0.5])[0].to_numpy()[0].tolist()
+
+
+def test_not_recorded_is_no_hole(client, robust):
+    mask = np.ones((1, 7), dtype=bool)
+    mask[0, 6] = False
+    [found] = ask(client, [{"income": UNRECORDED}]).json()["predictions"]
+    assert found["prediction"] == robust.predict(as_table(), mask)[0]
+    [unknown] = ask(client, [{}]).json()["predictions"]
+    assert unknown["prediction"] != found["prediction"]
+
+
+def test_a_complete_row_is_the_models_own(client, robust):
+    table, _ = made_table(5)
+    table = table.dropna().head(1)
+    row = {name: value for name, value in table.iloc[0].items()}
+    [found] = ask(client, [row], std=True).json()["predictions"]
+    assert found["prediction"] == robust.predict(table).iloc[0]
+    assert found["std"] == 0
+
+
+def test_a_classifier_has_probabilities(classifier):
+    client = TestClient(application(Questions(classifier), Door()), base_url="http://localhost")
+    [found] = ask(client, [{"rooms": 3}], usual=True).json()["predictions"]
+    own = classifier.answers(as_table(rooms=3.0), "all")
+    assert found["prediction"] == own.prediction[0]
+    assert list(found["probabilities"].values()) == own.probabilities.to_numpy()[0].tolist()
+    assert 0 <= found["usual"] <= 1
+
+
+def test_how_usual_a_row_is(client):
+    rows = [{}, {"size <m2>": 60.0}, {"size <m2>": 190.0}]
+    nothing, plain, rare = ask(client, rows, usual=True).json()["predictions"]
+    assert nothing["usual"] is None
+    assert rare["usual"] < 0.01 < plain["usual"]
+
+
+WRONG = [
+    ({"rooms": "three"}, "rows[0].'rooms'", "number"),
+    ({"rooms": 2.5}, "rows[0].'rooms'", "whole"),
+    ({"rooms": True}, "rows[0].'rooms'", "number"),
+    ({"rooms": 10**400}, "rows[0].'rooms'", "float"),
+    ({"rooms": [1]}, "rows[0].'rooms'", "number"),
+    ({"city": "Wien"}, "rows[0].'city'", "one of"),
+    ({"city": {"a": 1}}, "rows[0].'city'", "one of"),
+    ({"hue": "hue_green"}, "rows[0].'hue'", "one of"),
+    ({"hue": "hue_red", "hue_blue": 1}, "rows[0]", "twice"),
+    ({"hue_red": 1, "hue_blue": 1}, "hue", ""),
+    ({"floor": 3}, "rows[0].'floor'", "no such column"),
+    ({"rooms": UNRECORDED}, "rows[0].'rooms'", "number"),
+    ([1, 2], "rows[0]", "object"),
+]
+
+
+@pytest.mark.parametrize(("row", "field", "rule"), WRONG)
+def test_what_is_wrong_in_a_row_is_named(client, row, field, rule):
+    answer = ask(client, [row])
+    assert answer.status_code == 422
+    assert field in answer.json()["error"] and rule in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("question", "word"),
+    [
+        ([], "object"),
+        ({}, "rows"),
+        ({"rows": {}}, "rows"),
+        ({"rows": [], "row": 1}, "'row'"),
+        ({"rows": [], "std": 1}, "std"),
+        ({"rows": [], "interval": 2}, "interval"),
+        ({"rows": [], "quantiles": [-1]}, "quantiles[0]"),
+        ({"rows": [], "quantiles": "all"}, "quantiles"),
+        ({"rows": [{}] * (MOST_ROWS["predict"] + 1)}, "at most"),
+    ],
+)
+def test_what_is_wrong_in_a_question_is_named(client, question, word):
+    answer = client.post("/predict", json=question)
+    assert answer.status_code == 422
+    assert word in answer.json()["error"]
+
+
+def test_no_rows_have_no_answers(client):
+    assert ask(client, []).json() == {"predictions": []}
+
+
+def test_the_form_has_a_control_for_every_variable(client):
+    form = client.get("/form").json()
+    kinds = {each["name"]: each["kind"] for each in form["variables"]}
+    assert kinds == {
+        "size <m2>": "continuous", "rooms": "integer", "city": "categorical",
+        "hue": "categorical", "income": "continuous",
+    }  # fmt: skip
+    size, rooms, city, hue, income = form["variables"]
+    assert size["low"] < 30 < 90 < size["high"] and max(size["heights"]) == 1
+    assert (rooms["low"], rooms["high"], rooms["step"]) == (1, 5, 1)
+    assert city["levels"] == [MARKUP, "Graz"] or city["levels"] == ["Graz", MARKUP]
+    assert hue["levels"] == ["hue_red", "hue_blue", "hue_grey"]
+    assert income["nullable"] and not size["nullable"]
+    assert form["calibrated"] and form["cost"] == {"rooms": 2.0}
+
+
+def test_the_description_names_what_is_there(client, robust):
+    found = client.get("/openapi.json").json()
+    assert found == openapi.description(Questions(robust))
+    assert set(found["paths"]) == {"/predict", "/explain", "/acquire"}
+    row = found["components"]["schemas"]["Row"]["properties"]
+    assert row["rooms"] == {"type": ["integer", "null"]}
+    assert set(row["city"]["enum"]) == {"Graz", MARKUP, None}

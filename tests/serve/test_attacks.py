@@ -1,0 +1,141 @@
+"""A server that is attacked answers, or refuses clearly, and goes on."""
+
+import json
+import threading
+import time
+
+import httpx2 as httpx
+import pytest
+from starlette.testclient import TestClient
+
+from knothole.errors import InvalidInput
+from knothole.serve import app as serving
+from knothole.serve import whatif
+from knothole.serve.app import application
+from knothole.serve.guard import HEADERS, MOST_BYTES, Door
+from knothole.serve.questions import Questions
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[" * 100_000, b'{"a":' * 50_000, b"\xff\xfe", b"NaN", b"nul", b'"rows"', b"1e999",
+        b'{"rows":[{"rooms":NaN}]}', b'{"rows":[{"rooms":1e999}]}', b'{"rows":[],"rows":[]}',
+        b'{"rows":[{"rooms":1,"rooms":2}]}', b'{"rows":[' + b"1" * 5000 + b"]}",
+        b'{"rows":[{"__proto__":1}]}', b'{"rows":[{"<script>":1}]}', b'{"rows":[null]}',
+    ],
+)  # fmt: skip
+def test_malformed_bodies_are_refused(client, body):
+    for path in ("/predict", "/explain", "/acquire"):
+        answer = client.post(path, content=body, headers=JSON)
+        assert answer.status_code == 422
+        assert 0 < len(answer.json()["error"]) < 500
+
+
+def test_bodies_are_bounded(client):
+    large = b'{"rows":[' + b" " * MOST_BYTES + b"]}"
+    assert client.post("/predict", content=large, headers=JSON).status_code == 413
+    parts = (b" " * 1000 for _ in range(MOST_BYTES // 500))
+    assert client.post("/predict", content=parts, headers=JSON).status_code == 413
+
+
+def test_other_hosts_and_other_types_are_refused(client):
+    question = {"rows": []}
+    for host in ("evil.example", "127.0.0.1.evil.example", ""):
+        answer = client.post("/predict", json=question, headers={"host": host})
+        assert answer.status_code == 421
+    for host in ("localhost:8765", "127.0.0.1", "[::1]:80", "LOCALHOST"):
+        assert client.post("/predict", json=question, headers={"host": host}).status_code == 200
+    plain = client.post("/predict", content=b"{}", headers={"content-type": "text/plain"})
+    assert plain.status_code == 415
+
+
+def test_every_answer_has_the_headers_and_no_other_origin_is_allowed(client):
+    asked = {"origin": "http://evil.example"}
+    for answer in (client.get("/", headers=asked), client.get("/nothing"), client.get("/form")):
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    preflight = client.options("/predict", headers=asked)
+    assert preflight.status_code == 405 and preflight.json()["error"]
+
+
+def test_a_token_is_asked_for(robust):
+    client = TestClient(application(Questions(robust), Door(token="open")), base_url="http://[::1]")
+    for path in ("/form", "/openapi.json"):
+        assert client.get(path).status_code == 401
+        assert client.get(path, headers={"authorization": "Bearer ope"}).status_code == 401
+        assert client.get(path, headers={"authorization": "Bearer open"}).status_code == 200
+    assert client.post("/predict", json={"rows": []}).status_code == 401
+    assert client.get("/").status_code == client.get("/health").status_code == 200
+
+
+def test_only_loopback_goes_without_names_and_token(robust):
+    with pytest.raises(InvalidInput, match="names"):
+        whatif(robust, host="0.0.0.0")
+    with whatif(robust, host="0.0.0.0", names=["here.example"]) as serving_:
+        assert "#token=" in serving_.url and "here.example" in serving_.url
+    with whatif(robust) as first, pytest.raises(InvalidInput, match="taken"):
+        whatif(robust, port=int(first.url.rsplit(":", 1)[1].strip("/")))
+    with pytest.raises(InvalidInput, match="cost"):
+        whatif(robust, cost={"floor": 1.0})
+
+
+def test_a_slow_or_failing_answer_is_a_refusal(robust, monkeypatch):
+    questions = Questions(robust)
+    client = TestClient(application(questions, Door()), base_url="http://localhost")
+
+    def broken(*_):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(type(questions), "form", broken)
+    failing = TestClient(application(questions, Door()), base_url="http://localhost")
+    answer = failing.get("/form")
+    assert answer.status_code == 500 and "secret" not in answer.text
+    monkeypatch.setattr(serving, "SECONDS", 0.05)
+    monkeypatch.setattr(type(questions), "form", lambda _: time.sleep(0.5))
+    slow = TestClient(application(questions, Door()), base_url="http://localhost").get("/form")
+    assert slow.status_code == 503
+    monkeypatch.setattr(serving, "WAITING", 0)
+    assert client.post("/predict", json={"rows": []}).status_code == 503
+
+
+def test_two_hundred_at_once_are_all_answered_the_same(robust):
+    row = {"rows": [{"rooms": 3}], "std": True}
+    found = []
+    with whatif(robust).start() as server, httpx.Client(base_url=server.url, timeout=60) as warm:
+        _until_ready(warm)
+        expected = warm.post("/predict", json=row).json()
+
+        def ask():
+            answer = httpx.post(f"{server.url}predict", json=row, timeout=60)
+            found.append((answer.status_code, answer.json()))
+
+        threads = [threading.Thread(target=ask) for _ in range(200)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert warm.get("/health").json() == {"status": "ok"}
+    refused = [answer for status, answer in found if status == 503]
+    assert len(found) == 200
+    assert [answer for status, answer in found if status == 200] == [expected] * (200 - len(refused))
+    assert not [status for status, _ in found if status not in (200, 503)]
+
+
+def _until_ready(client):
+    for _ in range(100):
+        try:
+            return client.get("/health")
+        except httpx.TransportError:
+            time.sleep(0.05)
+    raise AssertionError("the server did not start")
+
+
+def test_names_and_levels_never_become_markup(client):
+    page = client.get("/").text
+    assert "<b>Linz" not in page and "onclick" not in page and "<style" not in page
+    form = client.get("/form")
+    assert form.headers["content-type"] == "application/json"
+    assert "<b>Linz</b>" in json.dumps(form.json())
