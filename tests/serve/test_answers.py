@@ -150,3 +150,31 @@ def test_the_description_names_what_is_there(client, robust):
     row = found["components"]["schemas"]["Row"]["properties"]
     assert row["rooms"] == {"type": ["integer", "null"]}
     assert set(row["city"]["enum"]) == {"Graz", MARKUP, None}
+
+
+def test_explanations_are_those_of_explain(client, robust):
+    [found] = ask(client, [{"rooms": 3, "hue": "hue_red"}], "/explain").json()["explanations"]
+    row = as_table(rooms=3.0, hue_red=1.0, hue_blue=0.0, hue_grey=0.0)
+    own = robust.explain(row, holes="all")
+    assert found["base"] == own.base
+    assert {each["variable"]: each["value"] for each in found["values"]} == {
+        name: own.table()[name].iloc[0] for name in ("rooms", "hue")
+    }
+    total = found["base"] + sum(each["value"] for each in found["values"])
+    assert total == pytest.approx(robust.predict(row, "all").iloc[0])
+
+
+def test_of_several_outputs_the_likeliest_is_explained(classifier):
+    client = TestClient(application(Questions(classifier), Door()), base_url="http://localhost")
+    [found] = ask(client, [{"rooms": 5}], "/explain").json()["explanations"]
+    own = classifier.explain(as_table(rooms=5.0), holes="all")
+    assert found["output"] == str(own.outputs[0])
+    assert found["values"][0]["value"] == own.table()["rooms"].iloc[0]
+
+
+def test_gains_are_those_of_acquire(client, robust):
+    [found] = ask(client, [{"rooms": 3}], "/acquire").json()["gains"]
+    own = robust.acquire(as_table(rooms=3.0), {"rooms": 2.0}, holes="all")
+    assert [each["variable"] for each in found] == own.table()["hole"].tolist()
+    assert [each["gain"] for each in found] == own.table()["gain"].tolist()
+    assert "rooms" not in {each["variable"] for each in found}

@@ -33,7 +33,7 @@ class Model(Protocol):
     def explain(self, X: Any, *, holes: Any = None) -> Any:
         """Conditional Shapley values."""
 
-    def acquire(self, X: Any, cost: Any = None, holes: Any = None) -> Any:
+    def acquire(self, X: Any, cost: Any = None, *, holes: Any = None) -> Any:
         """What each hole is worth knowing."""
 
 
@@ -115,7 +115,7 @@ class Questions:
     def acquire(self, question: Any) -> dict[str, Any]:
         """What to find out: the gain of knowing each hole, the largest first."""
         table, holes = self._table(_asked(question, ("rows",)), "acquire")
-        return {"gains": gains(self.model.acquire(table, self.cost, holes=holes), len(table))}
+        return {"gains": gains(self.model.acquire(table, self.cost, holes=holes))}
 
     def by_name(self) -> dict[str, Callable[[Any], dict[str, Any]]]:
         """The questions that may be posted."""
@@ -195,5 +195,16 @@ def explanations(found: Any) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def gains(found: Any, rows: int) -> list[list[dict[str, Any]]]:
-    raise NotImplementedError
+def gains(found: Any) -> list[list[dict[str, Any]]]:
+    """What finding out is worth, row by row, the most for its cost first."""
+    names = [str(name) for name in found.gain.columns]
+    parts = [part.to_numpy() for part in (found.gain, found.error, found.per_cost)]
+    return [
+        [
+            {"variable": names[j], "gain": float(gain[j]), "error": float(error[j]),
+             "per_cost": float(per_cost[j])}
+            for j in np.argsort(-per_cost, kind="stable")
+            if np.isfinite(gain[j])
+        ]
+        for gain, error, per_cost in zip(*parts, strict=True)
+    ]  # fmt: skip
