@@ -1,11 +1,14 @@
 """The site, which ``make docs`` builds into ``out/site``, without a network."""
 
+import os
 import sys
 from importlib.metadata import version as installed
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_ext")]
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads of the libraries wait without working
 
 project = "knothole"
 author = "the knothole developers"

@@ -1,8 +1,13 @@
-"""``python -m tools.wheel``: build the wheel, install it without extras, see that it works."""
+"""``python -m tools.wheel``: build sdist and wheel, see that they are whole, and that one works.
+
+The wheel is built from the sdist, and installed without extras.
+"""
 
 import subprocess
 import sys
+import tarfile
 import tempfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -10,6 +15,7 @@ from pathlib import Path
 import lightgbm
 import numpy as np
 import xgboost
+from packaging.metadata import Metadata
 
 ROOT = Path(__file__).parent.parent
 
@@ -17,21 +23,51 @@ ROOT = Path(__file__).parent.parent
 def main():
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        wheel = build(place / "dist")
+        sdist, wheel = build(place / "dist")
+        check_sdist(sdist)
         check_content(wheel)
+        check_metadata(wheel)
         python = install(wheel, place / "fresh")
         work = place / "work"
         work.mkdir()
         save_models(work)
         # -I: neither the checkout nor PYTHONPATH can stand in for what is not in the wheel.
         run(python, "-I", ROOT / "tests" / "wheel" / "installed.py", cwd=work)
-    print(f"{wheel.name} works without extras")
+    print(f"{sdist.name} makes {wheel.name}, which works without extras")
 
 
 def build(folder):
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+    """The sdist, and the wheel that it makes."""
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, stdout=subprocess.DEVNULL)
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return sdist, wheel
+
+
+def check_sdist(sdist):
+    """All that the wheel is made of and tested with, and no results or pictures of the site."""
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"}
+    assert wanted <= names, wanted - names
+    assert {"src/knothole/py.typed", "tests/wheel/installed.py"} <= names
+    tops = {name.partition("/")[0] for name in names}
+    assert not tops & {"docs", "benchmarks", "out", ".venv"}, tops
+
+
+def check_metadata(wheel):
+    """What an index checks, and that it is what pyproject.toml says."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        found = Metadata.from_email(archive.read(name))  # raises for whatever is not valid
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert found.name == project["name"] and str(found.version) == project["version"]
+    assert str(found.requires_python) == project["requires-python"]
+    assert found.license_expression == project["license"]
+    assert found.description_content_type == "text/markdown"
+    assert found.description == (ROOT / "README.md").read_text()
+    required = {str(one) for one in found.requires_dist if one.marker is None}
+    assert len(required) == len(project["dependencies"]), required
+    assert set(found.provides_extra) == set(project["optional-dependencies"])
 
 
 def check_content(wheel):
