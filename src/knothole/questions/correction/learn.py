@@ -1,0 +1,402 @@
+"""Learning a correction, and finding out whether it is worth anything.
+
+Rows that the model was not trained on (*honest* rows: held out by the user, or held out of clones
+of the model) are copied with holes put into them. On these copies a part of a correction is boosted
+from E_p[f given x_o] towards f(x). Copies of a row are on one side of every split:
+
+====================  ==============================================================================
+learning, 70 %        the trees
+held out, 30 %        in two halves; one chooses the number of stages, the other says what they
+                      gain, and the other way round
+====================  ==============================================================================
+
+A part is kept where it gains more than its standard error, and where, as far as y is known, y is
+met no worse. It then learns from all copies again, with the number of stages found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats, Mask
+from knothole.questions.correction import boosting
+from knothole.questions.correction.corrected import (
+    GENERAL,
+    Correction,
+    Part,
+    input_names,
+    level_counts,
+)
+from knothole.questions.correction.patterns import GIVEN, Patterns, given_masks, masks, on_columns
+from knothole.questions.correction.space import Space
+from knothole.reach.expectation import Expectation
+from knothole.tables.columns import Columns
+from knothole.tables.evidence import Evidence
+from knothole.tables.holes import holes_in
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rows = NDArray[np.intp]
+
+#: Fewer honest rows tell too little.
+FEWEST = 100
+# Copies to learn from: for the general part, and for each variable with a part of its own. Where
+# predictions are not linear in the leaves, every copy needs draws, and there are fewer.
+COPIES = {True: 6000, False: 2500}
+COPIES_OF_ONE = {True: 2000, False: 800}
+# Variables with a part of their own: those that the model needs most.
+SINGLE = {True: 5, False: 3}
+HELD_OUT = 0.3
+# Stages at most; it ends earlier where so many did not gain.
+STAGES = 8
+PATIENCE = 2
+# Rows that tell how much a model needs a variable, and copies that tell the spread.
+PROBES = 500
+SPREAD_COPIES = 400
+# Shares of holes by which gains are told.
+BANDS = (0.0, 0.2, 0.4, 0.6, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Honest:
+    """Rows under a model that was not trained on them.
+
+    Attributes
+    ----------
+    expectation : Expectation
+        Of that model: the one that is wrapped, or a clone.
+    table : table
+        The rows as the user has them, for ``patterns``.
+    matrix : float64 (rows, columns)
+        The same encoded.
+    y : float64 (rows, outputs), optional
+        Their targets, in units of predictions.
+    """
+
+    expectation: Expectation
+    table: Any
+    matrix: Floats
+    y: Floats | None = None
+
+    @cached_property
+    def usable(self) -> Rows:
+        """Rows of which the model has its own output: NaN only where it has met NaN."""
+        ensemble = self.expectation.original
+        used = np.zeros(len(ensemble.columns), dtype=np.bool_)
+        used[ensemble.feature[ensemble.feature >= 0]] = True
+        strange = np.isnan(self.matrix) & used & ~self.expectation.columns.nullable
+        return np.flatnonzero(~strange.any(axis=1))
+
+    @cached_property
+    def output(self) -> Floats:
+        """The model's own predictions of rows as they are, (rows, outputs)."""
+        columns, ensemble = self.expectation.columns, self.expectation.ensemble
+        points = columns.evidence(self.matrix, holes_in(columns, self.matrix)).points
+        return ensemble.predict(np.ascontiguousarray(points))
+
+
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """Rows with holes put into them: where they come from, what is known, E_p and f(x)."""
+
+    source: Rows
+    row: Rows
+    points: Floats
+    mean: Floats
+    truth: Floats
+    y: Floats | None
+
+    def __getitem__(self, some: Any) -> Copies:
+        y = None if self.y is None else self.y[some]
+        known = self.points[some], self.mean[some], self.truth[some]
+        return Copies(self.source[some], self.row[some], *known, y)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """How a part did on copies that were held out.
+
+    ``gain`` and ``error`` (a standard error) are shares of the loss without a correction;
+    ``of_y`` is the gain in the loss against y, NaN where y is not known.
+    """
+
+    stages: int
+    gain: float
+    error: float
+    of_y: float
+    by_row: Floats = field(repr=False)
+    held: Copies = field(repr=False)
+    corrected: Floats = field(repr=False)
+
+    def why_not(self) -> str:
+        """Why the part is not worth it; empty where it is."""
+        if not self.stages:
+            return "no number of trees gains on rows held out"
+        if not self.gain > self.error:
+            return "the gain on rows held out is within its standard error"
+        return "y is met no better on rows held out" if self.of_y < 0 else ""
+
+
+class Learner:
+    """All that parts of a correction are learned from."""
+
+    def __init__(
+        self,
+        expectation: Expectation,
+        honest: Sequence[Honest],
+        patterns: Patterns | None,
+        seed: int,
+    ) -> None:
+        self.expectation, self.honest, self.patterns = expectation, honest, patterns
+        self.space = Space.of(expectation.original)
+        self.linear = expectation.ensemble.link.linear
+        self.rng = np.random.default_rng(seed)
+        counts = [len(one.matrix) for one in honest]
+        self.starts = np.cumsum([0, *counts])
+        order = self.rng.permutation(self.starts[-1])
+        self.side = np.full(len(order), -1)  # 0 and 1: the halves of those held out
+        held = order[: round(HELD_OUT * len(order))]
+        self.side[held] = np.arange(len(held)) % 2
+        self.levels = self._levels()
+
+    @property
+    def columns(self) -> Columns:
+        """Of the rows."""
+        return self.expectation.columns
+
+    def _levels(self) -> tuple[Floats, ...]:
+        """Mean output by level of each categorical variable."""
+        points = np.concatenate(
+            [one.expectation.evidence_of(one.matrix).points for one in self.honest]
+        )
+        outputs = np.concatenate([one.output for one in self.honest])
+        output = outputs[:, int(np.argmax(outputs.var(axis=0)))]
+        found = []
+        for number, n_levels in enumerate(level_counts(self.columns)):
+            codes = points[:, number]
+            known = ~np.isnan(codes) & bool(n_levels)
+            own = codes[known].astype(np.intp)
+            count = np.bincount(own, minlength=n_levels)
+            total = np.bincount(own, output[known], minlength=n_levels)
+            found.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+        return tuple(found)
+
+    # ---- copies -----------------------------------------------------------------------------
+
+    def copies(self, count: int, hide: Callable[[Honest, Rows], Mask]) -> Copies:
+        """About so many copies, as many of each model; ``hide`` says which entries to hide."""
+        total = sum(len(one.usable) for one in self.honest)
+        parts = [
+            self._copies_of(number, round(count * len(one.usable) / max(total, 1)), hide)
+            for number, one in enumerate(self.honest)
+        ]
+        source, row, points, mean, truth = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("source", "row", "points", "mean", "truth")
+        )
+        ys = [part.y for part in parts if part.y is not None]
+        return Copies(source, row, points, mean, truth, np.concatenate(ys) if ys else None)
+
+    def _copies_of(self, number: int, count: int, hide: Callable[[Honest, Rows], Mask]) -> Copies:
+        one = self.honest[number]
+        times = -(-count // max(len(one.usable), 1))
+        order = [self.rng.permutation(one.usable) for _ in range(times)]
+        rows = np.concatenate([*order, np.empty(0, dtype=np.intp)])[:count].astype(np.intp)
+        evidence = one.expectation.evidence_of(np.where(hide(one, rows), np.nan, one.matrix[rows]))
+        used = one.expectation.used
+        matters = np.flatnonzero(np.isnan(evidence.points[:, used]).any(axis=1))
+        rows, evidence = rows[matters], evidence[matters]
+        mean, _ = one.expectation.rough.predict(evidence)
+        return Copies(
+            np.full(len(rows), number),
+            rows + self.starts[number],
+            evidence.points,
+            mean,
+            one.output[rows],
+            None if one.y is None else one.y[rows],
+        )
+
+    def hide_some(self, one: Honest, rows: Rows) -> Mask:
+        """Holes of all kinds."""
+        hidden = masks(self.columns, one.matrix, rows, self.rng)
+        if self.patterns is not None:
+            seed = int(self.rng.integers(2**31 - len(rows) - 1))
+            given = given_masks(self.patterns, one.table, rows, one.matrix.shape, seed)
+            hidden = np.where(self.rng.random((len(rows), 1)) < GIVEN, given, hidden)
+        return hidden
+
+    def hide_one(self, variable: int) -> Callable[[Honest, Rows], Mask]:
+        """A certain variable is gone."""
+        gone = np.arange(len(self.columns.variables)) == variable
+        mask = on_columns(self.columns, gone[None])
+        return lambda _, rows: np.repeat(mask, len(rows), axis=0)
+
+    def needed(self) -> list[int]:
+        """Variables by how much predictions change where a variable is shuffled, the most first."""
+        ensemble = self.expectation.original
+        matrix = np.concatenate([one.matrix for one in self.honest])
+        matrix = matrix[self.rng.permutation(len(matrix))[:PROBES]]
+        own = ensemble.predict(matrix)
+        change = {}
+        for number in self.expectation.used.tolist():
+            shuffled = matrix.copy()
+            members = list(self.columns.variables[number].columns)
+            shuffled[:, members] = matrix[self.rng.permutation(len(matrix))][:, members]
+            change[number] = float(((ensemble.predict(shuffled) - own) ** 2).mean())
+        return sorted(change, key=change.__getitem__, reverse=True)
+
+    # ---- parts ------------------------------------------------------------------------------
+
+    def inputs(self, copies: Copies) -> tuple[Floats, Floats]:
+        """What the trees see, and where they start."""
+        base = self.space.base(copies.mean)
+        return Correction((), self.levels).inputs(copies.points, base), base
+
+    def weights(self, copies: Copies) -> Floats:
+        """One over the variance to expect of f(x), so that rows with few holes count too."""
+        if self.space.name != "plain":
+            return np.ones(len(copies.row))
+        squares = ((copies.truth - copies.mean) ** 2).mean(axis=1)
+        holes = np.isnan(copies.points).astype(np.float64)
+        return boosting.precisions(
+            np.hstack([holes, copies.mean]), squares, self.side[copies.row] < 0
+        )
+
+    def tried(self, copies: Copies) -> Trial:
+        """A part that has learned from some copies, as it does on others."""
+        side = self.side[copies.row]
+        learning, held = side < 0, side >= 0
+        weight = self.weights(copies)
+        inputs, base = self.inputs(copies)
+        stages = boosting.boost(
+            inputs[learning], base[learning], copies.truth[learning], weight[learning], self.space
+        )
+        z, outside = base[held], copies[held]
+        means = [self.space.means(z)]
+        losses = [weight[held] * self.space.losses(outside.mean, outside.truth)]
+        for _ in range(STAGES):
+            z = z + boosting.step(next(stages), inputs[held])
+            means.append(self.space.means(z))
+            losses.append(weight[held] * self.space.losses(means[-1], outside.truth))
+            if len(losses) - 1 - int(np.argmin([loss.mean() for loss in losses])) >= PATIENCE:
+                break
+        return self._judged(outside, weight[held], means, np.array(losses))
+
+    def _judged(self, held: Copies, weight: Floats, means: list[Floats], losses: Floats) -> Trial:
+        side = self.side[held.row]
+        best = int(losses.mean(axis=1).argmin())
+        gains, of_y = np.zeros(len(side)), np.zeros(len(side))
+        for half in (0, 1):
+            chosen, other = side == half, side != half
+            stage = int(losses[:, chosen].mean(axis=1).argmin()) if chosen.any() else 0
+            gains[other] = losses[0, other] - losses[stage, other]
+            if held.y is not None:
+                before, after = held.mean[other], means[stage][other]
+                of_y[other] = self.space.losses(before, held.y[other])
+                of_y[other] -= self.space.losses(after, held.y[other])
+        unit = losses[0].mean() or 1.0
+        gain, error = by_rows(gains / unit, held.row)
+        y_gain = float("nan") if held.y is None else float((weight * of_y).mean())
+        return Trial(best, gain, error, y_gain, gains / unit, held, means[best])
+
+    def part(self, variable: int, copies: Copies, trial: Trial) -> Part:
+        """The part itself, learned from all copies."""
+        inputs, base = self.inputs(copies)
+        stages = boosting.boost(inputs, base, copies.truth, self.weights(copies), self.space)
+        kept = [next(stages) for _ in range(trial.stages)]
+        names = input_names(len(self.levels), base.shape[1])
+        return Part(variable, boosting.as_ensemble(kept, names), self.spread(trial))
+
+    def spread(self, trial: Trial) -> Floats:
+        """How much farther f lies from corrected predictions than p says, for each output."""
+        held, square, variance = trial.held, [], []
+        for number, one in enumerate(self.honest):
+            own = np.flatnonzero(held.source == number)[: -(-SPREAD_COPIES // len(self.honest))]
+            evidence = one.expectation.density.extended(
+                Evidence(held.points[own][:, : len(self.columns.variables)]), None
+            )
+            variance.append(one.expectation.rough.std(evidence)[0] ** 2)
+            square.append((held.truth[own] - trial.corrected[own]) ** 2)
+        found, expected = (np.concatenate(each).mean(axis=0) for each in (square, variance))
+        return np.where(expected > 0, np.sqrt(found / np.where(expected > 0, expected, 1.0)), 1.0)
+
+
+def learn(
+    expectation: Expectation,
+    honest: Sequence[Honest],
+    *,
+    always: bool,
+    patterns: Patterns | None = None,
+    seed: int = 0,
+) -> tuple[Correction | None, pd.DataFrame]:
+    """A correction, None where there is none, and the table of what was found.
+
+    ``always`` keeps parts that have not been shown to gain.
+    """
+    rows = sum(len(one.usable) for one in honest)
+    if rows < FEWEST:
+        return None, no_correction(f"{rows} rows to learn from; it takes at least {FEWEST}")
+    learner = Learner(expectation, honest, patterns, seed)
+    parts, table = [], []
+    for variable in [*learner.needed()[: SINGLE[learner.linear]], GENERAL]:
+        general = variable == GENERAL
+        count = (COPIES if general else COPIES_OF_ONE)[learner.linear]
+        count = count if general else min(count, rows)
+        copies = learner.copies(count, learner.hide_some if general else learner.hide_one(variable))
+        trial = learner.tried(copies)
+        why = trial.why_not()
+        if always and trial.stages:
+            why = ""
+        if not why:
+            parts.append(learner.part(variable, copies, trial))
+        table += told(learner.columns, variable, trial, why)
+    import pandas as pd
+
+    correction = Correction(tuple(parts), learner.levels) if parts else None
+    return correction, pd.DataFrame(table)
+
+
+def told(columns: Columns, variable: int, trial: Trial, why: str) -> list[dict[str, Any]]:
+    """Rows of the table: a variable that is gone, or shares of holes."""
+    about = {
+        "trees": trial.stages * boosting.TREES * trial.corrected.shape[1],
+        "kept": not why,
+        "why": why,
+    }
+    if variable != GENERAL:
+        name = f"{columns.variables[variable].name} gone"
+        return [{"holes": name, "gain": trial.gain, "error": trial.error, **about}]
+    share = np.isnan(trial.held.points).mean(axis=1)
+    rows = [{"holes": "any other", "gain": trial.gain, "error": trial.error, **about}]
+    for low, high in pairwise(BANDS):
+        own = (share > low) & (share <= high)
+        if own.any():
+            gain, error = by_rows(trial.by_row[own], trial.held.row[own])
+            name = f"any other, {100 * low:.0f} to {100 * high:.0f} %"
+            rows.append({"holes": name, "gain": gain, "error": error, **about})
+    return rows
+
+
+def no_correction(why: str) -> pd.DataFrame:
+    """The table where nothing was learned."""
+    import pandas as pd
+
+    row = {"holes": "any", "gain": np.nan, "error": np.nan, "trees": 0, "kept": False, "why": why}
+    return pd.DataFrame([row])
+
+
+def by_rows(values: Floats, rows: Rows) -> tuple[float, float]:
+    """Mean over copies and its standard error, copies of a row taken together."""
+    _, which = np.unique(rows, return_inverse=True)
+    count = np.bincount(which)
+    mean = float(values.mean())
+    beyond = np.bincount(which, values - mean)
+    return mean, float(np.sqrt((beyond**2).sum()) / count.sum())
