@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
-from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats
 from knothole.questions.correction.space import Space
@@ -25,11 +24,12 @@ Stage = list[tuple[Any, float]]
 
 # The least variance that counts, as a share of the mean one.
 LEAST_VARIANCE = 0.02
-# Trees of a stage, and what they are like.
+# Trees of a stage, distinct values of an input, and what trees are like.
 TREES = 12
+DISTINCT = 64
 SHAPE: dict[str, Any] = {
     "learning_rate": 0.1, "max_leaf_nodes": 16, "min_samples_leaf": 15, "l2_regularization": 1.0,
-    "max_iter": TREES, "early_stopping": False, "random_state": 0,
+    "max_iter": TREES, "max_bins": DISTINCT, "early_stopping": False, "random_state": 0,
 }  # fmt: skip
 
 
@@ -37,22 +37,37 @@ def boost(
     inputs: Floats, base: Floats, truth: Floats, weight: Floats, space: Space
 ) -> Iterator[Stage]:
     """One stage after the other, without end: from the base (rows, outputs) to the truth."""
-    z = base.copy()
-    # The library takes no column without a number; its trees then never split on it.
-    fitted = np.where(np.isnan(inputs).all(axis=0), 0.0, inputs)
+    z, few = base.copy(), coarse(inputs)
     while True:
         residual, curvature = space.newton(space.means(z), truth)
         stage = []
-        # Sums over threads would depend on their number.
-        with threadpool_limits(1, "openmp"):
-            for output in range(z.shape[1]):
-                unit = unit_of(residual[:, output])
-                model = HistGradientBoostingRegressor(**SHAPE)
-                share = weight * curvature[:, output]
-                model.fit(fitted, residual[:, output] / unit, sample_weight=share / share.mean())
-                stage.append((model, unit))
-        z = z + step(stage, fitted)
+        for output in range(z.shape[1]):
+            unit = unit_of(residual[:, output])
+            model = HistGradientBoostingRegressor(**SHAPE)
+            share = weight * curvature[:, output]
+            model.fit(few, residual[:, output] / unit, sample_weight=share / share.mean())
+            stage.append((model, unit))
+        z = z + step(stage, few)
         yield stage
+
+
+def coarse(inputs: Floats) -> Floats:
+    """Inputs with few distinct values, each number the nearest of some quantiles.
+
+    The library then need not look for bins, which takes long where rows have weights. It puts
+    its thresholds in the middle between two values, so that numbers go where the nearest goes.
+    """
+    out = np.empty_like(inputs)
+    for j, column in enumerate(inputs.T):
+        known = ~np.isnan(column)
+        if not known.any():
+            out[:, j] = 0.0  # a column without a number is refused; one with a single is not split
+            continue
+        own = column[known]
+        grid = np.unique(np.quantile(own, np.linspace(0, 1, DISTINCT), method="nearest"))
+        out[:, j] = np.nan
+        out[known, j] = grid[np.searchsorted((grid[1:] + grid[:-1]) / 2, own)]
+    return out
 
 
 def unit_of(residual: Floats) -> float:
@@ -62,8 +77,7 @@ def unit_of(residual: Floats) -> float:
 
 def step(stage: Stage, inputs: Floats) -> Floats:
     """What a stage adds, (rows, outputs)."""
-    with threadpool_limits(1, "openmp"):
-        return np.column_stack([model.predict(inputs) * unit for model, unit in stage])
+    return np.column_stack([model.predict(inputs) * unit for model, unit in stage])
 
 
 def as_ensemble(stages: list[Stage], names: Sequence[str]) -> Ensemble:
@@ -77,7 +91,6 @@ def precisions(inputs: Floats, squares: Floats, learning: NDArray[np.bool_]) -> 
     if not unit > 0:
         return np.ones(len(squares))
     model = HistGradientBoostingRegressor(loss="poisson", **SHAPE | {"max_iter": 3 * TREES})
-    with threadpool_limits(1, "openmp"):
-        model.fit(inputs[learning], squares[learning] / unit)
-        weight = 1.0 / (model.predict(inputs) + LEAST_VARIANCE)
+    model.fit(coarse(inputs[learning]), squares[learning] / unit)
+    weight = 1.0 / (model.predict(inputs) + LEAST_VARIANCE)
     return np.asarray(weight / weight.mean())

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats, Mask
 from knothole.questions.correction import boosting
@@ -262,19 +263,16 @@ class Learner:
 
     def weights(self, copies: Copies) -> Floats:
         """One over the variance to expect of f(x), so that rows with few holes count too."""
-        if self.space.name != "plain":
-            return np.ones(len(copies.row))
         squares = ((copies.truth - copies.mean) ** 2).mean(axis=1)
         holes = np.isnan(copies.points).astype(np.float64)
         return boosting.precisions(
             np.hstack([holes, copies.mean]), squares, self.side[copies.row] < 0
         )
 
-    def tried(self, copies: Copies) -> Trial:
+    def tried(self, copies: Copies, weight: Floats) -> Trial:
         """A part that has learned from some copies, as it does on others."""
         side = self.side[copies.row]
         learning, held = side < 0, side >= 0
-        weight = self.weights(copies)
         inputs, base = self.inputs(copies)
         stages = boosting.boost(
             inputs[learning], base[learning], copies.truth[learning], weight[learning], self.space
@@ -307,10 +305,10 @@ class Learner:
         y_gain = float("nan") if held.y is None else float((weight * of_y).mean())
         return Trial(best, gain, error, y_gain, gains / unit, held, means[best])
 
-    def part(self, variable: int, copies: Copies, trial: Trial) -> Part:
+    def part(self, variable: int, copies: Copies, weight: Floats, trial: Trial) -> Part:
         """The part itself, learned from all copies."""
         inputs, base = self.inputs(copies)
-        stages = boosting.boost(inputs, base, copies.truth, self.weights(copies), self.space)
+        stages = boosting.boost(inputs, base, copies.truth, weight, self.space)
         kept = [next(stages) for _ in range(trial.stages)]
         names = input_names(len(self.levels), base.shape[1])
         return Part(variable, boosting.as_ensemble(kept, names), self.spread(trial))
@@ -344,22 +342,29 @@ def learn(
     rows = sum(len(one.usable) for one in honest)
     if rows < FEWEST:
         return None, no_correction(f"{rows} rows to learn from; it takes at least {FEWEST}")
-    learner = Learner(expectation, honest, patterns, seed)
+    # Sums of the library over threads would depend on their number.
+    with threadpool_limits(1, "openmp"):
+        return _learned(Learner(expectation, honest, patterns, seed), rows, always)
+
+
+def _learned(learner: Learner, rows: int, always: bool) -> tuple[Correction | None, pd.DataFrame]:
+    import pandas as pd
+
     parts, table = [], []
     for variable in [*learner.needed()[: SINGLE[learner.linear]], GENERAL]:
         general = variable == GENERAL
         count = (COPIES if general else COPIES_OF_ONE)[learner.linear]
         count = count if general else min(count, rows)
         copies = learner.copies(count, learner.hide_some if general else learner.hide_one(variable))
-        trial = learner.tried(copies)
+        varied = general and learner.space.name == "plain"
+        weight = learner.weights(copies) if varied else np.ones(len(copies.row))
+        trial = learner.tried(copies, weight)
         why = trial.why_not()
         if always and trial.stages:
             why = ""
         if not why:
-            parts.append(learner.part(variable, copies, trial))
+            parts.append(learner.part(variable, copies, weight, trial))
         table += told(learner.columns, variable, trial, why)
-    import pandas as pd
-
     correction = Correction(tuple(parts), learner.levels) if parts else None
     return correction, pd.DataFrame(table)
 
