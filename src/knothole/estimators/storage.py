@@ -73,6 +73,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "nan_meaning": _describe_table(robust.nan_meaning_),
         "tuning": _describe_summary(robust.tuning_),
         "correction": _describe_table(robust.correction_),
+        "parts": None,
     }
     arrays = {TREES + name: array for name, array in tree_arrays.items()}
     arrays |= {DENSITY + name: array for name, array in density_arrays.items()}

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.checks import check_array, require
 from knothole.questions.correction.space import Space
+from knothole.reach.engine import Engine
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns
 from knothole.tables.evidence import NOT_RECORDED, Evidence
@@ -128,6 +129,13 @@ class Corrected(Expectation):
             one.name: getattr(expectation, one.name) for one in fields(Expectation)
         }
         return cls(**{**own, "source": expectation}, correction=correction)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What margins come from: to the last bit those of the expectation itself."""
+        if self.source is not None and self.exact:
+            return self.source.engine
+        return self.completions
 
     @cached_property
     def space(self) -> Space:
