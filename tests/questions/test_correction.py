@@ -55,8 +55,8 @@ def discrete(n, seed):
 
 def test_more_rows_bring_it_to_the_true_expectation_and_the_density_alone_not():
     grid = discrete(200_000, 0)
-    f = lambda X: 3.0 * (X[:, 0] == X[:, 1]) + X[:, 2] * (X[:, 0] - 1)
-    model = DecisionTreeRegressor(random_state=0).fit(grid[:5000], f(grid[:5000]))
+    y = 3.0 * (grid[:, 0] == grid[:, 1]) + grid[:, 2] * (grid[:, 0] - 1)
+    model = DecisionTreeRegressor(random_state=0).fit(grid[:5000], y[:5000])
     cells, counts = np.unique(grid, axis=0, return_counts=True)
     own = model.predict(cells)
     rows, truth = [], []
@@ -104,7 +104,9 @@ def test_one_row_has_one_answer_in_any_batch_and_with_any_threads(wrapped):
     rows = holed()
     whole = robust.predict(rows)
     assert_array_equal(whole[::-1], robust.predict(rows[::-1], threads=2))
-    assert_array_equal(whole[:7], np.concatenate([robust.predict(rows[i : i + 1]) for i in range(7)]))
+    assert_array_equal(
+        whole[:7], np.concatenate([robust.predict(rows[i : i + 1]) for i in range(7)])
+    )
 
 
 def test_it_is_nearer_to_f_and_its_spread_is_that_of_f(wrapped):
@@ -144,14 +146,13 @@ def test_a_memorised_model_is_not_made_worse():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(600, 4))
     X[:, 1] += X[:, 0]
-    target = lambda X: X[:, 0] + 0.5 * X[:, 2]
-    y = target(X) + 2.0 * rng.normal(size=600)
+    y = X[:, 0] + 0.5 * X[:, 2] + 2.0 * rng.normal(size=600)
     model = xgboost.XGBRegressor(n_estimators=500, max_depth=12, n_jobs=1).fit(X, y)
     assert np.mean((model.predict(X) - y) ** 2) < 0.01
     robust = kh.wrap(model, X, y, [kh.Mixture(4, random_state=0)])
     fresh = rng.normal(size=(4000, 4))
     fresh[:, 1] += fresh[:, 0]
-    truth = target(fresh)
+    truth = fresh[:, 0] + 0.5 * fresh[:, 2]
     fresh[rng.random(fresh.shape) < 0.3] = np.nan
     before, after = (
         (robust.predict(fresh, corrected=corrected) - truth) ** 2 for corrected in (False, True)
@@ -283,22 +284,41 @@ def test_newton_is_the_slope_of_the_loss(space):
 def test_masks_hide_blocks_as_a_whole_and_take_over_natural_holes():
     columns = Columns((Column("a"), Column("b_x"), Column("b_y")), (Block("b", (1, 2)),))
     matrix = np.tile([1.0, 1.0, 0.0], (50, 1))
-    hidden = masks(columns, matrix, np.arange(50).repeat(20), np.random.default_rng(0))
+    hidden = masks(columns, matrix, 1000, np.random.default_rng(0))
     assert_array_equal(hidden[:, 1], hidden[:, 2])
     assert hidden.any(axis=1).all() and 0.2 < hidden.mean() < 0.8
+    matrix[:, 0] = np.nan
+    assert masks(columns, matrix, 1000, np.random.default_rng(0))[:, 0].mean() > hidden[:, 0].mean()
 
 
 def test_patterns_of_the_user_are_drawn_and_checked():
     X = np.arange(12.0).reshape(6, 2)
-    rows = np.array([0, 0, 3])
-    drawn = given_masks(np.array([[True, False]]), X, rows, X.shape, 0)
-    assert_array_equal(drawn, [[True, False]] * 3)
-    seen = given_masks(lambda X, seed: X > 5 + seed, X, rows, X.shape, 0)
-    assert_array_equal(seen, [[False, False], [False, False], [True, True]])
-    with pytest.raises(InvalidInput, match=r"patterns must be booleans"):
-        given_masks(np.ones((1, 3)), X, rows, X.shape, 0)
-    with pytest.raises(InvalidInput, match=r"must return booleans"):
-        given_masks(lambda X, seed: X, X, rows, X.shape, 0)
+    drawn = given_masks(np.array([[True, False]]), X, X.shape, 0)
+    assert_array_equal(drawn, [[True, False]] * 6)
+    assert_array_equal(given_masks(lambda X, seed: X > 5 + seed, X, X.shape, 2), X > 7)
+    for wrong in (np.ones((1, 2)), np.ones((1, 3), bool), lambda X, _: X, lambda X, _: X[:2] > 0):
+        with pytest.raises(InvalidInput, match="patterns must be booleans"):
+            given_masks(wrong, X, X.shape, 0)
+
+
+def test_patterns_are_what_it_learns_from():
+    X, y = copied(600)
+    model = xgboost.XGBRegressor(**SMALL).fit(X, y)
+    asked = []
+
+    def mechanism(table, seed):
+        asked.append((np.shape(table), seed))
+        return np.tile([True, False, True], (len(table), 1))
+
+    robust = kh.wrap(model, X, y, kh.Factorized(), correct=True, patterns=mechanism)
+    assert asked and {shape for shape, _ in asked} == {(200, 3)}
+    rows, _ = copied(500, 4)
+    rows[:, [0, 2]] = np.nan
+    own = model.predict(copied(500, 4)[0])
+    before, after = (
+        np.mean((robust.predict(rows, corrected=each) - own) ** 2) for each in (False, True)
+    )
+    assert after < 0.8 * before
 
 
 def test_strange_requests_are_refused():

@@ -8,8 +8,8 @@ some of the rows.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,20 +34,25 @@ if TYPE_CHECKING:
 # Clones, and the rows that they are made with at most.
 FOLDS = 3
 ROWS = 4000
+_ADVICE = "pass X_valid, rows that the model was not trained on"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Training rows: as the user has them and encoded, y as it was given, and as predictions.
+
+    ``y`` and ``target`` (rows, outputs) are None where they are not known.
+    """
+
+    table: Any
+    matrix: Floats
+    y: Any
+    target: Floats | None
 
 
 @dataclass(frozen=True, eq=False)
 class Correcting:
-    """What the user wants of a correction.
-
-    Attributes
-    ----------
-    correct : {"auto", True, False}
-    patterns : see :mod:`knothole.questions.correction.patterns`
-    X_valid : table, optional
-        Rows that the model was not trained on.
-    seed : int
-    """
+    """What the user wants of a correction; see :func:`knothole.wrap`."""
 
     correct: Any
     patterns: Patterns | None
@@ -55,7 +60,7 @@ class Correcting:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.correct not in ("auto", True, False):
+        if not (self.correct == "auto" or isinstance(self.correct, bool)):
             raise InvalidInput(f"correct must be 'auto', True or False; got {self.correct!r}.")
         if self.correct is False and (self.patterns is not None or self.X_valid is not None):
             raise InvalidInput(
@@ -64,81 +69,76 @@ class Correcting:
             )
 
     def learned(
-        self, model: Any, table: Any, matrix: Floats, y: Any, expectation: Expectation
+        self, model: Any, rows: Rows, expectation: Expectation
     ) -> tuple[Correction | None, pd.DataFrame]:
-        """The correction of a model, None where there is none, and what was found.
-
-        ``table`` and ``matrix`` are the training rows, ``y`` their targets: as the model is
-        fitted to them, and in units of predictions (None for both where they are not known).
-        """
-        always = self.correct is True
-        density: Any = expectation.density
+        """The correction of a model, None where there is none, and what was found."""
+        always, density = self.correct is True, cast(Any, expectation.density)
+        unknown = np.full((1, expectation.original.n_outputs), np.nan)
         if not isinstance(density, Density):
             return None, no_correction("the density is one of the user's own")
         if self.X_valid is not None:
             valid = expectation.columns.matrix(self.X_valid, "hole")
             valid = with_nan(valid, expectation.original.sentinel, expectation.columns)
-            honest, why = [Honest(expectation, self.X_valid, valid)], ""
+            y, why = unknown.repeat(len(valid), axis=0), ""
+            honest = [Honest(expectation, self.X_valid, valid, y)]
         else:
-            honest, why = by_clones(model, table, matrix, y, expectation, self.seed)
+            honest, why = by_clones(model, rows, expectation, self.seed)
         if not honest and always:
-            honest = [Honest(expectation, table, matrix)]
+            y = unknown.repeat(len(rows.matrix), axis=0)
+            honest = [Honest(expectation, rows.table, rows.matrix, y)]
         if not honest:
             return None, no_correction(why)
         return learn(expectation, honest, always=always, patterns=self.patterns, seed=self.seed)
 
 
 def by_clones(
-    model: Any, table: Any, matrix: Floats, y: Any, expectation: Expectation, seed: int
+    model: Any, rows: Rows, expectation: Expectation, seed: int
 ) -> tuple[list[Honest], str]:
     """Clones of the model with the rows they were not fitted to, or why there are none."""
-    given, numbers = y
-    advice = "pass X_valid, rows that the model was not trained on"
-    if given is None:
-        return [], f"without y_train no row is known that the model has not learned; {advice}"
+    if rows.y is None:
+        return [], f"without y_train no row is known that the model has not learned; {_ADVICE}"
     if not (hasattr(model, "fit") and hasattr(model, "get_params")):
-        return [], f"the model cannot be fitted again without some rows; {advice}"
-    rows = np.random.default_rng(seed).permutation(len(matrix))[:ROWS]
-    labels = np.asarray(given)[rows]
+        return [], f"the model cannot be fitted again without some rows; {_ADVICE}"
+    order = np.random.default_rng(seed).permutation(len(rows.matrix))[:ROWS]
+    labels = np.asarray(rows.y)[order]
     stratified = is_classifier(expectation.original) and labels.ndim == 1
     folds = (StratifiedKFold if stratified else KFold)(FOLDS)
+    unknown = np.full((len(rows.matrix), expectation.original.n_outputs), np.nan)
+    target = unknown if rows.target is None else rows.target
     found = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for learned, held in folds.split(rows, labels if stratified else None):
-                again = clone(model).fit(some_rows(table, rows[learned]), labels[learned])
-                own = _under(again, expectation, some_rows(table, rows[learned]))
-                held_y = None if numbers is None else numbers[rows[held]]
-                part = some_rows(table, rows[held])
-                found.append(Honest(own, part, matrix[rows[held]], held_y))
+            for learned, held in folds.split(order, labels if stratified else None):
+                table = some_rows(rows.table, order[learned])
+                own = _under(clone(model).fit(table, labels[learned]), table, expectation)
+                rest = order[held]
+                part = some_rows(rows.table, rest)
+                found.append(Honest(own, part, rows.matrix[rest], target[rest]))
     except Exception as error:  # whatever a library has against its own clone
-        return [], f"a clone of the model could not be fitted ({error}); {advice}"
+        return [], f"a clone of the model could not be fitted ({error}); {_ADVICE}"
     return found, ""
 
 
-def _under(model: Any, expectation: Expectation, table: Any) -> Expectation:
+def _under(model: Any, table: Any, expectation: Expectation) -> Expectation:
     """A clone under the same density."""
     ensemble = name_levels(read(model), table)
     if ensemble.n_outputs != expectation.original.n_outputs:
-        raise InvalidInput("some rows have not all classes")
-    own = Expectation.of(
+        raise InvalidInput("some of the rows have not all classes")
+    return Expectation.of(
         ensemble, expectation.density, tol=expectation.tol, seed=expectation.seed,
         integrate=expectation.integrate, spread=expectation.given_spread,
     )  # fmt: skip
-    return replace(own, exact_engine=expectation.exact_engine)
 
 
 def some_rows(table: Any, rows: NDArray[np.intp]) -> Any:
     """Some rows of a table, as a table of the same class.
 
-    Examples
-    --------
-    >>> some_rows(np.array([[1.0], [2.0]]), np.array([1]))
-    array([[2.]])
+    >>> some_rows(np.array([[1.0], [2.0]]), np.array([1])).tolist()
+    [[2.0]]
     """
     if hasattr(table, "iloc"):
         return table.iloc[rows]
-    if hasattr(table, "take"):
-        return table.take(rows, axis=0) if isinstance(table, np.ndarray) else table.take(rows)
-    return table[rows] if hasattr(table, "columns") else [table[row] for row in rows]
+    if isinstance(table, list):
+        return [table[row] for row in rows]
+    return table.take(rows) if hasattr(table, "schema") and hasattr(table, "take") else table[rows]

@@ -17,7 +17,7 @@ from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
 from knothole.densities.selection.held_out import HeldOut, hold_out
 from knothole.densities.selection.select import Selected, default_candidates, select
 from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
-from knothole.estimators.correcting import Correcting
+from knothole.estimators.correcting import Correcting, Rows
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
@@ -162,8 +162,8 @@ def wrap(
     )
     correction, table_of_it = None, None
     if correct is True or (correct == "auto" and selected is not None):
-        known = (y_train, loss.truth if loss.of_y else None)
-        correction, table_of_it = correcting.learned(model, X_train, matrix, known, expectation)
+        rows = Rows(X_train, matrix, y_train, loss.truth if loss.of_y else None)
+        correction, table_of_it = correcting.learned(model, rows, expectation)
     return Robust(
         expectation,
         model,

@@ -1,26 +1,20 @@
 """Learning a correction, and finding out whether it is worth anything.
 
-Rows that the model was not trained on (*honest* rows: held out by the user, or held out of clones
-of the model) are copied with holes put into them. On these copies a part of a correction is boosted
-from E_p[f given x_o] towards f(x). Copies of a row are on one side of every split:
-
-====================  ==============================================================================
-learning, 70 %        the trees
-held out, 30 %        in two halves; one chooses the number of stages, the other says what they
-                      gain, and the other way round
-====================  ==============================================================================
-
-A part is kept where it gains more than its standard error, and where, as far as y is known, y is
-met no worse. It then learns from all copies again, with the number of stages found.
+Rows that the model was not trained on (*honest* rows: held out by the user, or of clones of the
+model) are copied with holes put into them. On these copies each part of a correction is boosted
+from E_p[f given x_o] towards f(x). Copies of a row are on one side of every split: 70 % of the rows
+teach the trees; of the rest, one half chooses how many there are and the other says what they gain,
+and the other way round. A part is kept where it gains more than its standard error, and where, as
+far as y is known, y is met no worse. It then learns from all copies again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,11 +43,11 @@ Rows = NDArray[np.intp]
 
 #: Fewer honest rows tell too little.
 FEWEST = 100
-# Copies to learn from: for the general part, and for each variable with a part of its own. Where
-# predictions are not linear in the leaves, every copy needs draws, and there are fewer.
+# Copies to learn from: for the general part, and for each variable with a part of its own, which
+# are those that the model needs most. Where predictions are not linear in the leaves, every copy
+# needs draws, and there are fewer.
 COPIES = {True: 6000, False: 2500}
 COPIES_OF_ONE = {True: 2000, False: 800}
-# Variables with a part of their own: those that the model needs most.
 SINGLE = {True: 5, False: 3}
 HELD_OUT = 0.3
 # Stages at most; it ends earlier where so many did not gain.
@@ -68,74 +62,63 @@ BANDS = (0.0, 0.2, 0.4, 0.6, 1.0)
 
 @dataclass(frozen=True, eq=False)
 class Honest:
-    """Rows under a model that was not trained on them.
+    """Rows under a model that was not trained on them: the one that is wrapped, or a clone.
 
-    Attributes
-    ----------
-    expectation : Expectation
-        Of that model: the one that is wrapped, or a clone.
-    table : table
-        The rows as the user has them, for ``patterns``.
-    matrix : float64 (rows, columns)
-        The same encoded.
-    y : float64 (rows, outputs), optional
-        Their targets, in units of predictions.
+    ``table`` is what the user has, ``matrix`` the same encoded, ``y`` (rows, outputs) the targets
+    in units of predictions, NaN where they are not known.
     """
 
     expectation: Expectation
     table: Any
     matrix: Floats
-    y: Floats | None = None
+    y: Floats
 
     @cached_property
     def usable(self) -> Rows:
         """Rows of which the model has its own output: NaN only where it has met NaN."""
         ensemble = self.expectation.original
-        used = np.zeros(len(ensemble.columns), dtype=np.bool_)
-        used[ensemble.feature[ensemble.feature >= 0]] = True
+        used = np.isin(np.arange(len(ensemble.columns)), ensemble.feature)
         strange = np.isnan(self.matrix) & used & ~self.expectation.columns.nullable
         return np.flatnonzero(~strange.any(axis=1))
 
     @cached_property
     def output(self) -> Floats:
         """The model's own predictions of rows as they are, (rows, outputs)."""
-        columns, ensemble = self.expectation.columns, self.expectation.ensemble
+        columns = self.expectation.columns
         points = columns.evidence(self.matrix, holes_in(columns, self.matrix)).points
-        return ensemble.predict(np.ascontiguousarray(points))
+        return self.expectation.ensemble.predict(np.ascontiguousarray(points))
 
 
-@dataclass(frozen=True, eq=False)
-class Copies:
-    """Rows with holes put into them: where they come from, what is known, E_p and f(x)."""
+class Copies(NamedTuple):
+    """Rows with holes put into them: where they come from, what is known, E_p, f(x) and y."""
 
     source: Rows
     row: Rows
     points: Floats
     mean: Floats
     truth: Floats
-    y: Floats | None
+    y: Floats
 
-    def __getitem__(self, some: Any) -> Copies:
-        y = None if self.y is None else self.y[some]
-        known = self.points[some], self.mean[some], self.truth[some]
-        return Copies(self.source[some], self.row[some], *known, y)
+    def some(self, chosen: Mask) -> Copies:
+        """Those that are chosen."""
+        parts: list[Any] = [array[chosen] for array in self]
+        return Copies(*parts)
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
+class Trial(NamedTuple):
     """How a part did on copies that were held out.
 
-    ``gain`` and ``error`` (a standard error) are shares of the loss without a correction;
-    ``of_y`` is the gain in the loss against y, NaN where y is not known.
+    ``gains`` by copy, their mean ``gain`` and its standard ``error`` are shares of the loss without
+    a correction; ``of_y`` is the gain against y, NaN where y is not known.
     """
 
     stages: int
+    gains: Floats
     gain: float
     error: float
     of_y: float
-    by_row: Floats = field(repr=False)
-    held: Copies = field(repr=False)
-    corrected: Floats = field(repr=False)
+    held: Copies
+    corrected: Floats
 
     def why_not(self) -> str:
         """Why the part is not worth it; empty where it is."""
@@ -150,39 +133,29 @@ class Learner:
     """All that parts of a correction are learned from."""
 
     def __init__(
-        self,
-        expectation: Expectation,
-        honest: Sequence[Honest],
-        patterns: Patterns | None,
-        seed: int,
+        self, expectation: Expectation, honest: Sequence[Honest], patterns: Any, seed: int
     ) -> None:
         self.expectation, self.honest, self.patterns = expectation, honest, patterns
+        self.columns = expectation.columns
         self.space = Space.of(expectation.original)
         self.linear = expectation.ensemble.link.linear
         self.rng = np.random.default_rng(seed)
-        counts = [len(one.matrix) for one in honest]
-        self.starts = np.cumsum([0, *counts])
+        self.starts = np.cumsum([0, *(len(one.matrix) for one in honest)])
         order = self.rng.permutation(self.starts[-1])
-        self.side = np.full(len(order), -1)  # 0 and 1: the halves of those held out
         held = order[: round(HELD_OUT * len(order))]
+        self.side = np.full(len(order), -1)  # 0 and 1: the halves of those held out
         self.side[held] = np.arange(len(held)) % 2
         self.levels = self._levels()
 
-    @property
-    def columns(self) -> Columns:
-        """Of the rows."""
-        return self.expectation.columns
-
     def _levels(self) -> tuple[Floats, ...]:
         """Mean output by level of each categorical variable."""
-        points = np.concatenate(
-            [one.expectation.evidence_of(one.matrix).points for one in self.honest]
-        )
+        points = [one.expectation.evidence_of(one.matrix).points for one in self.honest]
         outputs = np.concatenate([one.output for one in self.honest])
         output = outputs[:, int(np.argmax(outputs.var(axis=0)))]
         found = []
-        for number, n_levels in enumerate(level_counts(self.columns)):
-            codes = points[:, number]
+        for codes, n_levels in zip(
+            np.concatenate(points).T, level_counts(self.columns), strict=False
+        ):
             known = ~np.isnan(codes) & bool(n_levels)
             own = codes[known].astype(np.intp)
             count = np.bincount(own, minlength=n_levels)
@@ -193,60 +166,46 @@ class Learner:
     # ---- copies -----------------------------------------------------------------------------
 
     def copies(self, count: int, hide: Callable[[Honest, Rows], Mask]) -> Copies:
-        """About so many copies, as many of each model; ``hide`` says which entries to hide."""
+        """About so many copies; ``hide`` says which entries of some rows to hide."""
         total = sum(len(one.usable) for one in self.honest)
-        parts = [
-            self._copies_of(number, round(count * len(one.usable) / max(total, 1)), hide)
-            for number, one in enumerate(self.honest)
-        ]
-        source, row, points, mean, truth = (
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("source", "row", "points", "mean", "truth")
-        )
-        ys = [part.y for part in parts if part.y is not None]
-        return Copies(source, row, points, mean, truth, np.concatenate(ys) if ys else None)
+        parts = []
+        for number, one in enumerate(self.honest):
+            left = round(count * len(one.usable) / total)
+            while left > 0:  # every row once, and then again
+                rows = self.rng.permutation(one.usable)[:left]
+                parts.append(self._hidden(number, rows, hide(one, rows)))
+                left -= len(rows)
+        return Copies(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
-    def _copies_of(self, number: int, count: int, hide: Callable[[Honest, Rows], Mask]) -> Copies:
+    def _hidden(self, number: int, rows: Rows, hidden: Mask) -> Copies:
         one = self.honest[number]
-        times = -(-count // max(len(one.usable), 1))
-        order = [self.rng.permutation(one.usable) for _ in range(times)]
-        rows = np.concatenate([*order, np.empty(0, dtype=np.intp)])[:count].astype(np.intp)
-        evidence = one.expectation.evidence_of(np.where(hide(one, rows), np.nan, one.matrix[rows]))
-        used = one.expectation.used
-        matters = np.flatnonzero(np.isnan(evidence.points[:, used]).any(axis=1))
-        rows, evidence = rows[matters], evidence[matters]
+        evidence = one.expectation.evidence_of(np.where(hidden, np.nan, one.matrix[rows]))
+        used = np.isnan(evidence.points[:, one.expectation.used]).any(axis=1)
+        rows, evidence = rows[used], evidence[np.flatnonzero(used)]
         mean, _ = one.expectation.rough.predict(evidence)
-        return Copies(
-            np.full(len(rows), number),
-            rows + self.starts[number],
-            evidence.points,
-            mean,
-            one.output[rows],
-            None if one.y is None else one.y[rows],
-        )
+        where = np.full(len(rows), number), rows + self.starts[number]
+        return Copies(*where, evidence.points, mean, one.output[rows], one.y[rows])
 
     def hide_some(self, one: Honest, rows: Rows) -> Mask:
         """Holes of all kinds."""
-        hidden = masks(self.columns, one.matrix, rows, self.rng)
+        hidden = masks(self.columns, one.matrix, len(rows), self.rng)
         if self.patterns is not None:
-            seed = int(self.rng.integers(2**31 - len(rows) - 1))
-            given = given_masks(self.patterns, one.table, rows, one.matrix.shape, seed)
+            seed = int(self.rng.integers(2**31 - 1))
+            given = given_masks(self.patterns, one.table, one.matrix.shape, seed)[rows]
             hidden = np.where(self.rng.random((len(rows), 1)) < GIVEN, given, hidden)
         return hidden
 
     def hide_one(self, variable: int) -> Callable[[Honest, Rows], Mask]:
         """A certain variable is gone."""
         gone = np.arange(len(self.columns.variables)) == variable
-        mask = on_columns(self.columns, gone[None])
-        return lambda _, rows: np.repeat(mask, len(rows), axis=0)
+        return lambda _, rows: np.repeat(on_columns(self.columns, gone[None]), len(rows), axis=0)
 
     def needed(self) -> list[int]:
         """Variables by how much predictions change where a variable is shuffled, the most first."""
         ensemble = self.expectation.original
         matrix = np.concatenate([one.matrix for one in self.honest])
         matrix = matrix[self.rng.permutation(len(matrix))[:PROBES]]
-        own = ensemble.predict(matrix)
-        change = {}
+        own, change = ensemble.predict(matrix), {}
         for number in self.expectation.used.tolist():
             shuffled = matrix.copy()
             members = list(self.columns.variables[number].columns)
@@ -264,46 +223,42 @@ class Learner:
     def weights(self, copies: Copies) -> Floats:
         """One over the variance to expect of f(x), so that rows with few holes count too."""
         squares = ((copies.truth - copies.mean) ** 2).mean(axis=1)
-        holes = np.isnan(copies.points).astype(np.float64)
-        return boosting.precisions(
-            np.hstack([holes, copies.mean]), squares, self.side[copies.row] < 0
-        )
+        known = np.hstack([np.isnan(copies.points), copies.mean])
+        return boosting.precisions(known, squares, self.side[copies.row] < 0)
 
     def tried(self, copies: Copies, weight: Floats) -> Trial:
         """A part that has learned from some copies, as it does on others."""
-        side = self.side[copies.row]
-        learning, held = side < 0, side >= 0
+        learning = self.side[copies.row] < 0
         inputs, base = self.inputs(copies)
         stages = boosting.boost(
             inputs[learning], base[learning], copies.truth[learning], weight[learning], self.space
         )
-        z, outside = base[held], copies[held]
-        means = [self.space.means(z)]
-        losses = [weight[held] * self.space.losses(outside.mean, outside.truth)]
+        held, seen = copies.some(~learning), inputs[~learning]
+        z, weight = base[~learning], weight[~learning]
+        means = [held.mean]
+        losses = [weight * self.space.losses(held.mean, held.truth)]
         for _ in range(STAGES):
-            z = z + boosting.step(next(stages), inputs[held])
+            z = z + boosting.step(next(stages), seen)
             means.append(self.space.means(z))
-            losses.append(weight[held] * self.space.losses(means[-1], outside.truth))
+            losses.append(weight * self.space.losses(means[-1], held.truth))
             if len(losses) - 1 - int(np.argmin([loss.mean() for loss in losses])) >= PATIENCE:
                 break
-        return self._judged(outside, weight[held], means, np.array(losses))
+        return self._judged(held, weight, np.array(means), np.array(losses))
 
-    def _judged(self, held: Copies, weight: Floats, means: list[Floats], losses: Floats) -> Trial:
-        side = self.side[held.row]
-        best = int(losses.mean(axis=1).argmin())
-        gains, of_y = np.zeros(len(side)), np.zeros(len(side))
+    def _judged(self, held: Copies, weight: Floats, means: Floats, losses: Floats) -> Trial:
+        """What the stages that one half chooses gain on the other half."""
+        side, stage = self.side[held.row], np.zeros(len(held.row), dtype=np.intp)
         for half in (0, 1):
-            chosen, other = side == half, side != half
-            stage = int(losses[:, chosen].mean(axis=1).argmin()) if chosen.any() else 0
-            gains[other] = losses[0, other] - losses[stage, other]
-            if held.y is not None:
-                before, after = held.mean[other], means[stage][other]
-                of_y[other] = self.space.losses(before, held.y[other])
-                of_y[other] -= self.space.losses(after, held.y[other])
+            if (side == half).any():
+                stage[side != half] = losses[:, side == half].mean(axis=1).argmin()
+        copies = np.arange(len(side))
         unit = losses[0].mean() or 1.0
-        gain, error = by_rows(gains / unit, held.row)
-        y_gain = float("nan") if held.y is None else float((weight * of_y).mean())
-        return Trial(best, gain, error, y_gain, gains / unit, held, means[best])
+        gains = (losses[0] - losses[stage, copies]) / unit
+        of_y = self.space.losses(held.mean, held.y)
+        of_y -= self.space.losses(means[stage, copies], held.y)
+        best = int(losses.mean(axis=1).argmin())
+        y_gain = float((weight * of_y).mean())
+        return Trial(best, gains, *by_rows(gains, held.row), y_gain, held, means[best])
 
     def part(self, variable: int, copies: Copies, weight: Floats, trial: Trial) -> Part:
         """The part itself, learned from all copies."""
@@ -315,15 +270,14 @@ class Learner:
 
     def spread(self, trial: Trial) -> Floats:
         """How much farther f lies from corrected predictions than p says, for each output."""
-        held, square, variance = trial.held, [], []
+        held, squares, variances = trial.held, [], []
         for number, one in enumerate(self.honest):
-            own = np.flatnonzero(held.source == number)[: -(-SPREAD_COPIES // len(self.honest))]
-            evidence = one.expectation.density.extended(
-                Evidence(held.points[own][:, : len(self.columns.variables)]), None
-            )
-            variance.append(one.expectation.rough.std(evidence)[0] ** 2)
-            square.append((held.truth[own] - trial.corrected[own]) ** 2)
-        found, expected = (np.concatenate(each).mean(axis=0) for each in (square, variance))
+            own = np.flatnonzero(held.source == number)[: SPREAD_COPIES // len(self.honest)]
+            points = held.points[own][:, : len(self.levels)]
+            evidence = one.expectation.density.extended(Evidence(points), None)
+            variances.append(one.expectation.rough.std(evidence)[0] ** 2)
+            squares.append((held.truth[own] - trial.corrected[own]) ** 2)
+        found, expected = (np.concatenate(each).mean(axis=0) for each in (squares, variances))
         return np.where(expected > 0, np.sqrt(found / np.where(expected > 0, expected, 1.0)), 1.0)
 
 
@@ -356,6 +310,9 @@ def _learned(learner: Learner, rows: int, always: bool) -> tuple[Correction | No
         count = (COPIES if general else COPIES_OF_ONE)[learner.linear]
         count = count if general else min(count, rows)
         copies = learner.copies(count, learner.hide_some if general else learner.hide_one(variable))
+        sides = learner.side[copies.row] < 0
+        if min(sides.sum(), (~sides).sum()) < FEWEST // 4:  # NaN is a value of the model there
+            continue
         varied = general and learner.space.name == "plain"
         weight = learner.weights(copies) if varied else np.ones(len(copies.row))
         trial = learner.tried(copies, weight)
@@ -365,17 +322,16 @@ def _learned(learner: Learner, rows: int, always: bool) -> tuple[Correction | No
         if not why:
             parts.append(learner.part(variable, copies, weight, trial))
         table += told(learner.columns, variable, trial, why)
+    if not table:
+        return None, no_correction("no NaN is a hole")
     correction = Correction(tuple(parts), learner.levels) if parts else None
     return correction, pd.DataFrame(table)
 
 
 def told(columns: Columns, variable: int, trial: Trial, why: str) -> list[dict[str, Any]]:
     """Rows of the table: a variable that is gone, or shares of holes."""
-    about = {
-        "trees": trial.stages * boosting.TREES * trial.corrected.shape[1],
-        "kept": not why,
-        "why": why,
-    }
+    trees = trial.stages * boosting.TREES * trial.corrected.shape[1]
+    about = {"trees": trees, "kept": not why, "why": why}
     if variable != GENERAL:
         name = f"{columns.variables[variable].name} gone"
         return [{"holes": name, "gain": trial.gain, "error": trial.error, **about}]
@@ -384,7 +340,7 @@ def told(columns: Columns, variable: int, trial: Trial, why: str) -> list[dict[s
     for low, high in pairwise(BANDS):
         own = (share > low) & (share <= high)
         if own.any():
-            gain, error = by_rows(trial.by_row[own], trial.held.row[own])
+            gain, error = by_rows(trial.gains[own], trial.held.row[own])
             name = f"any other, {100 * low:.0f} to {100 * high:.0f} %"
             rows.append({"holes": name, "gain": gain, "error": error, **about})
     return rows

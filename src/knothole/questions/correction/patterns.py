@@ -1,8 +1,4 @@
-"""Holes to learn a correction from: put into rows whose output is known.
-
-Many rates, whole columns and small groups of them, the holes that other rows of the table have, and
-what the user says of how holes come.
-"""
+"""Holes to learn a correction from: put into rows whose output is known."""
 
 from __future__ import annotations
 
@@ -29,29 +25,27 @@ GIVEN = 0.5
 NUMBERS = (1, 1, 2, 3)
 
 
-def masks(
-    columns: Columns, matrix: Floats, rows: NDArray[np.intp], rng: np.random.Generator
-) -> Mask:
-    """Entries to hide in copies of some rows of a table, (copies, columns); one in each at least.
+def masks(columns: Columns, matrix: Floats, copies: int, rng: np.random.Generator) -> Mask:
+    """Entries to hide, (copies, columns): one at least in each, many rates, few variables gone.
+
+    Some have the holes of a row of the table too.
 
     Examples
     --------
     >>> from knothole.tables.columns import Column
     >>> columns = Columns((Column("a"), Column("b")))
-    >>> found = masks(columns, np.zeros((4, 2)), np.arange(4), np.random.default_rng(0))
+    >>> found = masks(columns, np.zeros((4, 2)), 5, np.random.default_rng(0))
     >>> found.shape, bool(found.any(axis=1).all())
-    ((4, 2), True)
+    ((5, 2), True)
     """
-    copies, n_variables = len(rows), len(columns.variables)
+    n_variables = len(columns.variables)
     gone = rng.random((copies, n_variables)) < HIGHEST_RATE * rng.random((copies, 1))
     rank = rng.permuted(np.tile(np.arange(n_variables), (copies, 1)), axis=1)
     few = rng.random(copies) < FEW
     gone[few] = (rank < rng.choice(NUMBERS, (copies, 1)))[few]
-    nothing = ~gone.any(axis=1)
-    gone[nothing] = (rank == 0)[nothing]
-    hidden = on_columns(columns, gone)
+    gone |= ~gone.any(axis=1, keepdims=True) & (rank == 0)
     others = np.isnan(matrix[rng.integers(len(matrix), size=copies)])
-    return np.asarray(hidden | (others & (rng.random((copies, 1)) < NATURAL)))
+    return on_columns(columns, gone) | (others & (rng.random((copies, 1)) < NATURAL))
 
 
 def on_columns(columns: Columns, of_variables: Mask) -> Mask:
@@ -62,37 +56,18 @@ def on_columns(columns: Columns, of_variables: Mask) -> Mask:
     return out
 
 
-def given_masks(
-    patterns: Patterns, table: Any, rows: NDArray[np.intp], shape: tuple[int, int], seed: int
-) -> Mask:
-    """Masks for rows of the user's table (``shape``), as the user has it."""
-    rng = np.random.default_rng(seed)
-    if not callable(patterns):
-        known = np.asarray(patterns)
-        if (
-            known.dtype != np.bool_
-            or known.ndim != 2
-            or known.shape[1] != shape[1]
-            or not len(known)
-        ):
-            raise InvalidInput(
-                f"patterns must be booleans of shape (patterns, {shape[1]}), True where an entry "
-                f"is a hole, or a function of a table and a seed; got {known.dtype} of shape "
-                f"{known.shape}."
-            )
-        return known[rng.integers(len(known), size=len(rows))]
-    drawn = []
-    for copy in range(int(np.bincount(rows).max(initial=0))):
-        mask = np.asarray(patterns(table, seed + copy))
-        if mask.dtype != np.bool_ or mask.shape != shape:
-            raise InvalidInput(
-                f"patterns(X, seed) must return booleans of the table's shape {shape}, as "
-                f"knothole.missingness.mar_mask does; got {mask.dtype} of shape {mask.shape}."
-            )
-        drawn.append(mask)
-    # The first copy of a row has its mask of the first draw, and so on.
-    order = np.argsort(rows, kind="stable")
-    sorted_rows = rows[order]
-    number = np.empty(len(rows), dtype=np.intp)
-    number[order] = np.arange(len(rows)) - np.searchsorted(sorted_rows, sorted_rows)
-    return np.stack(drawn)[number, rows] if drawn else np.empty((0, shape[1]), dtype=np.bool_)
+def given_masks(patterns: Patterns, table: Any, shape: tuple[int, int], seed: int) -> Mask:
+    """A mask of this shape for the user's table, as the user has it."""
+    called = callable(patterns)
+    found = np.asarray(patterns(table, seed) if callable(patterns) else patterns)
+    fits = found.dtype == np.bool_ and found.ndim == 2 and found.shape[1] == shape[1]
+    if not fits or not len(found) or (called and found.shape != shape):
+        raise InvalidInput(
+            f"patterns must be booleans of shape (patterns, {shape[1]}), or a function of a table "
+            f"and a seed that returns such a mask of the table's shape {shape}, as "
+            f"knothole.missingness.mar_mask does; got {found.dtype} of shape {found.shape}."
+        )
+    if called:
+        return found
+    drawn: NDArray[np.intp] = np.random.default_rng(seed).integers(len(found), size=shape[0])
+    return np.asarray(found[drawn])
