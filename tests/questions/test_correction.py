@@ -295,7 +295,7 @@ def test_patterns_of_the_user_are_drawn_and_checked():
     X = np.arange(12.0).reshape(6, 2)
     drawn = given_masks(np.array([[True, False]]), X, X.shape, 0)
     assert_array_equal(drawn, [[True, False]] * 6)
-    assert_array_equal(given_masks(lambda X, seed: X > 5 + seed, X, X.shape, 2), X > 7)
+    assert_array_equal(given_masks(lambda X, seed: 5 + seed < X, X, X.shape, 2), X > 7)
     for wrong in (np.ones((1, 2)), np.ones((1, 3), bool), lambda X, _: X, lambda X, _: X[:2] > 0):
         with pytest.raises(InvalidInput, match="patterns must be booleans"):
             given_masks(wrong, X, X.shape, 0)
