@@ -127,6 +127,18 @@ def test_model_files(table, tmp_path):
     robust.calibrate(X, X.sum(axis=1)).save(tmp_path / "calibrated.knothole")
     _, more = opened(tmp_path / "calibrated.knothole")
     assert more - found == set(documented("Arrays of a calibration"))
+    twice = X.assign(length=X["size"])  # independence is far from true
+    model = DecisionTreeRegressor(max_depth=3).fit(twice, twice.sum(axis=1))
+    corrected = kh.wrap(model, twice, twice.sum(axis=1), density=kh.Factorized(), correct=True)
+    corrected.save(tmp_path / "corrected.knothole")
+    corrected_header, more = opened(tmp_path / "corrected.knothole")
+    assert {"variable", "trees"} == set(corrected_header["parts"][0])
+    numbered = {re.sub(r"^correction\.\d+\.", "correction.N.", name) for name in more}
+    numbered = {name for name in numbered if name.startswith("correction.")}
+    of_trees = {"correction.N." + name.removeprefix("trees.") for name in trees}
+    assert of_trees <= numbered
+    page = set(documented("Arrays of a correction")) - {"correction.N.*"}
+    assert numbered - of_trees == page
     described = set(re.findall(r"`(\w+)`", PAGE.partition("The entry `trees` has")[2][:250]))
     assert set(header["trees"]) <= described
 

@@ -19,6 +19,7 @@ class Calibrating:
     """Intervals for y, once rows that the model was not trained on have been seen."""
 
     expectation_: Expectation
+    _answering: Expectation
     calibration_: Calibration | None
     answers: Callable[..., Answers]
     _evidence: Callable[..., Evidence]
@@ -76,7 +77,7 @@ class Calibrating:
             )
         evidence = self._evidence(X, holes, unseen)
         calibrated = copy(self)
-        calibrated.calibration_ = Calibration.learned(self.expectation_, evidence, y, threads)
+        calibrated.calibration_ = Calibration.learned(self._answering, evidence, y, threads)
         return calibrated
 
     def predict_interval(

@@ -35,8 +35,6 @@ from knothole.learning.induction.grow import MEMORY
 from knothole.learning.options import TuningOptions
 from knothole.tables.columns import Blocks, Columns
 from knothole.tables.onehot import partitions
-from knothole.tables.read import read_table
-from knothole.trees.pipelines.read import is_composed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +64,8 @@ SHARED = """Parameters
         Bytes that they may take up; fewer are drawn where they would be more. Forests and bags
         of scikit-learn hold one completion of the table at a time, whatever the draws: each of
         their trees has one of its own.
+    correct : {"auto", True, False}
+        See :func:`knothole.wrap`; with ``tune`` or ``learn`` there is no correction.
     prefit : bool
         Whether ``estimator`` is fitted already and used as it is.
     columns, blocks, holes, random_state, verbose
@@ -97,6 +97,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         learn: Literal["own", "expected", "auto"] = "own",
         draws: int = DRAWS,
         memory: int = MEMORY,
+        correct: Any = "auto",
         prefit: bool = False,
         columns: Columns | None = None,
         blocks: Blocks | None = None,
@@ -105,7 +106,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         verbose: bool = False,
     ) -> None:
         self.estimator, self.prefit = estimator, prefit
-        self.density, self.tune = density, tune
+        self.density, self.tune, self.correct = density, tune, correct
         self.learn, self.draws, self.memory = learn, draws, memory
         self.columns, self.blocks, self.holes = columns, blocks, holes
         self.random_state, self.verbose = random_state, verbose
@@ -135,8 +136,6 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         if self.learn != "own" or self.tune == "auto":
             return self._induced(table, targets, fit_params)
         self.estimator_ = self._fitted(table, targets, fit_params)
-        if not is_composed(self.estimator_):
-            table = read_table(table)
         options = self._tuning(sample_weight)
         self.robust_ = wrap(
             _unwrapped(self.estimator_),
@@ -147,6 +146,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
             blocks=self.blocks,
             holes=self.holes if options is None else "all",
             sample_weight=sample_weight,
+            correct=self.correct if options is None else False,
             random_state=self.random_state,
             verbose=self.verbose,
         )
@@ -191,7 +191,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         options = TuningOptions(verbose=self.verbose) if choose else self._tuning(weight)
         how = Induction(
             self.estimator,
-            partial(wrap, random_state=self.random_state, verbose=self.verbose),
+            partial(wrap, correct=False, random_state=self.random_state, verbose=self.verbose),
             self.density, self.columns, self.blocks, self.holes, self.random_state, options,
             self.draws, self.memory,
         )  # fmt: skip

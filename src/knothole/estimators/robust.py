@@ -19,6 +19,7 @@ from knothole.estimators.calibrating import Calibrating
 from knothole.learning.options import TuningOptions
 from knothole.learning.solvers import TuningSummary
 from knothole.learning.tune import tune
+from knothole.questions.correction.corrected import Corrected, Correction
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns, Evidence
@@ -66,6 +67,11 @@ class Robust(Calibrating, Asking):
         What :meth:`tune` did.
     calibration_ : Calibration or None
         What :meth:`calibrate` learned.
+    correction_ : pandas.DataFrame or None
+        What correcting expected predictions gains, as a share of their squared (or log) loss
+        against the model's own output, on rows held out: where a column is gone, and where other
+        holes are; the number of trees, whether they were ``kept``, and ``why`` not. None where
+        no correction was looked for.
     """
 
     def __init__(
@@ -79,6 +85,8 @@ class Robust(Calibrating, Asking):
         holes: Literal["auto", "all"] = "auto",
         tuning: TuningSummary | None = None,
         calibration: Calibration | None = None,
+        correction: Correction | None = None,
+        correction_table: pd.DataFrame | None = None,
     ) -> None:
         self.expectation_ = expectation
         self.selection_ = selection
@@ -86,6 +94,11 @@ class Robust(Calibrating, Asking):
         self.holes_ = holes
         self.tuning_ = tuning
         self.calibration_ = calibration
+        self.correction_ = correction_table
+        self.learned_correction = correction
+        self._answering = expectation
+        if correction is not None:
+            self._answering = Corrected.by(expectation, correction)
         self.model_name_ = _name(model) if name is None else name
         self._model = model
 
@@ -118,10 +131,14 @@ class Robust(Calibrating, Asking):
         X: Any,
         holes: Holes | None = None,
         *,
+        corrected: bool = True,
         unseen: Unseen = "error",
         threads: int | None = None,
     ) -> Answers:
         """All that can be said about some rows, which are encoded once for everything asked.
+
+        ``corrected=False`` leaves out what :func:`wrap` has learned to correct: it is then the
+        paper's E_p[f given x_o].
 
         Returns
         -------
@@ -131,7 +148,9 @@ class Robust(Calibrating, Asking):
             ``interval(coverage)``.
         """
         evidence = self._evidence(X, holes, unseen)
-        return Answers(self.expectation_, evidence, X, threads, self.calibration_)
+        expectation = self._answering if corrected else self.expectation_
+        calibration = self.calibration_ if expectation is self._answering else None
+        return Answers(expectation, evidence, X, threads, calibration)
 
     def predict(
         self,
@@ -141,6 +160,7 @@ class Robust(Calibrating, Asking):
         return_std: bool = False,
         return_error: bool = False,
         quantiles: Sequence[float] | None = None,
+        corrected: bool = True,
         unseen: Unseen = "error",
         threads: int | None = None,
     ) -> Any:
@@ -163,6 +183,8 @@ class Robust(Calibrating, Asking):
             Return these quantiles of the prediction instead, (rows, quantiles). They are about
             the holes alone: where the model's answer would be, were the holes known. How far y
             may be is answered by :meth:`predict_interval`.
+        corrected : bool
+            False leaves out the correction (:attr:`correction_`), if there is one.
         unseen : {"error", "hole"}
         threads : int, optional
 
@@ -182,7 +204,7 @@ class Robust(Calibrating, Asking):
                 "quantiles: they are returned alone, and for regressors only; leave out "
                 "return_std, or use predict_proba(return_std=True) for a classifier."
             )
-        found = self.answers(X, holes, unseen=unseen, threads=threads)
+        found = self.answers(X, holes, corrected=corrected, unseen=unseen, threads=threads)
         if quantiles is not None:
             both = found.quantiles(quantiles)
             return both if return_error else both[0]
@@ -199,6 +221,7 @@ class Robust(Calibrating, Asking):
         *,
         return_std: bool = False,
         return_error: bool = False,
+        corrected: bool = True,
         unseen: Unseen = "error",
         threads: int | None = None,
     ) -> Any:
@@ -206,10 +229,11 @@ class Robust(Calibrating, Asking):
 
         ``return_std`` adds the standard deviation that the holes cause, ``return_error`` the
         standard errors of what is returned, after it. A classifier of several targets has lists
-        of tables, as in scikit-learn.
+        of tables, as in scikit-learn. ``corrected=False`` leaves out the correction
+        (:attr:`correction_`), if there is one.
         """
         self._require_classifier("predict_proba")
-        found = self.answers(X, holes, unseen=unseen, threads=threads)
+        found = self.answers(X, holes, corrected=corrected, unseen=unseen, threads=threads)
         parts = [found.probabilities]
         parts += [found.probabilities_std] if return_std else []
         parts += [found.probabilities_errors] if return_error else []
@@ -284,8 +308,8 @@ class Robust(Calibrating, Asking):
         Returns
         -------
         Robust
-            With new leaves and :attr:`tuning_`. A calibration belongs to the old leaves and is
-            left behind: :meth:`calibrate` what is returned.
+            With new leaves and :attr:`tuning_`. A calibration and a correction belong to the old
+            leaves and are left behind: :meth:`calibrate` what is returned.
 
         Examples
         --------
@@ -331,6 +355,8 @@ class Robust(Calibrating, Asking):
 
     def to_native(self, model: Any = None) -> Any:
         """A copy of the wrapped model with this one's leaf values, of the library's own class.
+
+        It knows nothing of the density, nor of the correction.
 
         Parameters
         ----------

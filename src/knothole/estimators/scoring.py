@@ -37,12 +37,15 @@ class PredictionLoss:
         The losses of responses against the truth, (rows,).
     eligible : bool (rows,)
         Rows whose truth is known.
+    of_y : bool
+        Whether the truth is y, and predictions its mean.
     """
 
     ensemble: Ensemble
     truth: Floats
     measure: Measure
     eligible: NDArray[np.bool_]
+    of_y: bool = False
 
     def __call__(self, density: Density, part: HeldOut) -> Floats:
         """Losses of the held-out rows."""
@@ -86,11 +89,11 @@ def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any
         truth = _targets(ensemble, y, len(matrix))
         everyone = np.ones(len(matrix), dtype=np.bool_)
         if is_classifier(ensemble):
-            return PredictionLoss(ensemble, truth, log_loss, everyone)
+            return PredictionLoss(ensemble, truth, log_loss, everyone, of_y=True)
         measure = pinball(levels) if levels else squared
         constant = np.quantile(truth[:, 0], levels) if levels else truth.mean(axis=0)
         if measure(response, truth).sum() < measure(constant[None], truth).sum():
-            return PredictionLoss(ensemble, truth, measure, everyone)
+            return PredictionLoss(ensemble, truth, measure, everyone, of_y=not levels)
     used = np.zeros(len(columns), dtype=np.bool_)
     used[ensemble.feature[ensemble.feature >= 0]] = True
     hole = holes_in(columns, matrix) & used

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Mask
-from knothole.checks import check_type, require
+from knothole.checks import check_array, check_type, require
 from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
 from knothole.learning.solvers import TuningSummary
+from knothole.questions.correction.corrected import Correction, Part, level_counts
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
 from knothole.reach.tolerance import SHARE, Spread
@@ -46,6 +47,7 @@ RENAMED = {"readings": "nan_meaning"}
 
 # Where the arrays of each part are kept.
 TREES, DENSITY, CALIBRATION = "trees.", "density.", "calibration."
+CORRECTION = "correction."
 
 
 def save(robust: Robust, path: str | os.PathLike[str]) -> None:
@@ -72,12 +74,17 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "selection": _describe_table(robust.selection_),
         "nan_meaning": _describe_table(robust.nan_meaning_),
         "tuning": _describe_summary(robust.tuning_),
+        "correction": _describe_table(robust.correction_),
+        "parts": None,
     }
     arrays = {TREES + name: array for name, array in tree_arrays.items()}
     arrays |= {DENSITY + name: array for name, array in density_arrays.items()}
     if robust.calibration_ is not None:
         parts = robust.calibration_.arrays()
         arrays |= {CALIBRATION + name: array for name, array in parts.items()}
+    if robust.learned_correction is not None:
+        header["parts"], parts = describe_correction(robust.learned_correction)
+        arrays |= {CORRECTION + name: array for name, array in parts.items()}
     write_container(Path(path), header, arrays)
 
 
@@ -127,6 +134,8 @@ def load(path: str | os.PathLike[str]) -> Robust:
             holes=header["holes"],
             tuning=_summary_from(header["tuning"]),
             calibration=Calibration.restored(rows, n_variables) if rows else None,
+            correction=correction_from(header.get("parts"), arrays, ensemble, density),
+            correction_table=_table_from(header.get("correction")),
         )
 
 
@@ -241,6 +250,44 @@ def _check_trees(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Non
         outputs = link_from(header["link"], len(arrays["base"])).responses(len(arrays["base"]))
         fits = sum(sizes) == outputs or (outputs == 1 and sizes == [2])
         require(fits and min(sizes) > 0, f"{sizes} classes, but {outputs} outputs")
+
+
+def describe_correction(correction: Correction) -> tuple[list[Any], dict[str, NDArray[Any]]]:
+    """The parts of a correction for JSON, and arrays; the inverse of :func:`correction_from`."""
+    levels = correction.levels
+    arrays = {
+        "level_start": np.cumsum([0, *map(len, levels)], dtype=np.int64),
+        "level_value": np.concatenate([*levels, np.empty(0)]),
+    }
+    header = []
+    for number, part in enumerate(correction.parts):
+        trees, of_trees = describe_ensemble(part.ensemble)
+        header.append({"variable": part.variable, "trees": trees})
+        of_trees |= {"spread": part.spread}
+        arrays |= {f"{number}.{name}": array for name, array in of_trees.items()}
+    return header, arrays
+
+
+def correction_from(
+    header: Any, arrays: dict[str, NDArray[Any]], ensemble: Ensemble, density: Density
+) -> Correction | None:
+    """A correction that fits the model, from what a file held; None where it held none."""
+    if header is None:
+        return None
+    check_type("parts", header, list)
+    start, value = (arrays[f"{CORRECTION}level_{name}"] for name in ("start", "value"))
+    counts = level_counts(density.columns_)
+    check_array("level_start", start, (len(counts) + 1,), "i")
+    wanted = np.cumsum([0, *counts])
+    require((start == wanted).all() and len(value) == wanted[-1], "levels of a correction")
+    parts = []
+    for number, entry in enumerate(header):
+        check_type("variable", entry["variable"], int)
+        own = _part(arrays, f"{CORRECTION}{number}.")
+        parts.append(Part(entry["variable"], ensemble_from(entry["trees"], own), own["spread"]))
+    correction = Correction(tuple(parts), tuple(np.split(value, wanted[1:-1])))
+    correction.check(counts, ensemble.n_outputs)
+    return correction
 
 
 def _describe_classes(classes: Any) -> Any:

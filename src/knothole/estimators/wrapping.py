@@ -17,9 +17,11 @@ from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
 from knothole.densities.selection.held_out import HeldOut, hold_out
 from knothole.densities.selection.select import Selected, default_candidates, select
 from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
+from knothole.estimators.correcting import Correcting, Rows
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
+from knothole.questions.correction.patterns import Patterns
 from knothole.reach.expectation import Expectation
 from knothole.reach.tolerance import SHARE, Spread
 from knothole.tables.columns import Blocks, Columns
@@ -47,6 +49,9 @@ def wrap(
     holes: Literal["auto", "all"] = "auto",
     sample_weight: Any = None,
     tol: float | None = SHARE,
+    correct: Literal["auto"] | bool = "auto",
+    patterns: Patterns | None = None,
+    X_valid: Any = None,
     random_state: Any = 0,
     verbose: bool = False,
 ) -> Robust:
@@ -88,6 +93,21 @@ def wrap(
         The standard error that drawn answers may have, as a share of the standard deviation of the
         model's own outputs on training rows (of probabilities: of 0.5). Rows that need it are given
         more draws. None for what the first draws give.
+    correct : {"auto", True, False}
+        Whether to correct expected predictions for what the density gets wrong, by what the model
+        says of rows that it was not trained on, with holes put into them; see ``correction_``.
+        "auto": where the density is chosen here, such rows are to be had (``X_valid``, or with
+        ``y_train`` clones of the model, each fitted without some rows), and where the correction
+        gains more than its standard error on rows held out. True: whatever the density, on
+        training rows if there are no others, and whether or not the gain is beyond doubt.
+    patterns : bool (patterns, columns) or callable, optional
+        How holes come at deployment, for the correction: patterns to draw from, or a function
+        ``patterns(X, seed)`` that returns a mask of the table's shape, such as
+        ``lambda X, seed: knothole.missingness.mar_mask(X, 0.3, seed)``. Half of the rows that it
+        learns from have such holes.
+    X_valid : table, optional
+        Rows that the model was not trained on, for the correction to learn from; a few hundred at
+        least. They need no targets.
     random_state : int, RandomState or None
         Seed of the densities of "auto", of splits and masks, and of draws.
     verbose : bool
@@ -112,6 +132,8 @@ def wrap(
     >>> bool(low < 0 < high)
     True
     """
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    correcting = Correcting(correct, patterns, X_valid, seed)
     if holes not in ("auto", "all"):
         raise InvalidInput(
             f"holes must be 'auto' or 'all' here; got {holes!r}. A mask is about single rows: pass "
@@ -143,13 +165,18 @@ def wrap(
         if tried:
             integrate, meaning = NanMeaning(loss, tried, described, matrix).choose()
     spread = Spread.of(ensemble, ensemble.margin(matrix))
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
     expectation = Expectation.of(
         ensemble, chosen, tol=tol, seed=seed, integrate=integrate, spread=spread
     )
+    correction, table_of_it = None, None
+    if correct is True or (correct == "auto" and selected is not None):
+        rows = Rows(X_train, matrix, y_train, loss.truth if loss.of_y else None)
+        correction, table_of_it = correcting.learned(model, rows, expectation)
     return Robust(
         expectation,
         model,
+        correction=correction,
+        correction_table=table_of_it,
         selection=None if selected is None else selected.selection_,
         nan_meaning=meaning,
     )

@@ -185,7 +185,8 @@ class Expectation:
         return Tolerance(unit, np.inf if self.tol is None else self.tol)
 
     @cached_property
-    def _used(self) -> Ints:
+    def used(self) -> Ints:
+        """Variables that the trees split on: holes in others do not matter."""
         return np.flatnonzero(used_variables(self.ensemble))
 
     # ---- what rows say --------------------------------------------------------------------------
@@ -398,7 +399,7 @@ class Expectation:
         them, in the first array, and 0 in the others.
         """
         native = self.ensemble.margin if of_complete is None else of_complete
-        used = self._used
+        used = self.used
 
         def work(part: Evidence) -> Sequence[Floats]:
             points = part.points

@@ -1,0 +1,144 @@
+"""Rows to learn a correction from: those that a model was not trained on.
+
+f(x) of a row that the model was trained on carries the noise of that row's y, and a correction that
+learns it makes answers worse. So ``X_valid`` is used, or clones of the model, each fitted without
+some of the rows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from knothole.arrays import Floats
+from knothole.densities.base import Density
+from knothole.errors import InvalidInput
+from knothole.estimators.answers import is_classifier
+from knothole.questions.correction.corrected import Correction
+from knothole.questions.correction.learn import Honest, learn, no_correction
+from knothole.questions.correction.patterns import Patterns
+from knothole.reach.expectation import Expectation
+from knothole.tables.holes import with_nan
+from knothole.trees.libraries.catboost.categories import name_levels
+from knothole.trees.read import read
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Clones, and the rows that they are made with at most.
+FOLDS = 3
+ROWS = 4000
+_ADVICE = "pass X_valid, rows that the model was not trained on"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Training rows: as the user has them and encoded, y as it was given, and as predictions.
+
+    ``y`` and ``target`` (rows, outputs) are None where they are not known.
+    """
+
+    table: Any
+    matrix: Floats
+    y: Any
+    target: Floats | None
+
+
+@dataclass(frozen=True, eq=False)
+class Correcting:
+    """What the user wants of a correction; see :func:`knothole.wrap`."""
+
+    correct: Any
+    patterns: Patterns | None
+    X_valid: Any
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not (self.correct == "auto" or isinstance(self.correct, bool)):
+            raise InvalidInput(f"correct must be 'auto', True or False; got {self.correct!r}.")
+        if self.correct is False and (self.patterns is not None or self.X_valid is not None):
+            raise InvalidInput(
+                "patterns and X_valid are for the correction, and correct=False leaves it out; "
+                "leave them out too, or say correct='auto'."
+            )
+
+    def learned(
+        self, model: Any, rows: Rows, expectation: Expectation
+    ) -> tuple[Correction | None, pd.DataFrame]:
+        """The correction of a model, None where there is none, and what was found."""
+        always, density = self.correct is True, cast(Any, expectation.density)
+        unknown = np.full((1, expectation.original.n_outputs), np.nan)
+        if not isinstance(density, Density):
+            return None, no_correction("the density is one of the user's own")
+        if self.X_valid is not None:
+            valid = expectation.columns.matrix(self.X_valid, "hole")
+            valid = with_nan(valid, expectation.original.sentinel, expectation.columns)
+            y, why = unknown.repeat(len(valid), axis=0), ""
+            honest = [Honest(expectation, self.X_valid, valid, y)]
+        else:
+            honest, why = by_clones(model, rows, expectation, self.seed)
+        if not honest and always:
+            y = unknown.repeat(len(rows.matrix), axis=0)
+            honest = [Honest(expectation, rows.table, rows.matrix, y)]
+        if not honest:
+            return None, no_correction(why)
+        return learn(expectation, honest, always=always, patterns=self.patterns, seed=self.seed)
+
+
+def by_clones(
+    model: Any, rows: Rows, expectation: Expectation, seed: int
+) -> tuple[list[Honest], str]:
+    """Clones of the model with the rows they were not fitted to, or why there are none."""
+    if rows.y is None:
+        return [], f"without y_train no row is known that the model has not learned; {_ADVICE}"
+    if not (hasattr(model, "fit") and hasattr(model, "get_params")):
+        return [], f"the model cannot be fitted again without some rows; {_ADVICE}"
+    order = np.random.default_rng(seed).permutation(len(rows.matrix))[:ROWS]
+    labels = np.asarray(rows.y)[order]
+    stratified = is_classifier(expectation.original) and labels.ndim == 1
+    folds = (StratifiedKFold if stratified else KFold)(FOLDS)
+    unknown = np.full((len(rows.matrix), expectation.original.n_outputs), np.nan)
+    target = unknown if rows.target is None else rows.target
+    found = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for learned, held in folds.split(order, labels if stratified else None):
+                table = some_rows(rows.table, order[learned])
+                own = _under(clone(model).fit(table, labels[learned]), table, expectation)
+                rest = order[held]
+                part = some_rows(rows.table, rest)
+                found.append(Honest(own, part, rows.matrix[rest], target[rest]))
+    except Exception as error:  # whatever a library has against its own clone
+        return [], f"a clone of the model could not be fitted ({error}); {_ADVICE}"
+    return found, ""
+
+
+def _under(model: Any, table: Any, expectation: Expectation) -> Expectation:
+    """A clone under the same density."""
+    ensemble = name_levels(read(model), table)
+    if ensemble.n_outputs != expectation.original.n_outputs:
+        raise InvalidInput("some of the rows have not all classes")
+    return Expectation.of(
+        ensemble, expectation.density, tol=expectation.tol, seed=expectation.seed,
+        integrate=expectation.integrate, spread=expectation.given_spread,
+    )  # fmt: skip
+
+
+def some_rows(table: Any, rows: NDArray[np.intp]) -> Any:
+    """Some rows of a table, as a table of the same class.
+
+    >>> some_rows(np.array([[1.0], [2.0]]), np.array([1])).tolist()
+    [[2.0]]
+    """
+    if hasattr(table, "iloc"):
+        return table.iloc[rows]
+    if isinstance(table, list):
+        return [table[row] for row in rows]
+    return table.take(rows) if hasattr(table, "schema") and hasattr(table, "take") else table[rows]

@@ -1,0 +1,363 @@
+"""Learning a correction, and finding out whether it is worth anything.
+
+Rows that the model was not trained on (*honest* rows: held out by the user, or of clones of the
+model) are copied with holes put into them. On these copies each part of a correction is boosted
+from E_p[f given x_o] towards f(x). Copies of a row are on one side of every split: 70 % of the rows
+teach the trees; of the rest, one half chooses how many there are and the other says what they gain,
+and the other way round. A part is kept where it gains more than its standard error, and where, as
+far as y is known, y is met no worse. It then learns from all copies again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from knothole.arrays import Floats, Mask
+from knothole.questions.correction import boosting
+from knothole.questions.correction.corrected import (
+    GENERAL,
+    Correction,
+    Part,
+    input_names,
+    level_counts,
+)
+from knothole.questions.correction.patterns import GIVEN, Patterns, given_masks, masks, on_columns
+from knothole.questions.correction.space import Space
+from knothole.reach.expectation import Expectation
+from knothole.tables.columns import Columns
+from knothole.tables.evidence import Evidence
+from knothole.tables.holes import holes_in
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rows = NDArray[np.intp]
+
+#: Fewer honest rows tell too little.
+FEWEST = 100
+# Copies to learn from: for the general part, and for each variable with a part of its own, which
+# are those that the model needs most. Where predictions are not linear in the leaves, every copy
+# needs draws, and there are fewer.
+COPIES = {True: 6000, False: 2500}
+COPIES_OF_ONE = {True: 2000, False: 800}
+SINGLE = {True: 5, False: 3}
+HELD_OUT = 0.3
+# Stages at most; it ends earlier where so many did not gain.
+STAGES = 8
+PATIENCE = 2
+# Rows that tell how much a model needs a variable, and copies that tell the spread.
+PROBES = 500
+SPREAD_COPIES = 400
+# Shares of holes by which gains are told.
+BANDS = (0.0, 0.2, 0.4, 0.6, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Honest:
+    """Rows under a model that was not trained on them: the one that is wrapped, or a clone.
+
+    ``table`` is what the user has, ``matrix`` the same encoded, ``y`` (rows, outputs) the targets
+    in units of predictions, NaN where they are not known.
+    """
+
+    expectation: Expectation
+    table: Any
+    matrix: Floats
+    y: Floats
+
+    @cached_property
+    def usable(self) -> Rows:
+        """Rows of which the model has its own output: NaN only where it has met NaN."""
+        ensemble = self.expectation.original
+        used = np.isin(np.arange(len(ensemble.columns)), ensemble.feature)
+        strange = np.isnan(self.matrix) & used & ~self.expectation.columns.nullable
+        return np.flatnonzero(~strange.any(axis=1))
+
+    @cached_property
+    def output(self) -> Floats:
+        """The model's own predictions of rows as they are, (rows, outputs)."""
+        columns = self.expectation.columns
+        points = columns.evidence(self.matrix, holes_in(columns, self.matrix)).points
+        return self.expectation.ensemble.predict(np.ascontiguousarray(points))
+
+
+class Copies(NamedTuple):
+    """Rows with holes put into them: where they come from, what is known, E_p, f(x) and y."""
+
+    source: Rows
+    row: Rows
+    points: Floats
+    mean: Floats
+    truth: Floats
+    y: Floats
+
+    def some(self, chosen: Mask) -> Copies:
+        """Those that are chosen."""
+        parts: list[Any] = [array[chosen] for array in self]
+        return Copies(*parts)
+
+
+class Trial(NamedTuple):
+    """How a part did on copies that were held out.
+
+    ``gains`` by copy, their mean ``gain`` and its standard ``error`` are shares of the loss without
+    a correction; ``of_y`` is the gain against y, NaN where y is not known.
+    """
+
+    stages: int
+    gains: Floats
+    gain: float
+    error: float
+    of_y: float
+    held: Copies
+    corrected: Floats
+
+    def why_not(self) -> str:
+        """Why the part is not worth it; empty where it is."""
+        if not self.stages:
+            return "no number of trees gains on rows held out"
+        if not self.gain > self.error:
+            return "the gain on rows held out is within its standard error"
+        return "y is met no better on rows held out" if self.of_y < 0 else ""
+
+
+class Learner:
+    """All that parts of a correction are learned from."""
+
+    def __init__(
+        self, expectation: Expectation, honest: Sequence[Honest], patterns: Any, seed: int
+    ) -> None:
+        self.expectation, self.honest, self.patterns = expectation, honest, patterns
+        self.columns = expectation.columns
+        self.space = Space.of(expectation.original)
+        self.linear = expectation.ensemble.link.linear
+        self.rng = np.random.default_rng(seed)
+        self.starts = np.cumsum([0, *(len(one.matrix) for one in honest)])
+        order = self.rng.permutation(self.starts[-1])
+        held = order[: round(HELD_OUT * len(order))]
+        self.side = np.full(len(order), -1)  # 0 and 1: the halves of those held out
+        self.side[held] = np.arange(len(held)) % 2
+        self.levels = self._levels()
+
+    def _levels(self) -> tuple[Floats, ...]:
+        """Mean output by level of each categorical variable."""
+        points = [one.expectation.evidence_of(one.matrix).points for one in self.honest]
+        outputs = np.concatenate([one.output for one in self.honest])
+        output = outputs[:, int(np.argmax(outputs.var(axis=0)))]
+        found = []
+        for codes, n_levels in zip(
+            np.concatenate(points).T, level_counts(self.columns), strict=False
+        ):
+            known = ~np.isnan(codes) & bool(n_levels)
+            own = codes[known].astype(np.intp)
+            count = np.bincount(own, minlength=n_levels)
+            total = np.bincount(own, output[known], minlength=n_levels)
+            found.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+        return tuple(found)
+
+    # ---- copies -----------------------------------------------------------------------------
+
+    def copies(self, count: int, hide: Callable[[Honest, Rows], Mask]) -> Copies:
+        """About so many copies; ``hide`` says which entries of some rows to hide."""
+        total = sum(len(one.usable) for one in self.honest)
+        parts = []
+        for number, one in enumerate(self.honest):
+            left = round(count * len(one.usable) / total)
+            while left > 0:  # every row once, and then again
+                rows = self.rng.permutation(one.usable)[:left]
+                parts.append(self._hidden(number, rows, hide(one, rows)))
+                left -= len(rows)
+        return Copies(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def _hidden(self, number: int, rows: Rows, hidden: Mask) -> Copies:
+        one = self.honest[number]
+        evidence = one.expectation.evidence_of(np.where(hidden, np.nan, one.matrix[rows]))
+        used = np.isnan(evidence.points[:, one.expectation.used]).any(axis=1)
+        rows, evidence = rows[used], evidence[np.flatnonzero(used)]
+        mean, _ = one.expectation.rough.predict(evidence)
+        where = np.full(len(rows), number), rows + self.starts[number]
+        return Copies(*where, evidence.points, mean, one.output[rows], one.y[rows])
+
+    def hide_some(self, one: Honest, rows: Rows) -> Mask:
+        """Holes of all kinds."""
+        hidden = masks(self.columns, one.matrix, len(rows), self.rng)
+        if self.patterns is not None:
+            seed = int(self.rng.integers(2**31 - 1))
+            given = given_masks(self.patterns, one.table, one.matrix.shape, seed)[rows]
+            hidden = np.where(self.rng.random((len(rows), 1)) < GIVEN, given, hidden)
+        return hidden
+
+    def hide_one(self, variable: int) -> Callable[[Honest, Rows], Mask]:
+        """A certain variable is gone."""
+        gone = np.arange(len(self.columns.variables)) == variable
+        return lambda _, rows: np.repeat(on_columns(self.columns, gone[None]), len(rows), axis=0)
+
+    def needed(self) -> list[int]:
+        """Variables by how much predictions change where a variable is shuffled, the most first."""
+        ensemble = self.expectation.original
+        matrix = np.concatenate([one.matrix for one in self.honest])
+        matrix = matrix[self.rng.permutation(len(matrix))[:PROBES]]
+        own, change = ensemble.predict(matrix), {}
+        for number in self.expectation.used.tolist():
+            shuffled = matrix.copy()
+            members = list(self.columns.variables[number].columns)
+            shuffled[:, members] = matrix[self.rng.permutation(len(matrix))][:, members]
+            change[number] = float(((ensemble.predict(shuffled) - own) ** 2).mean())
+        return sorted(change, key=change.__getitem__, reverse=True)
+
+    # ---- parts ------------------------------------------------------------------------------
+
+    def inputs(self, copies: Copies) -> tuple[Floats, Floats]:
+        """What the trees see, and where they start."""
+        base = self.space.base(copies.mean)
+        return Correction((), self.levels).inputs(copies.points, base), base
+
+    def weights(self, copies: Copies) -> Floats:
+        """One over the variance to expect of f(x), so that rows with few holes count too."""
+        squares = ((copies.truth - copies.mean) ** 2).mean(axis=1)
+        known = np.hstack([np.isnan(copies.points), copies.mean])
+        return boosting.precisions(known, squares, self.side[copies.row] < 0)
+
+    def tried(self, copies: Copies, weight: Floats) -> Trial:
+        """A part that has learned from some copies, as it does on others."""
+        learning = self.side[copies.row] < 0
+        inputs, base = self.inputs(copies)
+        stages = boosting.boost(
+            inputs[learning], base[learning], copies.truth[learning], weight[learning], self.space
+        )
+        held, seen = copies.some(~learning), inputs[~learning]
+        z, weight = base[~learning], weight[~learning]
+        means = [held.mean]
+        losses = [weight * self.space.losses(held.mean, held.truth)]
+        for _ in range(STAGES):
+            z = z + boosting.step(next(stages), seen)
+            means.append(self.space.means(z))
+            losses.append(weight * self.space.losses(means[-1], held.truth))
+            if len(losses) - 1 - int(np.argmin([loss.mean() for loss in losses])) >= PATIENCE:
+                break
+        return self._judged(held, weight, np.array(means), np.array(losses))
+
+    def _judged(self, held: Copies, weight: Floats, means: Floats, losses: Floats) -> Trial:
+        """What the stages that one half chooses gain on the other half."""
+        side, stage = self.side[held.row], np.zeros(len(held.row), dtype=np.intp)
+        for half in (0, 1):
+            if (side == half).any():
+                stage[side != half] = losses[:, side == half].mean(axis=1).argmin()
+        copies = np.arange(len(side))
+        unit = losses[0].mean() or 1.0
+        gains = (losses[0] - losses[stage, copies]) / unit
+        of_y = self.space.losses(held.mean, held.y)
+        of_y -= self.space.losses(means[stage, copies], held.y)
+        best = int(losses.mean(axis=1).argmin())
+        y_gain = float((weight * of_y).mean())
+        return Trial(best, gains, *by_rows(gains, held.row), y_gain, held, means[best])
+
+    def part(self, variable: int, copies: Copies, weight: Floats, trial: Trial) -> Part:
+        """The part itself, learned from all copies."""
+        inputs, base = self.inputs(copies)
+        stages = boosting.boost(inputs, base, copies.truth, weight, self.space)
+        kept = [next(stages) for _ in range(trial.stages)]
+        names = input_names(len(self.levels), base.shape[1])
+        return Part(variable, boosting.as_ensemble(kept, names), self.spread(trial))
+
+    def spread(self, trial: Trial) -> Floats:
+        """How much farther f lies from corrected predictions than p says, for each output."""
+        held, squares, variances = trial.held, [], []
+        for number, one in enumerate(self.honest):
+            own = np.flatnonzero(held.source == number)[: SPREAD_COPIES // len(self.honest)]
+            points = held.points[own][:, : len(self.levels)]
+            evidence = one.expectation.density.extended(Evidence(points), None)
+            variances.append(one.expectation.rough.std(evidence)[0] ** 2)
+            squares.append((held.truth[own] - trial.corrected[own]) ** 2)
+        found, expected = (np.concatenate(each).mean(axis=0) for each in (squares, variances))
+        return np.where(expected > 0, np.sqrt(found / np.where(expected > 0, expected, 1.0)), 1.0)
+
+
+def learn(
+    expectation: Expectation,
+    honest: Sequence[Honest],
+    *,
+    always: bool,
+    patterns: Patterns | None = None,
+    seed: int = 0,
+) -> tuple[Correction | None, pd.DataFrame]:
+    """A correction, None where there is none, and the table of what was found.
+
+    ``always`` keeps parts that have not been shown to gain.
+    """
+    rows = sum(len(one.usable) for one in honest)
+    if rows < FEWEST:
+        return None, no_correction(f"{rows} rows to learn from; it takes at least {FEWEST}")
+    # Sums of the library over threads would depend on their number.
+    with threadpool_limits(1, "openmp"):
+        return _learned(Learner(expectation, honest, patterns, seed), rows, always)
+
+
+def _learned(learner: Learner, rows: int, always: bool) -> tuple[Correction | None, pd.DataFrame]:
+    import pandas as pd
+
+    parts, table = [], []
+    for variable in [*learner.needed()[: SINGLE[learner.linear]], GENERAL]:
+        general = variable == GENERAL
+        count = (COPIES if general else COPIES_OF_ONE)[learner.linear]
+        count = count if general else min(count, rows)
+        copies = learner.copies(count, learner.hide_some if general else learner.hide_one(variable))
+        sides = learner.side[copies.row] < 0
+        if min(sides.sum(), (~sides).sum()) < FEWEST // 4:  # NaN is a value of the model there
+            continue
+        varied = general and learner.space.name == "plain"
+        weight = learner.weights(copies) if varied else np.ones(len(copies.row))
+        trial = learner.tried(copies, weight)
+        why = trial.why_not()
+        if always and trial.stages:
+            why = ""
+        if not why:
+            parts.append(learner.part(variable, copies, weight, trial))
+        table += told(learner.columns, variable, trial, why)
+    if not table:
+        return None, no_correction("no NaN is a hole")
+    correction = Correction(tuple(parts), learner.levels) if parts else None
+    return correction, pd.DataFrame(table)
+
+
+def told(columns: Columns, variable: int, trial: Trial, why: str) -> list[dict[str, Any]]:
+    """Rows of the table: a variable that is gone, or shares of holes."""
+    trees = trial.stages * boosting.TREES * trial.corrected.shape[1]
+    about = {"trees": trees, "kept": not why, "why": why}
+    if variable != GENERAL:
+        name = f"{columns.variables[variable].name} gone"
+        return [{"holes": name, "gain": trial.gain, "error": trial.error, **about}]
+    share = np.isnan(trial.held.points).mean(axis=1)
+    rows = [{"holes": "any other", "gain": trial.gain, "error": trial.error, **about}]
+    for low, high in pairwise(BANDS):
+        own = (share > low) & (share <= high)
+        if own.any():
+            gain, error = by_rows(trial.gains[own], trial.held.row[own])
+            name = f"any other, {100 * low:.0f} to {100 * high:.0f} %"
+            rows.append({"holes": name, "gain": gain, "error": error, **about})
+    return rows
+
+
+def no_correction(why: str) -> pd.DataFrame:
+    """The table where nothing was learned."""
+    import pandas as pd
+
+    row = {"holes": "any", "gain": np.nan, "error": np.nan, "trees": 0, "kept": False, "why": why}
+    return pd.DataFrame([row])
+
+
+def by_rows(values: Floats, rows: Rows) -> tuple[float, float]:
+    """Mean over copies and its standard error, copies of a row taken together."""
+    _, which = np.unique(rows, return_inverse=True)
+    count = np.bincount(which)
+    mean = float(values.mean())
+    beyond = np.bincount(which, values - mean)
+    return mean, float(np.sqrt((beyond**2).sum()) / count.sum())

@@ -1,0 +1,338 @@
+"""Corrected expectations: enumeration is the judge, complete rows stay as they are."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.tree import DecisionTreeRegressor
+
+import knothole as kh
+from knothole.errors import DamagedFile, InvalidInput
+from knothole.estimators.robust import Robust
+from knothole.questions.correction.boosting import as_ensemble, boost, coarse, step
+from knothole.questions.correction.corrected import input_names
+from knothole.questions.correction.patterns import given_masks, masks
+from knothole.questions.correction.space import Space
+from knothole.tables.columns import Block, Column, Columns
+
+SMALL = {"n_estimators": 20, "max_depth": 3, "n_jobs": 1}
+
+
+def copied(n, seed=0, noise=0.05):
+    """Two columns that nearly say the same, and one by itself: independence is far from true."""
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=n)
+    X = np.column_stack([a, a + noise * rng.normal(size=n), rng.normal(size=n)])
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] * (X[:, 2] > 0) + 0.05 * rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def wrapped():
+    X, y = copied(900)
+    model = xgboost.XGBRegressor(**SMALL).fit(X, y)
+    return kh.wrap(model, X, y, kh.Factorized(), correct=True), model
+
+
+def holed(n=60, seed=5):
+    X, _ = copied(n, seed)
+    X[np.random.default_rng(seed).random(X.shape) < 0.4] = np.nan
+    return X
+
+
+# ---- the judge: enumeration ----------------------------------------------------------------------
+
+
+def discrete(n, seed):
+    """Three dependent columns of few values, and a model of them."""
+    rng = np.random.default_rng(seed)
+    a = rng.integers(3, size=n)
+    b = np.where(rng.random(n) < 0.85, a, rng.integers(3, size=n))
+    c = np.where(rng.random(n) < 0.7, (a + b) % 2, rng.integers(2, size=n))
+    return np.column_stack([a, b, c]).astype(float)
+
+
+def test_more_rows_bring_it_to_the_true_expectation_and_the_density_alone_not():
+    grid = discrete(200_000, 0)
+    y = 3.0 * (grid[:, 0] == grid[:, 1]) + grid[:, 2] * (grid[:, 0] - 1)
+    model = DecisionTreeRegressor(random_state=0).fit(grid[:5000], y[:5000])
+    cells, counts = np.unique(grid, axis=0, return_counts=True)
+    own = model.predict(cells)
+    rows, truth = [], []
+    for row in cells:
+        for holes in ([0], [1], [2], [0, 1], [0, 2], [1, 2]):
+            known = [j for j in range(3) if j not in holes]
+            same = (cells[:, known] == row[known]).all(axis=1)
+            rows.append([np.nan if j in holes else row[j] for j in range(3)])
+            truth.append(np.average(own[same], weights=counts[same]))
+    rows, truth = np.array(rows), np.array(truth)
+    error = {}
+    for n in (300, 1000, 4000):
+        X = discrete(n, 1)
+        robust = kh.wrap(model, X, density=kh.Factorized(), correct=True, X_valid=discrete(n, 2))
+        for corrected in (True, False):
+            gap = robust.predict(rows, corrected=corrected) - truth
+            error[n, corrected] = np.sqrt(np.mean(gap**2))
+    assert error[300, True] > error[1000, True] > error[4000, True]
+    assert error[4000, True] < 0.15 * error[4000, False]
+    assert abs(error[4000, False] / error[300, False] - 1) < 0.2
+
+
+# ---- what stays as it is -------------------------------------------------------------------------
+
+
+def test_complete_rows_keep_the_models_own_prediction_bit_for_bit(wrapped):
+    robust, _ = wrapped
+    X, _ = copied(50, 3)
+    assert_array_equal(robust.predict(X), robust.ensemble_.predict(X)[:, 0])
+    assert_array_equal(robust.predict(X), robust.predict(X, corrected=False))
+
+
+def test_margin_and_reach_are_the_papers_and_so_is_corrected_false(wrapped):
+    robust, _ = wrapped
+    plain = Robust(robust.expectation_)
+    rows = holed()
+    assert_array_equal(robust.margin(rows), plain.margin(rows))
+    assert (robust.reach(rows) != plain.reach(rows)).nnz == 0
+    assert_array_equal(robust.predict(rows, corrected=False), plain.predict(rows))
+    assert (robust.predict(rows) != plain.predict(rows)).any()
+
+
+def test_one_row_has_one_answer_in_any_batch_and_with_any_threads(wrapped):
+    robust, _ = wrapped
+    rows = holed()
+    whole = robust.predict(rows)
+    assert_array_equal(whole[::-1], robust.predict(rows[::-1], threads=2))
+    assert_array_equal(
+        whole[:7], np.concatenate([robust.predict(rows[i : i + 1]) for i in range(7)])
+    )
+
+
+def test_it_is_nearer_to_f_and_its_spread_is_that_of_f(wrapped):
+    robust, model = wrapped
+    X, _ = copied(3000, 9)
+    f = model.predict(X).astype(float)
+    rows = X.copy()
+    rows[:, 0] = np.nan
+    plain, std_before = robust.predict(rows, corrected=False, return_std=True)
+    moved, std = robust.predict(rows, return_std=True)
+    before, after = (np.sqrt(np.mean((f - each) ** 2)) for each in (plain, moved))
+    assert after < 0.5 * before
+    assert abs(np.sqrt(np.mean(std**2)) / after - 1) < 0.3
+    assert abs(np.sqrt(np.mean(std_before**2)) / after - 1) > 0.5
+    low, high = robust.predict(rows[:200], quantiles=[0.05, 0.95]).T
+    assert (low <= moved[:200]).mean() > 0.9 and (high >= moved[:200]).mean() > 0.9
+
+
+# ---- the gate ------------------------------------------------------------------------------------
+
+
+def test_a_right_density_is_left_alone():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 3))
+    y = X[:, 0] + np.abs(X[:, 1]) - X[:, 2]
+    model = xgboost.XGBRegressor(**SMALL).fit(X, y)
+    fresh = rng.normal(size=(1500, 3))
+    robust = kh.wrap(model, X, y, [kh.Factorized()], X_valid=fresh)
+    rows = rng.normal(size=(500, 3))
+    rows[rng.random(rows.shape) < 0.4] = np.nan
+    change = robust.predict(rows) - robust.predict(rows, corrected=False)
+    kept = robust.correction_["kept"].any()
+    assert not kept or np.sqrt(np.mean(change**2)) < 1e-3 * model.predict(X).std()
+
+
+def test_a_memorised_model_is_not_made_worse():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(600, 4))
+    X[:, 1] += X[:, 0]
+    y = X[:, 0] + 0.5 * X[:, 2] + 2.0 * rng.normal(size=600)
+    model = xgboost.XGBRegressor(n_estimators=500, max_depth=12, n_jobs=1).fit(X, y)
+    assert np.mean((model.predict(X) - y) ** 2) < 0.01
+    robust = kh.wrap(model, X, y, [kh.Mixture(4, random_state=0)])
+    fresh = rng.normal(size=(4000, 4))
+    fresh[:, 1] += fresh[:, 0]
+    truth = fresh[:, 0] + 0.5 * fresh[:, 2]
+    fresh[rng.random(fresh.shape) < 0.3] = np.nan
+    before, after = (
+        (robust.predict(fresh, corrected=corrected) - truth) ** 2 for corrected in (False, True)
+    )
+    worse = after - before
+    error = worse.std() / np.sqrt(len(worse))
+    assert worse.mean() <= max(error, 0.005 * before.mean())
+
+
+def test_without_honest_rows_there_is_none_and_the_table_says_why():
+    X, y = copied(300)
+    model = xgboost.XGBRegressor(**SMALL).fit(X, y)
+    robust = kh.wrap(model, X, density=[kh.Factorized()])
+    assert not robust.correction_["kept"].any()
+    assert "y_train" in robust.correction_["why"][0] and "X_valid" in robust.correction_["why"][0]
+    booster = kh.wrap(model.get_booster(), X, y, [kh.Factorized()])
+    assert "cannot be fitted again" in booster.correction_["why"][0]
+    few = kh.wrap(model, X, y, [kh.Factorized()], X_valid=X[:50])
+    assert "at least 100" in few.correction_["why"][0]
+    assert kh.wrap(model, X, y, kh.Factorized()).correction_ is None
+
+
+# ---- every link ----------------------------------------------------------------------------------
+
+
+def several(kind, n=600):
+    X, y = copied(n)
+    classes = np.digitize(y, [-0.5, 0.5])
+    if kind == "binary":
+        return X, xgboost.XGBClassifier(**SMALL).fit(X, classes > 0), classes > 0
+    if kind == "softmax":
+        return X, xgboost.XGBClassifier(**SMALL).fit(X, classes), classes
+    if kind == "forest":
+        forest = RandomForestClassifier(10, max_depth=4, random_state=0, n_jobs=1)
+        return X, forest.fit(X, classes), classes
+    if kind == "counts":
+        counts = np.random.default_rng(0).poisson(np.exp(y / 2))
+        boosted = HistGradientBoostingRegressor(loss="poisson", max_iter=15, random_state=0)
+        return X, boosted.fit(X, counts), counts
+    both = np.column_stack([y, X[:, 1]])
+    return X, DecisionTreeRegressor(max_depth=5, random_state=0).fit(X, both), both
+
+
+@pytest.mark.parametrize("kind", ["binary", "softmax", "forest", "counts", "targets"])
+def test_every_link_is_corrected_towards_the_models_own_output(kind):
+    X, model, y = several(kind)
+    robust = kh.wrap(model, X, y, kh.Factorized(), correct=True, tol=None)
+    fresh, _ = copied(1000, 8)
+    rows = fresh.copy()
+    rows[:, 0] = np.nan
+    answer = robust.predict_proba if hasattr(model, "predict_proba") else robust.predict
+    own = model.predict_proba(fresh) if hasattr(model, "predict_proba") else model.predict(fresh)
+    moved, plain = answer(rows), answer(rows, corrected=False)
+    assert np.mean((moved - own) ** 2) < 0.8 * np.mean((plain - own) ** 2)
+    if hasattr(model, "predict_proba"):
+        assert_allclose(moved.sum(axis=1), 1.0)
+    assert_array_equal(answer(fresh[:20]), answer(fresh[:20], corrected=False))
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def test_a_saved_correction_answers_to_the_last_bit(wrapped, tmp_path):
+    robust, _ = wrapped
+    robust.save(tmp_path / "model.knothole")
+    again = kh.load(tmp_path / "model.knothole")
+    rows = holed()
+    assert_array_equal(again.predict(rows), robust.predict(rows))
+    assert_array_equal(
+        again.predict(rows, return_std=True)[1], robust.predict(rows, return_std=True)[1]
+    )
+    pd.testing.assert_frame_equal(again.correction_, robust.correction_)
+
+
+@pytest.mark.parametrize("damage", ["spread", "level_start", "variable", "trees"])
+def test_a_damaged_correction_is_refused(wrapped, tmp_path, damage):
+    from knothole.files import read_container, write_container
+
+    robust, _ = wrapped
+    path = tmp_path / "model.knothole"
+    robust.save(path)
+    header, arrays = read_container(path, "knothole model", 1)
+    if damage == "spread":
+        arrays["correction.0.spread"] = -np.ones(1)
+    elif damage == "level_start":
+        arrays["correction.level_start"] = np.array([0, 1], dtype=np.int64)
+    elif damage == "variable":
+        header["parts"][0]["variable"] = 7
+    else:
+        arrays["correction.0.feature"] = np.full_like(arrays["correction.0.feature"], 99)
+    write_container(path, header, arrays)
+    with pytest.raises(DamagedFile):
+        kh.load(path)
+
+
+# ---- the parts -----------------------------------------------------------------------------------
+
+
+def test_the_ensemble_of_all_stages_adds_up_to_them():
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(800, 3))
+    inputs[rng.random(inputs.shape) < 0.2] = np.nan
+    truth = np.nan_to_num(inputs[:, :2]) ** 2
+    stages = []
+    for stage in boost(inputs, np.zeros((800, 2)), truth, np.ones(800), Space("plain")):
+        stages.append(stage)
+        if len(stages) == 3:
+            break
+    few = coarse(inputs)
+    total = sum(step(stage, few) for stage in stages)
+    ensemble = as_ensemble(stages, input_names(2, 1))
+    assert_allclose(ensemble.margin(few), total, rtol=1e-12, atol=1e-12)
+    # Every number goes where the nearest value of the grid goes.
+    assert_allclose(ensemble.margin(inputs), total, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("space", [Space("log"), Space("logit"), Space("softmax", (2, 3))])
+def test_newton_is_the_slope_of_the_loss(space):
+    rng = np.random.default_rng(0)
+    z, truth = (0.5 * rng.normal(size=(4, 5)) for _ in range(2))
+    truth = space.means(truth)
+    residual, weight = space.newton(space.means(z), truth)
+    for output in range(5):
+        shift = np.eye(5)[output] * 1e-6
+        slope = space.losses(space.means(z + shift), truth) - space.losses(space.means(z), truth)
+        assert_allclose(slope / 1e-6, -(residual * weight)[:, output], atol=1e-4)
+
+
+def test_masks_hide_blocks_as_a_whole_and_take_over_natural_holes():
+    columns = Columns((Column("a"), Column("b_x"), Column("b_y")), (Block("b", (1, 2)),))
+    matrix = np.tile([1.0, 1.0, 0.0], (50, 1))
+    hidden = masks(columns, matrix, 1000, np.random.default_rng(0))
+    assert_array_equal(hidden[:, 1], hidden[:, 2])
+    assert hidden.any(axis=1).all() and 0.2 < hidden.mean() < 0.8
+    matrix[:, 0] = np.nan
+    assert masks(columns, matrix, 1000, np.random.default_rng(0))[:, 0].mean() > hidden[:, 0].mean()
+
+
+def test_patterns_of_the_user_are_drawn_and_checked():
+    X = np.arange(12.0).reshape(6, 2)
+    drawn = given_masks(np.array([[True, False]]), X, X.shape, 0)
+    assert_array_equal(drawn, [[True, False]] * 6)
+    assert_array_equal(given_masks(lambda X, seed: 5 + seed < X, X, X.shape, 2), X > 7)
+    for wrong in (np.ones((1, 2)), np.ones((1, 3), bool), lambda X, _: X, lambda X, _: X[:2] > 0):
+        with pytest.raises(InvalidInput, match="patterns must be booleans"):
+            given_masks(wrong, X, X.shape, 0)
+
+
+def test_patterns_are_what_it_learns_from():
+    X, y = copied(600)
+    model = xgboost.XGBRegressor(**SMALL).fit(X, y)
+    asked = []
+
+    def mechanism(table, seed):
+        asked.append((np.shape(table), seed))
+        return np.tile([True, False, True], (len(table), 1))
+
+    robust = kh.wrap(model, X, y, kh.Factorized(), correct=True, patterns=mechanism)
+    assert asked and {shape for shape, _ in asked} == {(200, 3)}
+    rows, _ = copied(500, 4)
+    rows[:, [0, 2]] = np.nan
+    own = model.predict(copied(500, 4)[0])
+    before, after = (
+        np.mean((robust.predict(rows, corrected=each) - own) ** 2) for each in (False, True)
+    )
+    assert after < 0.8 * before
+
+
+def test_strange_requests_are_refused():
+    X, y = copied(100)
+    model = DecisionTreeRegressor(max_depth=3).fit(X, y)
+    with pytest.raises(InvalidInput, match="correct must be"):
+        kh.wrap(model, X, y, kh.Factorized(), correct="yes")
+    with pytest.raises(InvalidInput, match="correct=False leaves it out"):
+        kh.wrap(model, X, y, kh.Factorized(), correct=False, X_valid=X)
+
+
+def test_new_leaves_leave_the_correction_behind(wrapped):
+    robust, _ = wrapped
+    X, y = copied(300)
+    tuned = robust.tune(X, y)
+    assert tuned.correction_ is None
+    assert_array_equal(tuned.predict(holed()), tuned.predict(holed(), corrected=False))
