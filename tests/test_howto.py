@@ -61,8 +61,9 @@ def test_every_file_is_on_a_page():
 def test_serving(robust, saved, rows, beside, monkeypatch):
     needed("fastapi", "pip install fastapi httpx")
     needed("httpx", "pip install fastapi httpx")
-    import serve
     from fastapi.testclient import TestClient
+
+    import serve
 
     monkeypatch.setenv("MODEL", str(saved))
     with TestClient(serve.app()) as client:

@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import time
+from functools import partial
 
 import httpx2 as httpx
 import numpy as np
@@ -27,7 +28,7 @@ def run():
     with whatif(robust).start() as serving:
         took = np.array(_load(serving.url, questions))
     yield Ratio(
-        "serve", f"one row over HTTP, {CONNECTIONS} connections for {SECONDS:.0f} s: seconds an answer",
+        "serve", f"one row over HTTP, {CONNECTIONS} connections for {SECONDS:.0f} s: an answer",
         SECONDS / len(took), alone, "predict of one row in a loop", None,
         f"{len(took):,} answers, no error; {len(took) / SECONDS:,.0f} a second, median "
         f"{1e3 * np.median(took):.0f} ms, p99 {1e3 * np.quantile(took, 0.99):.0f} ms",
@@ -42,7 +43,8 @@ def run():
         ("what to find out next", "acquire", {"rows": questions[0]["rows"]}, 300),
     ):
         with whatif(robust).start() as serving, httpx.Client(base_url=serving.url) as client:
-            seconds = wall(lambda c=client, p=path, q=asked: c.post(p, json=q).raise_for_status(), 20)
+            ask = partial(client.post, path, json=asked)
+            seconds = wall(lambda ask=ask: ask().raise_for_status(), 20)
         yield Ratio("serve", f"{what}, 20 variables", 1e3 * seconds, 1.0, "1 ms", limit)
 
 

@@ -1,4 +1,4 @@
-"""A served model: numbers, a whole number, levels with markup, a one-hot block, NaN that is a value."""
+"""A served model: numbers, levels with markup, a one-hot block, NaN that is a value."""
 
 import numpy as np
 import pandas as pd

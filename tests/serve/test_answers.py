@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from starlette.testclient import TestClient
+from tests.serve.conftest import MARKUP, made_table
 
 from knothole.serve import openapi
 from knothole.serve.app import application
 from knothole.serve.guard import Door
 from knothole.serve.questions import MOST_ROWS, Questions
 from knothole.serve.rows import UNRECORDED
-from tests.serve.conftest import MARKUP, made_table
 
 
 def as_table(**known):
@@ -57,7 +57,7 @@ def test_not_recorded_is_no_hole(client, robust):
 def test_a_complete_row_is_the_models_own(client, robust):
     table, _ = made_table(5)
     table = table.dropna().head(1)
-    row = {name: value for name, value in table.iloc[0].items()}
+    row = dict(table.iloc[0].items())
     [found] = ask(client, [row], std=True).json()["predictions"]
     assert found["prediction"] == robust.predict(table).iloc[0]
     assert found["std"] == 0

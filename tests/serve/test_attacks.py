@@ -21,9 +21,9 @@ JSON = {"content-type": "application/json"}
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"[" * 100_000, b'{"a":' * 50_000, b"\xff\xfe", b"NaN", b"nul", b'"rows"', b"1e999",
-        b'{"rows":[{"rooms":NaN}]}', b'{"rows":[{"rooms":1e999}]}', b'{"rows":[],"rows":[]}',
-        b'{"rows":[{"rooms":1,"rooms":2}]}', b'{"rows":[' + b"1" * 5000 + b"]}",
+        b"", b"{", b"[" * 100_000, b'{"a":' * 50_000, b"\xff\xfe", b"NaN", b"nul", b'"rows"',
+        b"1e999", b'{"rows":[{"rooms":NaN}]}', b'{"rows":[{"rooms":1e999}]}',
+        b'{"rows":[],"rows":[]}', b'{"rows":[{"rooms":1,"rooms":2}]}', b'{"rows":[' + b"1" * 5000 + b"]}",
         b'{"rows":[{"__proto__":1}]}', b'{"rows":[{"<script>":1}]}', b'{"rows":[null]}',
     ],
 )  # fmt: skip
@@ -120,7 +120,8 @@ def test_two_hundred_at_once_are_all_answered_the_same(robust):
         assert warm.get("/health").json() == {"status": "ok"}
     refused = [answer for status, answer in found if status == 503]
     assert len(found) == 200
-    assert [answer for status, answer in found if status == 200] == [expected] * (200 - len(refused))
+    answers = [answer for status, answer in found if status == 200]
+    assert answers == [expected] * (200 - len(refused))
     assert not [status for status, _ in found if status not in (200, 503)]
 
 

@@ -5,10 +5,10 @@ import shutil
 
 import pandas as pd
 import pytest
-
-from knothole.serve import whatif
 from tests.serve.conftest import MARKUP
 from tests.serve.test_answers import as_table
+
+from knothole.serve import whatif
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright here")
 
@@ -123,7 +123,8 @@ def test_exporting_and_loading(page, robust):
     page.locator("#row-text").fill(csv)
     page.locator("#take-row").click()
     settle(page)
-    assert shown(page, "#prediction-0") == robust.predict(as_table(rooms=3.0, city=MARKUP), "all")[0]
+    table = as_table(rooms=3.0, city=MARKUP)
+    assert shown(page, "#prediction-0") == robust.predict(table, "all")[0]
     page.locator("#load").click()
     page.locator("#row-text").fill("{")
     page.locator("#take-row").click()

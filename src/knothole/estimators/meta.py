@@ -35,6 +35,8 @@ from knothole.learning.induction.grow import MEMORY
 from knothole.learning.options import TuningOptions
 from knothole.tables.columns import Blocks, Columns
 from knothole.tables.onehot import partitions
+from knothole.tables.read import read_table
+from knothole.trees.pipelines.read import is_composed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,8 +31,8 @@ from knothole.reach.completions.statistics import standard_error
 from knothole.reach.expectation import Expectation
 from knothole.reach.registry import completer_of
 from knothole.reach.replicates import replicates
-from knothole.tables.encoding import listed
 from knothole.tables.evidence import Evidence
+from knothole.tables.read import listed
 
 Criterion = Literal["variance", "brier", "entropy"]
 #: Words of draws that tell how likely a label is to change.

@@ -119,4 +119,3 @@ async def _not_served(_: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     what = {404: "there is nothing here; see /openapi.json.", 405: "this takes another method."}
     return refusal(status, what.get(status, "this cannot be served."))
-

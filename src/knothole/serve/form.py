@@ -41,7 +41,7 @@ class Usual:
         None for a row of which nothing is known, and under a density of the user's own, which
         does not tell how likely a row is.
         """
-        density = self.expectation.density
+        density: Any = self.expectation.density
         if not isinstance(density, Density):
             return [None] * len(evidence.points)
         own = density.log_evidence(evidence)

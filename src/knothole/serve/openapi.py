@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
-from knothole import __version__
 from knothole.serve.questions import MOST_QUANTILES, MOST_ROWS, Questions
 from knothole.serve.rows import UNRECORDED
 from knothole.tables.columns import Kind, Variable
@@ -58,7 +58,7 @@ def description(questions: Questions) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": f"{questions.model.model_name_}, rows with holes",
-                 "version": __version__},
+                 "version": version("knothole")},
         "paths": paths,
         "components": {
             "schemas": {"Row": row},

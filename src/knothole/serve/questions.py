@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any, Protocol
 
 import numpy as np
 
-from knothole import __version__
 from knothole.errors import InvalidInput
 from knothole.reach.expectation import Expectation
 from knothole.serve.form import Usual
@@ -73,7 +73,7 @@ class Questions:
         """What the page shows before anything is asked."""
         return {
             "model": self.model.model_name_,
-            "version": __version__,
+            "version": version("knothole"),
             "variables": self.usual.controls(),
             "classes": self.classes,
             "outputs": self.model.expectation_.original.n_outputs,

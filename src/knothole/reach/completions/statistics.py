@@ -33,6 +33,11 @@ def mean_and_error(groups: Floats) -> tuple[Floats, Floats]:
     return mean[:, 0], FACTOR * groups.std(axis=1, ddof=1, mean=mean) / np.sqrt(GROUPS)
 
 
+def standard_error(groups: Floats) -> Floats:
+    """Of the mean over independent groups (axis 1)."""
+    return mean_and_error(groups)[1]
+
+
 def mean_and_std(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
     """Means and standard deviations side by side, (rows, 2 outputs)."""
     mean, error = mean_and_error(margins.mean(axis=2))
@@ -108,7 +113,7 @@ def quantiles_of(link: Link, levels: Floats) -> Statistic:
             for found in together
         ]
         error, of_level = (
-            mean_and_error(np.moveaxis(each, 0, 3))[1] for each in (apart, np.stack(below))
+            standard_error(np.moveaxis(each, 0, 3)) for each in (apart, np.stack(below))
         )
         parts = [np.moveaxis(together, 0, 2), error, of_level, of_level]
         quantile, error, *of_levels = (part.reshape(n, -1) for part in parts)
