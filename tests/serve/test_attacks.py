@@ -23,7 +23,8 @@ JSON = {"content-type": "application/json"}
     [
         b"", b"{", b"[" * 100_000, b'{"a":' * 50_000, b"\xff\xfe", b"NaN", b"nul", b'"rows"',
         b"1e999", b'{"rows":[{"rooms":NaN}]}', b'{"rows":[{"rooms":1e999}]}',
-        b'{"rows":[],"rows":[]}', b'{"rows":[{"rooms":1,"rooms":2}]}', b'{"rows":[' + b"1" * 5000 + b"]}",
+        b'{"rows":[],"rows":[]}', b'{"rows":[{"rooms":1,"rooms":2}]}',
+        b'{"rows":[' + b"1" * 5000 + b"]}",
         b'{"rows":[{"__proto__":1}]}', b'{"rows":[{"<script>":1}]}', b'{"rows":[null]}',
     ],
 )  # fmt: skip
