@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import njit
+from knothole.compiled.policy import inner, njit
 from knothole.compiled.threads import Memory
 from knothole.reach.completions.kernels import TREES, Forest
 from knothole.reach.completions.masks import first_above
@@ -128,7 +128,7 @@ def normal_table() -> Floats:
     return np.stack([ndtr(z), np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / STEPS], axis=1)
 
 
-@njit
+@inner
 def cumulate(normals, row, score, table, below):  # type: ignore[no-untyped-def]
     """F at all cuts of a row's hole, from 0 below everything to 1."""
     n = len(score)
@@ -152,7 +152,7 @@ def cumulate(normals, row, score, table, below):  # type: ignore[no-untyped-def]
         below[i] = min(max(below[i], below[i - 1]), 1.0)
 
 
-@njit
+@inner
 def fill_below(rows, row, rest, forest, below):  # type: ignore[no-untyped-def]
     """F at all cuts of a row's hole; an observed number is on one side of every cut."""
     points, hole, normals, score, table = rows
@@ -170,7 +170,7 @@ def fill_below(rows, row, rest, forest, below):  # type: ignore[no-untyped-def]
             below[above : offset[u + 1]] = 1.0
 
 
-@njit
+@inner
 def walk_levels(forest, stack):  # type: ignore[no-untyped-def]
     """Leaves that a row reaches and the reach of each, a level of many trees at a time.
 
@@ -206,7 +206,7 @@ def walk_levels(forest, stack):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit
+@inner
 def walk_trees(x, forest, stack):  # type: ignore[no-untyped-def]
     """:func:`walk_levels` for any trees, one after the other."""
     below, nodes, lows, highs, leaf, reach = stack
@@ -235,7 +235,7 @@ def walk_trees(x, forest, stack):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit
+@inner
 def walk_row(rows, row, rest, forest, stack):  # type: ignore[no-untyped-def]
     """Leaves that a row reaches and the reach of each, into the stack; returns how many."""
     by_level = rest and forest.levels >= 0
