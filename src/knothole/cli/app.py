@@ -27,6 +27,7 @@ COMMANDS = {
     "predict": "Expected predictions for a CSV or Parquet file of any size.",
     "tune": "New leaf values, learned from training rows with holes.",
     "report": "One HTML file: what holes do to your model, and what helps.",
+    "warm": "Compile everything now, for images and CI.",
 }
 
 

@@ -196,6 +196,12 @@ class _Cache(FunctionCache):
         name = f"{self._base}{self._stamp[:16]}"
         self._cache_file = IndexDataCacheFile(self._cache_path, name, self._stamp)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the kernel has been compiled before, or cannot be kept."""
+        kept = os.path.exists(self._cache_file._index_path)
+        return kept or not os.access(self._cache_path, os.W_OK)
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel, unless it has to be compiled."""
         try:
@@ -222,9 +228,16 @@ class _Cache(FunctionCache):
 class _NoCache(NullCache):
     """Kernels are compiled in memory."""
 
+    is_kept = True
+
     def save_overload(self, sig: Any, data: Any) -> None:
         """Say so."""
         _warn_once("no folder for them may be written to")
+
+
+def is_kept(kernel: Any) -> bool:
+    """Whether nothing is gained by compiling a kernel ahead: it is there, or cannot be kept."""
+    return bool(getattr(getattr(kernel, "_cache", None), "is_kept", True))
 
 
 _warned = threading.Event()

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 REHEARSALS: dict[str, dict[str, Any]] = {
     "Mixture": {"components": 8, "strength": 1.0},
     "LatentTree": {"states": 8, "strength": 1.5},
-    "GaussianMixture": {"components": 4, "strength": 1.0, "normal_scores": True},
+    "GaussianMixture": {"components": 4, "strength": 1.0},
 }
 # Standard errors that a rehearsal may be behind the best one.
 BEHIND = 2.0
