@@ -5,14 +5,16 @@ import pickle
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knothole.compiled import bits
-from knothole.compiled.policy import njit
+from knothole.compiled import ahead, bits
+from knothole.compiled.policy import is_kept, njit
 from knothole.compiled.threads import Memory, over_chunks, thread_count
 
 
@@ -135,6 +137,74 @@ def test_a_kernel_is_forgotten_when_one_that_it_calls_changes(tmp_path):
 
 
 @settings(max_examples=50, deadline=None)
+@njit
+def put(words, start, code):
+    bits.put(words, start, code)
+
+
+@njit
+def has(words, start, code):
+    return bits.has(words, start, code)
+
+
+def test_parts_of_kernels_have_no_code_of_their_own():
+    """Before a kernel has called them and after; what kernels make of them is theirs."""
+    words = np.zeros(1, dtype=np.uint64)
+    with pytest.raises(TypeError, match="put is a part of kernels"):
+        bits.put(words, 0, 3)
+    put(words, 0, 3)
+    with pytest.raises(TypeError, match="put is a part of kernels"):
+        bits.put(words, 0, 3)
+    assert has(words, 0, 3) and not has(words, 0, 4)
+
+
+class Started(Exception):
+    """Instead of a process."""
+
+
+@pytest.mark.parametrize(
+    ("kept", "threads", "executable", "starts"),
+    [
+        (False, "2", sys.executable, True),
+        (True, "2", sys.executable, False),
+        (False, "1", sys.executable, False),
+        (False, "2", None, False),
+    ],
+)
+def test_another_process_compiles_where_that_gains_something(
+    monkeypatch, kept, threads, executable, starts
+):
+    def start(*_, **__):
+        raise Started
+
+    monkeypatch.setattr(ahead, "is_kept", lambda kernel: kept)
+    monkeypatch.setattr(ahead.subprocess, "Popen", start)
+    monkeypatch.setattr(ahead.sys, "executable", executable)
+    monkeypatch.setenv("KNOTHOLE_THREADS", threads)
+    told = pytest.raises(Started) if starts else nullcontext()
+    with told, ahead.compiling_ahead(put, "Mixture"):
+        pass
+
+
+def test_kernels_are_kept_once_they_are_compiled(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    kernel = njit(lambda x: x + 1)
+    assert not is_kept(kernel)
+    kernel(1)
+    assert is_kept(kernel)
+    assert is_kept(len)  # no kernel at all: nothing to compile
+
+
+def test_a_process_ahead_ends_with_the_one_that_started_it():
+    script = (
+        "from knothole.compiled.ahead import until_closed as u; u(); import time; time.sleep(99)"
+    )
+    with subprocess.Popen([sys.executable, "-P", "-c", script], stdin=subprocess.PIPE) as process:
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
 @given(st.lists(st.sets(st.integers(0, 200)), min_size=1, max_size=5), st.integers(1, 200))
 def test_sets_of_codes_are_those_that_were_put_in(sets, n_levels):
     """The slow twin is Python's own set."""
@@ -144,19 +214,18 @@ def test_sets_of_codes_are_those_that_were_put_in(sets, n_levels):
     starts = size * np.arange(len(sets))
     for start, codes in zip(starts, sets, strict=True):
         for code in codes:
-            bits.put(words, start, code)
+            put(words, start, code)
     expected = [[code in codes for code in range(n_levels)] for codes in sets]
     assert bits.unpack_at(words, starts, n_levels).tolist() == expected
     assert bits.unpack(words.reshape(len(sets), size), n_levels).tolist() == expected
     for start, codes in zip(starts, sets, strict=True):
         flags = [code in codes for code in range(n_levels + 1)]
-        assert [bits.has(words, start, code) for code in range(n_levels + 1)] == flags
+        assert [has(words, start, code) for code in range(n_levels + 1)] == flags
         assert bits.members(words[start:], n_levels).tolist() == flags
     pairs = np.array([(i, code) for i, codes in enumerate(sets) for code in codes]).reshape(-1, 2)
     start, packed = bits.pack(np.full(len(sets), n_levels), *pairs.T.astype(np.int64))
     assert (start.tolist(), packed.tolist()) == (starts.tolist(), words.tolist())
     others = bits.complement(np.full(len(sets), n_levels), words)
-    assert (
-        bits.unpack_at(others, starts, n_levels + 1)
-        != np.array([[code in codes for code in range(n_levels + 1)] for codes in sets])
-    ).all()
+    for start, codes in zip(starts, sets, strict=True):
+        for code in range(n_levels + 1):
+            assert has(others, start, code) != (code in codes)

@@ -328,10 +328,11 @@ CHILDREN = {
         "except Exception as error:\n"
         "    print(error)\n"
     ),
-    "demo": (
+    "ahead": (
         "import time\n"
-        "from knothole.cli.demo import _second_core\n"
-        "with _second_core():\n"
+        "from knothole.compiled import ahead\n"
+        "ahead.is_kept, ahead.thread_count = lambda kernel: False, lambda: 2\n"
+        "with ahead.compiling_ahead(None, 'Mixture'):\n"
         "    time.sleep(2)\n"
     ),
 }

@@ -265,13 +265,15 @@ def test_statistics_are_those_of_the_latent_tree():
     tree = quietly(LatentTree(3, max_iter=6, random_state=0), table)
     circuit = tree.to_circuit()
     evidence, weight = tree.evidence(table), np.random.default_rng(0).uniform(0.5, 2, 200)
-    own = expect_tree(tree._parameters, pack(tree.emissions_, evidence), np.arange(200), weight)
+    packed = pack(tree.emissions_, evidence)
+    own = expect_tree(tree._parameters, packed, np.arange(200), weight)
     found = circuit.expect(evidence, weight)
     np.testing.assert_allclose(found.log_likelihood, own.log_likelihood, rtol=1e-12)
     pairs = [own.pairs[v].ravel() for v in tree.order_[:0:-1]]
     expected = np.concatenate([*pairs, own.roots])
     np.testing.assert_allclose(found.through, expected, rtol=1e-8, atol=1e-10)
-    for one, other in zip(found.emissions, own.emissions, strict=True):
+    statistics = packed.statistics(tree.emissions_, own.emissions)
+    for one, other in zip(found.emissions, statistics, strict=True):
         np.testing.assert_allclose(one.count, other.count, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(one.second, other.second, rtol=1e-8, atol=1e-10)
 

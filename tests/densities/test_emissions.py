@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from knothole.densities.emissions import FAMILIES, choose, start_emission, with_continuous
-from knothole.densities.emissions.base import Statistics
+from knothole.densities.emissions.base import Statistics, maximised
 from knothole.densities.emissions.choice import prefers_histogram
 from knothole.densities.learner import continuous_families
 from knothole.densities.rows import WeightedRows
@@ -190,6 +190,38 @@ def test_maximise_maximises(name, strength):
         noise = np.random.default_rng(seed).uniform(0.9, 1.1, share.shape)
         other = best.maximise(statistics_of(best, x, share * noise), strength)
         assert objective(other) <= objective(best) + 1e-9
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.7])
+def test_all_at_once_are_as_each_alone(strength):
+    """Of all families, with two numbers of states, as a circuit has them."""
+    emissions, statistics = [], []
+    for number, name in enumerate([*COLUMNS, *COLUMNS]):
+        _, x = COLUMNS[name]
+        states = np.arange(STATES if number < len(COLUMNS) else 2)
+        emissions.append(emission_of(name, seed=number).take(states))
+        share = np.random.default_rng(number).dirichlet(np.full(len(states), 0.3), len(x))
+        share[:, -1] = 0.0  # a state without rows
+        statistics.append(statistics_of(emissions[-1], x, share))
+    together = maximised(emissions, statistics, strength)
+    for emission, own, found in zip(emissions, statistics, together, strict=True):
+        alone = emission.maximise(own, strength)
+        assert type(found) is type(alone)
+        for name, array in alone.arrays().items():
+            np.testing.assert_array_equal(found.arrays()[name], array)
+
+
+def test_a_table_follows_its_formula():
+    """(count + strength marginal + an even part of a row) / their sum; the marginal without any."""
+    emission = emission_of("categorical")
+    count = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 0.0], [2.0, 0.0]])
+    nothing = np.zeros(2)
+    found = emission.take(np.arange(2)).maximise(Statistics(count, nothing, nothing), 2.0)
+    rows = count + 2.0 * emission.marginal[:, None] + 1.0 / count.size
+    np.testing.assert_allclose(np.exp(found.table), rows / rows.sum(axis=0), rtol=1e-12)
+    without = emission.take(np.arange(2)).maximise(Statistics(0 * count, nothing, nothing), 0.0)
+    even = emission.marginal[:, None] + np.full(count.shape, 1 / count.size)
+    np.testing.assert_allclose(np.exp(without.table), even / even.sum(axis=0), rtol=1e-12)
 
 
 @every

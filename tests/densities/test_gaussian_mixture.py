@@ -11,8 +11,8 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from knothole.compiled.sobol import GROUPS, SIZE, WORD, quantiles, row_keys, sobol_net
-from knothole.compiled.sobol import normals as word_normals
+from knothole.compiled.policy import njit
+from knothole.compiled.sobol import GROUPS, SIZE, WORD, normals, quantiles, row_keys, sobol_net
 from knothole.densities.base import Within
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.gaussian.em import (
@@ -393,6 +393,11 @@ def test_whole_numbers_never_have_too_much_mass():
 # ---- draws -----------------------------------------------------------------------------------
 
 
+@njit
+def word_normals(bits, quantile, out):
+    normals(bits, quantile, out)
+
+
 def test_normal_quantiles_of_words():
     """All 32-bit patterns' tails, and the table in between."""
     bits = np.r_[[0, 1, 2**20, 2**24, 2**31, 2**32 - 1, 2**32 - 2, 2**32 - 2**21],
@@ -630,7 +635,9 @@ def test_a_size_wins_by_rows_that_count():
     log_p = np.array([1.0, 1.1, 0.9, -2.0, -2.1])
 
     def beats(weight):
-        one, other = (Tried(2, 1.0, [], gain, weight) for gain in (log_p, 0 * log_p))
+        one, other = (
+            Tried(None, [None], 2, 1.0, [None], [gain], [weight]) for gain in (log_p, 0 * log_p)
+        )
         gain, error = one.gain_over(other)
         return gain > error
 

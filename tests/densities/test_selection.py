@@ -296,11 +296,40 @@ def test_candidates_learn_with_the_weights_of_their_rows():
     assert_allclose(density.score_samples(X[:20]), alone.score_samples(X[:20]), rtol=1e-9)
 
 
+class ToldFold:
+    """A fold whose rows have these log p, whatever is trained, and that counts how often."""
+
+    def __init__(self, log_p):
+        self.log_p, self.trained = log_p, 0
+
+    def attempt(self, size, strength):
+        self.trained += 1
+        return f"run {self.trained}", self.log_p, np.ones(len(self.log_p))
+
+
+def test_folds_are_tried_as_long_as_there_is_doubt():
+    """What is clear on the first fold needs no other; what is not is compared on all rows."""
+    noise = np.tile([-1.0, 1.0], 50)
+    for gain, needed in ((0.5, 1), (0.2, 3)):  # five standard errors, and two
+        better = [ToldFold(gain + noise) for _ in range(3)]
+        worse = [ToldFold(0 * noise) for _ in range(3)]
+        one, other = Tried(None, better, 2, 1.0), Tried(None, worse, 1, 1.0)
+        for tried in (one, other):
+            tried.on(1)
+        found = one.gain_over(other)
+        expected = mean_and_error(np.tile(gain + noise, needed), np.ones(100 * needed))
+        assert found == pytest.approx(expected, rel=1e-12)
+        assert [fold.trained for fold in better + worse] == 2 * [1, *(2 * [int(needed == 3)])]
+        assert len(one.runs) == needed
+
+
 @pytest.mark.parametrize(("gain", "chosen"), [(0.9, 1), (1.1, 2)])
 def test_a_larger_size_must_be_better_by_a_standard_error(gain, chosen):
     """Size 2 gains so many standard errors over size 1, and size 4 does harm."""
     search = object.__new__(Search)
     noise = np.tile([-1.0, 1.0], 50)  # whose mean has a standard error of a tenth
     log_p = {1: 0 * noise, 2: 0.1 * gain + noise, 4: -5.0 + 0 * noise}
-    search.attempt = lambda size, strength: Tried(size, strength, [], log_p[size], np.ones(100))
+    search.attempt = lambda size, strength: Tried(
+        None, [None], size, strength, [None], [log_p[size]], [np.ones(100)]
+    )
     assert search.try_sizes([1, 2, 4], 1.0).size == chosen

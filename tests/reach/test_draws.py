@@ -6,6 +6,7 @@ from tests.reach.cases import as_table, asked, random_case
 from tests.reach.naive import enumerate_row
 from tests.trees.generate import random_ensemble
 
+from knothole.compiled.policy import njit
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
@@ -92,6 +93,11 @@ def test_walks_by_level_and_by_tree_are_the_same(numbers, ensemble):
         np.testing.assert_array_equal(first, second)
 
 
+@njit
+def masks_of(points, draws, row, look, all_of_them, found, masks, absent):
+    fill_masks(points, draws, row, look, all_of_them, found, masks, absent)
+
+
 @pytest.mark.parametrize(
     "cuts",
     [
@@ -114,13 +120,13 @@ def test_masks_are_exact_at_cuts(cuts):
     found = np.empty(64, np.uint32)
     masks, absent = np.empty(len(cuts) + 4, np.uint64), np.empty(1, np.uint64)
     for draws in values:
-        fill_masks(np.array([[np.nan]]), draws[None, None], 0, look, True, found, masks, absent)
+        masks_of(np.array([[np.nan]]), draws[None, None], 0, look, True, found, masks, absent)
         bits = [np.packbits(draws < cut, bitorder="little").view(np.uint64)[0] for cut in cuts]
         recorded = np.packbits(draws < np.inf, bitorder="little").view(np.uint64)[0]
         np.testing.assert_array_equal(masks[:-2], np.array([0, *bits, recorded], np.uint64))
         assert absent[0] == ~recorded
     for x in near:
-        fill_masks(np.array([[x]]), values[None, :1], 0, look, True, found, masks, absent)
+        masks_of(np.array([[x]]), values[None, :1], 0, look, True, found, masks, absent)
         expected = [0, *np.where(x < cuts, ALL, np.uint64(0)), ALL]
         np.testing.assert_array_equal(masks[:-2], np.array(expected, np.uint64))
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -27,7 +23,6 @@ from knothole.report.robustness import Comparison
 
 METRIC = "error rate"
 RATES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
-COMPILE_AHEAD = "from knothole.report.demo import compile_ahead; compile_ahead()"
 
 
 @click.command(
@@ -67,7 +62,7 @@ def demo(output: Path, repeats: int) -> None:
     model.fit(train, y)
     say("knothole wraps it: learns how the 30 measurements depend on one another", "2 ")
     start = time.perf_counter()
-    with bar("learning p(X)"), _second_core():
+    with bar("learning p(X)"):
         robust = knothole.wrap(model, train, y, random_state=SEED)
     learning = time.perf_counter() - start
     say(f"   {type(robust.density_).__name__} was best on held-out rows ({learning:.0f} s)")
@@ -87,28 +82,6 @@ def demo(output: Path, repeats: int) -> None:
     stdout.print(f"report  {page}", highlight=False, soft_wrap=True)
     robust.save(wrapped)
     stdout.print(f"ask it  knothole whatif {wrapped}", highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _second_core() -> Iterator[None]:
-    """Let another process compile some of the kernels meanwhile.
-
-    One process compiles one kernel at a time, which is most of a first run, and keeps it on disk,
-    where the others find it. Nothing depends on it: what is not there is compiled here.
-    """
-    nowhere = subprocess.DEVNULL
-    helper = subprocess.Popen(
-        # -P: nothing of the current directory is imported, whatever it is called.
-        [sys.executable, "-P", "-c", COMPILE_AHEAD],
-        stdin=nowhere,
-        stdout=nowhere,
-        stderr=nowhere,
-    )
-    try:
-        yield
-    finally:
-        helper.kill()
-        helper.wait()
 
 
 def _table(evaluation: Evaluation) -> Table:

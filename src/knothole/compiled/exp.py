@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from knothole.compiled.policy import njit
+from knothole.compiled.policy import inner
 
 # Below it an exponential is 0: the smallest number that is not denormal is about exp(-708).
 LEAST = -700.0
@@ -15,7 +15,7 @@ LN_2_HIGH = 0.693147180369123816490
 LN_2_LOW = 1.90821492927058770002e-10
 
 
-@njit
+@inner
 def exponentials(x, peak, shift, bits, width):  # type: ignore[no-untyped-def]
     """``x[:width] = exp(x - peak)`` for ``x <= peak``, to a relative error of about 1e-14.
 

@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +41,48 @@ class _Library(JITCodeLibrary):
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
-        super()._optimize_final_module()
+        # numba does it twice, to find references that need no counting: here there are none.
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
+
+
+class _Part(JITCodeLibrary):
+    """Code that becomes a part of kernels: it is optimised there, and has none of its own."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    @property
+    def codegen(self) -> _Part:
+        """Whom to tell of the environment, which code that only counts does not need."""
+        return self
+
+    def set_env(self, *_: Any) -> None:
+        """Forget it: there is nowhere to write it to."""
 
 
 class _Compiler(Compiler):
     """numba's compiler, into such a library."""
 
+    library: type[JITCodeLibrary] = _Library
+
     def define_pipelines(self) -> Any:
         """As ever."""
         state = self.state
         if state.library is None:
-            state.library = _Library(state.targetctx.codegen(), state.func_id.func_qualname)
+            state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
             state.library.enable_object_caching()
         return super().define_pipelines()
+
+
+class _PartCompiler(_Compiler):
+    """The same for parts of kernels."""
+
+    library = _Part
 
 
 # Not ``fastmath=True``: that includes "nnan" and "ninf", which delete tests for NaN.
@@ -78,13 +107,32 @@ def njit(function: Callable[..., Any]) -> Any:
     return _cached(numba.njit(**OPTIONS)(function))
 
 
-def inlined(function: Callable[..., Any]) -> Any:
-    """Compile a small function into the kernels that call it.
+def inner(function: Callable[..., Any], *, inline: bool = False) -> Any:
+    """Compile a function that kernels alone call: it becomes a part of each of them.
 
-    The compiler puts its machine code there. (numba's own ``inline="always"`` copies the source
-    instead, and then counts references to every array once more.)
+    It takes a fraction of the time of a kernel, but has no machine code of its own.
     """
-    return _cached(numba.njit(forceinline=True, **OPTIONS)(function))
+    options = OPTIONS | {"pipeline_class": _PartCompiler, "no_cpython_wrapper": True}
+    dispatcher = numba.njit(forceinline=inline, **options)(function)
+    if isinstance(dispatcher, Dispatcher):
+        # Python must not find what has no machine code: there would be nothing to call.
+        parts: Any = dispatcher
+        parts.add_overload = lambda part: parts.overloads.update({part.signature.args: part})
+        parts._compile_for_args = partial(_refuse, function.__qualname__)
+    return dispatcher
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """The same for a small function, whose code is to be in the place of each call.
+
+    (numba's own ``inline="always"`` copies the source instead, and then counts references to every
+    array once more.)
+    """
+    return inner(function, inline=True)
+
+
+def _refuse(name: str, *_: Any, **__: Any) -> None:
+    raise TypeError(f"{name} is a part of kernels: only they can call it.")
 
 
 # Where numba keeps kernels: NUMBA_CACHE_DIR, ``__pycache__``, the user's own cache, and others.
@@ -148,6 +196,12 @@ class _Cache(FunctionCache):
         name = f"{self._base}{self._stamp[:16]}"
         self._cache_file = IndexDataCacheFile(self._cache_path, name, self._stamp)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the kernel has been compiled before, or cannot be kept."""
+        kept = os.path.exists(self._cache_file._index_path)
+        return kept or not os.access(self._cache_path, os.W_OK)
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel, unless it has to be compiled."""
         try:
@@ -174,9 +228,16 @@ class _Cache(FunctionCache):
 class _NoCache(NullCache):
     """Kernels are compiled in memory."""
 
+    is_kept = True
+
     def save_overload(self, sig: Any, data: Any) -> None:
         """Say so."""
         _warn_once("no folder for them may be written to")
+
+
+def is_kept(kernel: Any) -> bool:
+    """Whether nothing is gained by compiling a kernel ahead: it is there, or cannot be kept."""
+    return bool(getattr(getattr(kernel, "_cache", None), "is_kept", True))
 
 
 _warned = threading.Event()

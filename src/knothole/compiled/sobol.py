@@ -23,7 +23,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from knothole.arrays import Floats, Words
-from knothole.compiled.policy import inlined, njit
+from knothole.compiled.policy import inlined, inner, njit
 
 #: Draws in a word, independent groups of them, and points of a group in a word.
 WORD = 64
@@ -177,7 +177,7 @@ def fill_uniform(net, seed, keys, first_word, out):  # type: ignore[no-untyped-d
                         out[n, w * WORD + draw, c] = (bits + 0.5) * _UNIT
 
 
-@njit
+@inner
 def lower_quantile(u):  # type: ignore[no-untyped-def]
     """Normal quantile of a small ``u`` (Acklam's rational approximation, 1e-9 relative)."""
     q = math.sqrt(-2.0 * math.log(u))
@@ -221,7 +221,7 @@ def only_component(share, bits):  # type: ignore[no-untyped-def]
     return low if low == high else -1
 
 
-@njit
+@inner
 def allot(share, bits, chosen, first, component, place):  # type: ignore[no-untyped-def]
     """Give the draws of a word to components, by the first coordinate of their points.
 

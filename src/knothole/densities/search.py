@@ -3,7 +3,8 @@
 A *learner* trains one kind of density, with a given size and strength. What to try, and what to
 believe of it, is decided here, for all densities alike:
 
-- Of many rows a part is held out; of few, folds are held out in turn.
+- Of many rows a part is held out; of few, folds are held out in turn: the first, and as long as it
+  is not clear which of two is better, the others.
 - Sizes grow until two in a row have not helped, or one has done harm. Then a stronger prior is
   tried for the best of them, and larger sizes with it; or else a weaker one.
 - Of all that is as good as the best within a standard error, the simplest is taken: the smallest
@@ -15,8 +16,8 @@ believe of it, is decided here, for all densities alike:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -39,6 +40,8 @@ MOST_HELD_OUT = 20_000
 ROWS_TO_CHOOSE = 20_000
 # So many times the margin of error that was asked for, and there is no doubt.
 DOUBT = 2.0
+# Standard errors at which two need no further folds to be told apart.
+CLEAR = 4.0
 # Sizes are tried upwards until this many in a row have not helped.
 MISSES = 2
 
@@ -80,16 +83,13 @@ def learn(learners: Sequence[L], wanted: Wanted) -> tuple[L, Run[Any]]:
     tune = wanted.strength is None and strength is not None and learner.few_rows_for(sizes[-1])
     if len(sizes) == len(learners) == 1 and not tune:
         return learner, fit_and_refine(learner, sizes[0], strength)
-    search = Search(learner, wanted)
+    search = Search(learners, wanted)
     search.try_sizes(sizes, strength)
     if tune:
         search.try_strengths(sizes)
     small, best = search.smallest, search.simplest()
-    for other in learners[1:]:
-        again = Search(other, wanted)
-        tried = again.attempt(best.size, best.strength)
-        if tried.score > best.score:
-            search, best = again, tried
+    for other in range(1, len(learners)):
+        best = search.better(search.attempt(best.size, best.strength, other), best)
     if best.size > small.size and not wanted.fixed and not search.confirms(best, small):
         best = small
     return search.finished(best)
@@ -170,64 +170,86 @@ def masked(learner: Learner, rows: WeightedRows) -> WeightedRows:
 # ---- sizes and strengths ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Tried:
-    """One size and strength: the runs of all folds, and log p of all rows held out."""
+@dataclass(eq=False)
+class Tried(Generic[L]):
+    """A learner's runs with one size and strength, on the first of its folds or on all.
 
+    ``log_p`` and ``weight`` are of the rows that each of them holds out.
+    """
+
+    learner: L
+    folds: list[Fold]
     size: int
     strength: float | None
-    runs: list[Run[Any]]
-    log_p: Floats
-    weight: Floats
+    runs: list[Run[Any]] = field(default_factory=list)
+    log_p: list[Floats] = field(default_factory=list)
+    weight: list[Floats] = field(default_factory=list)
 
     @property
     def prior(self) -> float:
         """The strength; 0 where the learner finds it."""
         return self.strength or 0.0
 
-    @property
-    def score(self) -> float:
-        """Mean log p of the rows held out."""
-        return float(np.average(self.log_p, weights=self.weight))
+    def on(self, n_folds: int) -> None:
+        """Train on so many folds' rows, score those they hold out."""
+        for fold in self.folds[len(self.runs) : n_folds]:
+            run, log_p, weight = fold.attempt(self.size, self.strength)
+            self.runs.append(run)
+            self.log_p.append(log_p)
+            self.weight.append(weight)
 
-    def gain_over(self, other: Tried) -> tuple[float, float]:
-        """How much better it is on the same rows, and the standard error of that."""
-        return mean_and_error(self.log_p - other.log_p, self.weight)
+    def gain_over(self, other: Tried[L], clear: float = CLEAR) -> tuple[float, float]:
+        """How much better it is on the same rows, and the standard error of that.
+
+        Both are tried on further folds as long as that is less than ``clear`` standard errors.
+        """
+        n = min(len(self.runs), len(other.runs))
+        difference = np.concatenate(self.log_p[:n]) - np.concatenate(other.log_p[:n])
+        gain, error = mean_and_error(difference, np.concatenate(self.weight[:n]))
+        if abs(gain) > clear * error or n == len(self.folds):
+            return gain, error
+        for each in (self, other):
+            each.on(n + 1)
+        return self.gain_over(other, clear)
 
 
 class Search(Generic[L]):
-    """Sizes and strengths of one learner by held-out log p; each is tried once."""
+    """Sizes and strengths of some learners by held-out log p; each is tried once."""
 
-    def __init__(self, learner: L, wanted: Wanted) -> None:
-        self.learner, self.wanted = learner, wanted
+    def __init__(self, learners: Sequence[L], wanted: Wanted) -> None:
+        self.learners, self.wanted = learners, wanted
+        self.learner = learner = learners[0]
         # Standard errors by which more than size 1 must be better than that.
         self.margin = SURE if learner.one_is_independent else 1.0
         if wanted.fixed:
             self.margin = 0.0
-        if len(learner.rows) < FEW_ROWS:
-            self.folds = folds_of(learner, learner.rows)
-        else:
-            # One size that was asked for is trained once, on all rows.
-            most = ROWS_TO_CHOOSE if len(wanted.sizes) > 1 and not wanted.fixed else None
-            self.folds = [split(learner, learner.training.fraction, most)]
-        self.tried: dict[tuple[int, float | None], Tried] = {}
+        self.folds = [self._folds(learner) for learner in learners]
+        self.tried: dict[tuple[int, float | None, int], Tried[L]] = {}
 
-    def attempt(self, size: int, strength: float | None) -> Tried:
-        """Train on each fold's rows, score those it holds out."""
-        key = (size, strength)
+    def _folds(self, learner: L) -> list[Fold]:
+        if len(learner.rows) < FEW_ROWS:
+            return folds_of(learner, learner.rows)
+        # One size that was asked for is trained once, on all rows.
+        choosing = len(self.wanted.sizes) > 1 and not self.wanted.fixed
+        return [split(learner, learner.training.fraction, ROWS_TO_CHOOSE if choosing else None)]
+
+    def attempt(self, size: int, strength: float | None, number: int = 0) -> Tried[L]:
+        """Train a learner, the first by default, and score held-out rows."""
+        key = (size, strength, number)
         if key not in self.tried:
-            runs, log_p, weight = zip(*(fold.attempt(*key) for fold in self.folds), strict=True)
-            tried = Tried(*key, list(runs), np.concatenate(log_p), np.concatenate(weight))
+            tried = Tried(self.learners[number], self.folds[number], size, strength)
+            tried.on(1)
             self.tried[key] = tried
             prior = "" if strength is None else f", strength {strength:g}"
-            self.report(f"{size} {self.learner.unit}{prior}: held-out log p {tried.score:.4f}")
+            score = np.average(tried.log_p[0], weights=tried.weight[0])
+            self.report(f"{size} {self.learner.unit}{prior}: held-out log p {score:.4f}")
         return self.tried[key]
 
     def report(self, line: str) -> None:
         """Tell of progress."""
         self.learner.training.report(line)
 
-    def try_sizes(self, sizes: Sequence[int], strength: float | None) -> Tried:
+    def try_sizes(self, sizes: Sequence[int], strength: float | None) -> Tried[L]:
         """Sizes upwards until several in a row have not helped, or one has done harm.
 
         Returns the smallest that no larger one was better than by more than a standard error.
@@ -246,28 +268,34 @@ class Search(Generic[L]):
         sizes = [size for size in sizes if size > 1 or not self.learner.one_is_independent]
         first = best = self.best_of(sizes)
         for strength in (s for s in self.learner.strengths if s > first.prior):
-            if self.attempt(best.size, strength).score <= best.score:
+            if self.better(self.attempt(best.size, strength), best) is best:
                 break
             best = self.try_sizes([size for size in sizes if size >= best.size], strength)
-        if best is first and best.score > self.smallest.score:
+        if best is first and self.better(best, self.smallest) is best:
             for strength in [s for s in self.learner.strengths if s < first.prior][-1:]:
                 self.attempt(best.size, strength)
 
     @property
     def sizes(self) -> list[int]:
         """All sizes tried."""
-        return sorted({size for size, _ in self.tried})
+        return sorted({size for size, _, _ in self.tried})
 
-    def best_of(self, sizes: Sequence[int]) -> Tried:
+    @staticmethod
+    def better(one: Tried[L], other: Tried[L]) -> Tried[L]:
+        """What has the better score; the second, where they are the same."""
+        return one if one is not other and one.gain_over(other)[0] > 0 else other
+
+    def best_of(self, sizes: Sequence[int]) -> Tried[L]:
         """What has the best score of what was tried with some sizes."""
-        return max((t for t in self.tried.values() if t.size in sizes), key=lambda t: t.score)
+        tried = [tried for tried in self.tried.values() if tried.size in sizes]
+        return reduce(lambda best, new: self.better(new, best), tried)
 
     @property
-    def smallest(self) -> Tried:
+    def smallest(self) -> Tried[L]:
         """The smallest size, with the prior that suits it best."""
         return self.best_of(self.sizes[:1])
 
-    def simplest(self) -> Tried:
+    def simplest(self) -> Tried[L]:
         """The smallest size (with the strongest prior) that is as good within a standard error.
 
         Independent variables within a few of them.
@@ -281,18 +309,18 @@ class Search(Generic[L]):
                 return tried
         return best
 
-    def confirms(self, best: Tried, small: Tried) -> bool:
+    def confirms(self, best: Tried[L], small: Tried[L]) -> bool:
         """Whether what was chosen beats the smallest size on folds that had no say in it.
 
         Only asked of few rows. Both are trained as they will be, with nothing left to choose.
         """
-        gain, error = best.gain_over(small)
-        if len(self.folds) == 1 or gain > DOUBT * self.margin * error:
+        gain, error = best.gain_over(small, DOUBT * self.margin)
+        if len(best.folds) == 1 or gain > DOUBT * self.margin * error:
             return True
-        rows = self.learner.rows
-        shuffled = np.random.default_rng(self.learner.training.seed).permutation(rows.order)
+        rows = best.learner.rows
+        shuffled = np.random.default_rng(best.learner.training.seed).permutation(rows.order)
         gains, weights = [], []
-        for fold in folds_of(self.learner, replace(rows, order=shuffled)):
+        for fold in folds_of(best.learner, replace(rows, order=shuffled)):
             log_p = []
             for tried in (best, small):
                 learner, held = fold.alone if tried.size == 1 else fold.usual
@@ -304,14 +332,14 @@ class Search(Generic[L]):
         self.report(f"on other folds: {gain:+.4f}, standard error {error:.4f}")
         return gain > self.margin * error
 
-    def finished(self, best: Tried) -> tuple[L, Run[Any]]:
+    def finished(self, best: Tried[L]) -> tuple[L, Run[Any]]:
         """What was chosen, trained on all rows."""
-        size, strength = best.size, best.strength
-        if size == 1 and self.learner.one_is_independent:
-            return fit_all(self.learner, 1, self.wanted)
-        if len(self.folds) > 1:
+        learner, size, strength = best.learner, best.size, best.strength
+        if size == 1 and learner.one_is_independent:
+            return fit_all(learner, 1, self.wanted)
+        if len(best.folds) > 1:
             # What the folds learned is in the terms of their own rows: train again on all.
-            return self.learner, self.learner.fit_like(size, strength, best.runs)
-        if self.folds[0].n_rows + len(self.folds[0].held) < len(self.learner.rows):
-            return self.learner, fit_and_refine(self.learner, size, strength)
-        return self.learner, self.learner.refined(best.runs[0])
+            return learner, learner.fit_like(size, strength, best.runs)
+        if best.folds[0].n_rows + len(best.folds[0].held) < len(learner.rows):
+            return learner, fit_and_refine(learner, size, strength)
+        return learner, learner.refined(best.runs[0])

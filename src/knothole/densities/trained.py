@@ -202,6 +202,7 @@ def of_same_size(density: D, fitted: Trained) -> D:
         ("components", "weights_"),
         ("states", "states_"),
         ("strength", "strength_"),
+        ("normal_scores", "normal_scores_"),
     ):
         if fresh.get_params().get(name) == "auto":
             found = getattr(fitted, size)

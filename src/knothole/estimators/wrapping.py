@@ -11,7 +11,10 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
+from knothole.compiled.ahead import compiling_ahead
 from knothole.densities.base import Density
+from knothole.densities.gaussian import fill
+from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.own import OwnDensity
 from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
 from knothole.densities.selection.held_out import HeldOut, hold_out
@@ -247,11 +250,12 @@ def _choose(density: Any, task: _Task, loss: PredictionLoss) -> tuple[Any, Selec
         candidates = default_candidates(task.columns, task.random_state)
     if isinstance(candidates, (Sequence, Mapping)):
         enough = loss.eligible.sum() >= FEW_TRUTHS
-        selected = select(
-            candidates, task.matrix, task.columns, score=loss if enough else None,
-            eligible=loss.eligible if enough else None, sample_weight=task.weight,
-            random_state=task.random_state, verbose=task.verbose,
-        )  # fmt: skip
+        with compiling_ahead(fill.fill, GaussianMixture.__name__, tell=True):
+            selected = select(
+                candidates, task.matrix, task.columns, score=loss if enough else None,
+                eligible=loss.eligible if enough else None, sample_weight=task.weight,
+                random_state=task.random_state, verbose=task.verbose,
+            )  # fmt: skip
         return selected.density, selected
     if is_fitted(density):
         return density, None

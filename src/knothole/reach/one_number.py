@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 from knothole.arrays import Floats
 from knothole.compiled.bits import lowest_bit
-from knothole.compiled.policy import inlined, njit
+from knothole.compiled.policy import inlined, inner, njit
 from knothole.compiled.threads import Memory
 from knothole.reach.completions.kernels import Forest
 from knothole.reach.engine import ENTRIES, Entries
@@ -168,7 +168,7 @@ def below_at(place, table):  # type: ignore[no-untyped-def]
     return table[cell, 0] + t * (rise + (1.0 - t) * ((1.0 - t) * first - t * last))
 
 
-@njit
+@inner
 def cumulate(normals, row, score, table, below):  # type: ignore[no-untyped-def]
     """F at all cuts of a row's hole, from 0 below everything to 1."""
     n = len(score)
@@ -185,7 +185,7 @@ def cumulate(normals, row, score, table, below):  # type: ignore[no-untyped-def]
         below[i] = min(max(below[i], below[i - 1]), 1.0)
 
 
-@njit
+@inner
 def walk_row(rows, row, forest, stack):  # type: ignore[no-untyped-def]
     """Leaves that a row reaches and the reach of each, into the stack; returns how many."""
     points, hole, normals, score, table = rows

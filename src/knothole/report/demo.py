@@ -11,10 +11,6 @@ from typing import Any
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
-from knothole import missingness
-from knothole.densities.gaussian.density import GaussianMixture
-from knothole.estimators import wrap
-
 TITLE = "A trained model loses half of its measurements. What does it say?"
 LEAD = (
     "A classifier learned from complete rows of scikit-learn's breast cancer table (30 "
@@ -44,11 +40,3 @@ def classifier(seed: int = SEED) -> Any:
     return XGBClassifier(
         n_estimators=100, max_depth=3, learning_rate=0.1, n_jobs=1, random_state=seed
     )
-
-
-def compile_ahead(seed: int = SEED) -> None:
-    """Have the kernels of Gaussian mixtures compiled, and kept on disk, by using each of them."""
-    train, test, y, _ = diagnosis(seed)
-    model = classifier(seed).fit(train, y)
-    robust = wrap(model, train, density=GaussianMixture(components=2, random_state=seed))
-    robust.predict_proba(missingness.mcar(test, 0.3, seed))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask, Words
 from knothole.compiled.bits import pack, put, set_words, starts, unpack, word_offsets
-from knothole.compiled.policy import njit
+from knothole.compiled.policy import inner, njit
 from knothole.errors import InvalidInput
 
 #: The point of a numeric variable whose state is "not recorded". Tables never hold infinite
@@ -242,7 +242,7 @@ def read_categories(X, holes, variables, categorical, points):  # type: ignore[n
     return found, 0, 0
 
 
-@njit
+@inner
 def category_point(x, hole, n_levels, nullable):  # type: ignore[no-untyped-def]
     """What an entry says of a categorical column: (what was found, the point)."""
     if hole:
@@ -254,7 +254,7 @@ def category_point(x, hole, n_levels, nullable):  # type: ignore[no-untyped-def]
     return NOT_A_CODE, np.nan
 
 
-@njit
+@inner
 def block_point(row, holes, dummies, n_levels, nullable):  # type: ignore[no-untyped-def]
     """What a row says of a block: (what was found, the point)."""
     n_holes, n_unrecorded, one = 0, 0, -1

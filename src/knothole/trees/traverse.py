@@ -14,7 +14,7 @@ import numpy as np
 
 from knothole.arrays import Floats, Integers
 from knothole.compiled.bits import has
-from knothole.compiled.policy import njit
+from knothole.compiled.policy import inner, njit
 from knothole.compiled.threads import over_chunks
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _tree_depths(roots, feature, left, level, depths):  # type: ignore[no-untype
                 depths[t] = max(depths[t], level[n] + 1)
 
 
-@njit
+@inner
 def goes_right(x, n, cut, missing_right, set_start, sets, n_levels, column):  # type: ignore[no-untyped-def]
     """Whether value ``x`` goes right at node ``n``: numeric or categorical, NaN included."""
     if np.isnan(x):
@@ -109,7 +109,7 @@ def goes_right(x, n, cut, missing_right, set_start, sets, n_levels, column):  # 
     return not has(sets, start, code)
 
 
-@njit
+@inner
 def walk_tree(rows, t, nodes, has_nan, node):  # type: ignore[no-untyped-def]
     """Final node of each of ``rows`` (at most a block) in tree ``t``, into ``node``."""
     roots, feature, cut, left, missing_right, set_start, sets, n_levels, depths = nodes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -10,13 +11,20 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, require
-from knothole.densities.emissions.base import Emission, Encoded, Natural, Statistics, part_of
+from knothole.densities.emissions.base import (
+    Emission,
+    Encoded,
+    Natural,
+    Statistics,
+    maximised,
+    part_of,
+)
 from knothole.densities.emissions.categorical import Categorical
 from knothole.densities.emissions.choice import PLAIN, USUAL, repeated_values
 from knothole.densities.emissions.table import (
     check_table,
     invert_codes,
-    maximise_table,
+    maximise_tables,
     start_table,
     table_prior,
 )
@@ -98,11 +106,25 @@ class Atoms(Emission):
 
     def maximise(self, statistics: Statistics, strength: float) -> Self:
         """Each part by its own statistics."""
-        inner = statistics.count[: self.rest.n_codes]
-        counts = np.concatenate([inner.sum(axis=0)[None], statistics.count[self.rest.n_codes :]])
+        return self.maximise_each([self], [statistics], np.array([strength]))[0]
+
+    @classmethod
+    def maximise_each(
+        cls, emissions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
+    ) -> list[Self]:
+        """The points of all of them, and the rests of each family."""
+        counts, of_rests = [], []
+        for emission, own in zip(emissions, statistics, strict=True):
+            inner, at = np.split(own.count, [emission.rest.n_codes])
+            counts.append(np.concatenate([inner.sum(axis=0)[None], at]))
+            of_rests.append(replace(own, count=inner))
+        marginals = [emission.marginal for emission in emissions]
         # The prior's rows have the rest only as often as the column has it.
-        rest = self.rest.maximise(replace(statistics, count=inner), strength * self.marginal[0])
-        return replace(self, table=maximise_table(counts, self.marginal, strength), rest=rest)
+        share = strengths * [marginal[0] for marginal in marginals]
+        rests = maximised([emission.rest for emission in emissions], of_rests, share)
+        tables = maximise_tables(counts, marginals, strengths)
+        each = zip(emissions, tables, rests, strict=True)
+        return [replace(emission, table=table, rest=rest) for emission, table, rest in each]
 
     def log_prior(self, strength: float) -> float:
         """Of both parts."""

@@ -16,7 +16,7 @@ statistics follow the same form: responsibilities summed per code, and weighted 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -141,6 +141,17 @@ class Emission(Stored, ABC):
         likelihood, kept away from singular solutions.
         """
 
+    @classmethod
+    def maximise_each(
+        cls, emissions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
+    ) -> list[Self]:
+        """:meth:`maximise` of several emissions, each with its own strength.
+
+        A family that is met often does so for all of them at once.
+        """
+        each = zip(emissions, statistics, strengths.tolist(), strict=True)
+        return [emission.maximise(own, strength) for emission, own, strength in each]
+
     @abstractmethod
     def log_prior(self, strength: float) -> float:
         """Log prior density of the parameters (up to a constant), which EM's objective includes."""
@@ -200,11 +211,20 @@ class Emission(Stored, ABC):
 
 
 def maximised(
-    emissions: Iterable[Emission], statistics: Iterable[Statistics], strength: float
+    emissions: Sequence[Emission], statistics: Sequence[Statistics], strength: float | Floats
 ) -> tuple[Emission, ...]:
-    """Each emission after a step of EM."""
-    pairs = zip(emissions, statistics, strict=True)
-    return tuple(emission.maximise(own, strength) for emission, own in pairs)
+    """Each emission after a step of EM; ``strength`` is one for all, or each one's own."""
+    strengths = np.broadcast_to(np.asarray(strength, dtype=np.float64), len(emissions))
+    alike: dict[tuple[type[Emission], int], list[int]] = {}
+    for e, emission in enumerate(emissions):
+        alike.setdefault((type(emission), statistics[e].count.shape[1]), []).append(e)
+    out = list(emissions)
+    for (family, _), own in alike.items():
+        each = [emissions[e] for e in own]
+        after = family.maximise_each(each, [statistics[e] for e in own], strengths[own])
+        for e, emission in zip(own, after, strict=True):
+            out[e] = emission
+    return tuple(out)
 
 
 def observed(x: Floats, weight: Floats) -> tuple[Floats, Floats]:

@@ -18,7 +18,7 @@ from knothole.densities.emissions.table import (
     SMOOTHING,
     check_table,
     invert_codes,
-    maximise_table,
+    maximise_tables,
     start_table,
     table_prior,
     weight_per_code,
@@ -110,7 +110,7 @@ class Count(Emission):
         rows = statistics.count[0] + prior
         some = np.maximum(rows, np.finfo(np.float64).tiny)
         mean = np.where(rows > 0, (statistics.first + prior * self.centre) / some, self.centre)
-        table = maximise_table(statistics.count, self.marginal, strength)
+        [table] = maximise_tables([statistics.count], [self.marginal], np.array([strength]))
         return replace(self, mean=np.maximum(mean, MEAN_FLOOR), table=table)
 
     def log_prior(self, strength: float) -> float:

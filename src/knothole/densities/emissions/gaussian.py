@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -64,13 +65,21 @@ class Gaussian(Emission):
 
     def maximise(self, statistics: Statistics, strength: float) -> Self:
         """Moments of the rows and of the prior's rows together."""
-        prior = PRIOR_PART * strength
-        rows = statistics.count[0] + prior
+        return self.maximise_each([self], [statistics], np.array([strength]))[0]
+
+    @classmethod
+    def maximise_each(
+        cls, emissions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
+    ) -> list[Self]:
+        """Moments of all of them, (emissions, states)."""
+        prior = PRIOR_PART * strengths[:, None]
+        rows = np.array([own.count[0] for own in statistics]) + prior
         some = np.maximum(rows, np.finfo(np.float64).tiny)
-        mean = statistics.first / some
-        variance = (statistics.second + prior) / some - mean**2
+        mean = np.array([own.first for own in statistics]) / some
+        variance = (np.array([own.second for own in statistics]) + prior) / some - mean**2
         variance = np.where(rows > 0, np.maximum(variance, VARIANCE_FLOOR), 1.0)
-        return replace(self, mean=mean, variance=variance)
+        each = zip(emissions, mean, variance, strict=True)
+        return [replace(emission, mean=m, variance=v) for emission, m, v in each]
 
     def log_prior(self, strength: float) -> float:
         """Expected log density of the prior's rows."""

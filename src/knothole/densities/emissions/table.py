@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -53,8 +54,17 @@ class TableEmission(Emission):
 
     def maximise(self, statistics: Statistics, strength: float) -> Self:
         """Frequencies of the rows and of the prior's rows together."""
-        table = maximise_table(statistics.count, self.marginal, strength)
-        return replace(self, table=table)
+        return self.maximise_each([self], [statistics], np.array([strength]))[0]
+
+    @classmethod
+    def maximise_each(
+        cls, emissions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
+    ) -> list[Self]:
+        """The tables of all of them as one."""
+        marginals = [emission.marginal for emission in emissions]
+        tables = maximise_tables([own.count for own in statistics], marginals, strengths)
+        pairs = zip(emissions, tables, strict=True)
+        return [replace(emission, table=table) for emission, table in pairs]
 
     def log_prior(self, strength: float) -> float:
         """Expected log probability of the prior's rows."""
@@ -113,33 +123,44 @@ def log_of(probability: Floats) -> Floats:
         return np.asarray(np.log(probability))
 
 
-def maximise_table(count: Floats, marginal: Floats, strength: float) -> Floats:
-    """Maximum a posteriori log probabilities (codes, states) under a Dirichlet prior.
+def maximise_tables(
+    counts: Sequence[Floats], marginals: Sequence[Floats], strengths: Floats
+) -> list[Floats]:
+    """Maximum a posteriori log probabilities, (codes, states) each, under Dirichlet priors.
 
     A state without any rows has the marginal.
     """
-    total = count.sum(axis=0)
+    codes = np.array([len(marginal) for marginal in marginals])
+    first = np.cumsum(codes) - codes
+    count = np.concatenate(counts)
+    total = np.add.reduceat(count, first)
     # Weight in no state at all and no prior: the marginal is as good as any.
-    pseudo = prior_rows(marginal, np.where(total + strength > 0, strength, 1.0))
-    return log_of((count + pseudo) / (total + pseudo.sum(axis=0)))
+    strength = np.where(total + strengths[:, None] > 0, strengths[:, None], 1.0)
+    count = count + prior_rows(np.concatenate(marginals), strength, codes, count.shape[1])
+    table = log_of(count / np.repeat(np.add.reduceat(count, first), codes, axis=0))
+    return np.split(table, first[1:])
 
 
-def prior_rows(marginal: Floats, strength: Floats) -> Floats:
-    """Rows that the prior stands for, (codes, states): ``strength`` (states,) of the marginal.
+def prior_rows(
+    marginal: Floats, strength: Floats, codes: NDArray[np.int64], n_states: int
+) -> Floats:
+    """Rows that priors stand for, (codes of all, states): ``strength`` (tables, states) of each.
 
-    And one row at most, over all codes and states evenly. Of a code that was never seen, the
-    marginal has a small part of a row; after a step that alone would be that part of that part.
+    They have the marginal, and one row at most is spread over all codes and states evenly. Of a
+    code that was never seen, the marginal has a small part of a row; after a step that alone would
+    be that part of that part. All states may share one column.
     """
-    even = np.minimum(strength, SMOOTHING) / (len(marginal) * len(strength))
-    return np.asarray(strength * marginal[:, None] + even)
+    even = np.minimum(strength, SMOOTHING) / (codes[:, None] * n_states)
+    of_code = np.repeat(np.arange(len(codes)), codes)
+    return np.asarray(strength[of_code] * marginal[:, None] + even[of_code])
 
 
 def table_prior(table: Floats, marginal: Floats, strength: float) -> float:
     """Log Dirichlet density of a table, up to a constant."""
     if strength == 0:
         return 0.0
-    rows = prior_rows(marginal, np.full(table.shape[1], strength))
-    return float((rows * table).sum())
+    rows = prior_rows(marginal, np.full((1, 1), strength), np.array([len(table)]), table.shape[1])
+    return float(rows[:, 0] @ table.sum(axis=1))
 
 
 def invert_codes(

@@ -59,9 +59,9 @@ class GaussianMixture(Density):
         Of each component its own, one for all, or of each its own of the form F F' + diagonal.
     rank : int, optional
         Columns of F for "low-rank"; by default the square root of the number of variables.
-    normal_scores : bool or "auto"
-        Whether columns are mapped by rank. "auto": columns whose values repeat and whole numbers
-        are, the others if that has the better held-out log p.
+    normal_scores : bool, "repeated" or "auto"
+        Whether columns are mapped by rank. "repeated": columns whose values repeat and whole
+        numbers are. "auto": the others too, if that has the better held-out log p.
     strength : float or "auto"
         Weight of the prior in rows, per component: normal-inverse-Wishart centred on the table's
         own variances without correlation, Dirichlet for discrete variables. "auto" chooses it by
@@ -120,7 +120,7 @@ class GaussianMixture(Density):
         "components": WHOLE.unless("auto"),
         "covariance": one_of("full", "tied", "low-rank"),
         "rank": WHOLE.unless(None),
-        "normal_scores": one_of(True, False, "auto"),
+        "normal_scores": one_of(True, False, "repeated", "auto"),
     }
     stored_values = ("strength", "converged")
     stored_arrays = ("weights", "means", "covariances", "objective")
@@ -129,7 +129,7 @@ class GaussianMixture(Density):
     _: KW_ONLY
     covariance: Literal["full", "tied", "low-rank"] = "full"
     rank: int | None = None
-    normal_scores: bool | Literal["auto"] = "auto"
+    normal_scores: bool | Literal["repeated", "auto"] = "auto"
 
     weights_: Floats = field(init=False)
     means_: Floats = field(init=False)
@@ -152,6 +152,7 @@ class GaussianMixture(Density):
         learner, run = learn(learners, Wanted(sizes, self._given_strength))
         self._keep(run)
         self.objective_, self.scores_ = run.objective, learner.scores
+        self.normal_scores_ = bool(learner.by_rank.all()) or "repeated"
         self.weights_, self.means_ = run.parameters.weight, run.parameters.mean
         self.covariances_ = np.ascontiguousarray(run.parameters.covariance)
         self.emissions_ = run.parameters.emissions

@@ -8,7 +8,7 @@ import numpy as np
 
 from knothole.compiled import sobol
 from knothole.compiled.bits import has
-from knothole.compiled.policy import inlined, njit
+from knothole.compiled.policy import inlined, inner, njit
 from knothole.compiled.sobol import WORD
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.normal_scores import cell_of, decode, is_flat, on_line
@@ -52,7 +52,7 @@ def known_code(x, flag):  # type: ignore[no-untyped-def]
     return int(x)
 
 
-@njit
+@inner
 def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def]
     """Add log p of a row's discrete variables to the log joint density of each component."""
     for e in range(len(discrete.variable)):
@@ -70,7 +70,7 @@ def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def
             joint[k] += math.log(mass)
 
 
-@njit
+@inner
 def draw_codes(e, words, discrete, component, place, bits, code):  # type: ignore[no-untyped-def]
     """A code of emission ``e`` for each draw, from its component's probabilities."""
     start, stop = discrete.first_code[e], discrete.first_code[e + 1]

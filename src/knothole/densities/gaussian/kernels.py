@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import inlined, njit
+from knothole.compiled.policy import inlined, inner, njit
 from knothole.densities.emissions.table import log_of
 
 # Factors of a determinant that are multiplied before their logarithm is taken.
@@ -180,7 +180,7 @@ def read_pattern(z, places):  # type: ignore[no-untyped-def]
     return n_observed, n_missing, changed
 
 
-@njit
+@inner
 def factor(blocks, places, n_missing, lower, log_det):  # type: ignore[no-untyped-def]
     """Factors L and D of P_mm, and its determinant."""
     n = blocks.shape[2]

@@ -99,11 +99,13 @@ class GaussianLearner(MixtureLearner):
     def grown(self, size: int, prior: Prior) -> GaussianComponents:
         """From half of the components; each size once, with the prior that it first has."""
 
-        def train(rows: ScoreRows, mixture: GaussianComponents) -> Run[GaussianComponents]:
-            return replace(self, encoded=rows)._train(mixture, prior, prior.strength, SHORT)
+        def train(
+            rows: ScoreRows, mixture: GaussianComponents, steps: int
+        ) -> Run[GaussianComponents]:
+            return replace(self, encoded=rows)._train(mixture, prior, prior.strength, steps)
 
         if size == 1:
-            return train(self.encoded, self.start(1, prior, 0)).parameters
+            return train(self.encoded, self.start(1, prior, 0), SHORT).parameters
         if size not in self.sizes_grown:
             half = self.grown((size + 1) // 2, prior)
             self.sizes_grown[size] = grown(self.by_pattern, half, size, prior, train)

@@ -173,17 +173,13 @@ class NormalScores(Stored):
             return float(x)
         if self.whole[variable]:
             x = math.ceil(x) - 0.5
-        cell = cell_of(x, variable, self.coarse, self.values)
-        return float(on_line(x, variable, cell, self.values, self.tail))
+        return float(place_of(x, variable, self.coarse, self.values, self.tail))
 
     def decode(self, z: Floats) -> Floats:
         """Values of scores, (rows, d): x(z), rounded and confined as the column demands."""
-        out = np.empty_like(z)
-        for j in range(z.shape[1]):
-            column = z[:, j].copy()
-            decode(column, j, self.values, self.limits, self.whole)
-            out[:, j] = column
-        return out
+        out = z.T.copy()
+        decode_columns(out, self.values, self.limits, self.whole)
+        return np.ascontiguousarray(out.T)
 
     def check(self, d: int) -> None:
         """Refuse what a file holds where it is not the maps of ``d`` variables."""
@@ -295,6 +291,12 @@ def on_line(x, j, i, values, tail):  # type: ignore[no-untyped-def]
     return -END + (i - 1 + part) / CELLS_PER_UNIT
 
 
+@njit
+def place_of(x, j, coarse, values, tail):  # type: ignore[no-untyped-def]
+    """The lowest z that leads to ``x`` in column ``j``."""
+    return on_line(x, j, cell_of(x, j, coarse, values), values, tail)
+
+
 @inlined
 def is_flat(x, j, i, values, flat):  # type: ignore[no-untyped-def]
     """Whether ``x``, whose cell is ``i``, is the value of a flat of column ``j``."""
@@ -348,3 +350,10 @@ def decode(z, j, values, limits, whole):  # type: ignore[no-untyped-def]
     if whole[j]:
         for s in range(len(z)):
             z[s] = np.rint(z[s])
+
+
+@njit
+def decode_columns(z, values, limits, whole):  # type: ignore[no-untyped-def]
+    """The same for all columns, (d, rows)."""
+    for j in range(len(z)):
+        decode(z[j], j, values, limits, whole)

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import sub
 from typing import cast
 
 import numpy as np
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Mask, joined
 from knothole.densities.em import Run
 from knothole.densities.emissions.table import TableEmission
 from knothole.densities.gaussian.em import ANCHOR, GaussianComponents, Prior, ScoreRows, expected
+from knothole.densities.learner import SHORT
 
 # Of all cuts of a component across a variable, those that EM tries.
 CUTS = 3
@@ -25,9 +27,11 @@ NARROW, WIDE = 0.3, 1.7
 # A component's own rows are those it has this part of; one with fewer than two rows splits last.
 OWN = 0.02
 LEAST_ROWS = 2.0
+# Steps of EM that show which of some pairs is the best.
+FEW = 3
 
-#: Some steps of EM on rows, from some components.
-Train = Callable[[ScoreRows, GaussianComponents], Run[GaussianComponents]]
+#: So many steps of EM on rows, from some components.
+Train = Callable[[ScoreRows, GaussianComponents, int], Run[GaussianComponents]]
 #: What two components in the place of one gain on its rows, and they.
 Split = tuple[float, GaussianComponents]
 
@@ -41,13 +45,13 @@ def grown(
     splits = [split(rows, share[:, c], one, prior, train) for c, one in enumerate(each)]
     for c in sorted(range(len(each)), key=lambda c: -splits[c][0])[: size - len(mixture)]:
         each[c] = splits[c][1]
-    return train(rows, joined(each, mixture.weight)).parameters
+    return train(rows, together(each, mixture.weight), SHORT).parameters
 
 
 def split(
     rows: ScoreRows, share: Floats, one: GaussianComponents, prior: Prior, train: Train
 ) -> Split:
-    """The best of some cuts, and of two components in one place, after some steps of EM."""
+    """The best of some cuts, and of two components in one place, after a few steps of EM."""
     own = share > OWN * rows.weight
     rows = replace(rows[own], weight=share[own])
     covariance = one.covariance * np.array([NARROW, WIDE])[:, None, None]
@@ -55,9 +59,10 @@ def split(
     if share.sum() < LEAST_ROWS:
         return -np.inf, pairs[0]
     pairs += [pair for _, pair in best_cuts(rows, one, prior)]
-    runs = [train(rows, components) for components in (one, *pairs)]
-    best = max(runs[1:], key=lambda run: float(run.objective[-1]))
-    return float(best.objective[-1] - runs[0].objective[-1]), best.parameters
+    before = train(rows, one, 1).objective[-1]
+    first = max((train(rows, pair, FEW) for pair in pairs), key=lambda run: run.objective[-1])
+    best = train(rows, first.parameters, SHORT - FEW)
+    return float(best.objective[-1] - before), best.parameters
 
 
 def best_cuts(rows: ScoreRows, one: GaussianComponents, prior: Prior) -> list[Split]:
@@ -65,24 +70,32 @@ def best_cuts(rows: ScoreRows, one: GaussianComponents, prior: Prior) -> list[Sp
 
     The cuts that leave the least entropy; holes are at the mean.
     """
-    residual = np.nan_to_num(rows.z - one.mean)
+    residual, two = np.nan_to_num(rows.z - one.mean), one.take([0, 0])
+    own = np.diag(prior.strength * prior.variance)
+
+    def sums(side: Mask) -> tuple[float, Floats, Floats]:
+        weight, there = rows.weight[side], residual[side]
+        scatter = (there * weight[:, None]).T @ there
+        scatter += np.diag(weight @ rows.variance[side])
+        return float(weight.sum()), weight @ there, scatter
+
+    whole = sums(np.ones(len(residual), dtype=np.bool_))
     found = []
     for above in (residual > 0).T:
+        part = sums(above)
         sides = []
-        for part in (rows.weight * above, rows.weight * ~above):
-            n = part.sum() + ANCHOR
-            centre = part @ residual / n
-            scatter = (residual * part[:, None]).T @ residual - n * np.outer(centre, centre)
-            scatter += np.diag(part @ rows.variance + prior.strength * prior.variance)
-            sides.append((n, one.mean[0] + centre, scatter / (n + prior.strength)))
+        for weight, total, scatter in (part, joined(whole, part, sub)):
+            n = weight + ANCHOR
+            covariance = (scatter - np.outer(total, total) / n + own) / (n + prior.strength)
+            sides.append((n, one.mean[0] + total / n, covariance))
         n, mean, covariance = (np.array(both) for both in zip(*sides, strict=True))
         entropy = n @ (0.5 * np.linalg.slogdet(covariance)[1] - np.log(n))
-        pair = replace(one.take([0, 0]), weight=n / n.sum(), mean=mean, covariance=covariance)
+        pair = replace(two, weight=n / n.sum(), mean=mean, covariance=covariance)
         found.append((-float(entropy), pair))
     return sorted(found, key=lambda cut: -cut[0])[:CUTS]
 
 
-def joined(parts: Sequence[GaussianComponents], weight: Floats) -> GaussianComponents:
+def together(parts: Sequence[GaussianComponents], weight: Floats) -> GaussianComponents:
     """All components of some mixtures, which have these weights."""
     weights = [w * part.weight for w, part in zip(weight, parts, strict=True)]
     emissions = zip(*(cast(tuple[TableEmission], part.emissions) for part in parts), strict=True)

@@ -70,17 +70,19 @@ class Layout:
         return [self.variables[v] for v in self.categorical] + [flag] * len(self.flagged)
 
     def ways_to_read(
-        self, rows: WeightedRows, normal_scores: bool | Literal["auto"]
+        self, rows: WeightedRows, normal_scores: bool | Literal["repeated", "auto"]
     ) -> list[NDArray[np.bool_]]:
         """Which numeric variables may be taken by rank: the ways that are to be tried.
 
         "auto": all, or only those whose values have probabilities of their own.
         """
         every = np.ones(len(self.numeric), dtype=np.bool_)
-        if normal_scores != "auto":
+        if isinstance(normal_scores, bool):
             return [every if normal_scores else ~every]
         whole, often = self._repeated(rows)
         repeat = whole | np.array([len(values) > 0 for values in often], dtype=np.bool_)
+        if normal_scores == "repeated":
+            return [repeat]
         return [every] if repeat.all() else [every, repeat]
 
     def scores(self, rows: WeightedRows, by_rank: NDArray[np.bool_]) -> NormalScores:

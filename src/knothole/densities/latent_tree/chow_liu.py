@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from knothole.arrays import Floats, Ints
-from knothole.compiled.policy import njit
+from knothole.compiled.policy import inner, njit
 from knothole.compiled.threads import over_chunks
 
 # Most bins of a variable.
@@ -127,7 +127,7 @@ def _information(codes, weight, start, stop, joint, out):  # type: ignore[no-unt
             out[u, v] = information - (rows - 1) * (columns - 1) / (2.0 * effective)
 
 
-@njit
+@inner
 def _entropy_term(p):  # type: ignore[no-untyped-def]
     return p * np.log(p) if p > 0.0 else 0.0
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from knothole.arrays import Floats, Ints, joined
 from knothole.compiled.threads import over_chunks, summed
-from knothole.densities.emissions.base import Emission, Statistics, maximised
-from knothole.densities.emissions.packed import Packed
+from knothole.densities.emissions.base import Emission, maximised
+from knothole.densities.emissions.packed import Packed, Stacked
 from knothole.densities.latent_tree import kernels as kernels
 from knothole.densities.latent_tree.chow_liu import Tree
 
@@ -104,15 +104,15 @@ class TreeStatistics:
         Responsibilities at the root.
     pairs : float64 (variables, states, states)
         Responsibilities of a parent's state and a child's together.
-    emissions : tuple of Statistics
-        For each emission.
+    emissions : Stacked
+        Of all emissions.
     """
 
     weight: float
     log_likelihood: float
     roots: Floats
     pairs: Floats
-    emissions: tuple[Statistics, ...]
+    emissions: Stacked
 
     def moved(self, other: TreeStatistics, step: float) -> TreeStatistics:
         """``(1 - step)`` of this and ``step`` of another."""
@@ -146,9 +146,8 @@ def expect(
         return float(by @ (out + packed.base[here])), sums
 
     log_likelihood, sums = summed(work, len(rows), BLOCKS)
-    statistics = packed.statistics(parameters.emissions, sums.emissions)
     pairs = sums.pairs * parameters.transition
-    return TreeStatistics(float(scaled.sum()), log_likelihood, sums.roots, pairs, tuple(statistics))
+    return TreeStatistics(float(scaled.sum()), log_likelihood, sums.roots, pairs, sums.emissions)
 
 
 def log_likelihood(parameters: TreeParameters, packed: Packed) -> Floats:
@@ -185,15 +184,16 @@ def posterior_states(parameters: TreeParameters, packed: Packed, uniform: Floats
 
 
 def maximise(
-    parameters: TreeParameters, expected: TreeStatistics, strength: float
+    parameters: TreeParameters, packed: Packed, expected: TreeStatistics, strength: float
 ) -> TreeParameters:
-    """The maximum a posteriori parameters given expected statistics."""
+    """The maximum a posteriori parameters given expected statistics of packed rows."""
     tree = parameters.tree
     each = strength / parameters.n_states
     prior = _normalised(expected.roots + each)
     transition = _normalised(expected.pairs + each)
     transition[tree.order[0]] = prior
-    emissions = maximised(parameters.emissions, expected.emissions, strength)
+    statistics = packed.statistics(parameters.emissions, expected.emissions)
+    emissions = maximised(parameters.emissions, statistics, strength)
     return TreeParameters(tree, prior, transition, emissions)
 
 

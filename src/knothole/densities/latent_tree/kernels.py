@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints
 from knothole.compiled.exp import exponentials
-from knothole.compiled.policy import njit
+from knothole.compiled.policy import inner, njit
 from knothole.densities.emissions.packed import Stacked
 
 # Rows that go through a pass together: a few variables' messages should stay in the cache.
@@ -80,7 +80,7 @@ def scratch_for(n_variables: int, n_states: int) -> TileScratch:
     return TileScratch(beta, message, gamma, beta.view(np.int64), scale, spare, fall, code)
 
 
-@njit
+@inner
 def fill_terms(values, tables, rows, scratch):  # type: ignore[no-untyped-def]
     """Beta starts as p(x_v | z_v), divided by its largest entry, whose log goes to the scale."""
     scratch.scale[: len(rows)] = 0.0
@@ -91,7 +91,7 @@ def fill_terms(values, tables, rows, scratch):  # type: ignore[no-untyped-def]
             _compute(values, tables, rows, v, scratch)
 
 
-@njit
+@inner
 def _look_up(values, tables, rows, v, scratch):  # type: ignore[no-untyped-def]
     """Terms of a variable without z, which are tabulated."""
     beta, scale = scratch.beta[v], scratch.scale
@@ -106,7 +106,7 @@ def _look_up(values, tables, rows, v, scratch):  # type: ignore[no-untyped-def]
                 beta[k, n] = tables.factor[c, k]
 
 
-@njit
+@inner
 def _compute(values, tables, rows, v, scratch):  # type: ignore[no-untyped-def]
     """Terms of a variable with z, which take exponentials."""
     beta, peak, z, code = scratch.beta[v], scratch.spare, scratch.fall, scratch.code
@@ -131,7 +131,7 @@ def _compute(values, tables, rows, v, scratch):  # type: ignore[no-untyped-def]
         exponentials(beta[k], peak, code, scratch.bits[v, k], width)
 
 
-@njit
+@inner
 def upward(model, scratch, width, limit, out):  # type: ignore[no-untyped-def]
     """Collect evidence towards the root; ``out[n]`` becomes log p of row n.
 
@@ -164,7 +164,7 @@ def upward(model, scratch, width, limit, out):  # type: ignore[no-untyped-def]
         out[n] = np.log(total) + scale[n]
 
 
-@njit
+@inner
 def downward(model, weight, scratch, width, sums):  # type: ignore[no-untyped-def]
     """Distribute evidence from the root: ``gamma[v]`` becomes weight times p(z_v | row).
 
@@ -255,7 +255,7 @@ def draw_states(values, tables, model, rows, scratch, uniform, out):  # type: ig
         _descend(model, scratch.beta, uniform[start:stop], out[start:stop])
 
 
-@njit
+@inner
 def _descend(model, beta, uniform, out):  # type: ignore[no-untyped-def]
     """Latents of a tile, parents before children, after :func:`upward`."""
     n_states = len(model.prior)
@@ -280,7 +280,7 @@ def _descend(model, beta, uniform, out):  # type: ignore[no-untyped-def]
                 out[n, draw, v] = state
 
 
-@njit
+@inner
 def _product(matrix, messages, out, width):  # type: ignore[no-untyped-def]
     """``out = matrix @ messages`` on the first ``width`` rows of the tile."""
     n_states = len(matrix)
@@ -302,7 +302,7 @@ def _product(matrix, messages, out, width):  # type: ignore[no-untyped-def]
                 target[n] += m0 * b0[n]
 
 
-@njit
+@inner
 def _add_outer(left, right, width, out):  # type: ignore[no-untyped-def]
     """``out += left @ right.T`` over the first ``width`` rows of the tile."""
     n_states = len(left)
@@ -329,7 +329,7 @@ def _add_outer(left, right, width, out):  # type: ignore[no-untyped-def]
             out[i, j] += s0
 
 
-@njit
+@inner
 def _multiply_in(target, factor, scratch, width):  # type: ignore[no-untyped-def]
     """``target *= factor``, then divide each row by its largest entry and log that.
 

@@ -71,9 +71,10 @@ class TreeLearner(EmissionLearner):
 
     def refined(self, run: TreeRun) -> TreeRun:
         """One more pass, over all rows."""
-        rows = np.arange(len(self.rows))
-        found = expect(run.parameters, self.encoded.packed, rows, self.encoded.weight)
-        return replace(run, parameters=maximise(run.parameters, found, run.strength))
+        rows, packed = np.arange(len(self.rows)), self.encoded.packed
+        found = expect(run.parameters, packed, rows, self.encoded.weight)
+        parameters = maximise(run.parameters, packed, found, run.strength)
+        return replace(run, parameters=parameters)
 
     def log_densities(self, parameters: TreeParameters, rows: EncodedRows) -> Floats:
         """Log p of encoded rows."""

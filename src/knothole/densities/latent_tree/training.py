@@ -93,7 +93,7 @@ class Task:
             strengths |= {float(np.clip(run.strength * factor, *BOUNDS)) for factor in FACTORS}
         tries = []
         for strength in sorted(strengths):
-            parameters = maximise(run.parameters, statistics, strength)
+            parameters = maximise(run.parameters, self.rows.packed, statistics, strength)
             tries.append((self.score(parameters), strength, parameters))
         score, strength, parameters = max(tries, key=lambda one: one[0])
         self.training.report(f"{n_iter + 1}: held-out {score:.5f}, strength {strength:g}")
@@ -191,7 +191,7 @@ class Stepwise:
         for _ in range(self.batches):
             new, step = self.task.expect(parameters, next(self.stream)), next(self.steps)
             self.running = new if self.running is None else self.running.moved(new, step)
-            parameters = maximise(parameters, self.running, strength)
+            parameters = maximise(parameters, self.task.rows.packed, self.running, strength)
         if self.running is not None:
             self.run = self.task.judged(replace(self.run, parameters=parameters), self.running)
         self.best = max(self.best, self.run, key=lambda run: run.held_out)

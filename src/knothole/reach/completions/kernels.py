@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from knothole.compiled.bits import lowest_bit, popcount
-from knothole.compiled.policy import inlined, njit
+from knothole.compiled.policy import inlined, inner, njit
 from knothole.compiled.sobol import WORD
 from knothole.reach.completions.masks import ALL, fill_masks
 from knothole.reach.cuts import Lookup
@@ -76,7 +76,7 @@ class Reached(NamedTuple):
     stop: Any
 
 
-@njit
+@inner
 def left_mask(node, v, forest, masks, absent):  # type: ignore[no-untyped-def]
     """Draws that go left at a categorical split on a hole, or are not recorded."""
     _, _, _, _, missing_left, set_start, sets, _ = forest.nodes
@@ -91,7 +91,7 @@ def left_mask(node, v, forest, masks, absent):  # type: ignore[no-untyped-def]
     return goes
 
 
-@njit
+@inner
 def walk_trees(points, plain, forest, scratch):  # type: ignore[no-untyped-def]
     """Leaves that a row's completions reach, tree by tree; returns how many.
 
@@ -130,7 +130,7 @@ def walk_trees(points, plain, forest, scratch):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit
+@inner
 def walk_levels(forest, scratch):  # type: ignore[no-untyped-def]
     """Leaves that a row's completions reach, a level of many trees at a time; returns how many.
 
@@ -173,7 +173,7 @@ def walk_levels(forest, scratch):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit
+@inner
 def complete_row(points, draws, row, forest, plain, again, scratch):  # type: ignore[no-untyped-def]
     """Masks of a row, then its leaves and their words, into ``scratch``; returns how many.
 
@@ -203,7 +203,7 @@ def count_of(counts, group):  # type: ignore[no-untyped-def]
     return float(np.int64((counts >> np.uint64(8 * group)) & np.uint64(0xFF)))
 
 
-@njit
+@inner
 def group_sums(leaves, masks, tree_stop, value, tree_output, out):  # type: ignore[no-untyped-def]
     """Add, for each of the eight groups of draws, the leaf values summed over the group's draws.
 
@@ -239,7 +239,7 @@ def group_sums(leaves, masks, tree_stop, value, tree_output, out):  # type: igno
         entry = stop
 
 
-@njit
+@inner
 def draw_margins(leaves, masks, tree_stop, value, tree_output, out):  # type: ignore[no-untyped-def]
     """Add the leaf values to the margins of the draws that reach them, ``out`` (64, outputs)."""
     width = value.shape[1]

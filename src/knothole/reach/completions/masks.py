@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from knothole.compiled.policy import inlined, njit
+from knothole.compiled.policy import inlined, inner
 from knothole.compiled.sobol import WORD
 from knothole.reach.cuts import cell_of, first_above, halved, settled
 
@@ -35,7 +35,7 @@ def all_first_above(draws, v, cuts, start, cells, rulers, halvings, found):  # t
         found[draw] = settled(min(draws[draw], LARGEST), np.int64(found[draw]), first, cuts)
 
 
-@njit
+@inner
 def fill_masks(points, draws, row, look, observed, found, masks, absent):  # type: ignore[no-untyped-def]
     """Masks of one row from the draws of its holes (variables, 64).
 

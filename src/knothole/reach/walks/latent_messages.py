@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from knothole.compiled.pointers import shift
-from knothole.compiled.policy import inlined, njit
+from knothole.compiled.policy import inlined, inner, njit
 from knothole.compiled.simd import copy, multiply, product, rescale, scale
 
 # Messages smaller than this are scaled up; beliefs are only known up to a factor anyway.
@@ -118,7 +118,7 @@ def renew(edge, messages):  # type: ignore[no-untyped-def]
     return 2 * messages.n + length
 
 
-@njit
+@inner
 def move_focus(target, reduced, messages):  # type: ignore[no-untyped-def]
     """Bring a node into focus, one edge at a time."""
     parent, path = reduced.parent, messages.path

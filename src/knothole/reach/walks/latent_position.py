@@ -14,7 +14,7 @@ import numpy as np
 
 from knothole.compiled.bits import has
 from knothole.compiled.pointers import prefetch, shift
-from knothole.compiled.policy import inlined, njit
+from knothole.compiled.policy import inlined, inner, njit
 from knothole.compiled.simd import add, copy, difference, dot, fill
 from knothole.reach.walks.latent_messages import (
     CONFINED,
@@ -256,7 +256,7 @@ def divide_interval(v, node, nodes, tables, region, left_mass, right_mass):  # t
         add(left_mass if nodes.missing_left[node] else right_mass, absent, states)
 
 
-@njit
+@inner
 def divide_set(v, node, nodes, tables, region, left_mass, right_mass):  # type: ignore[no-untyped-def]
     """Masses of the two sides of what remains of a categorical hole."""
     states = tables.states

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from knothole.compiled.pointers import shift
-from knothole.compiled.policy import njit
+from knothole.compiled.policy import inner, njit
 from knothole.compiled.simd import copy, multiply, product, rescale, scale, times
 
 # A node's number in the reduced tree, before it has one.
@@ -77,7 +77,7 @@ def reduce_row(like, latents, reduced, scratch):  # type: ignore[no-untyped-def]
             keep(v, latents, reduced, scratch)
 
 
-@njit
+@inner
 def gather_below(v, like, latents, reduced, scratch):  # type: ignore[no-untyped-def]
     """Likelihood of what is known at and below latent ``v``, as far as no hole is in between."""
     states = latents.states
@@ -99,7 +99,7 @@ def gather_below(v, like, latents, reduced, scratch):  # type: ignore[no-untyped
         rescale(message, multiply(transposed, local, message, states), states)
 
 
-@njit
+@inner
 def outside(v, latents, scratch):  # type: ignore[no-untyped-def]
     """Probability of a latent's states and what is known outside of its subtree, as a message.
 
@@ -117,7 +117,7 @@ def outside(v, latents, scratch):  # type: ignore[no-untyped-def]
     rescale(message, multiply(transition, from_above, message, states), states)
 
 
-@njit
+@inner
 def keep(v, latents, reduced, scratch):  # type: ignore[no-untyped-def]
     """Give a latent the next number; connect it to the last kept latent above it."""
     states = latents.states
@@ -153,7 +153,7 @@ def keep(v, latents, reduced, scratch):  # type: ignore[no-untyped-def]
             upwards[z * states + a] = downwards[a * states + z]
 
 
-@njit
+@inner
 def contract(transition, local, matrix, buffer, states):  # type: ignore[no-untyped-def]
     """``matrix`` = transition @ diag(local) @ matrix, scaled."""
     size = states * states

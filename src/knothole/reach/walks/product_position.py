@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from knothole.compiled.bits import has
 from knothole.compiled.pointers import shift
-from knothole.compiled.policy import inlined, njit
+from knothole.compiled.policy import inlined, inner
 from knothole.reach.walks.product_kernels import follow
 from knothole.reach.walks.with_regions import ENTER, LEAVE, RIGHT, confine, provide, save_hole
 
@@ -142,7 +142,7 @@ def divide(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[n
     return reach
 
 
-@njit
+@inner
 def divide_set(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
     """:func:`divide` where the hole is categorical."""
     components = tables.states
