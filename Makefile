@@ -3,9 +3,10 @@ BIN := .venv/bin
 DEMO := .venv/.demo
 STAMP := .venv/.installed
 DOCS := .venv/.docs
+OLDEST := tests/reach/test_libraries.py tests/test_columns.py tests/cli/test_cli_commands.py tests/report/test_displays.py
 
 .PHONY: demo test test-full test-sealed bounds fuzz mutants wheel-test lint bench suite reproduce intervals \
-	docs docs-test clean
+	docs docs-test oldest clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
 	$(BIN)/knothole demo
@@ -55,6 +56,11 @@ reproduce: $(STAMP)  ## the paper's figure and its authors' masks, a page in doc
 
 intervals: $(STAMP)  ## coverage and width of intervals for y, a page in docs/; it goes on where it stopped
 	$(BIN)/python -m benchmarks.intervals -o docs --splits 20 --workers 2
+
+oldest:  ## the lowest versions that pyproject.toml allows, in an environment of their own: the main paths
+	$(PYTHON) -m venv out/oldest
+	out/oldest/bin/pip install --quiet --no-compile -c tools/oldest.txt '.[all]' pytest hypothesis
+	out/oldest/bin/python -m pytest -p no:cacheprovider -o filterwarnings=default $(OLDEST)
 
 docs: $(DOCS)  ## the site with its gallery, into out/site; warnings are errors
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky -d out/doctrees docs out/site

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
     from matplotlib.transforms import Bbox
 
+# What the picture of errors by dataset shows: scenarios, and rivals that users would pick.
+PANELS = {
+    "MCAR 30 %": "30 % of the entries missing",
+    "outage of column 1": "the most important column lost",
+}
+_RIVALS: dict[str, dict[str, Any]] = {
+    "native": {"color": style.VERMILION, "marker": "s"},
+    "median": {"color": style.ORANGE, "marker": "^"},
+    "MICE x20": {"color": style.GREEN, "marker": "v"},
+    "retrained x8": {"color": style.INK, "marker": "x"},
+}
 _OUTCOMES = {"win": style.BLUE, "tie": "#c9d3dc", "loss": style.VERMILION}
 # Where a label may stand beside its point, in points: near first, then farther with a line.
 _PLACES = [
@@ -169,6 +180,42 @@ def _settle(label: Annotation, taken: Sequence[Bbox], points: Any, inside: Bbox)
 def _within(box: Bbox, frame: Bbox) -> bool:
     return bool(frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and
                 box.y1 <= frame.y1)  # fmt: skip
+
+
+def tables(errors: pd.DataFrame, title: str) -> Figure:
+    """Rivals' errors over ours, a row for each dataset: on the left of the line they are better.
+
+    Parameters
+    ----------
+    errors : DataFrame
+        From :func:`benchmarks.suite.analysis.error_table`.
+    title : str
+    """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    finite = errors.replace(np.inf, np.nan)  # who failed is not drawn
+    over_ours = finite.div(finite[OWN[0]], axis=0)
+    scenarios = [name for name in PANELS if name in over_ours.index.unique("scenario")]
+    rivals = {name: look for name, look in _RIVALS.items() if name in over_ours.columns}
+    order = over_ours["native"].groupby("dataset").mean().sort_values().index
+    with style.look():
+        figure = pictures.new(8.5, 1.5 + 0.25 * len(order))
+        panels = figure.subplots(1, len(scenarios), sharey=True, squeeze=False)[0]
+        for axes, scenario in zip(panels, scenarios, strict=True):
+            shown = over_ours.xs(scenario, level="scenario").loc[order]
+            axes.axvline(1, color=style.BLUE, linewidth=2.6, label="knothole")
+            for name, look in rivals.items():
+                axes.plot(shown[name], order, linestyle="none", markersize=6, label=name, **look)
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(FixedLocator([0.7, 1, 1.5, 2, 3, 5, 10, 20]))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.set_xlabel("error / error of knothole")
+            axes.set_title(PANELS[scenario])
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+        figure.suptitle(title, fontweight="bold", fontsize=10.5, x=0.01, ha="left")
+    return figure
 
 
 def duels(tallies: Mapping[str, pd.DataFrame], title: str, goal: float | None = None) -> Figure:

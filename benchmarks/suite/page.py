@@ -16,7 +16,7 @@ import pandas as pd
 from benchmarks import pictures
 from benchmarks.markdown import number, p_value, percent, table
 from benchmarks.suite.analysis import CELL
-from benchmarks.suite.figures import duels, ranks, times
+from benchmarks.suite.figures import PANELS, duels, ranks, tables, times
 from benchmarks.suite.peers.roster import OWN, all_peers
 from benchmarks.suite.results import Suite, load
 from benchmarks.suite.verdicts import AGAINST_EACH, verdicts
@@ -47,9 +47,11 @@ def write(folder: Path) -> Path:
 
 
 def figures(suite: Suite) -> dict[str, Figure]:
-    """The pictures that results allow, by name: "ranks", "times" and "duels"."""
+    """The pictures that results allow, by name: "tables", "ranks", "times" and "duels"."""
     title = _TITLES[suite.setting]
     found = {}
+    if _by_dataset(suite):
+        found["tables"] = tables(suite.errors, title)
     if suite.ranking is not None:
         over = f"mean ranks over {suite.ranking.datasets} datasets"
         found["ranks"] = ranks(suite.ranking, f"{title}: {over}")
@@ -59,6 +61,12 @@ def figures(suite: Suite) -> dict[str, Figure]:
         goal = AGAINST_EACH.get(suite.setting)
         found["duels"] = duels(suite.tallies, f"{title}: cells won, tied and lost", goal)
     return found
+
+
+def _by_dataset(suite: Suite) -> bool:
+    """Whether errors can be drawn by dataset, over ours and in the order of the model's own."""
+    both = {OWN[0], "native"} <= {*suite.errors.columns}
+    return both and not PANELS.keys().isdisjoint(suite.errors.index.unique("scenario"))
 
 
 def _head() -> str:
@@ -171,7 +179,10 @@ def _duels(suite: Suite) -> str:
 
 def _errors(suite: Suite) -> str:
     order = [peer for peer in suite.overview.index if peer in suite.errors]
-    lines = ["### Errors\n", "RMSE or log loss, the smallest bold.\n"]
+    lines = ["### Errors\n"]
+    if _by_dataset(suite):
+        lines += [_picture(suite, "tables", "Errors of rivals over ours, by dataset")]
+    lines += ["RMSE or log loss, the smallest bold.\n"]
     lines += [_by_cell(suite, suite.errors[order], suite.errors.min(axis=1)), ""]
     auc = suite.results.pivot_table(index=CELL, columns="peer", values="auc")
     auc = auc.reindex([cell for cell in suite.errors.index if cell in auc.index])

@@ -35,11 +35,24 @@ def no_text_on_another(figure) -> bool:
 
 def test_every_picture_is_a_png():
     figures = pages.figures(made_up(ERRORS))
-    assert list(figures) == ["ranks", "times", "duels"]
+    assert list(figures) == ["tables", "ranks", "times", "duels"]
     for figure in figures.values():
         data = pictures.png(figure)
         assert data.startswith(b"\x89PNG") and len(data) > 5000
         assert data == pictures.png(figure)
+
+
+def test_tables_show_rivals_on_the_side_of_the_better():
+    made = made_up(ERRORS, titanic={"native": 0.1})
+    panels = drawing.tables(made.errors, "Errors").axes
+    assert [axes.get_title(loc="left") for axes in panels] == list(drawing.PANELS.values())
+    for axes in panels:
+        line = {line.get_label(): line for line in axes.lines}["native"]
+        over_ours = dict(zip(line.get_ydata(), line.get_xdata(), strict=True))
+        assert over_ours["titanic"] < 1 < over_ours["abalone"]
+        assert over_ours["abalone"] == pytest.approx(
+            ERRORS["native"] / ERRORS["knothole"], rel=0.05
+        )
 
 
 def test_ranks_name_every_peer_with_its_rank():
