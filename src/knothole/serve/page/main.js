@@ -126,7 +126,7 @@ async function explain() {
   items.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const said = items.map(({ name, value }) => `${name} ${shown(value)}`).join(", ");
   byId("why").replaceChildren(
-    make("p", "note", `From ${shown(base)}, of which nothing is known:`),
+    make("p", "note", `From ${shown(base)}, the answer when nothing is known:`),
     bars(items.slice(0, 12), `What each adds: ${said}.`),
   );
   byId("why").dataset.value = JSON.stringify(found.explanations[0]);
