@@ -177,4 +177,6 @@ def test_demo_writes_its_plot_and_page(tmp_path, monkeypatch, capsys):
     assert call("demo", "-o", tmp_path / "new" / "out", "--repeats", 1) == FINE
     shown = capsys.readouterr()
     assert "With half of the measurements gone" in shown.out
-    assert sorted(p.name for p in (tmp_path / "new" / "out").iterdir()) == ["demo.html", "demo.png"]
+    written = sorted(p.name for p in (tmp_path / "new" / "out").iterdir())
+    assert written == ["demo.html", "demo.knothole", "demo.png"]
+    assert "knothole whatif" in shown.out

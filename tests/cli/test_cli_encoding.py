@@ -17,9 +17,13 @@ def counted(monkeypatch):
     """Rows of all tables that were read, and of all that were encoded."""
     rows = {"read": 0, "encoded": 0}
     made, matrix = RawTable.__init__, Columns.matrix
+    seen = []
 
     def counting_reader(self, columns, *rest, **options):
-        rows["read"] += len(columns[0].values)
+        """Columns that have been read may be put into another order: that reads nothing."""
+        if not any(columns[0].values is values for values in seen):
+            rows["read"] += len(columns[0].values)
+        seen.extend(column.values for column in columns)
         made(self, columns, *rest, **options)
 
     def counting_encoder(self, table, *rest):

@@ -232,6 +232,10 @@ def test_one_row_one_answer(robust, few, monkeypatch):
 # ---- what is explained ---------------------------------------------------------------------------
 
 
+def test_no_rows_give_no_rows(robust):
+    assert robust.explain(np.empty((0, 4))).values.shape == (0, 4)
+
+
 def test_holes_remain_holes_and_the_sum_is_the_prediction(robust):
     X = world(30, 2)
     X[:, 1] = np.nan
@@ -247,7 +251,9 @@ def test_an_indicator_goes_with_its_variable():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 2))
     X[(X[:, 0] > 0.5), 1] = np.nan
-    model = DecisionTreeRegressor(max_depth=3).fit(X[:, :1].repeat(2, axis=1), X[:, 0])
+    model = DecisionTreeRegressor(max_depth=3).fit(
+        np.column_stack([X[:, 0], np.zeros(600)]), X[:, 0]
+    )
     density = kh.Mixture(4, random_state=0, informative=True)
     robust = kh.wrap(model, X, density=density, holes="all")
     found = robust.explain([[np.nan, np.nan], [np.nan, 0.0]])

@@ -1,5 +1,7 @@
 """Plausible rows: what was known comes back bit for bit, the rest as the table has it."""
 
+import copy
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -99,6 +101,32 @@ def test_tables_of_other_libraries(imputer, kind):
         found = {name: whole[:, i].tolist() for i, name in enumerate(rows.columns)}
     for name in rows.columns:
         assert found[name] == expected[name].tolist(), name
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_columns_are_found_by_name(kind):
+    """In another order, and beside columns that are not the model's."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal([0.0, 100.0], size=(200, 2)), columns=["low", "high"])
+    model = DecisionTreeRegressor(max_depth=3).fit(X, X.sum(axis=1))
+    robust = kh.wrap(model, X, density=kh.Factorized())
+    rows = pd.DataFrame(
+        {"high": [None, 99.0], "other": [1.0, None], "low": [0.5, None]}, dtype=float
+    )
+    table = {
+        "pandas": lambda: rows,
+        "polars": lambda: pl.from_pandas(rows),
+        "arrow": lambda: pa.Table.from_pandas(rows, preserve_index=False),
+    }[kind]()
+    whole = robust.impute(table)
+    whole = whole if kind == "pandas" else whole.to_pandas()
+    assert whole.columns.tolist() == ["high", "other", "low"]
+    assert whole["high"][0] > 90 and abs(whole["low"][1]) < 10
+    assert whole["other"][0] == 1.0 and np.isnan(whole["other"][1])
+
+
+def test_no_rows_give_no_rows(imputer):
+    assert imputer.transform(town(5)[:0]).shape == (0, 5)
 
 
 def test_columns_without_a_type_for_what_is_drawn_get_one():
@@ -229,6 +257,7 @@ def test_blocks_observed_in_part_and_not_recorded():
 def test_rows_that_are_impossible_are_filled_with_a_warning():
     X = np.array([["a", "x"], ["b", "y"]] * 50, dtype=object)
     density = kh.Factorized(random_state=0).fit(X)
+    density.emissions_ = copy.deepcopy(density.emissions_)
     density.emissions_[0].form.table[1] = -np.inf  # no state has "b"
     imputer = kh.Imputer(density)
     imputer.density_, imputer.seed_, imputer.n_features_in_ = density, 0, 2

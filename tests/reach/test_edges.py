@@ -117,9 +117,9 @@ def test_a_hole_in_a_column_that_no_tree_uses(density):
 
 
 FAR = {
-    "Mixture": lambda: Mixture(3, n_init=1, max_iter=5, tol=10.0, random_state=0),
-    "LatentTree": lambda: LatentTree(3, max_iter=3, tol=10.0, random_state=0),
-    "Circuit": lambda: Mixture(3, n_init=1, max_iter=5, tol=10.0, random_state=0),
+    "Mixture": lambda: Mixture(3, n_init=1, max_iter=50, tol=10.0, random_state=0),
+    "LatentTree": lambda: LatentTree(3, max_iter=50, tol=10.0, random_state=0),
+    "Circuit": lambda: Mixture(3, n_init=1, max_iter=50, tol=10.0, random_state=0),
     "GaussianMixture": lambda: GaussianMixture(2, random_state=0),
 }
 
@@ -304,7 +304,7 @@ def test_a_value_at_a_cut_goes_right_beside_a_hole(name, levels):
     X = rng.normal(size=(80, len(levels)))
     X[:, 3:] = rng.integers(0, 3, X[:, 3:].shape)
     table = as_table(ensemble.columns, X)
-    fitted = clone(density).set_params(random_state=0, max_iter=3, tol=10.0)
+    fitted = clone(density).set_params(random_state=0, max_iter=50, tol=10.0)
     fitted.fit(table, columns=ensemble.columns.describe(table))
     expectation = Expectation.of(ensemble, fitted, method)
     nodes = np.flatnonzero((ensemble.feature == 0) & (ensemble.set_start < 0))

@@ -60,7 +60,7 @@ def table():
 
 
 def mixture():
-    return Mixture(3, n_init=1, max_iter=5, tol=10.0, random_state=0)
+    return Mixture(3, n_init=1, max_iter=50, tol=10.0, random_state=0)
 
 
 def fitted(make, table, classes):
@@ -101,7 +101,7 @@ def test_classifiers(name, classes, table):
 
 
 def test_under_a_latent_tree(table):
-    density = LatentTree(3, max_iter=3, tol=10.0, random_state=0)
+    density = LatentTree(3, max_iter=50, tol=10.0, random_state=0)
     assert_native(fitted(REGRESSORS["xgboost"], table, 0), table, density)
 
 
@@ -116,6 +116,8 @@ def test_categories_of_lightgbm(table):
     ensemble = read(model)
     assert len(ensemble.sets)
     columns = ensemble.columns.describe(frame)
-    density = Mixture(2, n_init=1, max_iter=3, tol=10.0, random_state=0).fit(frame, columns=columns)
+    density = Mixture(2, n_init=1, max_iter=50, tol=10.0, random_state=0).fit(
+        frame, columns=columns
+    )
     prediction, _ = asked(Expectation.of(ensemble, density), "predict", frame)
     np.testing.assert_allclose(prediction[:, 0], model.predict(frame), rtol=1e-12)

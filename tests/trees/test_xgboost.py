@@ -481,8 +481,11 @@ def test_names_of_columns_are_checked():
     table, y = make_table()
     table = table[["number", "count"]]
     ensemble = read(xgb.XGBRegressor(n_jobs=1, n_estimators=2).fit(table, y))
+    expected = ensemble.columns.matrix(table)
+    turned = ensemble.columns.matrix(table[["count", "number"]])
+    np.testing.assert_array_equal(turned, expected)
     with pytest.raises(InvalidInput, match="count"):
-        ensemble.columns.matrix(table[["count", "number"]])
+        ensemble.columns.matrix(table[["number"]])
 
 
 # --- files -------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from knothole.files import check_output, whole_file
 from knothole.learning.options import CHOICES, Method, Objective, TuningOptions
 from knothole.progress import bar
 from knothole.tables.read import read_table
+from knothole.trees.pipelines.read import is_composed
 
 
 @click.command(
@@ -101,7 +102,8 @@ def tune(
     table, robust = read_table(frame), opened.robust
     with bar("learning p(X)") as advance:
         if robust is None:
-            robust = options.learn(opened, frame, y, learning, "all")
+            rows = frame if is_composed(opened.native) else table  # steps take a table as it is
+            robust = options.learn(opened, rows, y, learning, "all")
         advance("tuning leaves")
         tuned = robust.tune(table, y, tuning)
     tuned = options.calibrated(tuned, calibration, target, learning)

@@ -192,12 +192,12 @@ def class_lists(ensemble: Ensemble) -> tuple[list[Any], ...]:
     return (list(classes),)
 
 
-def output_labels(ensemble: Ensemble) -> list[Any]:
-    """What a model's outputs are of: a class each, of two the second; else numbers from 0."""
+def output_labels(ensemble: Ensemble, n: int) -> list[Any]:
+    """What ``n`` outputs are of: a class each, of two the second; else numbers from 0."""
     names = [name for own in class_lists(ensemble) for name in own]
-    if _is_binary(ensemble):
+    if n == 1 and len(names) == 2:
         return names[1:]
-    return names if len(names) == ensemble.n_outputs else list(range(ensemble.n_outputs))
+    return names if len(names) == n else list(range(n))
 
 
 def probabilities(ensemble: Ensemble, response: Floats) -> list[Floats]:

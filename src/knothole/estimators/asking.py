@@ -98,7 +98,7 @@ class Asking:
             float(found.base[0]) if one else found.base,
             pd.DataFrame(said, index=pandas_index(X), columns=list(players.names), dtype=object),
             players.codes(evidence),
-            output_labels(expectation.original),
+            output_labels(expectation.original, found.values.shape[2]),
         )
 
     def acquire(

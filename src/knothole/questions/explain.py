@@ -64,7 +64,7 @@ def explain(
     answers = expectation.margin if margins else expectation.predict
     unit = expectation.spread.margin if margins else expectation.spread.prediction
     tolerance = NONE if tol is None else Tolerance(unit, tol)
-    nothing = evidence[:1].hidden(np.ones((1, evidence.points.shape[1]), dtype=np.bool_))
+    nothing = Evidence(np.full((1, evidence.points.shape[1]), np.nan))
     total, total_error = answers(evidence, threads=threads)
     base, base_error = answers(nothing, threads=threads)
     known = players.known(evidence)
@@ -131,7 +131,7 @@ class _Work:
         few, drawn = n <= FEW_PLAYERS, n_groups(self.expectation, self.margins) > 1
         sizes = PAIRS if not few else WORDS if drawn else WORDS[:1]
         replicates = self._by_words if few else self._by_pairs
-        value, error = np.zeros((2, len(rows), n, self.expectation.ensemble.n_outputs))
+        value, error = np.zeros((2, len(rows), n, whole.value.shape[1]))
         late = np.arange(len(rows))
         kept, done = replicates(rows, pattern, 0, sizes[0]), sizes[0]
         for size in (*sizes[1:], 0):

@@ -44,6 +44,7 @@ def replicates(
     ensemble, engine = expectation.ensemble, expectation.completions
     used = np.flatnonzero(used_variables(ensemble))
     link = ensemble.link
+    width = ensemble.n_outputs if margins else ensemble.n_responses
 
     def of_holes(part: Evidence) -> Floats:
         if margins:
@@ -57,7 +58,7 @@ def replicates(
     def work(start: int, stop: int) -> Floats:
         own = evidence[start:stop]
         has_hole = np.isnan(own.points[:, used]).any(axis=1)
-        out = np.empty((len(own.points), GROUPS, ensemble.n_outputs))
+        out = np.empty((len(own.points), GROUPS, width))
         points = np.ascontiguousarray(own.points[~has_hole, : len(ensemble.columns)])
         out[~has_hole] = (ensemble.margin if margins else ensemble.predict)(points, 1)[:, None]
         holes = np.flatnonzero(has_hole)
@@ -65,7 +66,7 @@ def replicates(
             out[holes[rows]] = of_holes(part)
         return out
 
-    nothing = np.empty((0, GROUPS, ensemble.n_outputs))
+    nothing = np.empty((0, GROUPS, width))
     parts = over_chunks(work, len(evidence.points), engine.chunk, threads)
     return np.concatenate([nothing, *parts])
 

@@ -106,7 +106,7 @@ def _step(width: float) -> float:
     Examples
     --------
     >>> _step(1.0), _step(37.0)
-    (0.005, 0.1)
+    (0.005, 0.2)
     """
     if not 1e-290 < width < 1e290:
         return 1.0

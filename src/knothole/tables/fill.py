@@ -62,6 +62,13 @@ def long(draws: Sequence[Any]) -> Any:
     return _STACKERS[package](list(draws))
 
 
+def _names(table: Any) -> list[str]:
+    """Names of a table's columns; none where there are none, or they are positions."""
+    arrow = (class_of(table) or ("",))[0] == "pyarrow"
+    names = list(table.schema.names if arrow else getattr(table, "columns", ()))
+    return [] if names == list(range(len(names))) else [str(name) for name in names]
+
+
 def _entries(column: Column, numbers: Floats) -> list[Any]:
     """Numbers or levels; None for what stays a hole."""
     if column.kind is Kind.CATEGORICAL:
