@@ -7,35 +7,42 @@ only, so that predictions go on under p(X).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags
 
 from knothole.arrays import Floats, Mask
 from knothole.densities.base import Density, encode_target
 from knothole.densities.mixture.density import Factorized
-from knothole.densities.selection.held_out import HeldOut, hold_out
+from knothole.densities.selection.held_out import hold_out
 from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.estimators.robust import Robust
-from knothole.estimators.scoring import PredictionLoss, prediction_loss
+from knothole.estimators.scoring import prediction_loss
+from knothole.estimators.wrapping import wrap
 from knothole.learning.conditioning import Conditioned, TrainingTable
-from knothole.learning.induction.filling import Completions, aligned, take
+from knothole.learning.induction.expand import check_draws, expand
+from knothole.learning.induction.filling import Completions, Rows, aligned, take
 from knothole.learning.induction.grow import Growing
 from knothole.learning.options import TuningOptions
-from knothole.tables.columns import Blocks, Columns, Evidence, Kind
+from knothole.tables.columns import Columns, Kind
 from knothole.tables.encoding import row_weights
-from knothole.tables.holes import HoleRule, nullable_as_met, with_nan
+from knothole.tables.holes import holes_in, nullable_as_met, with_nan
 
-#: How a model is trained ("own", "expected"), and whether its leaves are tuned then.
-Way = tuple[str, bool]
+# Parts of the rows that are completed by what the others tell: a density over (X, y) that has
+# learned a row knows its y too well, and trees would find it again in the completions.
+FOLDS = 5
+# What learn="auto" tries beside 0.
+REDRAW = 0.3
 # NaN is a value where telling it from the rest takes such a part off the squared error of y, and
 # is so many standard errors away from saying nothing.
 PART, SURE = 0.01, 4.0
@@ -43,106 +50,97 @@ PART, SURE = 0.01, 4.0
 DRAWS_OF_Y, ROWS, FEW = 64, 4000, 20
 
 
+class Way(NamedTuple):
+    """How a model is trained ("own", "expected"), and whether its leaves are tuned then."""
+
+    learn: str
+    redraw: float
+    tune: bool
+
+
+def ways_of(how: Any) -> list[Way]:
+    """The ways that a meta-estimator's ``learn``, ``redraw`` and ``tune`` stand for."""
+    check_draws(how.draws)
+    if how.learn not in ("own", "expected", "auto"):
+        raise InvalidInput(f"learn must be 'own', 'expected' or 'auto'; got {how.learn!r}.")
+    auto = how.learn == "auto"
+    if how.redraw != "auto" and not 0 <= how.redraw <= 1:
+        raise InvalidInput(f"redraw must be 'auto', or from 0 to 1; got {how.redraw!r}.")
+    redraws = (0.0, REDRAW)[: 1 + auto] if how.redraw == "auto" else (float(how.redraw),)
+    tunes = (False, True) if how.tune == "auto" else (how.tune not in (None, False),)
+    grown = [Way("expected", redraw, tune) for redraw in redraws for tune in tunes]
+    own = [Way("own", 0.0, tune) for tune in tunes]
+    return grown + own if auto else grown if how.learn == "expected" else own
+
+
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """Rows to learn from, and what goes with them to the estimator's ``fit``."""
+    """Rows to learn from, what goes with them to ``fit``, and the meta-estimator that says how."""
 
+    how: Any
+    tuning: TuningOptions
     table: Any
     y: NDArray[Any]
     weight: Floats | None
     fit_params: Mapping[str, Any]
 
-    def fitted(self, estimator: Any) -> Any:
-        """The estimator, trained on the table as it is."""
-        params = {} if self.weight is None else {"sample_weight": self.weight}
-        return clone(estimator).fit(self.table, self.y, **self.fit_params, **params)
-
-
-@dataclass(frozen=True, eq=False)
-class Induction:
-    """How to learn.
-
-    Attributes
-    ----------
-    estimator : object
-        Not fitted.
-    wrap : callable
-        :func:`knothole.wrap` with what a caller has settled for every model.
-    density, columns, blocks, holes, random_state
-        As ``wrap`` takes them.
-    tuning : TuningOptions or None
-        For ways that tune.
-    draws, memory : int
-        See :class:`~knothole.learning.induction.grow.Growing`.
-    """
-
-    estimator: Any
-    wrap: Callable[..., Robust]
-    density: Any
-    columns: Columns | None
-    blocks: Blocks | None
-    holes: str
-    random_state: Any
-    tuning: TuningOptions | None
-    draws: int
-    memory: int
-
-    def learn(self, lesson: Lesson, ways: list[Way]) -> Learned:
-        """The model of the only way, or of the best on rows held out."""
-        if lesson.y.ndim == 2 and lesson.y.shape[1] > 1:
-            raise InvalidInput(
-                f"learn: trees are grown under the expected loss of one target, but y has "
-                f"{lesson.y.shape[1]} outputs; use learn='own'."
-            )
-        own = self.own(lesson)
-        first = self.wrap(
-            own, lesson.table, lesson.y, self.density, self.columns, blocks=self.blocks,
-            holes="all", sample_weight=lesson.weight,
+    def part(self, rows: Rows) -> Lesson:
+        """Some of the rows."""
+        return replace(
+            self, table=take(self.table, rows), y=self.y[rows],
+            weight=None if self.weight is None else np.asarray(self.weight)[rows],
+            fit_params=aligned(self.fit_params, len(self.y), rows),
         )  # fmt: skip
-        if not isinstance(first.density_, Density):
-            raise InvalidInput(
-                "learn: a density of your own cannot be conditioned on y; pass one of knothole's, "
-                "such as density='auto', or use learn='own'."
-            )
-        ground = Ground.of(self, lesson, first, own)
-        if not ground.completions.incomplete.any():
-            ways = [("own", ways[-1][1])]
-        trial = Trial.of(ground, first).run(ways) if len(ways) > 1 else None
-        way = ways[0] if trial is None else ways[int(trial["loss"].argmin())]
-        model = ground.model(way)
-        robust = ground.robust(way, model)
-        robust.selection_ = first.selection_
-        return Learned(robust, model, trial)
 
-    def own(self, lesson: Lesson) -> Any:
+    def own(self) -> Any:
         """The estimator trained without us; where it refuses NaN, on columns filled at random."""
-        if get_tags(self.estimator).input_tags.allow_nan:
-            return lesson.fitted(self.estimator)
-        columns = Columns.infer(lesson.table) if self.columns is None else self.columns
-        density = Factorized(random_state=0).fit(lesson.table, columns=columns)
-        completions = Completions.of(density, lesson.table)
-        if not completions.incomplete.any():
-            return lesson.fitted(self.estimator)
-        return replace(lesson, table=completions.each(1, 0)).fitted(self.estimator)
+        table, estimator = self.table, self.how.estimator
+        if not get_tags(estimator).input_tags.allow_nan:
+            columns = Columns.infer(table) if self.how.columns is None else self.how.columns
+            table = expand(Factorized(random_state=0).fit(table, columns=columns), table, draws=1).X
+        params = {} if self.weight is None else {"sample_weight": self.weight}
+        return clone(estimator).fit(table, self.y, **self.fit_params, **params)
+
+    def wrapped(self, model: Any, density: Any, **options: Any) -> Robust:
+        """A model under a density."""
+        return wrap(
+            model, self.table, self.y, density, sample_weight=self.weight, correct=False,
+            random_state=self.how.random_state, verbose=self.how.verbose, **options,
+        )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """A wrapped model, the model itself, and how the ways to learn compared, if they were."""
-
-    robust: Robust
-    model: Any
-    trial: pd.DataFrame | None
+def learn(lesson: Lesson, ways: list[Way]) -> tuple[Robust, Any, pd.DataFrame | None]:
+    """A wrapped model, the model itself, and how ways compared on rows held out, if several."""
+    how = lesson.how
+    if lesson.y.ndim == 2 and lesson.y.shape[1] > 1:
+        raise InvalidInput(
+            f"learn: trees are grown under the expected loss of one target, but y has "
+            f"{lesson.y.shape[1]} outputs; use learn='own'."
+        )
+    own = lesson.own()
+    first = lesson.wrapped(own, how.density, columns=how.columns, blocks=how.blocks, holes="all")
+    if not isinstance(first.density_, Density):
+        raise InvalidInput(
+            "learn: a density of your own cannot be conditioned on y; pass one of knothole's, "
+            "such as density='auto', or use learn='own'."
+        )
+    ground = Ground.of(lesson, first, own)
+    if not ground.holes.any():
+        ways = [Way("own", 0.0, ways[-1].tune)]
+    trial = compare(ground, first, ways) if len(ways) > 1 else None
+    way = ways[0] if trial is None else ways[int(trial["loss"].argmin())]
+    model = ground.model(way)
+    robust = ground.robust(way, model)
+    robust.selection_ = first.selection_
+    return robust, model, trial
 
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """Rows, and the densities that are learned from them.
+    """Rows, and what is learned from them.
 
     Attributes
     ----------
-    how : Induction
-    lesson : Lesson
     own : object
         The estimator trained without us.
     base : Density
@@ -155,7 +153,6 @@ class Ground:
         Columns in which NaN is a value while trees grow.
     """
 
-    how: Induction
     lesson: Lesson
     own: Any
     base: Density
@@ -164,63 +161,61 @@ class Ground:
     values: Mask
 
     @classmethod
-    def of(cls, how: Induction, lesson: Lesson, first: Robust, own: Any) -> Ground:
+    def of(cls, lesson: Lesson, first: Robust, own: Any) -> Ground:
         """All rows, with the density that the own model was wrapped with."""
         base, sentinel = first.density_, first.ensemble_.sentinel
         matrix = with_nan(base.columns_.matrix(lesson.table), sentinel, base.columns_)
         training = TrainingTable(matrix, None, row_weights(lesson.weight, len(matrix)))
-        ground = cls(how, lesson, own, base, training, sentinel, base.columns_.nullable)
-        return replace(ground, values=ground.meaningful()) if how.holes == "auto" else ground
+        ground = cls(lesson, own, base, training, sentinel, base.columns_.nullable)
+        if lesson.how.holes == "auto" and ground.holes.any():
+            return replace(ground, values=ground.meaningful())
+        return ground
 
-    def part(self, rows: NDArray[np.intp]) -> Ground:
-        """Some of the rows, with densities of the same size and an own model of theirs."""
-        given, n = self.lesson, len(self.lesson.y)
-        lesson = Lesson(
-            take(self.completions.table, rows),
-            given.y[rows],
-            None if given.weight is None else given.weight[rows],
-            aligned(given.fit_params, n, rows),
-        )
-        training = TrainingTable(self.training.matrix[rows], None, self.training.weight[rows])
+    def part(self, rows: Rows) -> Ground:
+        """Some of the rows, with a density of the same size and an own model of theirs."""
+        lesson, training = self.lesson.part(rows), self._training(rows)
         base = training.fit(of_same_size(self.base, self.base), columns=self.base.columns_)
-        own = self.how.own(lesson)
-        return Ground(self.how, lesson, own, base, training, self.sentinel, self.values)
+        return replace(self, lesson=lesson, own=lesson.own(), base=base, training=training)
+
+    def _training(self, rows: Rows) -> TrainingTable:
+        return TrainingTable(self.training.matrix[rows], None, self.training.weight[rows])
 
     def model(self, way: Way) -> Any:
         """What is trained in a way."""
-        return self.own if way[0] == "own" else self.grown()
+        if way.learn == "own":
+            return self.own
+        lesson, how, matrix = self.lesson, self.lesson.how, self.training.matrix
+        completions = Completions(
+            self.parts, lesson.table, matrix, self.holes, self.known.target, way.redraw
+        )
+        seed = int(check_random_state(how.random_state).randint(2**31 - 1))
+        growing = Growing(
+            completions, lesson.y, lesson.weight, how.draws, seed, how.memory, self.others
+        )
+        return growing.fit(how.estimator, **lesson.fit_params)
 
     def robust(self, way: Way, model: Any) -> Robust:
         """What was trained in a way, wrapped and (if the way says so) tuned."""
-        density, holes, (learn, tune) = self.density, self.how.holes, way
-        if learn == "own" and tune:
+        lesson, density, holes = self.lesson, self.density, self.lesson.how.holes
+        if way.learn == "own" and way.tune:
             density, holes = self.base, "all"
-        elif learn == "own" and holes == "auto":  # as wrap does it by itself
-            density = self._with_nullable(nullable_as_met(self.base.columns_, self.training.matrix))
-        table, y, weight = self.lesson.table, self.lesson.y, self.lesson.weight
-        robust = self.how.wrap(model, table, y, density, holes=holes, sample_weight=weight)
-        if self.how.tuning is None or not tune:
+        elif way.learn == "own" and holes == "auto":  # as wrap does it by itself
+            density = self._nullable(nullable_as_met(self.base.columns_, self.training.matrix))
+        robust = lesson.wrapped(model, density, holes=holes)
+        if not way.tune:
             return robust
         holes = "auto" if density.columns_.nullable.any() else "all"
-        return robust.tune(table, y, self.how.tuning, sample_weight=weight, holes=holes)
-
-    def grown(self) -> Any:
-        """The estimator, trained on completions."""
-        seed = int(check_random_state(self.how.random_state).randint(2**31 - 1))
-        growing = Growing(
-            self.completions, self.lesson.y, self.lesson.weight, self.how.draws, seed,
-            self.how.memory, lambda X, y: self._completions(X, y),
-        )  # fmt: skip
-        return growing.fit(self.how.estimator, **self.lesson.fit_params)
+        options = lesson.tuning.changed(sample_weight=lesson.weight, holes=holes)
+        return robust.tune(lesson.table, lesson.y, options)
 
     # ---- densities -------------------------------------------------------------------------------
 
     @cached_property
     def density(self) -> Density:
         """Over X, NaN a value where it is to be."""
-        return self._with_nullable(self.base.columns_.with_nullable(self.values))
+        return self._nullable(self.base.columns_.with_nullable(self.values))
 
-    def _with_nullable(self, columns: Columns) -> Density:
+    def _nullable(self, columns: Columns) -> Density:
         if (columns.nullable == self.base.columns_.nullable).all():
             return self.base
         return self.training.fit(of_same_size(self.base, self.base), columns=columns)
@@ -228,22 +223,46 @@ class Ground:
     @cached_property
     def known(self) -> Conditioned:
         """Over X and y."""
-        labels = is_classifier(self.how.estimator)
+        labels = is_classifier(self.lesson.how.estimator)
         return Conditioned.of(self.density, self.training, self.lesson.y, labels, "auto")
 
     @cached_property
-    def completions(self) -> Completions:
-        """Of the rows, given y."""
-        return self._completions(self.lesson.table, self.lesson.y)
+    def parts(self) -> tuple[tuple[Density, Rows], ...]:
+        """What completes which rows, given y: each a density that was not told of them.
 
-    def _completions(self, X: Any, y: NDArray[Any]) -> Completions:
-        density = self.known.density
-        rule = HoleRule.of(density.columns_, self.sentinel)
-        values, holes = rule.read(density.columns_.matrix(X))
-        gone = np.isnan(values) if holes is None else holes
-        return Completions.of(density, X, self.known.given(self.lesson.y, y), gone)
+        Rows of rare classes, and all where a column is rare or the caller gave a density over
+        (X, y), are completed by the one that knows all rows.
+        """
+        known, matrix, target = self.known, self.training.matrix, np.asarray(self.known.target)
+        fold = np.random.default_rng(0).permutation(len(matrix)) % FOLDS
+        if known.form == "labels":
+            _, label, count = np.unique(target, return_inverse=True, return_counts=True)
+            fold[count[label] < FEW] = -1
+        if known.form == "given" or (~np.isnan(matrix)).sum(axis=0).min() < FEW:
+            fold[:] = -1
+        parts = [(known.density, np.flatnonzero(fold < 0))]
+        sized = of_same_size(known.density, known.density)
+        for number in np.unique(fold[fold >= 0]):
+            others = np.flatnonzero(fold != number)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # the whole one has told it
+                fitted = self._training(others).fit(sized, target[others], self.density.columns_)
+            parts.append((fitted, np.flatnonzero(fold == number)))
+        return tuple(parts)
 
-    # ---- what NaN means --------------------------------------------------------------------------
+    def others(self, X: Any, y: NDArray[Any]) -> Completions:
+        """Completions of rows that are not learned from."""
+        columns = self.density.columns_
+        matrix = with_nan(columns.matrix(X), self.sentinel, columns)
+        target = self.known.given(self.lesson.y, y)
+        parts = ((self.known.density, np.arange(len(matrix))),)
+        return Completions(parts, X, matrix, holes_in(columns, matrix), target)
+
+    @property
+    def holes(self) -> Mask:
+        """Entries that are completed, (rows, columns)."""
+        columns = self.base.columns_.with_nullable(self.values)
+        return holes_in(columns, self.training.matrix)
 
     def meaningful(self) -> Mask:
         """Columns in which NaN says something of y that what is observed does not, (columns,).
@@ -251,78 +270,51 @@ class Ground:
         Where holes come at random, y is as far from its mean given x_o, on average, whether a
         variable is observed or not.
         """
-        columns, density = self.base.columns_, self.known.density
-        found = columns.nullable.copy()
+        columns, density, found = self.base.columns_, self.known.density, self.values.copy()
         rows = np.random.default_rng(0).permutation(len(self.lesson.y))[:ROWS]
-        own = columns.evidence(self.training.matrix[rows])
-        residual = _residuals(density, own, np.asarray(self.known.target)[rows])
-        total = (residual**2).mean(axis=0).sum()
-        for place, variable in enumerate(columns.variables):
+        own, variable = columns.evidence(self.training.matrix[rows]), density.variables_[-1]
+        truth = encode_target(variable, np.asarray(self.known.target)[rows])[:, None]
+        drawn = density.complete_points(density.extended(own, None), DRAWS_OF_Y, 0)[:, :, -1:]
+        if variable.kind is Kind.CATEGORICAL:
+            codes = np.arange(len(variable.levels))
+            truth, drawn = truth == codes, drawn == codes
+        residual = truth - drawn.mean(axis=1)
+        for place, column in enumerate(columns.variables):
             gone = np.isnan(own.points[:, place])
-            if min(gone.sum(), (~gone).sum()) < FEW:
-                continue
             groups = [residual[gone], residual[~gone]]
+            if min(map(len, groups)) < FEW:
+                continue
             apart = groups[0].mean(axis=0) - groups[1].mean(axis=0)
             error = np.sqrt(sum(group.var(axis=0) / len(group) for group in groups))
             gain = gone.mean() * (1 - gone.mean()) * (apart**2).sum()
-            if gain > PART * total and (np.abs(apart) > SURE * error).any():
-                found[list(variable.columns)] = True
+            worth = gain > PART * (residual**2).mean(axis=0).sum()
+            found[list(column.columns)] |= worth and (np.abs(apart) > SURE * error).any()
         return found
 
 
-def _residuals(density: Density, own: Evidence, target: NDArray[Any]) -> Floats:
-    """Targets (0 and 1 of classes) less their means given the rows under p, (rows, outputs)."""
-    variable = density.variables_[-1]
-    drawn = density.complete_points(density.extended(own, None), DRAWS_OF_Y, 0)[:, :, -1]
-    truth = encode_target(variable, target)
-    if variable.kind is Kind.CATEGORICAL:
-        codes = np.arange(len(variable.levels))
-        return np.asarray((truth[:, None] == codes) - (drawn[:, :, None] == codes).mean(axis=1))
-    return np.asarray(truth - drawn.mean(axis=1))[:, None]
+def compare(ground: Ground, first: Robust, ways: list[Way]) -> pd.DataFrame | None:
+    """Mean losses of ways on rows held out with the holes they have; None where none can be.
 
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """Ways side by side on rows held out, with the holes that they have."""
-
-    ground: Ground
-    loss: PredictionLoss
-
-    @classmethod
-    def of(cls, ground: Ground, first: Robust) -> Trial:
-        """Losses as those that densities are chosen by."""
-        matrix = ground.training.matrix
-        return cls(
-            ground, prediction_loss(first.ensemble_, matrix, ground.base.columns_, ground.lesson.y)
-        )
-
-    def run(self, ways: list[Way]) -> pd.DataFrame | None:
-        """Mean losses by way, None where nothing can be held out."""
-        ground = self.ground
-        matrix, weight = ground.training.matrix, ground.training.weight
-        losses: list[list[Floats]] = [[] for _ in ways]
-        held: list[NDArray[np.intp]] = []
-        for part in hold_out(matrix, ground.base.columns_, ground.how.random_state):
-            if not self._whole(part):
-                continue
-            held.append(part.held)
-            smaller = ground.part(np.sort(part.train))
-            for own, way in zip(losses, ways, strict=True):
-                robust = smaller.robust(way, smaller.model(way))
-                evidence = robust.expectation_.evidence_of(matrix[part.held], robust.holes_)
-                response = robust.expectation_.predict(evidence)[0]
-                own.append(self.loss.measure(response, self.loss.truth[part.held]))
-        if not held:
-            return None
-        rows = np.concatenate(held)
-        means = [np.average(np.concatenate(own), weights=weight[rows]) for own in losses]
-        return pd.DataFrame(ways, columns=["learn", "tune"]).assign(loss=means)
-
-    def _whole(self, part: HeldOut) -> bool:
-        """Whether the rows to learn from have all columns, and all classes."""
-        ground = self.ground
-        seen = ~np.isnan(ground.training.matrix[part.train]).all(axis=0)
-        if not seen.all():
-            return False
-        y = ground.lesson.y
-        return not is_classifier(ground.how.estimator) or set(y[part.train]) == set(y)
+    A part that lacks a column or a class in the rows to learn from is left out.
+    """
+    matrix, columns, y = ground.training.matrix, ground.base.columns_, ground.lesson.y
+    loss, how = prediction_loss(first.ensemble_, matrix, columns, y), ground.lesson.how
+    losses: list[list[Floats]] = [[] for _ in ways]
+    held: list[Rows] = []
+    for part in hold_out(matrix, columns, how.random_state):
+        rows = np.sort(part.train)
+        lacks = is_classifier(how.estimator) and len(np.unique(y[rows])) < len(np.unique(y))
+        if lacks or np.isnan(matrix[rows]).all(axis=0).any():
+            continue
+        held.append(part.held)
+        smaller = ground.part(rows)
+        for own, way in zip(losses, ways, strict=True):
+            robust = smaller.robust(way, smaller.model(way))
+            evidence = robust.expectation_.evidence_of(matrix[part.held], robust.holes_)
+            response = robust.expectation_.predict(evidence)[0]
+            own.append(loss.measure(response, loss.truth[part.held]))
+    if not held:
+        return None
+    weight = ground.training.weight[np.concatenate(held)]
+    means = [np.average(np.concatenate(own), weights=weight) for own in losses]
+    return pd.DataFrame(ways).assign(loss=means)

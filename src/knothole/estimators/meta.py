@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -27,10 +25,10 @@ from sklearn.utils.validation import (
 )
 
 from knothole.errors import InvalidInput
-from knothole.estimators.growing import Induction, Lesson
+from knothole.estimators.growing import Lesson, learn, ways_of
 from knothole.estimators.robust import Robust
 from knothole.estimators.wrapping import wrap
-from knothole.learning.induction.expand import DRAWS, check_draws
+from knothole.learning.induction.expand import DRAWS
 from knothole.learning.induction.grow import MEMORY
 from knothole.learning.options import TuningOptions
 from knothole.tables.columns import Blocks, Columns
@@ -40,8 +38,6 @@ from knothole.trees.pipelines.read import is_composed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-LEARN = ("own", "expected", "auto")
 
 # In the docstrings of both meta-estimators.
 SHARED = """Parameters
@@ -62,6 +58,10 @@ SHARED = """Parameters
         is what predicts rows held out better. Without holes all are the same.
     draws : int
         Completions of each incomplete row, for "expected".
+    redraw : float or "auto"
+        Part of what is observed in incomplete rows that is drawn anew with their holes. The rows
+        are still draws from p, but tell less of the noise in y: good where that is large and p
+        is near the truth. "auto": 0, and for ``learn="auto"`` also 0.3, if that is better.
     memory : int
         Bytes that they may take up; fewer are drawn where they would be more. Forests and bags
         of scikit-learn hold one completion of the table at a time, whatever the draws: each of
@@ -98,6 +98,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         tune: Any = None,
         learn: Literal["own", "expected", "auto"] = "own",
         draws: int = DRAWS,
+        redraw: float | Literal["auto"] = "auto",
         memory: int = MEMORY,
         correct: Any = "auto",
         prefit: bool = False,
@@ -109,7 +110,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
     ) -> None:
         self.estimator, self.prefit = estimator, prefit
         self.density, self.tune, self.correct = density, tune, correct
-        self.learn, self.draws, self.memory = learn, draws, memory
+        self.learn, self.draws, self.redraw, self.memory = learn, draws, redraw, memory
         self.columns, self.blocks, self.holes = columns, blocks, holes
         self.random_state, self.verbose = random_state, verbose
 
@@ -179,30 +180,18 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
 
     def _induced(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Self:
         """Trees that are grown under the expected loss, or the choice of a way to learn."""
-        if self.learn not in LEARN:
-            raise InvalidInput(f"learn must be one of {LEARN}; got {self.learn!r}.")
         if self.prefit or isinstance(self.estimator, FrozenEstimator):
             raise InvalidInput(
                 f"learn={self.learn!r}, tune={self.tune!r}: they train the estimator, but it is "
                 f"fitted already; pass it unfitted, or use learn='own' without tune='auto'."
             )
-        check_draws(self.draws)
-        params = self._routed(fit_params)
+        ways, params = ways_of(self), self._routed(fit_params)
         weight = params.pop("sample_weight", None)
-        choose = self.tune == "auto"
-        options = TuningOptions(verbose=self.verbose) if choose else self._tuning(weight)
-        how = Induction(
-            self.estimator,
-            partial(wrap, correct=False, random_state=self.random_state, verbose=self.verbose),
-            self.density, self.columns, self.blocks, self.holes, self.random_state, options,
-            self.draws, self.memory,
-        )  # fmt: skip
-        learns = ("expected", "own") if self.learn == "auto" else (self.learn,)
-        tunes = (False, True) if choose else (options is not None,)
-        lesson = Lesson(X, np.asarray(y), weight, params)
-        learned = how.learn(lesson, list(product(learns, tunes)))
-        self.robust_, self.estimator_ = learned.robust, learned.model
-        self.trial_ = learned.trial
+        options = TuningOptions(verbose=self.verbose)
+        if self.tune != "auto":
+            options = self._tuning(weight) or options
+        lesson = Lesson(self, options, X, np.asarray(y), weight, params)
+        self.robust_, self.estimator_, self.trial_ = learn(lesson, ways)
         return self
 
     def _tuning(self, sample_weight: Any) -> TuningOptions | None:

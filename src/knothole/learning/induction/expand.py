@@ -13,6 +13,7 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput, NotFitted
 from knothole.learning.induction.filling import Completions
 from knothole.tables.encoding import row_weights
+from knothole.tables.holes import holes_in
 
 #: Completions of an incomplete row: more of them change little.
 DRAWS = 8
@@ -106,25 +107,21 @@ def expand(
     check_draws(draws)
     if not hasattr(density, "columns_"):
         raise NotFitted(f"this {type(density).__name__} is not fitted yet; call fit(X) first.")
-    target = y if condition_on_target and density.target_ else None
-    completions = Completions.of(density, X, target, holes)
-    if y is not None and len(y) != len(completions):
-        raise InvalidInput(f"X has {len(completions)} rows; y must have as many, but has {len(y)}.")
-    weight = row_weights(sample_weight, len(completions))
-    return expanded(completions, None if y is None else np.asarray(y), weight, int(draws), seed)
+    matrix = density.columns_.matrix(X)
+    n = len(matrix)
+    if y is not None and len(y) != n:
+        raise InvalidInput(f"X has {n} rows; y must have as many, but has {len(y)}.")
+    gone = holes_in(density.columns_, matrix) if holes is None else np.asarray(holes)
+    target = np.asarray(y) if condition_on_target and density.target_ and y is not None else None
+    completions = Completions(((density, np.arange(n)),), X, matrix, gone, target)
+    weight = row_weights(sample_weight, n)
+    table, row = completions.expanded(int(draws), seed)
+    return Expanded(table, None if y is None else np.asarray(y)[row], shared(weight, row), row)
 
 
-def expanded(
-    completions: Completions, y: NDArray[Any] | None, weight: Floats, draws: int, seed: int
-) -> Expanded:
-    """Weighted completions of incomplete rows, among the complete ones."""
-    incomplete = completions.incomplete
-    times = np.where(incomplete, draws, 1)
-    row = np.repeat(np.arange(len(completions)), times)
-    matrix = np.empty((len(row), completions.gone.shape[1]))
-    matrix[incomplete[row]] = completions.drawn(draws, seed).reshape(-1, matrix.shape[1])
-    X = completions.filled(row, matrix)
-    return Expanded(X, None if y is None else y[row], (weight / times)[row], row)
+def shared(weight: Floats, row: NDArray[np.intp]) -> Floats:
+    """What completions weigh, so that those of a row share its weight."""
+    return np.asarray((weight / np.maximum(np.bincount(row, minlength=len(weight)), 1))[row])
 
 
 def check_draws(draws: Any) -> None:

@@ -8,9 +8,9 @@ one source of variety.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import train_test_split
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
-from knothole.learning.induction.expand import expanded
-from knothole.learning.induction.filling import Completions, aligned
+from knothole.learning.induction.expand import shared
+from knothole.learning.induction.filling import Completions, aligned, take
 
 # Completions that are drawn at once, for trees that have one each.
 AT_ONCE = 64
@@ -32,6 +32,8 @@ MEMORY = 1 << 31
 COUNTS = ("min_samples_leaf", "min_samples_split", "min_child_samples", "min_data_in_leaf")
 # Rows from which scikit-learn's HistGradientBoosting stops early by itself.
 MANY = 10_000
+# Names that libraries have for the weights of eval_set.
+EVAL_WEIGHTS = ("sample_weight_eval_set", "eval_sample_weight")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +50,7 @@ class Growing:
     draws, seed : int
         Completions of each incomplete row, and their seed.
     memory : int
-        Bytes that the completions may take up; there are fewer draws if they must be, at least one.
+        Bytes that completions may take up: there are fewer if they must be, at least one.
     others : callable
         Completions of other rows (X, y): those that tell when to stop.
     """
@@ -59,40 +61,60 @@ class Growing:
     draws: int
     seed: int
     memory: int
-    others: Callable[[Any, Any], Completions]
-
-    @property
-    def affordable(self) -> int:
-        """Draws that there is memory for."""
-        incomplete, columns = int(self.completions.incomplete.sum()), self.completions.gone.shape[1]
-        rows = self.memory // (8 * columns) - (len(self.completions) - incomplete)
-        return int(min(self.draws, max(1, rows // max(1, incomplete))))
+    others: Callable[[Any, NDArray[Any]], Completions]
 
     def fit(self, estimator: Any, **fit_params: Any) -> Any:
         """A clone of the estimator, trained on completions."""
         model = clone(estimator)
         kinds = {base.__name__ for base in type(model).__mro__}
-        fit_params = self._validation(fit_params)
+        params = self._validation(fit_params)
         if kinds & {"BaseForest", "BaseBagging"}:
-            return self._tree_by_tree(model, fit_params)
-        if "BaseHistGradientBoosting" in kinds and "X_val" not in fit_params:
-            return self._stopped_early(model, fit_params)
-        if getattr(model, "n_iter_no_change", None) and self.draws > 1:
+            return self._tree_by_tree(model, params)
+        if "BaseHistGradientBoosting" in kinds:
+            return self._stopped_early(model, params)
+        if "BaseGradientBoosting" in kinds and model.n_iter_no_change and self.draws > 1:
             raise InvalidInput(
                 f"estimator: {type(model).__name__} with n_iter_no_change holds rows out by "
                 f"itself, and completions of one row would be on both sides. Use draws=1, "
                 f"n_iter_no_change=None, or HistGradientBoosting."
             )
-        return self._weighted(model, fit_params)
+        return self._weighted(model, params)
 
-    def _weighted(self, model: Any, fit_params: dict[str, Any]) -> Any:
-        weight = np.ones(len(self.y)) if self.weight is None else self.weight
-        full = expanded(self.completions, self.y, weight, self.affordable, self.seed)
-        with _counting_completions(model, len(full.row) / len(self.y)):
-            params = aligned(fit_params, len(self.y), full.row)
-            return model.fit(full.X, full.y, **params, sample_weight=full.weight)
+    def _weighted(self, model: Any, params: dict[str, Any], held: Mask | None = None) -> Any:
+        """All completions at once, those of a row with its weight in all.
 
-    def _tree_by_tree(self, model: Any, fit_params: dict[str, Any]) -> Any:
+        Where the estimator wants so many rows at least, so many completions make one. Rows that
+        are ``held`` out tell when to stop.
+        """
+        table, row = self.completions.expanded(self._affordable, self.seed)
+        weight = shared(np.ones(len(self.y)) if self.weight is None else self.weight, row)
+        params = aligned(params, len(self.y), row) | {"sample_weight": weight}
+        if held is not None:
+            out, kept = np.flatnonzero(held[row]), np.flatnonzero(~held[row])
+            params = aligned(params, len(row), kept)
+            params |= {"X_val": take(table, out), "y_val": self.y[row[out]]}
+            params["sample_weight_val"] = weight[out]
+            table, row = take(table, kept), row[kept]
+        # CatBoost does not let go of parameters, and counts rows only where it is told to.
+        known = {} if type(model).__module__.startswith("catboost") else model.get_params()
+        least = {
+            name: known[name] for name in COUNTS if isinstance(known.get(name), int | np.integer)
+        }
+        times = len(row) / len(np.unique(row))
+        if least:
+            model.set_params(**{name: ceil(times * count) for name, count in least.items()})
+        model.fit(table, self.y[row], **params)
+        return model.set_params(**least) if least else model
+
+    @property
+    def _affordable(self) -> int:
+        """Draws that there is memory for."""
+        n, columns = self.completions.gone.shape
+        incomplete = max(1, int(self.completions.incomplete.sum()))
+        rows = self.memory // (8 * columns) - (n - incomplete)
+        return int(min(self.draws, max(1, rows // incomplete)))
+
+    def _tree_by_tree(self, model: Any, params: dict[str, Any]) -> Any:
         """Every tree on a completion of its own: the library adds one tree at a time."""
         if model.oob_score:
             raise InvalidInput(
@@ -100,98 +122,65 @@ class Growing:
                 "the expected loss has its own completions; use oob_score=False."
             )
         if self.weight is not None:
-            fit_params = fit_params | {"sample_weight": self.weight}
-        trees, before = model.n_estimators, {"warm_start": model.warm_start}
-        model.set_params(warm_start=True)
+            params["sample_weight"] = self.weight
+        trees, before = model.n_estimators, model.warm_start
         incomplete, rows = self.completions.incomplete, np.arange(len(self.y))
         matrix = np.full(self.completions.gone.shape, np.nan)
         for start in range(0, trees, AT_ONCE):
             drawn = self.completions.drawn(min(AT_ONCE, trees - start), self.seed + start)
             for place in range(drawn.shape[1]):
                 matrix[incomplete] = drawn[:, place]
-                model.set_params(n_estimators=start + place + 1)
-                model.fit(self.completions.filled(rows, matrix), self.y, **fit_params)
-        return model.set_params(**before)
-
-    def _stopped_early(self, model: Any, fit_params: dict[str, Any]) -> Any:
-        """HistGradientBoosting, which holds rows out by itself: here before they are completed."""
-        early = model.early_stopping
-        stops = len(self.y) > MANY if early == "auto" else early
-        if not stops or model.validation_fraction is None:
-            grown = self._weighted(model.set_params(early_stopping=bool(stops)), fit_params)
-            return grown.set_params(early_stopping=early)
-        rows = train_test_split(
-            np.arange(len(self.y)),
-            test_size=model.validation_fraction,
-            stratify=self.y if is_classifier(model) else None,
-            random_state=model.random_state,
-        )
-        kept, held = (np.sort(part) for part in rows)
-        weight = None if self.weight is None else self.weight[kept]
-        part = replace(self, completions=self.completions[kept], y=self.y[kept], weight=weight)
-        validation = self.completions[held]
-        X, times = _each(validation, self.draws, self.seed)
-        fit_params = fit_params | {"X_val": X, "y_val": self.y[held].repeat(times, axis=0)}
-        if self.weight is not None:
-            fit_params["sample_weight_val"] = self.weight[held].repeat(times)
-        model.set_params(early_stopping=True)
-        return part._weighted(model, fit_params).set_params(early_stopping=early)
+                model.set_params(warm_start=True, n_estimators=start + place + 1)
+                with warnings.catch_warnings():
+                    # Of targets that change from tree to tree: here they do not.
+                    warnings.filterwarnings("ignore", message="class_weight presets")
+                    model.fit(self.completions.filled(rows, matrix), self.y, **params)
+        return model.set_params(warm_start=before)
 
     # ---- rows that tell when to stop -------------------------------------------------------------
 
+    def _stopped_early(self, model: Any, params: dict[str, Any]) -> Any:
+        """HistGradientBoosting, which holds rows out by itself: here before they are completed."""
+        early, given = model.early_stopping, params.get("X_val") is not None
+        stops = given or (len(self.y) > MANY if early == "auto" else early)
+        held = None
+        if stops and not given and model.validation_fraction is not None:
+            _, out = train_test_split(
+                np.arange(len(self.y)), test_size=model.validation_fraction,
+                stratify=self.y if is_classifier(model) else None, random_state=model.random_state,
+            )  # fmt: skip
+            held = np.isin(np.arange(len(self.y)), out)
+        model.set_params(early_stopping=bool(stops))
+        return self._weighted(model, params, held).set_params(early_stopping=early)
+
     def _validation(self, fit_params: dict[str, Any]) -> dict[str, Any]:
-        """Parameters of ``fit`` with validation rows completed too, all of them as often."""
+        """Parameters of ``fit`` with validation rows completed too."""
         found = dict(fit_params)
         if found.get("X_val") is not None:
-            found["X_val"], times = self._completed(found["X_val"], found["y_val"])
-            for name in ("y_val", "sample_weight_val"):
-                found[name] = _repeated(found.get(name), times)
-        sets = found.get("eval_set")
-        if sets is None:
+            goes = ("y_val", "sample_weight_val")
+            X, rest = self._completed(found["X_val"], *(found.get(name) for name in goes))
+            found |= {"X_val": X} | dict(zip(goes, rest, strict=True))
+        if found.get("eval_set") is None:
             return found
-        single = isinstance(sets, tuple)
-        weights = next(
-            (n for n in ("sample_weight_eval_set", "eval_sample_weight") if n in found), ""
-        )
-        completed = []
-        for place, pair in enumerate([sets] if single else sets):
+        single = isinstance(found["eval_set"], tuple)
+        pairs = [found["eval_set"]] if single else list(found["eval_set"])
+        name = next((name for name in EVAL_WEIGHTS if found.get(name) is not None), None)
+        weights = [None] * len(pairs) if name is None else list(found[name])
+        for place, pair in enumerate(pairs):
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise InvalidInput(
                     f"eval_set must hold pairs (X, y), so that their holes can be completed; got "
                     f"{type(pair).__name__}."
                 )
-            X, times = self._completed(*pair)
-            completed.append((X, _repeated(pair[1], times)))
-            if found.get(weights) is not None:
-                found[weights] = list(found[weights])
-                found[weights][place] = _repeated(found[weights][place], times)
-        found["eval_set"] = completed[0] if single else completed
-        return found
+            X, (y, weights[place]) = self._completed(*pair, weights[place])
+            pairs[place] = (X, y)
+        found |= {} if name is None else {name: weights}
+        return found | {"eval_set": pairs[0] if single else pairs}
 
-    def _completed(self, X: Any, y: Any) -> tuple[Any, int]:
-        return _each(self.others(X, np.asarray(y)), self.draws, self.seed)
-
-
-def _each(completions: Completions, draws: int, seed: int) -> tuple[Any, int]:
-    """Every row as often, so that they need no weights: as it is where none has holes."""
-    if not completions.incomplete.any():
-        return completions.table, 1
-    return completions.each(draws, seed), draws
-
-
-def _repeated(values: Any, times: int) -> Any:
-    return values if values is None or times == 1 else np.repeat(np.asarray(values), times, axis=0)
-
-
-@contextmanager
-def _counting_completions(model: Any, times: float) -> Iterator[None]:
-    """Least numbers of rows are raised while training: so many completions make one row."""
-    known = {} if type(model).__module__.startswith("catboost") else model.get_params()
-    before = {name: known[name] for name in COUNTS if isinstance(known.get(name), int | np.integer)}
-    if before:
-        model.set_params(**{name: ceil(times * least) for name, least in before.items()})
-    try:
-        yield
-    finally:
-        if before:
-            model.set_params(**before)
+    def _completed(self, X: Any, y: Any, weight: Any) -> tuple[Any, list[Any]]:
+        """Rows as often as there are draws, complete ones too: they need no weights then."""
+        others = self.others(X, np.asarray(y))
+        if not others.incomplete.any():
+            return X, [y, weight]
+        table, row = others.expanded(self.draws, self.seed, self.draws)
+        return table, [np.asarray(y)[row], None if weight is None else np.asarray(weight)[row]]

@@ -1,0 +1,1 @@
+"""Trees grown under the expected loss: the paper's right panel, and mechanisms that change."""

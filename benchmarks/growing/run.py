@@ -1,0 +1,100 @@
+"""One trial of each experiment.
+
+*Insurance*: the paper's right panel in the authors' encoding, holes at the same rate at learning
+and deployment, for one tree and for a hundred boosted ones. *Shifts*: tables of the suite, where
+holes come by one mechanism at learning and by another at deployment.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import xgboost
+
+from benchmarks.paper import panels
+from benchmarks.paper.panels import Insurance, Record, candidates
+from benchmarks.suite import datasets
+from benchmarks.suite.cells import Stage, run_cell
+from benchmarks.suite.peers.base import Native, Peer
+from benchmarks.suite.peers.imputation import MeanAndMask, mice
+from benchmarks.suite.peers.own import Knothole, KnotholeGrown, KnotholeTuned
+from benchmarks.suite.scenarios import Mechanism, Scenario
+from knothole.densities.mixture.density import Mixture
+from knothole.estimators import ExpectedRegressor, wrap
+
+NATIVE, TUNED, GROWN, CHOSEN = "XGBoost", "tuned leaves", "grown", "grown, as held-out rows say"
+#: What tells the models apart; the rest is as in the paper's figure.
+MODELS: dict[str, dict[str, Any]] = {
+    "one tree": {"n_estimators": 1, "learning_rate": 1.0},
+    "100 trees": {"n_estimators": 100, "learning_rate": 0.1},
+}
+
+
+def insurance(data: Insurance, density: str, rate: float, trial: int) -> list[Record]:
+    """The methods at one rate, under one density over X."""
+    train, test = data.poked(rate, trial)
+    learned = panels.learn(candidates(trial)[density], train, data.columns())
+    records = []
+    for name, settings in MODELS.items():
+        estimator = xgboost.XGBRegressor(n_jobs=1, **panels.COMMON, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of densities that have not quite converged
+            model = estimator.fit(train, data.y)
+            robust = wrap(model, train, density=learned, holes="all")
+            answers = {
+                NATIVE: model.predict(test),
+                TUNED: robust.tune(train, data.y, threads=1).predict(test, threads=1),
+            }
+            for method, options in {
+                GROWN: {"learn": "expected"},
+                CHOSEN: {"learn": "auto", "tune": "auto"},
+            }.items():
+                grown = ExpectedRegressor(estimator, density=learned, holes="all", **options)
+                answers[method] = grown.fit(train, data.y).predict(test, threads=1)
+        records += [
+            {"model": name, "rate": rate, "trial": trial, "method": method,
+             "rmse": data.error(answer)}
+            for method, answer in answers.items()
+        ]  # fmt: skip
+    return records
+
+
+TABLES = ("abalone", "concrete", "titanic", "pima_diabetes")
+_KINDS = {kind: Mechanism(kind, 0.3) for kind in ("mcar", "mar", "mnar")}
+#: Every way from one mechanism to another, and from no holes to some.
+SHIFTS = tuple(
+    Scenario(deployment, training)
+    for training in (None, *_KINDS.values())
+    for deployment in (*_KINDS.values(), Mechanism("outage"))
+)
+#: Rows of a table, so that all of it takes hours and not days; the density is one that is quick.
+MAX_ROWS = 1500
+
+
+def peers(training_holes: bool) -> list[Peer]:
+    """Those that are compared; without holes in training nothing is tuned or grown."""
+    quick = Mixture(random_state=0)
+    own: list[Peer] = [Knothole(density=quick)]
+    if training_holes:
+        own += [KnotholeTuned(density=quick), KnotholeGrown(density=quick)]
+    return [*own, Native(), MeanAndMask(), mice()]
+
+
+def shifts(table: str, repeat: int) -> list[Record]:
+    """Errors on one split of a table, in every shift."""
+    stage = Stage.set_up(datasets.load(table), repeat, MAX_ROWS)
+    records: list[Record] = []
+    for holes in (False, True):
+        part = [each for each in SHIFTS if (each.training is not None) == holes]
+        for peer in peers(holes):
+            for result in run_cell(stage, peer, part):
+                error = result.rmse if result.rmse is not None else result.log_loss
+                scenario = next(each for each in part if each.name == result.scenario)
+                training = "none" if scenario.training is None else scenario.training.kind
+                records.append(
+                    {"table": table, "repeat": repeat, "training": training,
+                     "deployment": scenario.deployment.kind, "peer": result.peer, "error": error,
+                     "failure": result.failure, "max_rows": MAX_ROWS}
+                )  # fmt: skip
+    return records
