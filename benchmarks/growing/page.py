@@ -10,7 +10,7 @@ import pandas as pd
 from benchmarks.growing import pictures
 from benchmarks.growing.run import CHOSEN, GROWN, NATIVE, TUNED
 
-TEXT = '''# Trees grown under the expected loss
+TEXT = """# Trees grown under the expected loss
 
 The results on this page are written by `python -m benchmarks.growing` (`make growing`); they are in
 [growing_insurance.csv](results/growing_insurance.csv) and
@@ -20,7 +20,7 @@ Khosravi et al. (2020) refit the leaves of trees that were grown otherwise, and 
 blend expected loss learning in classical top-down tree induction schemes". With completions it is
 short. The expected gain of a split is
 
-$$\\sum_n w_n \\left( E[L(y_n, v) \\mid x_o^n, y_n] - E[L(y_n, v_{{S(X)}}) \\mid x_o^n, y_n] \\right)$$
+$$\\sum_n w_n \\, E[L(y_n, v) - L(y_n, v_{{S(X)}}) \\mid x_o^n, y_n]$$
 
 where $S$ is the split, $v$ the best value before it and $v_S$ the best ones after it. Over draws of
 each incomplete row, each with its part of the row's weight, the sum is what any library computes
@@ -51,11 +51,12 @@ assert grown.score(X[800:], y[800:]) > own.score(X[800:], y[800:])
 
 ## How it is done
 
-- **Given y.** Holes are drawn from $p(x_m \\mid x_o, y)$; without y the trees would learn that what is
-  missing says nothing. Predictions go on under $p(X)$: y is not known then.
-- **By densities that were not told.** A density over $(X, y)$ that has learned a row has learned the
-  noise in its y too, and trees find it in the completions. So each fifth of the rows is completed by a
-  density that has learned the other four (rows of classes with fewer than 20 rows are the exception).
+- **Given y.** Holes are drawn from $p(x_m \\mid x_o, y)$; without y the trees would learn that what
+  is missing says nothing. Predictions go on under $p(X)$: y is not known then.
+- **By densities that were not told.** A density over $(X, y)$ that has learned a row has learned
+  the noise in its y too, and trees find it in the completions. So each fifth of the rows is
+  completed by a density that has learned the other four (rows of classes with fewer than 20 rows
+  are the exception).
 - **Eight draws** with an eighth of the weight. Rows without a hole stay as they are, once: a table
   without holes gives the very same model, bit for bit.
 - **Rows are counted as rows.** `min_samples_leaf`, `min_child_samples` and the like are multiplied
@@ -67,8 +68,8 @@ assert grown.score(X[800:], y[800:]) > own.score(X[800:], y[800:])
   there is much, and blurs x where there is little; `learn="auto"` tries it.
 - **NaN that means something.** A column stays as it is while trees grow where being missing says
   something of y that what is observed does not (`holes="all"`: nowhere). It is measured: y less its
-  mean given $x_o$ must differ by four standard errors between rows with and without NaN, and telling
-  them apart must take 1 % off the squared error.
+  mean given $x_o$ must differ by four standard errors between rows with and without NaN, and
+  telling them apart must take 1 % off the squared error.
 - **When to stop.** Rows in `eval_set` (XGBoost, LightGBM, CatBoost) and `X_val` (scikit-learn) are
   completed too, all of them equally often. HistGradientBoosting, which holds rows out by itself,
   does so by rows and not by completions; GradientBoosting with `n_iter_no_change` is refused.
@@ -102,7 +103,7 @@ where training has none.
 {shifts}
 
 {survivors}
-'''
+"""
 
 
 def write(folder: Path) -> Path:
@@ -155,4 +156,6 @@ def survivors(results: pd.DataFrame) -> str:
     worst = np.exp(np.log(found).max()).sort_values()
     wins = ", ".join(f"{name} in {count}" for name, count in best.items())
     most = ", ".join(f"{name} {ratio:.2f}" for name, ratio in worst.items())
-    return f"Least error of the {len(found)} shifts: {wins}. At worst, as multiples of native: {most}."
+    return (
+        f"Least error of the {len(found)} shifts: {wins}. At worst, as multiples of native: {most}."
+    )
