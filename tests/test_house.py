@@ -21,6 +21,7 @@ BUDGET = {
     "questions": 1_750,
     "face": 1_700,
     "what if": 1_150,
+    "scale": 900,
 }
 MOST_PARAMETERS = 8  # of a function, self not counted
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from knothole.errors import InvalidInput
 from knothole.estimators.answers import class_lists, is_classifier, output_labels, pandas_index
+from knothole.parts.lazy import lazily
 from knothole.questions.acquire import Acquisition, Asked, acquisition, costs
 from knothole.questions.explain import explain
 from knothole.questions.explanation import Explanation
@@ -29,6 +30,7 @@ class Asking:
     holes_: Any
     _evidence: Callable[..., Evidence]
 
+    @lazily
     def explain(
         self,
         X: Any,
@@ -101,6 +103,7 @@ class Asking:
             output_labels(expectation.original, found.values.shape[2]),
         )
 
+    @lazily
     def acquire(
         self,
         X: Any,
@@ -179,6 +182,7 @@ class Asking:
         index = range(len(asked.evidence.points)) if index is None else index
         return acquisition(asked, costs(cost, players.names), budget, stop, index)
 
+    @lazily
     def impute(
         self,
         X: Any,

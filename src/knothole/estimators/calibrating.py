@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from knothole.errors import InvalidInput
 from knothole.estimators.answers import Answers, require_regressor
+from knothole.parts.lazy import lazily
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
 from knothole.tables.encoding import Unseen
@@ -80,6 +81,7 @@ class Calibrating:
         calibrated.calibration_ = Calibration.learned(self._answering, evidence, y, threads)
         return calibrated
 
+    @lazily
     def predict_interval(
         self,
         X: Any,

@@ -19,6 +19,7 @@ from knothole.estimators.calibrating import Calibrating
 from knothole.learning.options import TuningOptions
 from knothole.learning.solvers import TuningSummary
 from knothole.learning.tune import tune
+from knothole.parts.lazy import lazily
 from knothole.questions.correction.corrected import Corrected, Correction
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
@@ -46,7 +47,7 @@ class Robust(Calibrating, Asking):
     columns). ``unseen`` says what a category is that training did not have: "error" or "hole".
 
     A pandas DataFrame in gives a Series or DataFrame out, with the same index; anything else gives
-    arrays.
+    arrays. A Dask DataFrame or Array gives lazy ones, whose partitions are asked on the workers.
 
     Attributes
     ----------
@@ -152,6 +153,7 @@ class Robust(Calibrating, Asking):
         calibration = self.calibration_ if expectation is self._answering else None
         return Answers(expectation, evidence, X, threads, calibration)
 
+    @lazily
     def predict(
         self,
         X: Any,
@@ -214,6 +216,7 @@ class Robust(Calibrating, Asking):
         parts += [found.std_errors] if return_std and return_error else []
         return _alone(parts)
 
+    @lazily
     def predict_proba(
         self,
         X: Any,
@@ -240,6 +243,7 @@ class Robust(Calibrating, Asking):
         parts += [found.probabilities_std_errors] if return_std and return_error else []
         return _alone(parts)
 
+    @lazily
     def margin(
         self,
         X: Any,

@@ -256,6 +256,8 @@ def _check(raw: RawTable) -> None:
 def _hint(table: Any) -> str:
     if hasattr(table, "collect"):
         return " Call .collect() on it first."
+    if hasattr(table, "compute"):
+        return " Call .compute() on it first."
     if hasattr(table, "to_frame"):
         row = ".to_frame().T" if hasattr(table, "iloc") else ".to_frame().transpose()"
         return f" One row is {row} of it, one column .to_frame()."

@@ -1,0 +1,1 @@
+"""Tables in parts, none of which need be in memory with another: Dask collections and files."""
