@@ -18,7 +18,7 @@ BUDGET = {
     "quick": 700,
     "correct": 1_100,
     "induction": 750,
-    "questions": 1_750,
+    "questions": 2_025,
     "face": 1_700,
     "what if": 1_150,
     "scale": 900,

@@ -17,7 +17,7 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
-from knothole.cli.sources import source
+from knothole.cli.files.sources import source
 from knothole.compiled.threads import thread_count
 from knothole.errors import DamagedFile, InvalidInput, KnotholeError
 from knothole.report.diagnostics import Outage

@@ -25,6 +25,8 @@ COMMANDS = {
     "demo": "Train, poke holes, compare, draw: no download, under two minutes.",
     "wrap": "Learn p(X) from a training table, so that a model can answer rows with holes.",
     "predict": "Expected predictions for a CSV or Parquet file of any size.",
+    "explain": "Why each answer of a file is what it is: what every column adds to it.",
+    "acquire": "What to find out next for each row of a file, and what it is worth.",
     "tune": "New leaf values, learned from training rows with holes.",
     "report": "One HTML file: what holes do to your model, and what helps.",
     "whatif": "A page to ask a model with unknown inputs, and a server for programs.",

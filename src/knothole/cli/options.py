@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -14,9 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.cli.console import say
-from knothole.cli.matching import check_column, match
-from knothole.cli.models import OpenedModel
-from knothole.cli.sources import sampled, source
+from knothole.cli.files.matching import check_column, match
+from knothole.cli.files.models import OpenedModel
+from knothole.cli.files.sources import sampled, source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, wrap
 from knothole.estimators.answers import class_lists, is_classifier
@@ -45,6 +45,61 @@ calibrate_option = click.option(
     help="Rows with the target that MODEL was not trained on: from them knothole predict "
     "--interval knows how far the target may be. They are kept in the output.",
 )
+
+
+cost_option = click.option(
+    "--cost",
+    "costs",
+    multiple=True,
+    metavar="VARIABLE=COST",
+    help="What finding out a variable costs, 1 where nothing is said; may be repeated.",
+)
+group_option = click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="NAME=COLUMN,COLUMN",
+    help="Columns that become known together and count as one; may be repeated.",
+)
+
+
+def costs_of(given: Sequence[str]) -> dict[str, float]:
+    """What ``--cost`` says.
+
+    Examples
+    --------
+    >>> costs_of(["blood sample=30"])
+    {'blood sample': 30.0}
+    """
+    found = {}
+    for text in given:
+        name, _, value = text.rpartition("=")
+        try:
+            found[name] = float(value if name else "")
+        except ValueError:
+            raise InvalidInput(
+                f"--cost: must be VARIABLE=COST, such as age=1; got {text!r}."
+            ) from None
+    return found
+
+
+def groups_of(given: Sequence[str]) -> dict[str, list[str]]:
+    """What ``--group`` says.
+
+    Examples
+    --------
+    >>> groups_of(["blood=glucose,insulin"])
+    {'blood': ['glucose', 'insulin']}
+    """
+    found = {}
+    for text in given:
+        name, _, columns = text.partition("=")
+        if not (name and columns):
+            raise InvalidInput(
+                f"--group: must be NAME=COLUMN,COLUMN, such as blood=glucose,insulin; got {text!r}."
+            )
+        found[name] = columns.split(",")
+    return found
 
 
 def choice_option(name: str, choices: Iterable[str], text: str) -> Decorator:
@@ -105,11 +160,17 @@ def learning_options(rows: int, what: str) -> Decorator:
         ),
     )
 
+    return gathered("learning", Learning, given)
+
+
+def gathered(name: str, kind: Any, given: Sequence[Decorator]) -> Decorator:
+    """Options that come to a command as one argument: a dataclass with a field for each."""
+
     def decorate(command: Any) -> Any:
         @wraps(command)
         def called(**options: Any) -> Any:
-            own = {name: options.pop(name) for name in Learning.__dataclass_fields__}
-            return command(learning=Learning(**own), **options)
+            own = {field: options.pop(field) for field in kind.__dataclass_fields__}
+            return command(**{name: kind(**own)}, **options)
 
         for option in reversed(given):
             called = option(called)

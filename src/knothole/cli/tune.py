@@ -8,7 +8,7 @@ import click
 
 from knothole.cli import options
 from knothole.cli.console import say
-from knothole.cli.models import check_native_path, open_model, save_native
+from knothole.cli.files.models import check_native_path, open_model, save_native
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file
 from knothole.learning.options import CHOICES, Method, Objective, TuningOptions

@@ -9,8 +9,7 @@ import click
 
 from knothole.cli import options
 from knothole.cli.console import say
-from knothole.cli.models import load_wrapped
-from knothole.errors import InvalidInput
+from knothole.cli.files.models import load_wrapped
 from knothole.serve import server
 
 
@@ -35,8 +34,7 @@ otherwise, and then asks for a token.
               help="Name by which others reach this machine; may be repeated.")  # fmt: skip
 @click.option("--token", envvar="KNOTHOLE_TOKEN", metavar="TOKEN",
               help="What requests must carry; made where --host is not loopback.")  # fmt: skip
-@click.option("--cost", "costs", multiple=True, metavar="VARIABLE=COST",
-              help="What finding out a variable costs; may be repeated.")  # fmt: skip
+@options.cost_option
 @click.option("--browser/--no-browser", default=None,
               help="Whether to open the page; by default at a terminal.")  # fmt: skip
 def whatif(
@@ -49,7 +47,7 @@ def whatif(
     browser: bool | None,
 ) -> None:
     """Serve a page on which MODEL (from knothole wrap) is asked with unknown inputs."""
-    cost = dict(_cost(each) for each in costs) or None
+    cost = options.costs_of(costs) or None
     opened = sys.stdout.isatty() if browser is None else browser
     serving = server.whatif(
         load_wrapped(model), host=host, port=port, names=names, token=token, cost=cost,
@@ -57,11 +55,3 @@ def whatif(
     )  # fmt: skip
     say(f"{serving.url}  (Ctrl-C ends it)")
     serving.run()
-
-
-def _cost(text: str) -> tuple[str, float]:
-    name, sign, value = text.rpartition("=")
-    try:
-        return name, float(value if sign else "")
-    except ValueError:
-        raise InvalidInput(f"--cost: must be VARIABLE=COST, such as age=1; got {text!r}.") from None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from knothole.cli.sources import Source
+from knothole.cli.files.sources import Source
 from knothole.errors import ColumnMismatch
 from knothole.tables.columns import Column, Columns
 from knothole.tables.read import listed

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import pandas as pd
 
-from knothole.cli.sources import PARQUET, SEPARATORS, pyarrow_for
+from knothole.cli.files.sources import PARQUET, SEPARATORS, pyarrow_for
 from knothole.errors import InvalidInput
 from knothole.files import whole_file
 

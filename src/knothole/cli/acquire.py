@@ -1,0 +1,73 @@
+"""``knothole acquire``: what to find out next about a file's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import click
+import pandas as pd
+
+from knothole.cli import options
+from knothole.cli.answering import Answering, answering_options
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  knothole acquire model.knothole today.csv -o next.csv
+  knothole acquire model.knothole today.csv --cost "blood sample=30" --cost age=1 --budget 31
+  knothole acquire model.knothole today.csv --keep id --stop 0.95
+
+The output has a row for each row of DATA: the best hole to fill next, and the gain of knowing each
+hole (gain_COLUMN, empty where nothing is to be found out): what it is expected to take off the
+variance of the prediction, of a classifier off the Brier score or entropy of its probabilities.
+"""
+)
+@answering_options(1000)
+@options.group_option
+@options.cost_option
+@click.option(
+    "--criterion",
+    type=click.Choice(["brier", "entropy"]),
+    help="What classifiers are to gain; by default brier.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Add a plan: what to find out for so much, the best first.",
+)
+@click.option(
+    "--stop",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Of a classifier: leave alone rows whose label is so sure to remain.",
+)
+@click.option("--errors", is_flag=True, help="Add the standard error of each gain.")
+def acquire(
+    asked: Answering,
+    groups: tuple[str, ...],
+    costs: tuple[str, ...],
+    criterion: Literal["brier", "entropy"] | None,
+    budget: float | None,
+    stop: float | None,
+    errors: bool,
+) -> None:
+    """What to find out next about the rows of DATA, for MODEL (from knothole wrap)."""
+    cost, together = options.costs_of(costs), options.groups_of(groups)
+    robust = asked.opened()
+
+    def ask(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+        found = robust.acquire(
+            table, cost, together, criterion=criterion, budget=budget, stop=stop, **asked.reading
+        )
+        yield found.best.astype("string").to_frame()
+        if found.change is not None:
+            yield found.change.to_frame()
+        if found.plan is not None:
+            yield found.plan.map(", ".join).astype("string").to_frame()
+        yield found.gain.add_prefix("gain_")
+        if errors:
+            yield found.error.add_prefix("error_")
+
+    asked.answer(robust, ("acquiring", "rows of gains"), ask)

@@ -1,0 +1,140 @@
+"""What commands that answer the rows of a file share: rows in and answers out, chunk by chunk."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import pandas as pd
+
+from knothole.cli import options
+from knothole.cli.console import say
+from knothole.cli.files.matching import check_column, match
+from knothole.cli.files.models import load_wrapped
+from knothole.cli.files.sinks import CsvSink, Sink, check_table_name, sink
+from knothole.cli.files.sources import source
+from knothole.errors import InvalidInput
+from knothole.estimators import Robust
+from knothole.files import check_output
+from knothole.progress import bar
+
+
+@dataclass(frozen=True)
+class Answering:
+    """Which rows to answer, and where to; see :func:`answering_options`."""
+
+    model: Path
+    data: Path
+    output: Path | None
+    keep: tuple[str, ...]
+    holes: Literal["auto", "all"] | None
+    unseen: Literal["error", "hole"]
+    absent: Literal["error", "hole"]
+    chunk: int
+
+    def opened(self) -> Robust:
+        """The model, once it is known that its answers can be written."""
+        if self.output is not None:
+            check_table_name(self.output)
+            check_output(self.output, self.model, self.data)
+        return load_wrapped(self.model)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """What a question is told of how to read rows."""
+        return {"holes": self.holes, "unseen": self.unseen}
+
+    def answer(
+        self,
+        robust: Robust,
+        what: tuple[str, str],
+        ask: Callable[[pd.DataFrame], Iterable[pd.DataFrame]],
+    ) -> None:
+        """Write, for each row of the file and in their order, what ``ask`` makes of it.
+
+        ``ask`` is given the model's columns of some rows and returns columns; ``what`` is said
+        while it works and of what it has written.
+        """
+        table = source(self.data)
+        for name in self.keep:
+            check_column(table, name, "--keep")
+        found = match(robust.columns_, table, absent=self.absent)
+        names = list(dict.fromkeys([*found.names, *self.keep]))
+        rows = 0
+        with (
+            bar(f"{what[0]} {self.data.name}", table.size) as advance,
+            _opened(self.output) as out,
+        ):
+            for part, amount in table.chunks(names, found.described, self.chunk):
+                answers = ask(found.table(part))
+                out.write(pd.concat([part[list(self.keep)], *answers], axis=1))
+                rows += len(part)
+                advance(amount=amount)
+            if not rows:
+                raise InvalidInput(f"{self.data}: has no rows.")
+        if self.output is not None:
+            say(f"wrote {rows:,} {what[1]} to {self.output}")
+
+
+def answering_options(chunk: int) -> options.Decorator:
+    """Arguments and options of all commands that answer rows, which come as one ``asked``.
+
+    ``chunk`` is how many rows they answer at a time by default.
+    """
+    given = (
+        options.model_argument,
+        click.argument("data", type=options.FILE),
+        click.option(
+            "-o",
+            "--output",
+            type=options.FILE,
+            help="Where to write; by default CSV to stdout.",
+        ),
+        click.option(
+            "--keep",
+            multiple=True,
+            metavar="COLUMN",
+            help="Column of DATA to repeat; may be repeated.",
+        ),
+        click.option(
+            "--holes",
+            type=click.Choice(["auto", "all"]),
+            help="What NaN means (see wrap); by default as MODEL was wrapped.",
+        ),
+        options.choice_option(
+            "--unseen", ("error", "hole"), "What to make of a category that training did not have."
+        ),
+        options.choice_option(
+            "--absent",
+            ("error", "hole"),
+            "What to make of a column of the model that DATA does not have.",
+        ),
+        click.option(
+            "--chunk",
+            type=click.IntRange(min=1),
+            default=chunk,
+            show_default=True,
+            help="Rows at a time.",
+        ),
+    )
+    return options.gathered("asked", Answering, given)
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[Sink]:
+    if output is not None:
+        with sink(output) as opened:
+            yield opened
+        return
+    try:
+        yield CsvSink(sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError as done:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(0) from done

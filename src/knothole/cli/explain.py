@@ -1,0 +1,70 @@
+"""``knothole explain``: why the answers to a file's rows are what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import click
+import numpy as np
+import pandas as pd
+
+from knothole.cli import options
+from knothole.cli.answering import Answering, answering_options
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  knothole explain model.knothole today.csv -o why.csv
+  knothole explain model.knothole today.csv --keep id --errors --group "blood=glucose,insulin"
+
+The output has a row for each row of DATA: where its explanation starts from (base), and what
+knowing each column adds to that (value_COLUMN), 0 for holes. A row adds up to its expected
+prediction under the density. For several classes there is a column for each (value_COLUMN_CLASS).
+"""
+)
+@answering_options(1000)
+@options.group_option
+@options.choice_option(
+    "--of",
+    ("prediction", "margin"),
+    "What to take apart: of a classifier the probabilities, or the margins before the link.",
+)
+@click.option(
+    "--tol",
+    type=click.FloatRange(min=0, min_open=True),
+    default=0.02,
+    show_default=True,
+    help="Standard error that a value may have, as a share of the spread of the model's outputs.",
+)
+@click.option("--errors", is_flag=True, help="Add the standard error of each value.")
+def explain(
+    asked: Answering,
+    groups: tuple[str, ...],
+    of: Literal["prediction", "margin"],
+    tol: float,
+    errors: bool,
+) -> None:
+    """Why MODEL (from knothole wrap) answers the rows of DATA as it does: Shapley values."""
+    together = options.groups_of(groups)
+    robust = asked.opened()
+
+    def ask(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+        found = robust.explain(table, together, of=of, tol=tol, **asked.reading)
+        several = found.values.ndim == 3
+        ends = [f"_{label}" for label in found.outputs] if several else [""]
+        base = np.tile(np.atleast_1d(found.base), (len(table), 1))
+        yield pd.DataFrame(base, table.index, [f"base{end}" for end in ends])
+        yield _columns("value", found.values, found.data, ends)
+        if errors:
+            yield _columns("error", found.errors, found.data, ends)
+
+    asked.answer(robust, ("explaining", "explanations"), ask)
+
+
+def _columns(what: str, values: Any, data: pd.DataFrame, ends: list[str]) -> pd.DataFrame:
+    """Values (rows, players) or (rows, players, outputs) as columns, a player after the other."""
+    names = [f"{what}_{player}{end}" for player in data.columns for end in ends]
+    return pd.DataFrame(values.reshape(len(data), -1), data.index, names)
