@@ -15,8 +15,8 @@ from tests.cli.running import call, in_subprocess, refused
 import knothole as kh
 from knothole import files
 from knothole.cli import app
-from knothole.cli.files import sinks, sources
 from knothole.cli.app import FINE, INTERRUPTED, TERMINATED, WRONG_INPUT
+from knothole.cli.files import sinks, sources
 from knothole.estimators import Robust
 
 
