@@ -55,7 +55,7 @@ def packed_and_emissions(X, columns, n_states, families=()):
 def spread(components, packed, strength, seed=0):
     """Components that differ: a step from statistics with noise."""
     rng = np.random.default_rng(seed)
-    found = expected(packed, np.ones(len(packed)), components)
+    found = expected(EncodedRows(packed, np.ones(len(packed))), components)
     noisy = [
         replace(part, count=part.count * rng.uniform(0.2, 1.8, part.count.shape))
         for part in found.statistics
@@ -106,7 +106,7 @@ def test_statistics_match_the_slow_twin():
     evidence, emissions, packed = packed_and_emissions(X, columns, 3)
     components = spread(ProductMixture(np.array([0.2, 0.5, 0.3]), emissions), packed, 1.0)
     weight = np.random.default_rng(0).uniform(0, 2, len(X))
-    found = expected(packed, weight, components)
+    found = expected(EncodedRows(packed, weight), components)
     log_p, share = shares(packed, components)
     np.testing.assert_allclose(found.log_likelihood, weight @ log_p, rtol=1e-12)
     share = share * weight[:, None]

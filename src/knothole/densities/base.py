@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.sobol import WORD, Points, row_keys
 from knothole.densities import storage
+from knothole.densities.em import Run, Step
 from knothole.densities.emissions import (
     Emission,
     check_emissions,
@@ -28,9 +29,11 @@ from knothole.densities.emissions import (
     emissions_from,
 )
 from knothole.densities.emissions.table import draw_allowed, log_of
+from knothole.densities.in_parts import fit_parts, refuse_beside_parts
 from knothole.densities.parameters import check_names
 from knothole.densities.trained import Trained
 from knothole.errors import InvalidInput
+from knothole.parts.base import Parts, parts_of
 from knothole.tables.columns import Columns, Evidence, Kind, Variable
 from knothole.tables.encoding import row_weights
 
@@ -110,7 +113,9 @@ class Density(Trained):
         Parameters
         ----------
         X : table
-            Anything :class:`~knothole.tables.columns.Columns` takes.
+            Anything :class:`~knothole.tables.columns.Columns` takes. Of a Dask DataFrame or Array
+            the size and the prior are chosen on 200,000 rows, drawn evenly from all partitions;
+            EM then goes on with all rows, on the workers.
         y : ignored
             For scikit-learn's sake.
         sample_weight : array (rows,), optional
@@ -123,6 +128,10 @@ class Density(Trained):
             Which NaN are holes; the others are the state "not recorded", in columns that are
             described as nullable. By default every NaN of a column that is not nullable.
         """
+        parts = parts_of(X)
+        if parts is not None:
+            refuse_beside_parts(sample_weight=sample_weight, target=target, holes=holes)
+            return fit_parts(self, parts, columns)
         described = Columns.infer(X) if columns is None else columns
         return self.fit_matrix(
             described.matrix(X), described, sample_weight=sample_weight, target=target, holes=holes
@@ -206,6 +215,23 @@ class Density(Trained):
         points = points[:, :, : len(self.columns_.variables)]
         flat = self.columns_.decode(points.reshape(-1, points.shape[2]))
         return flat.reshape(points.shape[0], draws, -1)
+
+    # ---- rows in parts -----------------------------------------------------------------------
+
+    def encoded(self, evidence: Evidence) -> Any:
+        """Rows, each of weight 1, as EM takes them."""
+        raise InvalidInput(
+            f"a {type(self).__name__} learns from tables in memory only; use Mixture, "
+            f"GaussianMixture or LatentTree, or fit a sample of the rows."
+        )
+
+    def going_on(self, rows: Parts) -> tuple[Any, Step[Any]]:
+        """The parameters, and a step of EM that takes in all parts of :meth:`encoded` rows."""
+        raise NotImplementedError
+
+    def _adopt(self, run: Run[Any]) -> None:
+        """Take on what training came to."""
+        raise NotImplementedError
 
     # ---- storage -----------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ PATIENCE = 3
 TO_COME = 10
 
 Parameters = TypeVar("Parameters")
+#: The objective at some parameters, and the parameters of the next step.
+Step = Callable[[Parameters], tuple[float, Parameters]]
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Run(Generic[Parameters]):
 
 
 def train(
-    step: Callable[[Parameters], tuple[float, Parameters]],
+    step: Step[Parameters],
     parameters: Parameters,
     strength: float,
     rows: float,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sklearn.base import clone
@@ -15,6 +15,7 @@ from knothole.compiled.ahead import compiling_ahead
 from knothole.densities.base import Density
 from knothole.densities.gaussian import fill
 from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.in_parts import go_on, refuse_beside_parts
 from knothole.densities.own import OwnDensity
 from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
 from knothole.densities.selection.held_out import HeldOut, hold_out
@@ -24,13 +25,15 @@ from knothole.estimators.correcting import Correcting, Rows
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
+from knothole.parts.base import parts_of
+from knothole.parts.sample import sample
 from knothole.questions.correction.patterns import Patterns
 from knothole.reach.expectation import Expectation
 from knothole.reach.tolerance import SHARE, Spread
-from knothole.tables.columns import Blocks, Columns
+from knothole.tables.columns import Blocks, Columns, Kind
 from knothole.tables.encoding import row_weights
 from knothole.tables.holes import nullable_as_met, with_nan, without_nullable
-from knothole.tables.read import check_absent, check_rows
+from knothole.tables.read import RawTable, check_absent, check_rows
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.catboost.categories import name_levels
 from knothole.trees.pipelines.read import is_composed, read_over
@@ -68,12 +71,14 @@ def wrap(
         itself (scalers, encoders, imputers, bins), and TransformedTargetRegressor,
         CalibratedClassifierCV, VotingRegressor and VotingClassifier of such models.
     X_train : table
-        What the model was trained on, or rows like it: numpy array, pandas or polars DataFrame.
+        What the model was trained on, or rows like it: numpy array, pandas or polars DataFrame,
+        Dask DataFrame or Array. Of the latter 200,000 rows, drawn evenly from all partitions, are
+        what everything is chosen by; the density then goes on learning from all of them.
         For a pipeline the raw table, which is also what :meth:`Robust.predict` is given.
     y_train : array (rows,), optional
-        Targets. With them ``"auto"`` chooses the density, and what NaN means in columns that had
-        it in training, by prediction error; without, by how well the model's own predictions are
-        met.
+        Targets (a Dask Series or Array, where ``X_train`` is one of Dask). With them ``"auto"``
+        chooses the density, and what NaN means in columns that had it in training, by prediction
+        error; without, by how well the model's own predictions are met.
     density : "auto", Density, sequence of them, or any object with ``complete``
         "auto" tries several and keeps the best on masked held-out rows; so does a sequence (or
         mapping from names). A density that is not fitted is cloned and fitted; one that is must
@@ -143,25 +148,37 @@ def wrap(
             f"it to predict."
         )
     composed = is_composed(model)
-    ensemble = read_over(model, X_train, holes) if composed else read(model)
+    parts, drawn, shown = parts_of(X_train, y_train), None, X_train
+    if parts is not None:
+        refuse_beside_parts(sample_weight=sample_weight)
+        drawn = sample(parts, seed, () if composed else _categories(read(model)))
+        X_train, y_train, shown = drawn.table, drawn.y, drawn.shown
+    ensemble = read_over(model, shown, holes) if composed else read(model)
     table = ensemble.columns.read(X_train)
     check_rows(table)
-    ensemble = ensemble if composed else name_levels(ensemble, table)
+    everything = table if drawn is None else ensemble.columns.read(shown)
+    ensemble = ensemble if composed else name_levels(ensemble, everything)
     _warn_of_quantiles(ensemble.recipe.levels)
     if is_fitted(density):
         described = _columns_of(density, ensemble, columns, blocks)
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
     else:
-        described = ensemble.columns.describe(table, blocks) if columns is None else columns
+        described = columns or _described(ensemble.columns, table, everything, blocks)
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)
+        met = matrix
+        if drawn is not None:
+            met = with_nan(described.matrix(everything), ensemble.sentinel, described)
         auto = holes == "auto"
-        described = nullable_as_met(described, matrix) if auto else without_nullable(described)
+        described = nullable_as_met(described, met) if auto else without_nullable(described)
         if isinstance(density, str | Sequence | Mapping | Density):
             _warn_of_few_rows(len(matrix))
     weight = row_weights(sample_weight, len(matrix))
     task = _Task(ensemble, matrix, described, weight, random_state, verbose)
     loss = prediction_loss(ensemble, matrix, described, y_train)
     chosen, selected = _choose(density, task, loss)
+    learned = isinstance(chosen, Density) and not is_fitted(density)
+    if drawn is not None and learned and not drawn.whole:
+        chosen = go_on(chosen, drawn.parts, drawn.total, ensemble.sentinel)
     integrate, meaning = None, unmeasured(described, matrix)
     if y_train is not None and not meaning.empty:
         tried = selected.scored if selected is not None else task.tried(density, chosen)
@@ -183,6 +200,26 @@ def wrap(
         selection=None if selected is None else selected.selection_,
         nan_meaning=meaning,
     )
+
+
+def _described(
+    columns: Columns, table: RawTable, everything: RawTable, blocks: Blocks | None
+) -> Columns:
+    """Columns as all rows of a table show them, blocks as those in memory do."""
+    described = columns.describe(table, blocks)
+    if everything is table:
+        return described
+    return replace(columns.describe(everything), blocks=described.blocks)
+
+
+def _categories(ensemble: Ensemble) -> list[str]:
+    """Columns whose numbers are codes of levels, also under the names that tables make up."""
+    return [
+        name
+        for position, column in enumerate(ensemble.columns)
+        if column.kind is Kind.CATEGORICAL
+        for name in (column.name, str(position))
+    ]
 
 
 def _warn_of_quantiles(levels: tuple[float, ...]) -> None:

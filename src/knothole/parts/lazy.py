@@ -17,20 +17,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from knothole.errors import InvalidInput
-from knothole.parts.work import done
+from knothole.parts.work import done, is_lazy, key
 from knothole.tables.columns import Columns, Kind
 from knothole.tables.fill import DRAW
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def is_lazy(table: Any) -> bool:
-    """Whether a table is a Dask DataFrame or Array."""
-    return any(
-        base.__module__.partition(".")[0] in ("dask", "dask_expr")
-        and base.__name__ in ("DataFrame", "Array")
-        for base in type(table).__mro__
-    )
 
 
 def lazily(method: F) -> F:
@@ -70,8 +61,8 @@ class _Question:
         import dask
 
         template = self._on_no_rows()
-        packed = dask.delayed(_packed(self.model), traverse=False, name=_key("model"))
-        name = _key(self.method)
+        packed = dask.delayed(_packed(self.model), traverse=False, name=key("model"))
+        name = key(self.method)
         kinds = template.dtypes if self.filled and self.is_frame else None
         parts = [
             dask.delayed(_answered, pure=False)(
@@ -153,13 +144,6 @@ def _in_row_blocks(X: Any) -> Any:
     return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
 
 
-def _key(name: str) -> str:
-    """What a task is called on the dashboard, with something that no other has."""
-    import uuid
-
-    return f"knothole_{name}-{uuid.uuid4().hex}"
-
-
 def _packed(model: Any) -> bytes:
     """A model as bytes, without its library's own, which answers do not need."""
     from copy import copy
@@ -184,7 +168,7 @@ def _answered(
     """What a partition is answered; on a worker."""
     asked = getattr(_unpacked(packed), method)
     alone = options.get("threads") is None
-    found = done(lambda: asked(part, **options), number, alone=alone)
+    found = done(lambda rows: asked(rows, **options), number, part, alone=alone)
     return found if kinds is None else _as_told(found, kinds)
 
 

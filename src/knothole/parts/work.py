@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any, TypeVar
@@ -16,15 +17,33 @@ T = TypeVar("T")
 FAN = 8
 
 
-def done(work: Callable[..., T], number: int, *arguments: Any, alone: bool = True) -> T:
-    """What ``work`` makes of its arguments; an error names the partition.
+def is_lazy(table: Any) -> bool:
+    """Whether a table is a Dask DataFrame or Array."""
+    return any(
+        base.__module__.partition(".")[0] in ("dask", "dask_expr")
+        and base.__name__ in ("DataFrame", "Array")
+        for base in type(table).__mro__
+    )
+
+
+def key(name: str) -> str:
+    """What tasks are called on the dashboard, with something that no others have."""
+    return f"knothole_{name}-{uuid.uuid4().hex}"
+
+
+def done(
+    work: Callable[..., T], number: int, part: Any, *shared: Any, alone: bool = True
+) -> T | None:
+    """What ``work`` makes of a part, nothing where that is None; an error names the partition.
 
     ``alone`` is for work of which other threads do more at the same time: it starts none itself.
     """
+    if part is None:
+        return None
     try:
         if not alone:
-            return work(*arguments)
-        found: T = over_chunks(lambda *_: work(*arguments), 1, 1, threads=1)[0]
+            return work(part, *shared)
+        found: T = over_chunks(lambda *_: work(part, *shared), 1, 1, threads=1)[0]
         return found
     except KnotholeError as error:
         raise type(error)(f"partition {number}: {error}") from error

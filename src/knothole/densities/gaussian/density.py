@@ -16,6 +16,7 @@ from knothole.checks import check_array, check_chances, require
 from knothole.compiled.exp import FARTHEST
 from knothole.compiled.sobol import WORD, row_keys
 from knothole.densities.base import Density, Within
+from knothole.densities.em import Run, Step
 from knothole.densities.emissions import (
     Categorical,
     check_emissions,
@@ -26,7 +27,14 @@ from knothole.densities.emissions.base import Emission, part_of
 from knothole.densities.emissions.table import log_of
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.draws import Sampler, tabulate
-from knothole.densities.gaussian.em import GaussianComponents
+from knothole.densities.gaussian.em import (
+    GaussianComponents,
+    Prior,
+    ScoreRows,
+    found,
+    moments,
+    stepped,
+)
 from knothole.densities.gaussian.learner import Covariances, GaussianLearner, sizes_for
 from knothole.densities.gaussian.masses import MOST_INTERVALS, box_mass
 from knothole.densities.gaussian.normal_scores import NormalScores
@@ -35,6 +43,7 @@ from knothole.densities.gaussian.variables import RECORDED, Layout
 from knothole.densities.parameters import SHARED, WHOLE, Rule, one_of
 from knothole.densities.search import Wanted, learn
 from knothole.errors import InvalidInput
+from knothole.parts.base import Parts
 from knothole.tables.columns import NOT_RECORDED, Evidence
 
 # Rows whose conditional moments are in memory at once.
@@ -150,12 +159,34 @@ class GaussianMixture(Density):
         learners = [GaussianLearner.of(rows, training, form, by_rank) for by_rank in ways]
         sizes = sizes_for(rows) if self.components == "auto" else [int(self.components)]
         learner, run = learn(learners, Wanted(sizes, self._given_strength))
-        self._keep(run)
-        self.objective_, self.scores_ = run.objective, learner.scores
+        self._adopt(run)
+        self.scores_ = learner.scores
         self.normal_scores_ = bool(learner.by_rank.all()) or "repeated"
+
+    def _adopt(self, run: Run[GaussianComponents]) -> None:
+        self._keep(run)
+        self.objective_ = run.objective
         self.weights_, self.means_ = run.parameters.weight, run.parameters.mean
         self.covariances_ = np.ascontiguousarray(run.parameters.covariance)
         self.emissions_ = run.parameters.emissions
+
+    def encoded(self, evidence: Evidence) -> ScoreRows:
+        """Rows as EM takes them."""
+        weight = np.ones(len(evidence.points))
+        return self._layout.rows(evidence, weight, self.scores_, self.emissions_).by_pattern()
+
+    def going_on(self, rows: Parts) -> tuple[GaussianComponents, Step[GaussianComponents]]:
+        """See :meth:`Density.going_on`."""
+        if self.covariance == "low-rank":
+            raise InvalidInput(
+                "covariance='low-rank' is learned from rows in memory only; use 'full' or 'tied', "
+                "or fit a sample of the rows."
+            )
+        tied = self.covariance == "tied"
+        prior = Prior.from_moments(rows.summed(moments), self.strength_, tied)
+        return self._components, lambda components: stepped(
+            components, rows.summed(found, components), prior
+        )
 
     # ---- questions ---------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.emissions import base, packed
-from knothole.densities.emissions.base import Emission
+from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.e_step import expectations
 from knothole.densities.gaussian.kernels import Packed
@@ -189,12 +189,16 @@ class Prior:
     @classmethod
     def of(cls, rows: ScoreRows, strength: float, tied: bool = False) -> Prior:
         """Centred on the variances of a table's scores."""
-        known = ~np.isnan(rows.z)
-        weight = rows.weight @ known
+        return cls.from_moments(moments(rows), strength, tied)
+
+    @classmethod
+    def from_moments(
+        cls, sums: tuple[Floats, Floats, Floats], strength: float, tied: bool = False
+    ) -> Prior:
+        """The same, from :func:`moments` of all rows."""
+        weight, first, second = sums
         some = np.maximum(weight, np.finfo(np.float64).tiny)
-        z = np.where(known, rows.z, 0.0)
-        mean = rows.weight @ z / some
-        variance = rows.weight @ (z**2 + rows.variance) / some - mean**2
+        variance = second / some - (first / some) ** 2
         variance = np.where(weight > 0, np.maximum(variance, LEAST_VARIANCE), 1.0)
         return cls(max(strength, LEAST_STRENGTH), variance, tied)
 
@@ -210,6 +214,13 @@ class Prior:
         return total - 0.5 * ANCHOR * float(np.einsum("ki,kij,kj->", mean, precision, mean))
 
 
+def moments(rows: ScoreRows) -> tuple[Floats, Floats, Floats]:
+    """Weight, sum and sum of squares of the known scores of each variable, (d,) each. Additive."""
+    known = ~np.isnan(rows.z)
+    z = np.where(known, rows.z, 0.0)
+    return rows.weight @ known, rows.weight @ z, rows.weight @ (z**2 + rows.variance)
+
+
 @dataclass(frozen=True, eq=False)
 class Sums:
     """Expected statistics: responsibilities, residuals from the means, their products."""
@@ -219,18 +230,41 @@ class Sums:
     second: Floats
 
 
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a pass over rows finds; ``discrete`` is of each discrete variable. Additive."""
+
+    log_likelihood: float
+    sums: Sums
+    discrete: tuple[Statistics, ...]
+
+
 def step(
     rows: ScoreRows, components: GaussianComponents, prior: Prior
 ) -> tuple[float, GaussianComponents]:
     """One step of EM: the objective before it, and the components after it."""
+    return stepped(components, found(rows, components), prior)
+
+
+def found(rows: ScoreRows, components: GaussianComponents) -> Found:
+    """A pass over some rows."""
     log_density, share, sums = expected(rows, components)
+    statistics: tuple[Statistics, ...] = ()
+    if rows.discrete is not None:
+        statistics = emission_statistics(rows.discrete, components.emissions, share)
     # Not a product by BLAS, whose threads would get in the way of ours.
-    objective = float((rows.weight * log_density).sum()) + prior.log_density(components)
-    after = maximised(components, sums, prior)
-    if rows.discrete is None:
+    return Found(float((rows.weight * log_density).sum()), sums, statistics)
+
+
+def stepped(
+    components: GaussianComponents, found: Found, prior: Prior
+) -> tuple[float, GaussianComponents]:
+    """The objective, and the components after a step, from what a pass over all rows has found."""
+    objective = found.log_likelihood + prior.log_density(components)
+    after = maximised(components, found.sums, prior)
+    if not found.discrete:
         return objective, after
-    statistics = emission_statistics(rows.discrete, components.emissions, share)
-    emissions = base.maximised(components.emissions, statistics, prior.strength)
+    emissions = base.maximised(components.emissions, found.discrete, prior.strength)
     return objective, replace(after, emissions=emissions)
 
 

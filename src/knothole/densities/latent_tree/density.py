@@ -8,7 +8,7 @@ the variable below it. With h = 1 the variables are independent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,15 +20,24 @@ from knothole.checks import check_array
 from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.circuit.build import tree_to_circuit
 from knothole.densities.circuit.density import Circuit
+from knothole.densities.em import Run, Step
 from knothole.densities.emissions.packed import pack
 from knothole.densities.emissions.table import log_of
 from knothole.densities.latent_tree.chow_liu import Tree
-from knothole.densities.latent_tree.em import TreeParameters, log_likelihood, posterior_states
+from knothole.densities.latent_tree.em import (
+    TreeParameters,
+    found,
+    log_likelihood,
+    posterior_states,
+    stepped,
+)
 from knothole.densities.latent_tree.learner import TreeLearner, sizes_for
 from knothole.densities.latent_tree.training import independent
 from knothole.densities.mixture.learner import choose_families
 from knothole.densities.parameters import SHARED, WHOLE, Rule
+from knothole.densities.rows import EncodedRows
 from knothole.densities.search import Wanted, learn
+from knothole.parts.base import Parts
 from knothole.tables.columns import Evidence
 
 
@@ -122,15 +131,29 @@ class LatentTree(EmissionDensity):
             sizes = [1, *sizes]
         learner = TreeLearner.of(rows, training, named, choose_families(rows, training, named))
         _, run = learn([learner], Wanted(sizes, self._given_strength, fixed))
-        self._keep(run)
         parameters = run.parameters
         if fixed and parameters.n_states < sizes[-1]:
             parameters = independent(parameters.tree, parameters.emissions, sizes[-1])
         self.held_out_score_ = run.held_out
+        self._adopt(replace(run, parameters=parameters))
+
+    def _adopt(self, run: Run[TreeParameters]) -> None:
+        self._keep(run)
+        parameters = run.parameters
         self.states_ = parameters.n_states
         self.parent_, self.order_ = parameters.tree.parent, parameters.tree.order
         self.prior_, self.transition_ = parameters.prior, parameters.transition
         self.emissions_ = parameters.emissions
+
+    def encoded(self, evidence: Evidence) -> EncodedRows:
+        """Rows as EM takes them."""
+        return EncodedRows(pack(self.emissions_, evidence), np.ones(len(evidence.points)))
+
+    def going_on(self, rows: Parts) -> tuple[TreeParameters, Step[TreeParameters]]:
+        """See :meth:`Density.going_on`."""
+        return self._parameters, lambda parameters: stepped(
+            parameters, rows.summed(found, parameters), self.strength_
+        )
 
     # ---- storage -----------------------------------------------------------------------------
 

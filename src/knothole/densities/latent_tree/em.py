@@ -14,10 +14,11 @@ import numpy as np
 
 from knothole.arrays import Floats, Ints, joined
 from knothole.compiled.threads import over_chunks, summed
-from knothole.densities.emissions.base import Emission, maximised
+from knothole.densities.emissions.base import Emission, Statistics, maximised
 from knothole.densities.emissions.packed import Packed, Stacked
 from knothole.densities.latent_tree import kernels as kernels
 from knothole.densities.latent_tree.chow_liu import Tree
+from knothole.densities.rows import EncodedRows
 
 # The least rows of a block, and the most blocks that a pass is cut into, for threads.
 BLOCKS = (256, 16)
@@ -187,13 +188,49 @@ def maximise(
     parameters: TreeParameters, packed: Packed, expected: TreeStatistics, strength: float
 ) -> TreeParameters:
     """The maximum a posteriori parameters given expected statistics of packed rows."""
+    return _maximised(parameters, found_in(packed, parameters, expected), strength)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Expected statistics, those of sets of levels given to the levels. Additive over all rows."""
+
+    log_likelihood: float
+    roots: Floats
+    pairs: Floats
+    emissions: tuple[Statistics, ...]
+
+
+def found_in(packed: Packed, parameters: TreeParameters, expected: TreeStatistics) -> Found:
+    """Statistics of packed rows as all rows have them."""
+    own = tuple(packed.statistics(parameters.emissions, expected.emissions))
+    return Found(expected.log_likelihood, expected.roots, expected.pairs, own)
+
+
+def found(rows: EncodedRows, parameters: TreeParameters) -> Found:
+    """A pass over some rows."""
+    packed, weight = rows.packed, rows.weight
+    return found_in(packed, parameters, expect(parameters, packed, np.arange(len(rows)), weight))
+
+
+def stepped(
+    parameters: TreeParameters, found: Found, strength: float
+) -> tuple[float, TreeParameters]:
+    """The objective, and the parameters after a step, from what a pass over all rows has found."""
+    each, inner = strength / parameters.n_states, parameters.tree.order[1:]
+    latents = np.log(parameters.prior).sum() + np.log(parameters.transition[inner]).sum()
+    emissions = sum(emission.log_prior(strength) for emission in parameters.emissions)
+    objective = found.log_likelihood + each * float(latents) + emissions
+    return objective, _maximised(parameters, found, strength)
+
+
+def _maximised(parameters: TreeParameters, found: Found, strength: float) -> TreeParameters:
     tree = parameters.tree
     each = strength / parameters.n_states
-    prior = _normalised(expected.roots + each)
-    transition = _normalised(expected.pairs + each)
+    prior = _normalised(found.roots + each)
+    transition = _normalised(found.pairs + each)
     transition[tree.order[0]] = prior
-    statistics = packed.statistics(parameters.emissions, expected.emissions)
-    emissions = maximised(parameters.emissions, statistics, strength)
+    emissions = maximised(parameters.emissions, found.emissions, strength)
     return TreeParameters(tree, prior, transition, emissions)
 
 

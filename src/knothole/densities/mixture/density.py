@@ -15,13 +15,22 @@ from knothole.checks import check_chances
 from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.circuit.build import mixture_to_circuit
 from knothole.densities.circuit.density import Circuit
+from knothole.densities.em import Run, Step
 from knothole.densities.emissions.packed import pack
 from knothole.densities.emissions.table import log_of
-from knothole.densities.mixture.em import ProductMixture, log_densities, shares
+from knothole.densities.mixture.em import (
+    ProductMixture,
+    expected,
+    log_densities,
+    shares,
+    stepped,
+)
 from knothole.densities.mixture.kernels import pick
 from knothole.densities.mixture.learner import ProductLearner, choose_families, sizes_for
 from knothole.densities.parameters import SHARED, WHOLE, Rule
+from knothole.densities.rows import EncodedRows
 from knothole.densities.search import Wanted, can_hold_out, learn
+from knothole.parts.base import Parts
 from knothole.tables.columns import Evidence
 
 
@@ -100,9 +109,22 @@ class Mixture(EmissionDensity):
             chosen = choose_families(rows, training, named)
         learner = ProductLearner.of(rows, training, named, chosen)
         _, run = learn([learner], Wanted(sizes, self._given_strength))
+        self._adopt(run)
+
+    def _adopt(self, run: Run[ProductMixture]) -> None:
         self._keep(run)
         self.weights_, self.emissions_ = run.parameters.weight, run.parameters.emissions
         self.objective_ = run.objective
+
+    def encoded(self, evidence: Evidence) -> EncodedRows:
+        """Rows as EM takes them."""
+        return EncodedRows(pack(self.emissions_, evidence), np.ones(len(evidence.points)))
+
+    def going_on(self, rows: Parts) -> tuple[ProductMixture, Step[ProductMixture]]:
+        """See :meth:`Density.going_on`."""
+        return self._mixture, lambda mixture: stepped(
+            mixture, rows.summed(expected, mixture), self.strength_
+        )
 
     @property
     def _mixture(self) -> ProductMixture:

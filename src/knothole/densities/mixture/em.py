@@ -56,24 +56,31 @@ class ProductMixture:
 
 @dataclass(frozen=True, eq=False)
 class MixtureStatistics:
-    """What a pass over the rows finds: log likelihood, and statistics."""
+    """What a pass over the rows finds: log likelihood, and statistics. Additive over rows."""
 
     log_likelihood: float
     total: Floats
-    statistics: list[Statistics]
+    statistics: tuple[Statistics, ...]
 
 
 def step(
     rows: EncodedRows, mixture: ProductMixture, strength: float
 ) -> tuple[float, ProductMixture]:
     """One step of EM: the objective before it, and the mixture after it."""
-    found = expected(rows.packed, rows.weight, mixture)
+    return stepped(mixture, expected(rows, mixture), strength)
+
+
+def stepped(
+    mixture: ProductMixture, found: MixtureStatistics, strength: float
+) -> tuple[float, ProductMixture]:
+    """The objective, and the mixture after a step, from what a pass over all rows has found."""
     objective = found.log_likelihood + mixture.log_prior(strength)
     return objective, mixture.maximised(found, strength)
 
 
-def expected(packed: Packed, weight: Floats, mixture: ProductMixture) -> MixtureStatistics:
-    """A pass over all rows."""
+def expected(rows: EncodedRows, mixture: ProductMixture) -> MixtureStatistics:
+    """A pass over some rows."""
+    packed, weight = rows.packed, rows.weight
     form = packed.parameters(mixture.emissions)
     prior, log_prior = mixture.weight, log_of(mixture.weight)
     n_states = len(mixture)
@@ -89,16 +96,17 @@ def expected(packed: Packed, weight: Floats, mixture: ProductMixture) -> Mixture
         return likelihood, total, sums
 
     likelihood, total, sums = summed(work, len(packed), BLOCKS)
-    return MixtureStatistics(likelihood, total, packed.statistics(mixture.emissions, sums))
+    statistics = tuple(packed.statistics(mixture.emissions, sums))
+    return MixtureStatistics(likelihood, total, statistics)
 
 
 def emission_statistics(
     packed: Packed, emissions: Sequence[Emission], share: Floats
-) -> list[Statistics]:
+) -> tuple[Statistics, ...]:
     """Statistics of each emission, from the rows' shares (rows, states)."""
     sums = packed.nothing(share.shape[1])
     gather(packed.values(), share, sums)
-    return packed.statistics(emissions, sums)
+    return tuple(packed.statistics(emissions, sums))
 
 
 def shares(packed: Packed, mixture: ProductMixture) -> tuple[Floats, Floats]:

@@ -1,0 +1,172 @@
+"""A table in parts: some functions of each part, wherever it is, and their sum.
+
+A part is a tuple of its number, its table and its targets (None where there are none). Parts are
+a Dask collection's partitions, on their workers, or what an iterator gives, one after the other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from knothole.errors import InvalidInput
+from knothole.parts.work import added, done, is_lazy, key, tree
+
+# Bytes that are kept in memory in one process, and the part of the memory of a cluster.
+LOCAL = 2**28
+SHARE = 0.3
+
+
+class Parts(ABC):
+    """Something in parts."""
+
+    @abstractmethod
+    def each(self, work: Callable[..., Any], *shared: Any) -> list[Any]:
+        """``work(part, *shared)`` of each part, in their order."""
+
+    @abstractmethod
+    def summed(self, work: Callable[..., Any], *shared: Any) -> Any:
+        """The sum of the records that ``work`` has of each part; None where none has one."""
+
+    @abstractmethod
+    def made(self, work: Callable[..., Any], *shared: Any, size: float) -> Parts:
+        """What ``work`` makes of each part, ``size`` bytes in all: kept where there is memory.
+
+        Otherwise it is made again whenever it is asked for.
+        """
+
+
+class LocalParts(Parts):
+    """Parts that are gone through one after the other.
+
+    ``passes`` begins a pass each time it is called.
+
+    Examples
+    --------
+    >>> parts = LocalParts(lambda: iter([1.0, 2.0, 4.0]))
+    >>> parts.made(float.__neg__, size=8).summed(float.__mul__, 10.0)
+    -70.0
+    """
+
+    def __init__(self, passes: Callable[[], Iterable[Any]]) -> None:
+        self.passes = passes
+
+    @classmethod
+    def of(cls, tables: Callable[[], Iterable[tuple[Any, Any]]]) -> LocalParts:
+        """Tables and their targets as parts."""
+        return cls(lambda: ((i, table, y) for i, (table, y) in enumerate(tables())))
+
+    def _results(self, work: Callable[..., Any], shared: tuple[Any, ...]) -> Iterable[Any]:
+        for number, part in enumerate(self.passes()):
+            yield done(work, number, part, *shared, alone=False)
+
+    def each(self, work: Callable[..., Any], *shared: Any) -> list[Any]:
+        """See :class:`Parts`."""
+        return list(self._results(work, shared))
+
+    def summed(self, work: Callable[..., Any], *shared: Any) -> Any:
+        """See :class:`Parts`."""
+        return tree(self._results(work, shared), added)
+
+    def made(self, work: Callable[..., Any], *shared: Any, size: float) -> LocalParts:
+        """See :class:`Parts`."""
+        if size > LOCAL:
+            return LocalParts(lambda: self._results(work, shared))
+        kept = self.each(work, *shared)
+        return LocalParts(lambda: kept)
+
+
+class DaskParts(Parts):
+    """Parts that are keys of a Dask graph."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = list(parts)
+
+    @classmethod
+    def of(cls, X: Any, y: Any = None) -> DaskParts:
+        """The partitions of a collection, each with those of its targets."""
+        tables = _partitions(X)
+        targets = [None] * len(tables) if y is None else _partitions(y)
+        if len(targets) != len(tables):
+            raise InvalidInput(
+                f"y must have the partitions of X; it has {len(targets)} and X has {len(tables)}. "
+                f"Take both from one collection, or use y.repartition."
+            )
+        return cls(list(zip(range(len(tables)), tables, targets, strict=True)))
+
+    def _tasks(self, work: Callable[..., Any], shared: tuple[Any, ...]) -> list[Any]:
+        import dask
+
+        name = key(work.__name__)
+        # One key each, that comes to every worker once.
+        once = [
+            dask.delayed(one, traverse=False, name=f"{key('shared')}-{i}")
+            for i, one in enumerate(shared)
+        ]
+        call = dask.delayed(done, pure=False)
+        return [
+            call(work, number, part, *once, dask_key_name=f"{name}-{number}")
+            for number, part in enumerate(self.parts)
+        ]
+
+    def each(self, work: Callable[..., Any], *shared: Any) -> list[Any]:
+        """See :class:`Parts`."""
+        import dask
+
+        return list(dask.compute(*self._tasks(work, shared)))
+
+    def summed(self, work: Callable[..., Any], *shared: Any) -> Any:
+        """See :class:`Parts`."""
+        import dask
+
+        name, numbers = key("sum"), iter(range(2 * len(self.parts) + 1))
+        add = dask.delayed(added, pure=False)
+
+        def join(several: list[Any]) -> Any:
+            return add(list(several), dask_key_name=f"{name}-{next(numbers)}")
+
+        return tree(self._tasks(work, shared), join).compute()
+
+    def made(self, work: Callable[..., Any], *shared: Any, size: float) -> DaskParts:
+        """See :class:`Parts`."""
+        import dask
+
+        tasks = self._tasks(work, shared)
+        return DaskParts(dask.persist(*tasks) if size <= _memory() else tasks)
+
+
+def parts_of(X: Any, y: Any = None) -> Parts | None:
+    """The parts of a Dask collection; parts as they are; None for a table in memory."""
+    if isinstance(X, Parts):
+        return X
+    return DaskParts.of(X, y) if is_lazy(X) else None
+
+
+def _partitions(collection: Any) -> list[Any]:
+    if not hasattr(collection, "to_delayed"):
+        raise InvalidInput(
+            f"y must be a Dask Series or Array, as X is a Dask collection; got "
+            f"{type(collection).__name__}."
+        )
+    if getattr(collection, "ndim", 1) == 2 and hasattr(collection, "numblocks"):
+        collection = collection.rechunk({1: -1})
+    delayed = collection.to_delayed()
+    return list(delayed.ravel() if hasattr(delayed, "ravel") else delayed)
+
+
+def _memory() -> float:
+    """Bytes that may be kept."""
+    try:
+        from distributed import get_client
+
+        client = get_client()
+    except (ImportError, ValueError):
+        return LOCAL
+    limits = client.run_on_scheduler(_limits)
+    return SHARE * float(sum(limits)) if limits and all(limits) else LOCAL
+
+
+def _limits(dask_scheduler: Any) -> list[int]:
+    """Memory of each worker; 0 where it has no limit."""
+    return [int(worker.memory_limit or 0) for worker in dask_scheduler.workers.values()]
