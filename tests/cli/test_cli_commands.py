@@ -180,3 +180,27 @@ def test_demo_writes_its_plot_and_page(tmp_path, monkeypatch, capsys):
     written = sorted(p.name for p in (tmp_path / "new" / "out").iterdir())
     assert written == ["demo.html", "demo.knothole", "demo.png"]
     assert "knothole whatif" in shown.out
+
+
+def test_all_rows_of_a_larger_training_table_are_learned_from(
+    folder, table, tmp_path, capsys, monkeypatch
+):
+    """In parts of 20 rows: what a table in memory, in one part, comes to."""
+    from knothole.cli import options
+    from knothole.parts import sample
+    from knothole.parts.base import LocalParts
+
+    monkeypatch.setattr(options, "CHUNK", 20)
+    monkeypatch.setattr(sample, "ROWS", 100)
+    place = tmp_path / "model.knothole"
+    arguments = ["wrap", folder / "model.json", folder / "train.csv", "-o", place]
+    assert call(*arguments, "--density", "mixture", "--target", "price", "--all") == FINE
+    assert "chosen at random" not in capsys.readouterr().err
+    whole = table[FEATURES][:200].astype({"city": object})
+    parts = LocalParts.of(lambda: iter([(whole, table["price"][:200].to_numpy())]))
+    alone = kh.wrap(folder / "model.json", parts, density=kh.Mixture(random_state=0))
+    found = kh.load(place)
+    assert found.density_.n_iter_ == alone.density_.n_iter_
+    np.testing.assert_allclose(found.density_.weights_, alone.density_.weights_, rtol=1e-8)
+    rows = kh.missingness.mcar(whole, 0.3, 0)
+    np.testing.assert_allclose(found.predict(rows), alone.predict(rows), rtol=1e-8)

@@ -216,7 +216,7 @@ def loads(dask_worker):
     """How often a worker has unpacked a model."""
     from knothole.parts import lazy
 
-    return lazy._unpacked.cache_info().misses
+    return lazy.unpacked.cache_info().misses
 
 
 def test_the_model_is_unpacked_once_by_each_worker(cluster, models, rows):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 import click
@@ -10,6 +9,7 @@ import pandas as pd
 
 from knothole.cli import options
 from knothole.cli.answering import Answering, answering_options
+from knothole.estimators import Robust
 
 
 @click.command(
@@ -57,17 +57,18 @@ def acquire(
     cost, together = options.costs_of(costs), options.groups_of(groups)
     robust = asked.opened()
 
-    def ask(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-        found = robust.acquire(
-            table, cost, together, criterion=criterion, budget=budget, stop=stop, **asked.reading
+    reading = asked.reading
+
+    def ask(model: Robust, table: pd.DataFrame) -> list[pd.DataFrame]:
+        found = model.acquire(
+            table, cost, together, criterion=criterion, budget=budget, stop=stop, **reading
         )
-        yield found.best.astype("string").to_frame()
+        columns = [found.best.astype("string").to_frame()]
         if found.change is not None:
-            yield found.change.to_frame()
+            columns.append(found.change.to_frame())
         if found.plan is not None:
-            yield found.plan.map(", ".join).astype("string").to_frame()
-        yield found.gain.add_prefix("gain_")
-        if errors:
-            yield found.error.add_prefix("error_")
+            columns.append(found.plan.map(", ".join).astype("string").to_frame())
+        columns.append(found.gain.add_prefix("gain_"))
+        return [*columns, found.error.add_prefix("error_")] if errors else columns
 
     asked.answer(robust, ("acquiring", "rows of gains"), ask)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from knothole.cli.files.sources import source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust
 from knothole.files import check_output
+from knothole.parts.cluster import on_cluster
 from knothole.progress import bar
 
 
@@ -37,6 +39,7 @@ class Answering:
     unseen: Literal["error", "hole"]
     absent: Literal["error", "hole"]
     chunk: int
+    scheduler: str | None
 
     def opened(self) -> Robust:
         """The model, once it is known that its answers can be written."""
@@ -54,12 +57,12 @@ class Answering:
         self,
         robust: Robust,
         what: tuple[str, str],
-        ask: Callable[[pd.DataFrame], Iterable[pd.DataFrame]],
+        ask: Callable[[Robust, pd.DataFrame], list[pd.DataFrame]],
     ) -> None:
         """Write, for each row of the file and in their order, what ``ask`` makes of it.
 
-        ``ask`` is given the model's columns of some rows and returns columns; ``what`` is said
-        while it works and of what it has written.
+        ``ask`` is given the model and its columns of some rows, here or on a worker, and returns
+        columns; ``what`` is said while it works and of what it has written.
         """
         table = source(self.data)
         for name in self.keep:
@@ -71,8 +74,15 @@ class Answering:
             bar(f"{what[0]} {self.data.name}", table.size) as advance,
             _opened(self.output) as out,
         ):
-            for part, amount in table.chunks(names, found.described, self.chunk):
-                answers = ask(found.table(part))
+            read: deque[tuple[pd.DataFrame, int]] = deque()
+
+            def tables() -> Iterator[pd.DataFrame]:
+                for part, amount in table.chunks(names, found.described, self.chunk):
+                    read.append((part, amount))
+                    yield found.table(part)
+
+            for answers in self._asked(robust, ask, tables()):
+                part, amount = read.popleft()
                 out.write(pd.concat([part[list(self.keep)], *answers], axis=1))
                 rows += len(part)
                 advance(amount=amount)
@@ -80,6 +90,12 @@ class Answering:
                 raise InvalidInput(f"{self.data}: has no rows.")
         if self.output is not None:
             say(f"wrote {rows:,} {what[1]} to {self.output}")
+
+    def _asked(self, robust: Robust, ask: Any, tables: Iterator[Any]) -> Iterator[Any]:
+        """Answers to tables, one after the other; by the workers of a cluster if there is one."""
+        if self.scheduler is not None:
+            return on_cluster(self.scheduler, robust, ask, tables)
+        return (ask(robust, one) for one in tables)
 
 
 def answering_options(chunk: int) -> options.Decorator:
@@ -121,6 +137,12 @@ def answering_options(chunk: int) -> options.Decorator:
             default=chunk,
             show_default=True,
             help="Rows at a time.",
+        ),
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="A Dask scheduler, such as tcp://10.0.0.1:8786, whose workers answer; knothole "
+            "must be installed there. The file is read and written here.",
         ),
     )
     return options.gathered("asked", Answering, given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import click
@@ -11,6 +10,7 @@ import pandas as pd
 
 from knothole.cli import options
 from knothole.cli.answering import Answering, answering_options
+from knothole.estimators import Robust
 
 
 @click.command(
@@ -51,15 +51,20 @@ def explain(
     together = options.groups_of(groups)
     robust = asked.opened()
 
-    def ask(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-        found = robust.explain(table, together, of=of, tol=tol, **asked.reading)
+    reading = asked.reading
+
+    def ask(model: Robust, table: pd.DataFrame) -> list[pd.DataFrame]:
+        found = model.explain(table, together, of=of, tol=tol, **reading)
         several = found.values.ndim == 3
         ends = [f"_{label}" for label in found.outputs] if several else [""]
         base = np.tile(np.atleast_1d(found.base), (len(table), 1))
-        yield pd.DataFrame(base, table.index, [f"base{end}" for end in ends])
-        yield _columns("value", found.values, found.data, ends)
+        columns = [
+            pd.DataFrame(base, table.index, [f"base{end}" for end in ends]),
+            _columns("value", found.values, found.data, ends),
+        ]
         if errors:
-            yield _columns("error", found.errors, found.data, ends)
+            columns.append(_columns("error", found.errors, found.data, ends))
+        return columns
 
     asked.answer(robust, ("explaining", "explanations"), ask)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -14,12 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.cli.console import say
-from knothole.cli.files.matching import check_column, match
+from knothole.cli.files.matching import Match, check_column, match
 from knothole.cli.files.models import OpenedModel
-from knothole.cli.files.sources import sampled, source
+from knothole.cli.files.sources import CHUNK, Source, sampled, source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, wrap
 from knothole.estimators.answers import class_lists, is_classifier
+from knothole.parts.base import LocalParts
 from knothole.questions.intervals import KEPT
 from knothole.trees.ensemble import Ensemble
 
@@ -180,23 +181,16 @@ def gathered(name: str, kind: Any, given: Sequence[Decorator]) -> Decorator:
 
 
 def read_rows(
-    path: Path, model: OpenedModel, target: str | None, learning: Learning
+    path: Path, model: OpenedModel, target: str | None, learning: Learning, hint: str = ""
 ) -> tuple[pd.DataFrame, NDArray[Any] | None]:
     """Rows of a file over a model's columns, and their targets if the column of these is named.
 
-    Rows whose target is not known are left out.
+    Rows whose target is not known are left out; ``hint`` is said where rows are sampled.
     """
-    table = source(path)
-    for name in learning.drop:
-        check_column(table, name, "--drop")
-    targets = [] if target is None else [target]
-    for name in targets:
-        check_column(table, name, "--target")
-    found = match(model.columns, table, [*learning.drop, *targets])
-    names = [*found.names, *targets]
+    table, found, names = _matched(path, model, target, learning)
     frame, total = sampled(table, names, found.described, learning.rows, learning.seed)
     if len(frame) < total:
-        say(f"{path}: {len(frame):,} of {total:,} rows, chosen at random.")
+        say(f"{path}: {len(frame):,} of {total:,} rows, chosen at random.{hint}")
     if target is None:
         return found.table(frame), None
     known = frame[target].notna().to_numpy()
@@ -206,6 +200,37 @@ def read_rows(
         say(f"{path}: {int((~known).sum()):,} rows without a target are left out.")
     frame = frame[known].reset_index(drop=True)
     return found.table(frame), _targets(frame[target], model.ensemble, path)
+
+
+def parts_of_file(
+    path: Path, model: OpenedModel, target: str | None, learning: Learning
+) -> LocalParts:
+    """All rows of a file as :func:`read_rows` has them, so many at a time."""
+    table, found, names = _matched(path, model, target, learning)
+
+    def tables() -> Iterator[tuple[pd.DataFrame, NDArray[Any] | None]]:
+        for chunk, _ in table.chunks(names, found.described, CHUNK):
+            if target is None:
+                yield found.table(chunk), None
+            else:
+                known = chunk[chunk[target].notna()]
+                yield found.table(known), _targets(known[target], model.ensemble, path)
+
+    return LocalParts.of(tables)
+
+
+def _matched(
+    path: Path, model: OpenedModel, target: str | None, learning: Learning
+) -> tuple[Source, Match, list[str]]:
+    """A file, where the model's columns are in it, and the columns to read."""
+    table = source(path)
+    for name in learning.drop:
+        check_column(table, name, "--drop")
+    targets = [] if target is None else [target]
+    for name in targets:
+        check_column(table, name, "--target")
+    found = match(model.columns, table, [*learning.drop, *targets])
+    return table, found, [*found.names, *targets]
 
 
 def _targets(values: pd.Series[Any], ensemble: Ensemble, path: Path) -> NDArray[Any]:

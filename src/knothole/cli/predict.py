@@ -23,6 +23,7 @@ Examples:
   knothole predict model.knothole today.parquet -o predictions.parquet --std --keep id
   knothole predict model.knothole today.csv --interval 0.9 > intervals.csv
   knothole predict model.knothole today.csv --absent hole --unseen hole
+  knothole predict model.knothole today.parquet -o out.parquet --scheduler tcp://10.0.0.1:8786
 
 The file is read, answered and written in chunks, so it may be larger than memory. The output has a
 row for each row of DATA, in the same order.
@@ -57,11 +58,12 @@ def predict(
     robust = asked.opened()
     _check_asked(robust, proba, quantiles, interval)
 
-    def ask(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-        answers = robust.answers(table, **asked.reading)
-        yield from _columns(answers, std, proba, quantiles)
-        if interval is not None:
-            yield answers.interval(interval)
+    reading = asked.reading
+
+    def ask(model: Robust, table: pd.DataFrame) -> list[pd.DataFrame]:
+        answers = model.answers(table, **reading)
+        found = list(_columns(answers, std, proba, quantiles))
+        return found if interval is None else [*found, answers.interval(interval)]
 
     asked.answer(robust, ("predicting", "predictions"), ask)
 

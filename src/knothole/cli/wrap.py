@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -20,7 +20,7 @@ from knothole.progress import bar
 \b
 Examples:
   knothole wrap model.json train.csv -o model.knothole
-  knothole wrap model.txt train.parquet --target price
+  knothole wrap model.txt train.parquet --target price --all
   knothole wrap model.json train.csv --target price --calibrate held_out.csv
   knothole wrap forest.joblib train.csv --allow-pickle --density mixture
 
@@ -46,6 +46,13 @@ ignored.
     "What NaN means: auto leaves it to the model in columns that had NaN in training; all "
     "integrates over every one.",
 )
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Learn from every row of TRAIN, however many: chosen on 200,000 of them, then going on "
+    "with all, read again and again in parts, with no more memory.",
+)
 @options.learning_options(200_000, "learn the density from")
 def wrap(
     model: Path,
@@ -54,6 +61,7 @@ def wrap(
     target: str | None,
     calibration: Path | None,
     holes: Literal["auto", "all"],
+    every: bool,
     learning: options.Learning,
 ) -> None:
     """Learn the density of TRAIN, so that MODEL can answer rows with holes."""
@@ -63,8 +71,14 @@ def wrap(
     opened = open_model(model, learning.allow_pickle)
     if opened.robust is not None:
         raise InvalidInput(f"{model}: has been wrapped already; give the library's own file.")
-    table, y = options.read_rows(train, opened, target, learning)
-    with bar(f"learning p(X) from {len(table):,} rows"):
+    table: Any
+    if every:
+        table, y, what = options.parts_of_file(train, opened, target, learning), None, "all rows"
+    else:
+        hint = " --all learns from every row."
+        table, y = options.read_rows(train, opened, target, learning, hint)
+        what = f"{len(table):,} rows"
+    with bar(f"learning p(X) from {what}"):
         robust = options.learn(opened, table, y, learning, holes)
     robust = options.calibrated(robust, calibration, target, learning)
     robust.save(place)

@@ -139,6 +139,8 @@ class DaskParts(Parts):
 def parts_of(X: Any, y: Any = None) -> Parts | None:
     """The parts of a Dask collection; parts as they are; None for a table in memory."""
     if isinstance(X, Parts):
+        if y is not None:
+            raise InvalidInput("y must be None for parts, which have targets of their own.")
         return X
     return DaskParts.of(X, y) if is_lazy(X) else None
 

@@ -61,12 +61,12 @@ class _Question:
         import dask
 
         template = self._on_no_rows()
-        packed = dask.delayed(_packed(self.model), traverse=False, name=key("model"))
+        once = dask.delayed(packed(self.model), traverse=False, name=key("model"))
         name = key(self.method)
         kinds = template.dtypes if self.filled and self.is_frame else None
         parts = [
             dask.delayed(_answered, pure=False)(
-                packed, self.method, number, part, self.options, kinds,
+                once, self.method, number, part, self.options, kinds,
                 dask_key_name=f"{name}-{number}",
             )
             for number, part in enumerate(self._parts())
@@ -144,7 +144,7 @@ def _in_row_blocks(X: Any) -> Any:
     return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
 
 
-def _packed(model: Any) -> bytes:
+def packed(model: Any) -> bytes:
     """A model as bytes, without its library's own, which answers do not need."""
     from copy import copy
 
@@ -156,17 +156,18 @@ def _packed(model: Any) -> bytes:
 
 
 @lru_cache(maxsize=4)
-def _unpacked(packed: bytes) -> Any:
+def unpacked(model: bytes) -> Any:
+    """A model that :func:`packed` made bytes of; a worker keeps the last few."""
     import cloudpickle
 
-    return cloudpickle.loads(packed)
+    return cloudpickle.loads(model)
 
 
 def _answered(
-    packed: bytes, method: str, number: int, part: Any, options: dict[str, Any], kinds: Any
+    model: bytes, method: str, number: int, part: Any, options: dict[str, Any], kinds: Any
 ) -> Any:
     """What a partition is answered; on a worker."""
-    asked = getattr(_unpacked(packed), method)
+    asked = getattr(unpacked(model), method)
     alone = options.get("threads") is None
     found = done(lambda rows: asked(rows, **options), number, part, alone=alone)
     return found if kinds is None else _as_told(found, kinds)
