@@ -36,8 +36,10 @@ def test_errors_of_workers_are_told_as_here(cluster, files, capsys):
     rows.loc[50, "b"] = np.inf
     rows.to_csv(files / "bad.csv", index=False)
     arguments = ["predict", files / "model.knothole", files / "bad.csv", "--chunk", 30]
+    arguments += ["-o", files / "out.csv"]
     told = refused(capsys, *arguments, "--scheduler", cluster.scheduler.address)
     assert "partition 1: column 'b' must hold finite numbers" in told
+    assert not (files / "out.csv").exists()
 
 
 def test_a_scheduler_that_is_not_there_is_told(files, capsys):
