@@ -32,7 +32,11 @@ fuzz: $(STAMP)  ## files changed at random, N of each format: none crashes, hang
 mutants: $(STAMP)  ## known faults put into the source one by one: tests notice each; FAULTS chooses by name
 	$(BIN)/python -m tools.mutants $(FAULTS)
 
-wheel-test: $(STAMP)  ## the built wheel, installed without extras: it works, and names what is absent
+wheel: $(STAMP)  ## sdist, wheel, and a wheel with compiled kernels in it, into out/dist
+	$(BIN)/python -m build --outdir out/dist
+	$(BIN)/python -m tools.kernels out/dist/*-none-any.whl out/dist
+
+wheel-test: $(STAMP)  ## the wheel with kernels, installed without extras: it works, and compiles nothing
 	$(BIN)/python -m tools.wheel
 
 lint: $(STAMP)

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knothole.compiled import ahead, bits
-from knothole.compiled.policy import is_kept, njit
+from knothole.compiled.kept import is_kept
+from knothole.compiled.policy import njit
 from knothole.compiled.threads import Memory, over_chunks, thread_count
 
 

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from llvmlite.binding import get_host_cpu_features
 
 import knothole
-from knothole.compiled import policy
+from knothole.compiled import kept
 
 PACKAGE = Path(knothole.__file__).parent
 
@@ -137,6 +138,33 @@ def test_kernels_of_an_image_serve_where_nothing_may_be_written(folder, place):
     assert run(folder, before=READ_ONLY, **settings, HOME=str(folder / "file")) == ((4, 6), 1, 0)
 
 
+SHIPPED = """
+from pathlib import Path
+from knothole.compiled import kept
+kept.SHIPPED = Path("shipped")
+kept.get_host_cpu_features = lambda: dict.fromkeys(kept.FEATURES, {runs})
+"""
+
+
+@pytest.mark.skipif(
+    not all(get_host_cpu_features().get(name) for name in kept.FEATURES),
+    reason="this processor is not of the kind that wheels with kernels are for",
+)
+def test_kernels_of_a_wheel_serve_before_others_where_the_processor_can_run_them(folder):
+    built = {"NUMBA_CPU_NAME": kept.PROCESSOR, "NUMBA_CPU_FEATURES": ""}
+    run(folder, **built, NUMBA_CACHE_DIR=str(folder / "built"))
+    (folder / "shipped").mkdir()
+    for path in kernels(folder / "built"):
+        path.rename(folder / "shipped" / path.name)
+    settings = {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    assert run(folder, before=SHIPPED.format(runs=True), **settings) == ((4, 6), 1, 0)
+    assert not kernels(folder / "cache"), "nothing was compiled"
+    assert run(folder, before=SHIPPED.format(runs=True), **in_no_place(folder)) == ((4, 6), 1, 0)
+    assert run(folder, before=SHIPPED.format(runs=False), **settings) == ((4, 6), 0, 0)
+    (folder / "called.py").write_text(CALLED.format(value=5, shift=0))
+    assert run(folder, before=SHIPPED.format(runs=True), **settings) == ((12, 14), 0, 0)
+
+
 def test_all_that_kernels_are_made_of_is_in_their_stamp(monkeypatch):
     """Names that kernels use come from files whose change renews them."""
     stamped = set()
@@ -152,9 +180,6 @@ def test_all_that_kernels_are_made_of_is_in_their_stamp(monkeypatch):
             return made
 
     class Digest:
-        def __init__(self, source):
-            self.update(source)
-
         def update(self, source):
             stamped.add(source.path)
 
@@ -162,8 +187,8 @@ def test_all_that_kernels_are_made_of_is_in_their_stamp(monkeypatch):
             return b""
 
     monkeypatch.setattr(Path, "read_bytes", noting)
-    monkeypatch.setattr(policy.hashlib, "sha256", Digest)
-    policy._kernels_below.__wrapped__(PACKAGE)
+    monkeypatch.setattr(kept.hashlib, "sha256", Digest)
+    kept._kernels_below.__wrapped__(PACKAGE)
     modules = {module_of(path): path for path in PACKAGE.rglob("*.py")}
     with_kernels = [path for path in modules.values() if kernels_in(path)]
     assert len(with_kernels) > 20

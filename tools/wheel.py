@@ -1,6 +1,7 @@
-"""``python -m tools.wheel``: build sdist and wheel, see that they are whole, and that one works.
+"""``python -m tools.wheel``: build sdist and wheels, see that they are whole, and that one works.
 
-The wheel is built from the sdist, and installed without extras.
+A wheel is built from the sdist, and from that one another with compiled kernels, which is installed
+without extras.
 """
 
 import subprocess
@@ -17,6 +18,8 @@ import numpy as np
 import xgboost
 from packaging.metadata import Metadata
 
+from tools.kernels import with_kernels
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -27,6 +30,8 @@ def main():
         check_sdist(sdist)
         check_content(wheel)
         check_metadata(wheel)
+        wheel = with_kernels(wheel, place / "dist")
+        check_content(wheel)
         python = install(wheel, place / "fresh")
         work = place / "work"
         work.mkdir()

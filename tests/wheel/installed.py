@@ -10,7 +10,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from numba.core.event import install_recorder
+from sklearn.ensemble import (
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 
 import knothole as kh
 from knothole.errors import MissingExtra
@@ -23,6 +28,19 @@ def nothing_else_is_there():
     for name in (*EXTRAS, "benchmarks", "tests", "tools"):
         assert importlib.util.find_spec(name) is None, f"{name} is installed here"
     assert kh.__version__
+
+
+def nothing_is_compiled():
+    """The wheel has its kernels: a first wrap and a first answer find all of them."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4)) + rng.normal(size=(300, 1))
+    model = GradientBoostingRegressor(n_estimators=10).fit(X, X.sum(axis=1))
+    with install_recorder("numba:compile") as recorder:
+        robust = kh.wrap(model, X, X.sum(axis=1))
+        answers = robust.predict(np.where(rng.random(X.shape) < 0.3, np.nan, X))
+    compiled = [event.data["dispatcher"].py_func for _, event in recorder.buffer if event.is_start]
+    assert np.isfinite(answers).all()
+    assert not compiled, compiled
 
 
 def a_scikit_learn_model_is_wrapped_and_answers():
@@ -69,4 +87,5 @@ def refused(extra, call, *arguments):
 
 if __name__ == "__main__":
     nothing_else_is_there()
+    nothing_is_compiled()
     what_is_absent_is_named(*a_scikit_learn_model_is_wrapped_and_answers())

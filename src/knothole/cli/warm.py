@@ -18,10 +18,11 @@ The second keeps kernels where an image has them: see docs/containers.md.
 """
 )
 def warm() -> None:
-    """Compile what wrap and predict need, and keep it on disk: for images and CI."""
-    from knothole.estimators.warm import DENSITIES, use
+    """Compile all kernels, for every density and question, and keep them: for images and CI."""
+    from knothole.estimators.warm import DENSITIES, use_all
 
-    with bar("compiling", len(DENSITIES)) as advance:
-        for kind in DENSITIES:
-            use(kind.__name__)
-            advance(kind.__name__)
+    densities = ["auto", *(kind(2, random_state=0) for kind in DENSITIES)]
+    with bar("compiling", len(densities)) as advance:
+        for density in densities:
+            use_all(density)
+            advance(str(density))

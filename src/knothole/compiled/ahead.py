@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from knothole.compiled.policy import is_kept
+from knothole.compiled.kept import is_kept
 from knothole.compiled.threads import thread_count
 
 _SCRIPT = """
