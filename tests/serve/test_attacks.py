@@ -1,6 +1,7 @@
 """A server that is attacked answers, or refuses clearly, and goes on."""
 
 import json
+import socket
 import threading
 import time
 
@@ -141,3 +142,10 @@ def test_names_and_levels_never_become_markup(client):
     form = client.get("/form")
     assert form.headers["content-type"] == "application/json"
     assert "<b>Linz</b>" in json.dumps(form.json())
+
+
+def test_no_answer_waits_for_word_of_its_head(robust):
+    """Connections inherit it from the socket that listens: it is 40 ms of every answer."""
+    with whatif(robust) as serving_:
+        listening = serving_._listening
+        assert listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
