@@ -15,7 +15,8 @@ test: $(STAMP) lint  ## everything CI runs
 	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
 
 test-full: $(STAMP)  ## the tier that CI leaves out: Insurance's targets, ten trials; minutes, and KNOTHOLE_DATA
-	KNOTHOLE_FULL=1 $(BIN)/pytest tests/learning/test_insurance.py tests/trust/test_errors_hold.py
+	KNOTHOLE_FULL=1 $(BIN)/pytest tests/learning/test_insurance.py tests/trust/test_errors_hold.py \
+	    tests/test_check_estimator.py
 
 test-sealed: $(STAMP)  ## all tests without HOME, in a tree that nobody may write to: kernels are compiled in memory
 	$(BIN)/python -m tools.sealed $(TESTS)

@@ -1,5 +1,6 @@
 """The meta-estimators among scikit-learn's own tools, and under its own checks."""
 
+import os
 import pickle
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import get_tags
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 import knothole as kh
 from knothole.errors import InvalidInput
@@ -40,6 +41,29 @@ def classifier(**options):
     ]
 )
 def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+FULL = bool(os.environ.get("KNOTHOLE_FULL"))
+# "auto" learns several densities of each table: CI runs those checks that tell most of it.
+TELLING = ("check_fit_idempotent", "check_methods_subset_invariance", "check_n_features_in")
+
+
+def by_default():
+    """Estimators with nothing but a model, and checks of them."""
+    for made in (
+        kh.ExpectedRegressor(DecisionTreeRegressor(random_state=0)),
+        kh.ExpectedClassifier(DecisionTreeClassifier(random_state=0)),
+    ):
+        for estimator, check in estimator_checks_generator(made):
+            name = check.func.__name__
+            if FULL or name in TELLING:
+                yield pytest.param(estimator, check, id=f"{type(made).__name__}-{name}")
+
+
+@pytest.mark.filterwarnings("ignore::knothole.errors.FewRows")
+@pytest.mark.parametrize(("estimator", "check"), list(by_default()))
+def test_scikit_learns_own_checks_by_default(estimator, check):
     check(estimator)
 
 

@@ -19,7 +19,7 @@ BUDGET = {
     "correct": 1_100,
     "induction": 750,
     "questions": 2_025,
-    "face": 1_700,
+    "face": 2_450,
     "what if": 1_150,
     "scale": 900,
 }
@@ -95,6 +95,17 @@ def test_no_module_name_tells_its_folder_again():
         if path.stem.startswith(f"{path.parent.name}_")
     ]
     assert not twice
+
+
+def test_only_the_command_line_prints():
+    """What the package has to say goes to the log, by way of ``progress.tell``."""
+    printing = [
+        str(path.relative_to(PACKAGE))
+        for path, text in modules().items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+    ]
+    assert [path for path in printing if not path.startswith("cli/")] == []
 
 
 def test_every_known_fault_still_applies():

@@ -1,7 +1,7 @@
 """From outputs of an expectation to what the model's own ``predict`` would return.
 
 A regressor answers a number a row (several for several targets), a classifier labels or
-probabilities of its classes; a DataFrame in gives a Series or DataFrame out, with its index.
+probabilities of its classes; a table of pandas, polars or Arrow in gives one of its library out.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput, NotFitted
+from knothole.estimators.outputs import like
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
+
+# Probabilities that are beyond 0 or 1 by less are so by rounding alone.
+ROUNDING = 1e-9
 
 
 class Answers:
@@ -47,7 +51,7 @@ class Answers:
     ) -> None:
         self._expectation, self._evidence, self._threads = expectation, evidence, threads
         self._calibration = calibration
-        self._index = pandas_index(table)
+        self._table = table
         self._ensemble = expectation.original
 
     @property
@@ -160,14 +164,8 @@ class Answers:
         return tables[0] if len(tables) == 1 else tables
 
     def _like(self, values: NDArray[Any], names: list[Any] | None = None) -> Any:
-        """Values with the index of a pandas table; as they are if it is another table."""
-        if self._index is None:
-            return values
-        import pandas as pd
-
-        if values.ndim == 1:
-            return pd.Series(values, index=self._index)
-        return pd.DataFrame(values, index=self._index, columns=names)
+        """Values of the kind of table that was asked about."""
+        return like(self._table, values, names)
 
 
 def is_classifier(ensemble: Ensemble) -> bool:
@@ -202,6 +200,8 @@ def output_labels(ensemble: Ensemble, n: int) -> list[Any]:
 
 def probabilities(ensemble: Ensemble, response: Floats) -> list[Floats]:
     """Probabilities (rows, classes) of each target from responses (rows, outputs)."""
+    inside = np.clip(response, 0.0, 1.0)  # scikit-learn refuses 1 + 2e-16
+    response = np.where(np.abs(inside - response) < ROUNDING, inside, response)
     if _is_binary(ensemble):
         return [np.hstack([1.0 - response, response])]
     return _by_target(ensemble, response)
@@ -220,12 +220,3 @@ def _by_target(ensemble: Ensemble, values: Floats) -> list[Floats]:
 def flat(response: Floats) -> Floats:
     """One number a row where there is one output, as ``predict`` has it."""
     return response[:, 0] if response.shape[1] == 1 else response
-
-
-def pandas_index(table: Any) -> Any:
-    """The index of a pandas table, None for any other."""
-    is_frame = any(
-        base.__name__ == "DataFrame" and base.__module__.partition(".")[0] == "pandas"
-        for base in type(table).__mro__
-    )
-    return table.index if is_frame else None

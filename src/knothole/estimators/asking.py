@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import pandas as pd
 
 from knothole.errors import InvalidInput
-from knothole.estimators.answers import class_lists, is_classifier, output_labels, pandas_index
+from knothole.estimators.answers import class_lists, is_classifier, output_labels
+from knothole.estimators.options import Options, ReadOptions, RowOptions
+from knothole.estimators.outputs import pandas_index
 from knothole.parts.lazy import lazily
 from knothole.questions.acquire import Acquisition, Asked, acquisition, costs
 from knothole.questions.explain import explain
@@ -18,7 +20,6 @@ from knothole.questions.impute import imputed
 from knothole.questions.players import Groups, Players
 from knothole.reach.expectation import Expectation
 from knothole.reach.tolerance import check_tol
-from knothole.tables.encoding import Unseen
 from knothole.tables.evidence import Evidence
 from knothole.tables.holes import Holes
 
@@ -39,8 +40,7 @@ class Asking:
         of: Literal["prediction", "margin"] = "prediction",
         tol: float | None = 0.02,
         holes: Holes | None = None,
-        unseen: Unseen = "error",
-        threads: int | None = None,
+        **options: Unpack[RowOptions],
     ) -> Explanation:
         """Why each answer is what it is: conditional Shapley values of the expected prediction.
 
@@ -62,8 +62,8 @@ class Asking:
             outputs. Where a row has few columns and the density is exact, values are exact. None
             for what the first orders and draws give.
         holes : "auto", "all" or mask, optional
-        unseen : {"error", "hole"}
-        threads : int, optional
+        **options
+            ``unseen``, ``absent`` and ``n_jobs``; see the class.
 
         Returns
         -------
@@ -86,11 +86,12 @@ class Asking:
         if of not in ("prediction", "margin"):
             raise InvalidInput(f"of must be 'prediction' or 'margin'; got {of!r}.")
         expectation = self.expectation_
-        evidence = self._evidence(X, holes, unseen)
+        how = Options.of(options)
+        evidence = self._evidence(X, holes, how)
         players = Players.of(expectation, groups)
         found = explain(
             expectation, evidence, players, margins=of == "margin", tol=check_tol(tol),
-            threads=threads,
+            threads=how.threads,
         )  # fmt: skip
         one = found.values.shape[2] == 1
         said = players.described(evidence, expectation.columns)
@@ -114,7 +115,7 @@ class Asking:
         budget: float | None = None,
         stop: float | None = None,
         holes: Holes | None = None,
-        unseen: Unseen = "error",
+        **options: Unpack[ReadOptions],
     ) -> Acquisition:
         """What to find out next: the expected gain of knowing each hole.
 
@@ -138,7 +139,8 @@ class Asking:
             For classifiers: how sure the predicted label must be to remain, between 0 and 1. Rows
             where it is have no best hole.
         holes : "auto", "all" or mask, optional
-        unseen : {"error", "hole"}
+        **options
+            ``unseen`` and ``absent``; see the class.
 
         Returns
         -------
@@ -174,7 +176,7 @@ class Asking:
             raise InvalidInput(f"budget must be above 0; got {budget!r}.")
         players = Players.of(self.expectation_, groups)
         asked = Asked(
-            self.expectation_, self._evidence(X, holes, unseen), players,
+            self.expectation_, self._evidence(X, holes, Options.of(options, ReadOptions)), players,
             (criterion or "brier") if sure else "variance",
             sure and [len(names) for names in class_lists(ensemble)] == [2],
         )  # fmt: skip
@@ -188,8 +190,7 @@ class Asking:
         X: Any,
         draws: int | None = None,
         holes: Holes | None = None,
-        *,
-        unseen: Unseen = "error",
+        **options: Unpack[ReadOptions],
     ) -> Any:
         """Plausible rows: every hole is drawn from p(what is missing | what is known).
 
@@ -202,7 +203,8 @@ class Asking:
         draws : int, optional
             How many draws of each row; by default one.
         holes : "auto", "all" or mask, optional
-        unseen : {"error", "hole"}
+        **options
+            ``unseen`` and ``absent``; see the class.
 
         Returns
         -------
@@ -232,8 +234,10 @@ class Asking:
         [0, 0, 1, 1]
         """
         expectation = self.expectation_
-        matrix = expectation.columns.matrix(X, unseen)
-        values, marked = expectation.hole_rule.read(matrix, self.holes_ if holes is None else holes)
+        how = Options.of(options, ReadOptions)
+        matrix = expectation.columns.matrix(X, how.unseen, how.absent)
+        mask = self.holes_ if holes is None else expectation.columns.mask(holes, X)
+        values, marked = expectation.hole_rule.read(matrix, mask)
         own = expectation.columns.evidence(values, marked)
         evidence = expectation.density.extended(own, None)
         where = np.isnan(values) if marked is None else marked

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from knothole.errors import InvalidInput
 from knothole.estimators.answers import Answers, require_regressor
+from knothole.estimators.options import Options, RowOptions
 from knothole.parts.lazy import lazily
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
-from knothole.tables.encoding import Unseen
 from knothole.tables.evidence import Evidence
 from knothole.tables.holes import Holes
 
@@ -30,9 +30,7 @@ class Calibrating:
         X: Any,
         y: Any,
         holes: Holes | None = None,
-        *,
-        unseen: Unseen = "error",
-        threads: int | None = None,
+        **options: Unpack[RowOptions],
     ) -> Self:
         """A copy that knows how far y lies from its predictions, for :meth:`predict_interval`.
 
@@ -46,8 +44,8 @@ class Calibrating:
             Their targets. Where the model has several outputs, these are taken for quantiles of
             y, and intervals start from the lowest and the highest.
         holes : "auto", "all" or mask, optional
-        unseen : {"error", "hole"}
-        threads : int, optional
+        **options
+            ``unseen``, ``absent`` and ``n_jobs``; see the class.
 
         Returns
         -------
@@ -76,9 +74,10 @@ class Calibrating:
                 f"calibrate: the model has {ensemble.n_responses} targets, and intervals are for "
                 f"one; wrap and calibrate a model for each target."
             )
-        evidence = self._evidence(X, holes, unseen)
+        how = Options.of(options)
+        evidence = self._evidence(X, holes, how)
         calibrated = copy(self)
-        calibrated.calibration_ = Calibration.learned(self._answering, evidence, y, threads)
+        calibrated.calibration_ = Calibration.learned(self._answering, evidence, y, how.threads)
         return calibrated
 
     @lazily
@@ -87,9 +86,7 @@ class Calibrating:
         X: Any,
         coverage: float = 0.9,
         holes: Holes | None = None,
-        *,
-        unseen: Unseen = "error",
-        threads: int | None = None,
+        **options: Unpack[RowOptions],
     ) -> Any:
         """An interval that y is in with this probability, whatever the row's pattern of holes.
 
@@ -107,8 +104,8 @@ class Calibrating:
         coverage : float
             Probability that y is in the interval, between 0 and 1.
         holes : "auto", "all" or mask, optional
-        unseen : {"error", "hole"}
-        threads : int, optional
+        **options
+            ``unseen``, ``absent`` and ``n_jobs``; see the class.
 
         Returns
         -------
@@ -125,4 +122,4 @@ class Calibrating:
             Where so few calibration rows fit that this set's coverage may be 5 points off.
         """
         require_regressor(self.expectation_.original, "predict_interval")
-        return self.answers(X, holes, unseen=unseen, threads=threads).interval(coverage)
+        return self.answers(X, holes, **options).interval(coverage)

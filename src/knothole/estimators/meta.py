@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Mapping
+from copy import copy
+from functools import wraps
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import (
     BaseEstimator,
@@ -78,7 +83,7 @@ SHARED = """Parameters
     estimator_ : object
         The fitted model.
     robust_ : Robust
-        What answers.
+        What answers; its methods and attributes are here too.
     trial_ : DataFrame or None
         The ways to learn that were compared, and their mean losses of rows held out."""
 
@@ -157,14 +162,44 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
             self.robust_ = self.robust_.tune(table, targets, options)
         return self
 
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = ..., **options: Any) -> NDArray[Any]: ...
+    @overload
+    def predict(
+        self, X: Any, return_std: Literal[True], **options: Any
+    ) -> tuple[NDArray[Any], ...]: ...
+
     def predict(self, X: Any, return_std: bool = False, **options: Any) -> Any:
         """Expected prediction given what is observed, and if asked the spread holes cause.
 
         Options are those of :meth:`Robust.predict`: ``return_error``, ``quantiles``, ``holes``,
-        ``unseen``, ``threads``.
+        ``unseen``, ``absent``, ``n_jobs``. Answers are arrays, as those of scikit-learn's own
+        estimators; ``answers(X)`` has them as tables like ``X``.
         """
-        table = self._known(X, options.get("unseen"))
+        table = self._known(X, options)
         return _arrays(self.robust_.predict(table, return_std=return_std, **options))
+
+    def calibrate(self, X: Any, y: Any, **options: Any) -> Self:
+        """A copy that knows how far y lies from its predictions; see :meth:`Robust.calibrate`."""
+        calibrated = copy(self)
+        known = self._known(X, options)
+        calibrated.robust_ = self.robust_.calibrate(known, y, **options)
+        return calibrated
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else :class:`Robust` offers: margins, reach, intervals, imputed rows, files."""
+        robust = vars(self).get("robust_")
+        if robust is None or name.startswith("_") or not hasattr(robust, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        found = getattr(robust, name)
+        if not callable(found) or next(iter(signature(found).parameters), "") != "X":
+            return found
+
+        @wraps(found)
+        def asked(X: Any, *args: Any, **options: Any) -> Any:
+            return found(self._known(X, options), *args, **options)
+
+        return asked
 
     def _fitted(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Any:
         if self.prefit:
@@ -230,16 +265,16 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         check_consistent_length(X, targets)
         return X, targets
 
-    def _known(self, X: Any, unseen: str | None = None) -> Any:
-        """Rows to predict, with the columns of training."""
+    def _known(self, X: Any, options: Mapping[str, Any]) -> Any:
+        """Rows to predict, with the columns of training, but for those that may be absent."""
         check_is_fitted(self)
-        if hasattr(X, "columns"):
-            validate_data(self, X, skip_check_array=True, reset=False)
-        else:
+        if not hasattr(X, "columns"):
             X = validate_data(self, X, ensure_all_finite="allow-nan", reset=False)
-        return self._without_lost_rows(X, unseen)
+        elif options.get("absent", "error") == "error":
+            validate_data(self, X, skip_check_array=True, reset=False)
+        return self._without_lost_rows(X, options)
 
-    def _without_lost_rows(self, X: Any, unseen: str | None) -> Any:
+    def _without_lost_rows(self, X: Any, options: Mapping[str, Any]) -> Any:
         """Refuse rows in which an encoder before this has made zeros of a hole.
 
         Of dummies that never were all 0 in training, such a row says nothing; with ``unseen`` as
@@ -247,10 +282,11 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         """
         if not self._dummies_:
             return X
-        matrix = np.array(self.robust_.columns_.matrix(X))
+        matrix = np.array(self.robust_.columns_.matrix(X, absent=options.get("absent", "error")))
+        found = False
         for dummies in map(list, self._dummies_):
             lost = (matrix[:, dummies] == 0).all(axis=1)
-            if lost.any() and unseen != "hole":
+            if lost.any() and options.get("unseen") != "hole":
                 raise InvalidInput(
                     f"row {int(np.argmax(lost))} of X has zeros in columns {dummies[0]} to "
                     f"{dummies[-1]}, of which one was 1 in every training row: an encoder has made "
@@ -259,7 +295,8 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
                     f"seen; or pass unseen='hole'."
                 )
             matrix[np.ix_(lost, dummies)] = np.nan
-        return matrix
+            found = found or bool(lost.any())
+        return matrix if found else X
 
     def get_metadata_routing(self) -> MetadataRouter:
         """What ``fit`` passes on to the model."""
@@ -330,13 +367,13 @@ class ExpectedClassifier(ClassifierMixin, _Expected):
         """Expected probabilities of the classes, (rows, classes).
 
         Options are those of :meth:`Robust.predict_proba`: ``return_std``, ``return_error``,
-        ``holes``, ``unseen``, ``threads``.
+        ``holes``, ``unseen``, ``absent``, ``n_jobs``.
         """
-        table = self._known(X, options.get("unseen"))
+        table = self._known(X, options)
         return _arrays(self.robust_.predict_proba(table, **options))
 
     def predict_log_proba(self, X: Any, **options: Any) -> Any:
-        """Logarithms of :meth:`predict_proba`; options are ``holes``, ``unseen``, ``threads``."""
+        """Logarithms of :meth:`predict_proba`, whose options it takes, but for ``return_std``."""
         with np.errstate(divide="ignore"):
             proba = self.predict_proba(X, **options)
             return [np.log(each) for each in proba] if isinstance(proba, list) else np.log(proba)

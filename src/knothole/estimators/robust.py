@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.utils.metaestimators import available_if
 
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
@@ -16,6 +18,8 @@ from knothole.estimators import display, storage
 from knothole.estimators.answers import Answers, class_lists, is_classifier
 from knothole.estimators.asking import Asking
 from knothole.estimators.calibrating import Calibrating
+from knothole.estimators.frozen import Frozen
+from knothole.estimators.options import AnswerOptions, Arrays, Options, RowOptions
 from knothole.learning.options import TuningOptions
 from knothole.learning.solvers import TuningSummary
 from knothole.learning.tune import tune
@@ -24,7 +28,6 @@ from knothole.questions.correction.corrected import Corrected, Correction
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns, Evidence
-from knothole.tables.encoding import Unseen
 from knothole.tables.holes import Holes
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import files_of
@@ -39,15 +42,21 @@ if TYPE_CHECKING:
     from knothole.serve import Serving
 
 
-class Robust(Calibrating, Asking):
+class Robust(Frozen, Calibrating, Asking):
     """A fitted tree model that integrates over what it is not told; made by :func:`wrap`.
 
-    All methods take a table with the model's columns and two further arguments. ``holes`` says
-    which NaN are holes: "auto" (see :attr:`nan_meaning_`), "all", or a boolean mask (rows,
-    columns). ``unseen`` says what a category is that training did not have: "error" or "hole".
+    All methods take a table with the model's columns, by name in any order where there are names,
+    and some further arguments. ``holes`` says which NaN are holes: "auto" (see
+    :attr:`nan_meaning_`), "all", or a boolean mask (rows, columns). ``unseen`` says what a category
+    is that training did not have, ``absent`` what a column is that the table does not have:
+    "error" or "hole". ``n_jobs`` (or ``threads``) is the number of threads, -1 for all cores.
 
-    A pandas DataFrame in gives a Series or DataFrame out, with the same index; anything else gives
-    arrays. A Dask DataFrame or Array gives lazy ones, whose partitions are asked on the workers.
+    A table of pandas (with its index), polars or Arrow in gives one of the same library out;
+    anything else gives arrays. A Dask DataFrame or Array gives lazy ones, whose partitions are
+    asked on the workers.
+
+    To scikit-learn it is a fitted regressor or classifier that stays as it is: ``fit`` does
+    nothing, and tools for inspection, model selection, calibration and thresholds take it.
 
     Attributes
     ----------
@@ -133,8 +142,7 @@ class Robust(Calibrating, Asking):
         holes: Holes | None = None,
         *,
         corrected: bool = True,
-        unseen: Unseen = "error",
-        threads: int | None = None,
+        **options: Unpack[RowOptions],
     ) -> Answers:
         """All that can be said about some rows, which are encoded once for everything asked.
 
@@ -148,10 +156,30 @@ class Robust(Calibrating, Asking):
             ``probabilities`` and ``probabilities_std``; after :meth:`calibrate`
             ``interval(coverage)``.
         """
-        evidence = self._evidence(X, holes, unseen)
+        how = Options.of(options)
+        evidence = self._evidence(X, holes, how)
         expectation = self._answering if corrected else self.expectation_
         calibration = self.calibration_ if expectation is self._answering else None
-        return Answers(expectation, evidence, X, threads, calibration)
+        return Answers(expectation, evidence, X, how.threads, calibration)
+
+    @overload
+    def predict(
+        self, X: Arrays, holes: Holes | None = None, **options: Unpack[AnswerOptions]
+    ) -> NDArray[Any]: ...
+    @overload
+    def predict(
+        self, X: pd.DataFrame, holes: Holes | None = None, **options: Unpack[AnswerOptions]
+    ) -> pd.Series[Any] | pd.DataFrame: ...
+    @overload
+    def predict(
+        self, X: Arrays, holes: Holes | None = None, *, return_std: Literal[True],
+        return_error: bool = False, **options: Unpack[AnswerOptions],
+    ) -> tuple[NDArray[Any], ...]: ...  # fmt: skip
+    @overload
+    def predict(
+        self, X: Any, holes: Holes | None = None, *, return_std: bool = False,
+        return_error: bool = False, **options: Unpack[AnswerOptions],
+    ) -> Any: ...  # fmt: skip
 
     @lazily
     def predict(
@@ -163,8 +191,7 @@ class Robust(Calibrating, Asking):
         return_error: bool = False,
         quantiles: Sequence[float] | None = None,
         corrected: bool = True,
-        unseen: Unseen = "error",
-        threads: int | None = None,
+        **options: Unpack[RowOptions],
     ) -> Any:
         """Expected prediction given what is observed: shape and meaning of the model's ``predict``.
 
@@ -187,8 +214,8 @@ class Robust(Calibrating, Asking):
             may be is answered by :meth:`predict_interval`.
         corrected : bool
             False leaves out the correction (:attr:`correction_`), if there is one.
-        unseen : {"error", "hole"}
-        threads : int, optional
+        **options
+            ``unseen``, ``absent`` and ``n_jobs``; see the class.
 
         Examples
         --------
@@ -206,7 +233,7 @@ class Robust(Calibrating, Asking):
                 "quantiles: they are returned alone, and for regressors only; leave out "
                 "return_std, or use predict_proba(return_std=True) for a classifier."
             )
-        found = self.answers(X, holes, corrected=corrected, unseen=unseen, threads=threads)
+        found = self.answers(X, holes, corrected=corrected, **options)
         if quantiles is not None:
             both = found.quantiles(quantiles)
             return both if return_error else both[0]
@@ -216,6 +243,7 @@ class Robust(Calibrating, Asking):
         parts += [found.std_errors] if return_std and return_error else []
         return _alone(parts)
 
+    @available_if(lambda self: self._require_classifier())
     @lazily
     def predict_proba(
         self,
@@ -225,8 +253,7 @@ class Robust(Calibrating, Asking):
         return_std: bool = False,
         return_error: bool = False,
         corrected: bool = True,
-        unseen: Unseen = "error",
-        threads: int | None = None,
+        **options: Unpack[RowOptions],
     ) -> Any:
         """Expected probabilities of the classes, (rows, classes), and if asked more.
 
@@ -235,8 +262,7 @@ class Robust(Calibrating, Asking):
         of tables, as in scikit-learn. ``corrected=False`` leaves out the correction
         (:attr:`correction_`), if there is one.
         """
-        self._require_classifier("predict_proba")
-        found = self.answers(X, holes, corrected=corrected, unseen=unseen, threads=threads)
+        found = self.answers(X, holes, corrected=corrected, **options)
         parts = [found.probabilities]
         parts += [found.probabilities_std] if return_std else []
         parts += [found.probabilities_errors] if return_error else []
@@ -250,26 +276,25 @@ class Robust(Calibrating, Asking):
         holes: Holes | None = None,
         *,
         return_error: bool = False,
-        unseen: Unseen = "error",
-        threads: int | None = None,
+        **options: Unpack[RowOptions],
     ) -> Any:
         """Expected margin (Prop. 1): (rows,), or (rows, outputs) where there are several.
 
         With ``return_error`` also its standard error, 0 where the density allows exact answers.
         """
-        margin, error = self.answers(X, holes, unseen=unseen, threads=threads).margin
+        margin, error = self.answers(X, holes, **options).margin
         return (margin, error) if return_error else margin
 
     def reach(
         self,
         X: Any,
         holes: Holes | None = None,
-        *,
-        unseen: Unseen = "error",
-        threads: int | None = None,
+        **options: Unpack[RowOptions],
     ) -> sparse.csr_matrix:
         """Probability that each row reaches each leaf, sparse (rows, leaves)."""
-        return self.expectation_.reach(self._evidence(X, holes, unseen), threads=threads)
+        how = Options.of(options)
+        evidence = self._evidence(X, holes, how)
+        return self.expectation_.reach(evidence, threads=how.threads)
 
     def score(
         self,
@@ -277,15 +302,13 @@ class Robust(Calibrating, Asking):
         y: Any,
         sample_weight: Any = None,
         holes: Holes | None = None,
-        *,
-        unseen: Unseen = "error",
-        threads: int | None = None,
+        **options: Unpack[RowOptions],
     ) -> float:
         """R squared of a regressor's predictions, accuracy of a classifier's."""
         from sklearn.metrics import accuracy_score, r2_score
 
         measure = accuracy_score if is_classifier(self.ensemble_) else r2_score
-        found = self.predict(X, holes, unseen=unseen, threads=threads)
+        found = self.predict(X, holes, **options)
         return float(measure(y, found, sample_weight=sample_weight))
 
     # ---- new leaves --------------------------------------------------------------------------
@@ -412,17 +435,16 @@ class Robust(Calibrating, Asking):
 
     # ---- shared --------------------------------------------------------------------------------
 
-    def _evidence(self, X: Any, holes: Holes | None, unseen: Unseen) -> Evidence:
-        matrix = self.columns_.matrix(X, unseen)
-        return self.expectation_.evidence_of(matrix, self.holes_ if holes is None else holes)
+    def _evidence(self, X: Any, holes: Holes | None, how: Options) -> Evidence:
+        matrix = self.columns_.matrix(X, how.unseen, how.absent)
+        marked = self.holes_ if holes is None else self.columns_.mask(holes, X)
+        return self.expectation_.evidence_of(matrix, marked)
 
-    def _require_classifier(self, what: str) -> None:
+    def _require_classifier(self, what: str = "predict_proba") -> bool:
         if not is_classifier(self.ensemble_):
             raise AttributeError(
                 f"{what}: the wrapped {self.model_name_} is no classifier; use predict."
             )
-
-    def __sklearn_is_fitted__(self) -> bool:
         return True
 
     def __repr__(self) -> str:
@@ -440,6 +462,8 @@ def _alone(parts: list[Any]) -> Any:
 def _name(model: Any) -> str:
     if isinstance(model, (str, os.PathLike)):
         return Path(model).name
+    if isinstance(model, dict):
+        return "trees of your own"
     end = last(model)
     inside = "" if end is model else f" of {type(end).__name__}"
     return f"{type(model).__name__}{inside}"

@@ -32,8 +32,8 @@ def lazily(method: F) -> F:
     def asked(self: Any, X: Any, *arguments: Any, **options: Any) -> Any:
         if not is_lazy(X):
             return method(self, X, *arguments, **options)
-        given = signature.bind(self, X, *arguments, **options).arguments
-        return _Question(self, method.__name__, X, dict(list(given.items())[2:])).answer()
+        given = dict(list(signature.bind(self, X, *arguments, **options).arguments.items())[2:])
+        return _Question(self, method.__name__, X, given.pop("options", {}) | given).answer()
 
     return asked  # type: ignore[return-value]
 
@@ -54,7 +54,7 @@ class _Question:
                 "holes must be 'auto' or 'all' for a Dask collection; a mask is about single rows. "
                 "Use map_partitions with a function that makes the mask of each partition."
             )
-        self.columns.read(self.empty)  # refuses other columns
+        self.columns.read(self.empty, options.get("absent", "error"))  # refuses other columns
 
     def answer(self) -> Any:
         """The answer, with lazy parts."""
@@ -168,7 +168,7 @@ def _answered(
 ) -> Any:
     """What a partition is answered; on a worker."""
     asked = getattr(unpacked(model), method)
-    alone = options.get("threads") is None
+    alone = options.get("threads") is None and options.get("n_jobs") is None
     found = done(lambda rows: asked(rows, **options), number, part, alone=alone)
     return found if kinds is None else _as_told(found, kinds)
 

@@ -208,6 +208,30 @@ class Columns:
             return read.read_table(table, self.names, absent)
         return read.read_table(table).as_many_as(self.names)
 
+    def mask(self, holes: Any, table: Any) -> Any:
+        """A mask of a table's entries as one of these columns; what is no mask, as it is.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"b": [None], "a": [1.0]})
+        >>> Columns((Column("a"), Column("b"))).mask(table.isna(), table).tolist()
+        [[False, True]]
+        """
+        if isinstance(holes, str) or not self.named:
+            return holes
+        by_name = hasattr(holes, "columns")
+        places = read.places_of(holes if by_name else read.as_table(table), self.names)
+        if places == list(range(len(self))):
+            return np.asarray(holes)
+        order = [place for place in places if place is not None]
+        if not by_name or len(order) < len(self):
+            raise InvalidInput(
+                "holes: X has other columns than the model or another order of them, and the mask "
+                "does not name each of the model's. Pass a DataFrame of booleans with their names."
+            )
+        return np.asarray(holes)[:, order]
+
     def _encoded(self, raw: RawTable, unseen: encoding.Unseen) -> Floats:
         X = np.empty((raw.n_rows, len(self)))
         for i, (column, source) in enumerate(zip(self, raw.columns, strict=True)):

@@ -161,8 +161,15 @@ def as_table(table: Any) -> Any:
 
             return pd.DataFrame(table)
         return np.array(table, dtype=object)
-    lazy = any(base.__name__ == "LazyFrame" for base in type(table).__mro__)
-    return table.collect() if lazy and hasattr(table, "collect") else table
+    return table.collect() if is_lazy(table) else table
+
+
+def is_lazy(table: Any) -> bool:
+    """Whether it is a LazyFrame of polars, which has no rows until it is collected."""
+    return any(
+        base.__name__ == "LazyFrame" and base.__module__.partition(".")[0] == "polars"
+        for base in type(table).__mro__
+    )
 
 
 def _read(table: Any, names: Sequence[str] | None) -> RawTable:

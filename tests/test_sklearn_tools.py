@@ -1,0 +1,267 @@
+"""A wrapped model among scikit-learn's tools, and answers of the kind of table that was asked."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.inspection import PartialDependenceDisplay, partial_dependence, permutation_importance
+from sklearn.metrics import get_scorer, roc_auc_score
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    TunedThresholdClassifierCV,
+    cross_val_predict,
+    cross_val_score,
+    cross_validate,
+)
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+import knothole as kh
+from knothole.errors import ColumnMismatch, InvalidInput
+
+RNG = np.random.default_rng(0)
+WHOLE = pd.DataFrame(
+    RNG.normal(size=(240, 1)) + 0.5 * RNG.normal(size=(240, 3)), columns=list("abc")
+)
+HOLES = WHOLE.mask(RNG.random(WHOLE.shape) < 0.2)
+Y = WHOLE["a"] + 0.5 * WHOLE["b"]
+LABELS = np.where(Y > 0, "yes", "no")
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    model = RandomForestRegressor(4, max_depth=4, random_state=0).fit(WHOLE, Y)
+    return kh.wrap(model, WHOLE, density=kh.Mixture(3, random_state=0))
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    model = RandomForestClassifier(4, max_depth=4, random_state=0).fit(WHOLE, LABELS)
+    return kh.wrap(model, WHOLE, density=kh.Mixture(3, random_state=0))
+
+
+def test_it_is_an_estimator(regressor, classifier):
+    assert is_regressor(regressor) and not is_classifier(regressor)
+    assert is_classifier(classifier) and not is_regressor(classifier)
+    assert get_tags(regressor).input_tags.allow_nan
+    assert (regressor.n_features_in_, regressor.feature_names_in_.tolist()) == (3, ["a", "b", "c"])
+    check_is_fitted(regressor)
+    before = regressor.predict(HOLES)
+    assert regressor.fit(WHOLE, -Y) is regressor and clone(regressor) is regressor
+    assert_array_equal(regressor.predict(HOLES), before)
+    assert hasattr(classifier, "predict_proba") and not hasattr(regressor, "predict_proba")
+    with pytest.raises(AttributeError):
+        _ = regressor.classes_
+
+
+def test_columns_without_names_have_none():
+    model = RandomForestRegressor(2, max_depth=2, random_state=0).fit(WHOLE.to_numpy(), Y)
+    robust = kh.wrap(model, WHOLE.to_numpy(), density=kh.Factorized())
+    assert not hasattr(robust, "feature_names_in_") and robust.n_features_in_ == 3
+
+
+@pytest.mark.parametrize("form", [pd.DataFrame, np.asarray])
+def test_inspection(regressor, classifier, form):
+    rows = form(HOLES)
+    found = permutation_importance(regressor, rows, Y, n_repeats=3, random_state=0)
+    assert found.importances_mean.argmax() == 0
+    rows = form(HOLES.assign(a=WHOLE["a"]))  # of NaN scikit-learn makes no grid
+    curve = partial_dependence(regressor, rows, [0], grid_resolution=5)
+    assert curve["average"].shape == (1, 5) and np.ptp(curve["average"]) > 0
+    if form is pd.DataFrame:
+        some = rows[:30].assign(b=np.nan)
+        by_hand = [regressor.predict(some.assign(a=v)).mean() for v in (-1.0, 1.0)]
+        grid = {"a": np.array([-1.0, 1.0])}
+        found = partial_dependence(regressor, some, ["a"], custom_values=grid)
+        assert_allclose(found["average"][0], by_hand)
+    probability = partial_dependence(classifier, rows, [0], grid_resolution=4)
+    assert ((probability["average"] >= 0) & (probability["average"] <= 1)).all()
+
+
+def test_display_of_partial_dependence(regressor):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    rows = HOLES.assign(a=WHOLE["a"])
+    display = PartialDependenceDisplay.from_estimator(regressor, rows, ["a"], grid_resolution=4)
+    pyplot.close(display.figure_)
+    assert display.lines_.size
+
+
+@pytest.mark.parametrize("form", [pd.DataFrame, np.asarray])
+def test_model_selection(regressor, classifier, form):
+    rows = form(HOLES)
+    scores = cross_val_score(FrozenEstimator(regressor), rows, Y, cv=3)
+    parts = np.array_split(np.arange(len(rows)), 3)
+    take = (lambda part: rows.iloc[part]) if form is pd.DataFrame else (lambda part: rows[part])
+    assert_allclose(scores, [regressor.score(take(part), Y.iloc[part]) for part in parts])
+    assert_allclose(cross_val_score(regressor, rows, Y, cv=3), scores)
+    measured = cross_validate(
+        FrozenEstimator(classifier), rows, LABELS, cv=3,
+        scoring=["roc_auc", "accuracy", "neg_log_loss"],
+    )  # fmt: skip
+    assert measured["test_roc_auc"].min() > 0.8
+    predicted = cross_val_predict(classifier, rows, LABELS, cv=3, method="predict_proba")
+    assert_allclose(predicted, classifier.predict_proba(rows))
+    again = get_scorer("roc_auc")(classifier, rows, LABELS)
+    assert again == pytest.approx(
+        roc_auc_score(LABELS, np.asarray(classifier.predict_proba(rows))[:, 1])
+    )
+
+
+@pytest.mark.parametrize("form", [pd.DataFrame, np.asarray])
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+def test_calibration(classifier, form, method):
+    rows = form(HOLES)
+    calibrated = CalibratedClassifierCV(FrozenEstimator(classifier), method=method)
+    calibrated.fit(rows, LABELS)
+    found = calibrated.predict_proba(rows)
+    assert_allclose(found.sum(axis=1), 1.0)
+    by_hand = (
+        calibrated.calibrated_classifiers_[0]
+        .calibrators[0]
+        .predict(np.asarray(classifier.predict_proba(rows))[:, 1])
+    )
+    assert_allclose(found[:, 1], by_hand)
+
+
+@pytest.mark.parametrize("form", [pd.DataFrame, np.asarray])
+def test_thresholds(classifier, form):
+    rows = form(HOLES)
+    fixed = FixedThresholdClassifier(
+        FrozenEstimator(classifier), threshold=0.8, pos_label="yes", response_method="predict_proba"
+    ).fit(rows, LABELS)
+    sure = np.asarray(classifier.predict_proba(rows))[:, 1] >= 0.8
+    assert_array_equal(fixed.predict(rows) == "yes", sure)
+    tuned = TunedThresholdClassifierCV(
+        FrozenEstimator(classifier), cv="prefit", refit=False, thresholds=10
+    ).fit(rows, LABELS)
+    assert 0 < tuned.best_threshold_ < 1
+
+
+def test_score_takes_every_argument(regressor):
+    weight = np.linspace(0, 1, len(HOLES))
+    found = regressor.score(HOLES, Y, weight, "all", unseen="hole", absent="hole", n_jobs=1)
+    assert found == regressor.score(HOLES, Y, sample_weight=weight)
+
+
+def test_jobs_are_counted_as_scikit_learn_does(regressor):
+    answers = [regressor.predict(HOLES, n_jobs=n) for n in (1, 2, -1, -100, None)]
+    answers.append(regressor.predict(HOLES, threads=2))
+    for each in answers[1:]:
+        assert_array_equal(each, answers[0])
+    with pytest.raises(InvalidInput, match="n_jobs must be a whole number, -1 for all"):
+        regressor.predict(HOLES, n_jobs=0)
+    with pytest.raises(InvalidInput, match="the same: pass one of them"):
+        regressor.predict(HOLES, n_jobs=1, threads=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'jobs'"):
+        regressor.predict(HOLES, jobs=1)
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+
+def test_an_absent_column_is_a_hole_on_request(regressor):
+    with pytest.raises(ColumnMismatch, match=r"'b' missing.*absent='hole'"):
+        regressor.predict(HOLES[["a", "c"]])
+    found = regressor.predict(HOLES[["c", "a"]], absent="hole")
+    assert_array_equal(found, regressor.predict(HOLES.assign(b=np.nan)))
+
+
+def test_a_mask_follows_the_names(regressor):
+    turned = HOLES[["c", "a", "b"]]
+    mask = turned.isna()
+    expected = regressor.predict(HOLES, holes="all")
+    assert_array_equal(regressor.predict(turned, holes=mask), expected)
+    assert_array_equal(regressor.predict(HOLES, holes=HOLES.isna().to_numpy()), expected)
+    with pytest.raises(InvalidInput, match=r"another order.*DataFrame of booleans"):
+        regressor.predict(turned, holes=mask.to_numpy())
+
+
+def test_every_question_takes_absent_columns(regressor):
+    some, same = HOLES[["c", "a"]][:4], HOLES.assign(b=np.nan)[:4]
+    found = regressor.explain(some, absent="hole", n_jobs=1).values
+    assert_array_equal(found, regressor.explain(same).values)
+    found = regressor.acquire(some, absent="hole").gain
+    assert_array_equal(found, regressor.acquire(same).gain)
+    assert_array_equal(regressor.impute(some, absent="hole"), regressor.impute(same)[["c", "a"]])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'n_jobs'"):
+        regressor.acquire(some, n_jobs=1)
+
+
+def test_probabilities_are_a_frame_that_tools_can_take_apart(classifier):
+    found = classifier.predict_proba(HOLES)
+    assert_array_equal(found[:, 1], found["yes"])
+    assert type(found[["yes"]]) is pd.DataFrame
+    again = pickle.loads(pickle.dumps(found))
+    assert type(again) is pd.DataFrame
+    pd.testing.assert_frame_equal(found, again)
+
+
+def test_polars_in_polars_out(regressor, classifier):
+    rows = pl.from_pandas(HOLES)
+    for table in (rows, rows.lazy()):
+        found, std = regressor.predict(table, return_std=True)
+        assert isinstance(found, pl.Series) and isinstance(std, pl.Series)
+        assert_array_equal(found, regressor.predict(HOLES))
+    found = classifier.predict_proba(rows)
+    assert isinstance(found, pl.DataFrame) and found.columns == ["no", "yes"]
+    assert_array_equal(found, classifier.predict_proba(HOLES))
+    assert classifier.predict(rows).to_list() == classifier.predict(HOLES).tolist()
+    assert regressor.predict(rows, quantiles=[0.1, 0.9]).columns == ["0.1", "0.9"]
+
+
+def test_arrow_in_arrow_out(regressor, classifier):
+    rows = pa.Table.from_pandas(HOLES)
+    found = regressor.predict(rows)
+    assert isinstance(found, pa.Array)
+    assert_array_equal(found, regressor.predict(HOLES))
+    found = classifier.predict_proba(rows)
+    assert isinstance(found, pa.Table) and found.column_names == ["no", "yes"]
+
+
+def test_dictionaries_and_no_rows(regressor):
+    rows = [{"a": 1.0}, {"c": 0.5, "b": 2.0}]
+    expected = regressor.predict(pd.DataFrame(rows))
+    assert_array_equal(regressor.predict(rows), expected)
+    assert len(regressor.predict(HOLES[:0])) == 0
+    assert len(regressor.predict(pl.from_pandas(HOLES)[:0])) == 0
+    assert regressor.predict(np.empty((0, 3)), quantiles=[0.5]).shape == (0, 1)
+
+
+# ---- the meta-estimators offer what a wrapped model offers -------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::knothole.errors.FewCalibrationRows")
+def test_meta_estimators_offer_what_a_wrapped_model_offers(tmp_path):
+    forest = RandomForestRegressor(4, max_depth=4, random_state=0)
+    expected = kh.ExpectedRegressor(forest, density=kh.Mixture(3, random_state=0))
+    assert not hasattr(expected, "margin")
+    expected.fit(WHOLE[:160], Y[:160])
+    robust = expected.robust_
+    assert_array_equal(expected.margin(HOLES), robust.margin(HOLES))
+    assert_array_equal(
+        expected.predict(HOLES, quantiles=[0.1, 0.9]), robust.predict(HOLES, quantiles=[0.1, 0.9])
+    )
+    assert expected.reach(HOLES).shape == robust.reach(HOLES).shape
+    assert expected.impute(HOLES).notna().all().all()
+    assert expected.answers(HOLES).prediction.index is HOLES.index
+    gone = HOLES[["c", "a"]]
+    found = expected.predict(gone, absent="hole", n_jobs=1)
+    assert_array_equal(found, robust.predict(gone, absent="hole"))
+    assert_array_equal(expected.explain(HOLES[:3]).values, robust.explain(HOLES[:3]).values)
+    assert_array_equal(expected.acquire(HOLES[:3]).gain, robust.acquire(HOLES[:3]).gain)
+    calibrated = expected.calibrate(WHOLE[160:], Y[160:])
+    assert calibrated.predict_interval(HOLES, 0.8).columns.tolist() == ["low", "high"]
+    assert not hasattr(expected, "predict_proba") and not hasattr(expected, "nothing")
+    assert expected.density_ is robust.density_
+    expected.save(tmp_path / "model.knothole")
+    assert_array_equal(kh.load(tmp_path / "model.knothole").predict(HOLES), robust.predict(HOLES))
+    with pytest.raises(ValueError, match="feature names"):
+        expected.margin(HOLES.rename(columns={"a": "z"}))
