@@ -135,7 +135,7 @@ def read_container(
         _as_damage(path, "truncated, damaged, or not a file of knothole"),
     ):
         arrays = _arrays(file)
-        header = json.loads(arrays.pop(HEADER).tobytes(), object_pairs_hook=_without_doubles)
+        header = json.loads(arrays.pop(HEADER).tobytes(), object_pairs_hook=without_doubles)
     found = header.get("format") if isinstance(header, dict) else None
     if found != kind:
         holds = f"a {found}" if isinstance(found, str) else "something else"
@@ -179,10 +179,10 @@ def _as_damage(path: Path, problem: str) -> Iterator[None]:
         raise DamagedFile(f"{path}: {problem} ({reason}).") from error
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON; of two entries of one name, Python would take the last."""
     if len(dict(pairs)) < len(pairs):
-        raise DamagedFile("an entry of the header is there twice")
+        raise DamagedFile("an entry is there twice")
     return dict(pairs)
 
 

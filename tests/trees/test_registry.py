@@ -10,10 +10,15 @@ from knothole.errors import DamagedFile, MissingExtra, UnsupportedModel
 from knothole.trees.libraries import quarantine, registry
 from knothole.trees.read import read
 
-HEADS = {"xgboost": b'{"learner": {}}', "lightgbm": b"tree\n", "catboost": b"CBM1"}
+HEADS = {
+    "xgboost": b'{"learner": {}}',
+    "lightgbm": b"tree\n",
+    "catboost": b"CBM1",
+    "own": b'{"format": "knothole trees"}',
+}
 
 
-@pytest.mark.parametrize("folder", registry.CLASSES)
+@pytest.mark.parametrize("folder", [*registry.CLASSES, "own"])
 def test_a_folder_reads_and_writes(folder):
     assert callable(registry.module_of(folder, "read").read)
     assert callable(registry.module_of(folder, "write").write)
@@ -39,7 +44,7 @@ def test_what_belongs_to_no_library_is_refused(tmp_path):
         read(object())
 
 
-@pytest.mark.parametrize("folder", registry.WITH_FILES)
+@pytest.mark.parametrize("folder", registry.CLASSES.keys() & registry.WITH_FILES)
 def test_a_file_needs_its_library(folder, tmp_path, monkeypatch):
     path = tmp_path / "model"
     path.write_bytes(HEADS[folder])

@@ -29,7 +29,7 @@ CLASSES = {
     ),
 }
 # Those with a module ``files``, in the order in which they are asked about a file.
-WITH_FILES = ("lightgbm", "xgboost", "catboost")
+WITH_FILES = ("own", "lightgbm", "xgboost", "catboost")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ def library_of(model: Any) -> str:
     """The folder of the library that a model or a file is of: by class, or by how it begins."""
     if isinstance(model, (str, os.PathLike)):
         return _library_of_file(Path(model))
+    if isinstance(model, dict):
+        return "own"
     for base in type(model).__mro__:
         folder = base.__module__.partition(".")[0]
         if base.__name__ in CLASSES.get(folder, ()):
@@ -84,7 +86,8 @@ def _library_of_file(path: Path) -> str:
             return folder
     raise DamagedFile(
         f"{path}: not a model file knothole knows. It reads XGBoost's JSON and UBJ, LightGBM's "
-        f"text, CatBoost's cbm and JSON; scikit-learn models are read from the live object."
+        f"text, CatBoost's cbm and JSON, and trees of your own (docs/libraries.md); scikit-learn "
+        f"models are read from the live object."
     )
 
 
@@ -119,8 +122,12 @@ def reading_of(model: Any) -> Reading:
     from knothole.trees.libraries import quarantine
 
     path = Path(model)
+    files = module_of(folder, "files")
     try:
-        ensemble: Ensemble = module_of(folder, "files").read(path)
+        if folder == "own":  # no library that a file could crash
+            checked: Reading = module_of(folder, "read").read(files.load(path))
+            return checked
+        ensemble: Ensemble = files.read(path)
     except KnotholeError:
         raise  # some of ours are ValueErrors and TypeErrors too, and say more
     except _SYMPTOMS as error:

@@ -1,0 +1,1 @@
+"""Trees of one's own: hand-made, or of a library that is not read, as a dictionary or as JSON."""
