@@ -52,7 +52,14 @@ def download(name: str) -> pd.DataFrame:
         ) from error
     source = SOURCES[name]
     # No checksum of the raw file: the prepared table has one, which says more.
-    paths = [Path(pooch.retrieve(url, known_hash=None)) for url in source.urls]
+    try:
+        paths = [Path(pooch.retrieve(url, known_hash=None)) for url in source.urls]
+    except OSError as error:  # what requests raises are such, with a page of text
+        raise InvalidInput(
+            f"dataset {name!r} could not be downloaded from github.com/{source.repository} "
+            f"({type(error).__name__}). Try again with a network, or set KNOTHOLE_DATA to a folder "
+            f"that has its file."
+        ) from error
     return source.prepare(paths)
 
 

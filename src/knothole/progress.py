@@ -1,4 +1,4 @@
-"""Progress of whatever takes long: one bar, on the error stream.
+"""Progress of whatever takes long: one bar, on the error stream, and lines for the log.
 
 What takes long is given an :class:`Advance` and calls it now and then; whoever calls it says with
 ``verbose`` whether a :func:`bar` is to be seen.
@@ -7,6 +7,7 @@ What takes long is given an :class:`Advance` and calls it now and then; whoever 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 import threading
 import time
@@ -16,6 +17,10 @@ from typing import Protocol
 
 # Seconds between plain lines.
 QUIET = 10.0
+# Seconds that speed is measured over: parts of what is to be done may take minutes each.
+WINDOW = 600.0
+
+log = logging.getLogger("knothole")
 
 
 class Advance(Protocol):
@@ -27,6 +32,21 @@ class Advance(Protocol):
 
 def silent(doing: str = "", amount: float = 1.0) -> None:
     """An :class:`Advance` that shows nothing."""
+
+
+def tell(line: str, verbose: bool = True) -> None:
+    """A line for the log ``knothole``, at level INFO.
+
+    With ``verbose`` it goes to the error stream where nobody has set up logging.
+
+    Examples
+    --------
+    >>> tell("nobody wants to know", verbose=False)
+    """
+    if log.isEnabledFor(logging.INFO) and log.hasHandlers():
+        log.info("%s", line)
+    elif verbose:
+        logging.StreamHandler().handle(logging.makeLogRecord({"name": log.name, "msg": line}))
 
 
 @contextmanager
@@ -65,10 +85,17 @@ def bar(
             progress.BarColumn(),
             progress.TaskProgressColumn(),
             progress.TimeElapsedColumn(),
-            progress.TextColumn("left"),
-            progress.TimeRemainingColumn(),
+            progress.TextColumn("gone"),
+            *(
+                []
+                if total is None
+                else [progress.TimeRemainingColumn(), progress.TextColumn("left")]
+            ),
         )
-        with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        shown = progress.Progress(
+            *columns, console=Console(stderr=True), transient=True, speed_estimate_period=WINDOW
+        )
+        with shown:
             task = shown.add_task(title, total=total)
 
             def advance(doing: str = "", amount: float = 1.0) -> None:
@@ -90,6 +117,6 @@ def _lines(title: str, total: float | None) -> Advance:
             if (total is not None and done >= total) or time.monotonic() - last > QUIET:
                 last = time.monotonic()
                 what = f" ({doing})" if doing else ""
-                print(f"{title}: {done:,.0f}{of}{what}", file=sys.stderr, flush=True)
+                tell(f"{title}: {done:,.0f}{of}{what}")
 
     return advance

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.suite import datasets, sources
-from knothole.errors import DamagedFile
+from knothole.errors import DamagedFile, InvalidInput
 
 
 def text(frame: pd.DataFrame, separator: str = ",", header: bool = False) -> str:
@@ -105,3 +105,16 @@ def test_lines_of_another_length_are_said(tmp_path):
     path.write_text("1,2,3\n")
     with pytest.raises(DamagedFile, match=r"'kin8nm\.data' should have 9 fields in every line"):
         sources.SOURCES["kin8nm"].prepare([path])
+
+
+def test_no_network_is_said_in_a_sentence(monkeypatch):
+    pooch = pytest.importorskip("pooch")
+
+    def unreachable(url, known_hash):
+        raise ConnectionError(f"HTTPSConnectionPool: Max retries exceeded with url: {url} (...)")
+
+    monkeypatch.setattr(pooch, "retrieve", unreachable)
+    name = next(iter(sources.SOURCES))
+    with pytest.raises(InvalidInput, match=r"could not be downloaded from .*KNOTHOLE_DATA") as said:
+        sources.download(name)
+    assert "Max retries" not in str(said.value)

@@ -27,7 +27,7 @@ def test_places_that_cannot_be_written(wrapped, folder, tmp_path, capsys, monkey
         return refused(capsys, "predict", wrapped, data, "-o", place)
 
     assert "there is no directory" in message(tmp_path / "none" / "out.csv")
-    assert "written as .csv, .tsv or .parquet" in message(tmp_path / "out.txt")
+    assert "written as .csv, .tsv, .jsonl or .parquet" in message(tmp_path / "out.txt")
     (tmp_path / "folder.csv").mkdir()
     assert "is a directory" in message(tmp_path / "folder.csv")
     assert "would overwrite an input" in message(data)

@@ -18,8 +18,8 @@ from knothole.cli import options
 from knothole.cli.console import say
 from knothole.cli.files.matching import check_column, match
 from knothole.cli.files.models import load_wrapped
-from knothole.cli.files.sinks import CsvSink, Sink, check_table_name, sink
-from knothole.cli.files.sources import source
+from knothole.cli.files.sinks import Sink, check_table_name, into, sink
+from knothole.cli.files.sources import JSON_LINES, JsonSource, Source, source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust
 from knothole.files import check_output
@@ -43,10 +43,15 @@ class Answering:
 
     def opened(self) -> Robust:
         """The model, once it is known that its answers can be written."""
-        if self.output is not None:
-            check_table_name(self.output)
-            check_output(self.output, self.model, self.data)
+        if self.place is not None:
+            check_table_name(self.place)
+            check_output(self.place, self.model, self.data)
         return load_wrapped(self.model)
+
+    @property
+    def place(self) -> Path | None:
+        """The file to write, None for standard output."""
+        return None if self.output == Path("-") else self.output
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -71,8 +76,8 @@ class Answering:
         names = list(dict.fromkeys([*found.names, *self.keep]))
         rows = 0
         with (
-            bar(f"{what[0]} {self.data.name}", table.size) as advance,
-            _opened(self.output) as out,
+            bar(f"{what[0]} {table.shown}", table.size) as advance,
+            _opened(self.place, table) as out,
         ):
             read: deque[tuple[pd.DataFrame, int]] = deque()
 
@@ -87,9 +92,9 @@ class Answering:
                 rows += len(part)
                 advance(amount=amount)
             if not rows:
-                raise InvalidInput(f"{self.data}: has no rows.")
-        if self.output is not None:
-            say(f"wrote {rows:,} {what[1]} to {self.output}")
+                raise InvalidInput(f"{table.shown}: has no rows.")
+        if self.place is not None:
+            say(f"wrote {rows:,} {what[1]} to {self.place}")
 
     def _asked(self, robust: Robust, ask: Any, tables: Iterator[Any]) -> Iterator[Any]:
         """Answers to tables, one after the other; by the workers of a cluster if there is one."""
@@ -110,7 +115,7 @@ def answering_options(chunk: int) -> options.Decorator:
             "-o",
             "--output",
             type=options.FILE,
-            help="Where to write; by default CSV to stdout.",
+            help="Where to write; by default, and for -, to stdout: JSON lines if DATA is, else CSV.",
         ),
         click.option(
             "--keep",
@@ -149,13 +154,13 @@ def answering_options(chunk: int) -> options.Decorator:
 
 
 @contextmanager
-def _opened(output: Path | None) -> Iterator[Sink]:
+def _opened(output: Path | None, table: Source) -> Iterator[Sink]:
     if output is not None:
         with sink(output) as opened:
             yield opened
         return
     try:
-        yield CsvSink(sys.stdout)
+        yield into(sys.stdout, JSON_LINES[0] if isinstance(table, JsonSource) else ".csv")
         sys.stdout.flush()
     except BrokenPipeError as done:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

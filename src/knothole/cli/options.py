@@ -190,16 +190,16 @@ def read_rows(
     table, found, names = _matched(path, model, target, learning)
     frame, total = sampled(table, names, found.described, learning.rows, learning.seed)
     if len(frame) < total:
-        say(f"{path}: {len(frame):,} of {total:,} rows, chosen at random.{hint}")
+        say(f"{table.shown}: {len(frame):,} of {total:,} rows, chosen at random.{hint}")
     if target is None:
         return found.table(frame), None
     known = frame[target].notna().to_numpy()
     if not known.any():
-        raise InvalidInput(f"{path}: the target {target!r} is empty in every row.")
+        raise InvalidInput(f"{table.shown}: the target {target!r} is empty in every row.")
     if not known.all():
-        say(f"{path}: {int((~known).sum()):,} rows without a target are left out.")
+        say(f"{table.shown}: {int((~known).sum()):,} rows without a target are left out.")
     frame = frame[known].reset_index(drop=True)
-    return found.table(frame), _targets(frame[target], model.ensemble, path)
+    return found.table(frame), _targets(frame[target], model.ensemble, table.shown)
 
 
 def parts_of_file(
@@ -214,7 +214,7 @@ def parts_of_file(
                 yield found.table(chunk), None
             else:
                 known = chunk[chunk[target].notna()]
-                yield found.table(known), _targets(known[target], model.ensemble, path)
+                yield found.table(known), _targets(known[target], model.ensemble, table.shown)
 
     return LocalParts.of(tables)
 
@@ -233,7 +233,7 @@ def _matched(
     return table, found, [*found.names, *targets]
 
 
-def _targets(values: pd.Series[Any], ensemble: Ensemble, path: Path) -> NDArray[Any]:
+def _targets(values: pd.Series[Any], ensemble: Ensemble, where: str) -> NDArray[Any]:
     """Numbers for a regressor, for a classifier its own labels, however the file spells them."""
     lists = class_lists(ensemble)
     if not is_classifier(ensemble) or len(lists) > 1:
@@ -241,7 +241,7 @@ def _targets(values: pd.Series[Any], ensemble: Ensemble, path: Path) -> NDArray[
             return np.asarray(pd.to_numeric(values), dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InvalidInput(
-                f"{path}: the target {values.name!r} must hold numbers: the model is a regressor "
+                f"{where}: the target {values.name!r} must hold numbers: the model is a regressor "
                 f"({error})."
             ) from error
     spelled = {spelling(label): label for label in lists[0]}
@@ -249,7 +249,7 @@ def _targets(values: pd.Series[Any], ensemble: Ensemble, path: Path) -> NDArray[
     unknown = texts[~texts.isin(list(spelled))]
     if len(unknown):
         raise InvalidInput(
-            f"{path}: the target {values.name!r} holds {unknown.iloc[0]!r}; the model's classes "
+            f"{where}: the target {values.name!r} holds {unknown.iloc[0]!r}; the model's classes "
             f"are {lists[0]}. Write them as the model has them."
         )
     return np.array([spelled[text] for text in texts])

@@ -38,7 +38,10 @@ density looks like the data, and timings.
 )
 @options.model_argument
 @click.option(
-    "--train", type=options.FILE, required=True, help="The table MODEL was trained on (or wrapped)."
+    "--train",
+    type=options.FILE,
+    required=True,
+    help="The table MODEL was trained on (or wrapped).",
 )
 @click.option("--test", type=options.FILE, required=True, help="Held-out rows with their target.")
 @click.option("--target", metavar="COLUMN", required=True, help="The column the model predicts.")

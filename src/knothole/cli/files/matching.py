@@ -57,15 +57,15 @@ def match(
     if not columns.named:
         if len(available) != len(columns):
             raise ColumnMismatch(
-                f"{table.path}: the model was trained on {len(columns)} columns without names; the "
-                f"file has {len(available)} besides the target. Leave out others with --drop."
+                f"{table.shown}: the model was trained on {len(columns)} columns without names; it "
+                f"has {len(available)} besides the target. Leave out others with --drop."
             )
         return Match(columns, tuple(available))
     found = tuple(_find(column.name, available) for column in columns)
     missing = [column.name for column, name in zip(columns, found, strict=True) if name is None]
     if len(missing) == len(columns) or (missing and absent == "error"):
         raise ColumnMismatch(
-            f"{table.path}: lacks {len(missing)} of the model's {len(columns)} columns: "
+            f"{table.shown}: lacks {len(missing)} of the model's {len(columns)} columns: "
             f"{listed(missing)}. It has {listed(available)}.{_nearest(missing[0], available)} For "
             f"predictions, --absent hole takes missing columns for holes."
         )
@@ -76,7 +76,7 @@ def check_column(table: Source, name: str, option: str) -> None:
     """Refuse a name that an option gives and the file does not have."""
     if name not in table.names:
         raise ColumnMismatch(
-            f"{table.path}: has no column {name!r} ({option}); it has {listed(table.names)}."
+            f"{table.shown}: has no column {name!r} ({option}); it has {listed(table.names)}."
             f"{_nearest(name, table.names)}"
         )
 

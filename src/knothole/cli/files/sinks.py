@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import IO, Any
 
 import pandas as pd
 
-from knothole.cli.files.sources import PARQUET, SEPARATORS, pyarrow_for
+from knothole.cli.files.sources import JSON_LINES, PARQUET, SEPARATORS, pyarrow_for
 from knothole.errors import InvalidInput
 from knothole.files import whole_file
 
@@ -24,6 +25,18 @@ class CsvSink:
         """Append rows; the header before the first."""
         chunk.to_csv(self._file, sep=self._separator, index=False, header=self._first)
         self._first = False
+
+
+class JsonSink:
+    """JSON lines into an open file; null for what is no number."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, chunk: pd.DataFrame) -> None:
+        """Append rows."""
+        rows = chunk.astype(object).where(chunk.notna(), None).to_dict("records")
+        self._file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 class ParquetSink:
@@ -46,13 +59,18 @@ class ParquetSink:
             self._writer.close()
 
 
-Sink = CsvSink | ParquetSink
+Sink = CsvSink | JsonSink | ParquetSink
 
 
 def check_table_name(path: Path) -> None:
     """Refuse to write a table under a name that is of neither format."""
-    if path.suffix.lower() not in (*PARQUET, *SEPARATORS):
-        raise InvalidInput(f"{path}: predictions are written as .csv, .tsv or .parquet.")
+    if path.suffix.lower() not in (*PARQUET, *SEPARATORS, *JSON_LINES):
+        raise InvalidInput(f"{path}: predictions are written as .csv, .tsv, .jsonl or .parquet.")
+
+
+def into(file: IO[str], suffix: str) -> CsvSink | JsonSink:
+    """What writes tables of a suffix into an open file."""
+    return JsonSink(file) if suffix in JSON_LINES else CsvSink(file, SEPARATORS.get(suffix, ","))
 
 
 @contextmanager
@@ -67,4 +85,4 @@ def sink(path: Path) -> Iterator[Sink]:
                 made.close()
         else:
             with temporary.open("w", encoding="utf-8", newline="") as file:
-                yield CsvSink(file, SEPARATORS[path.suffix.lower()])
+                yield into(file, path.suffix.lower())

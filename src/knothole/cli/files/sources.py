@@ -1,21 +1,28 @@
-"""CSV and Parquet files read chunk by chunk, so that one larger than memory is no trouble."""
+"""CSV, JSON lines and Parquet read chunk by chunk, so that more than memory holds is no trouble."""
 
 from __future__ import annotations
 
 import bz2
 import csv
 import gzip
+import json
 import lzma
+import shutil
+import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pandas as pd
 
 from knothole.errors import DamagedFile, InvalidInput, MissingExtra
+from knothole.files import without_doubles
 from knothole.tables.columns import Column, Kind
 from knothole.tables.levels import HashedLevel
 from knothole.trees.libraries.catboost.categories import hash_of
@@ -24,6 +31,9 @@ from knothole.trees.libraries.catboost.categories import hash_of
 CHUNK = 20_000
 PARQUET = (".parquet", ".pq")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
+JSON_LINES = (".jsonl", ".ndjson")
+#: What standard input is called, once it is a file that can be read twice.
+STDIN = "standard input"
 
 # Bytes from the end of a file in which its last row begins.
 _LONGEST_ROW = 1 << 20
@@ -41,6 +51,11 @@ class Source(ABC):
     names: list[str]  # of its columns
     size: int  # how much there is to read, in the units of `chunks`
 
+    @property
+    def shown(self) -> str:
+        """Its name for messages."""
+        return shown(self.path)
+
     @abstractmethod
     def chunks(
         self, names: Sequence[str], columns: Sequence[Column], rows: int
@@ -53,17 +68,43 @@ class Source(ABC):
 
 
 def source(path: Path) -> Source:
-    """The table in a file, by its suffix."""
+    """The table in a file, by its suffix, or for ``-`` in standard input."""
+    if str(path) == "-":
+        path = _standard_input()
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in PARQUET:
         return ParquetSource(path)
     for suffix in suffixes[-2:]:
         if suffix in SEPARATORS:
             return CsvSource(path, SEPARATORS[suffix])
+        if suffix in JSON_LINES:
+            return JsonSource(path)
     raise InvalidInput(
-        f"{path}: tables are read from .csv or .tsv (also .gz, .bz2, .xz, .zst) and .parquet; its "
-        f"name ends in none of them."
+        f"{path}: tables are read from .csv, .tsv or .jsonl (also .gz, .bz2, .xz, .zst) and "
+        f".parquet; its name ends in none of them."
     )
+
+
+def _standard_input() -> Path:
+    """A file of what it has, for as long as a command runs: tables are read twice.
+
+    What begins like an object is JSON lines, everything else CSV.
+    """
+    context = click.get_current_context()
+    if STDIN not in context.meta:
+        kept = Path(context.with_resource(tempfile.TemporaryDirectory()), STDIN)
+        with kept.open("w+b") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+            file.seek(0)
+            lines = file.read(1024).lstrip().startswith(b"{")
+        context.meta[STDIN] = kept.rename(kept.with_suffix(".jsonl" if lines else ".csv"))
+    found: Path = context.meta[STDIN]
+    return found
+
+
+def shown(path: Path) -> str:
+    """A file's name for messages."""
+    return STDIN if path.stem == STDIN else str(path)
 
 
 class CsvSource(Source):
@@ -81,7 +122,7 @@ class CsvSource(Source):
         twice = sorted({name for name in self.names if self.names.count(name) > 1})
         if twice:
             raise InvalidInput(
-                f"{path}: columns must have different names; {twice[0]!r} is there twice."
+                f"{self.shown}: columns must have different names; {twice[0]!r} is there twice."
             )
         if _compression(path) is None:
             with _parsing(path):
@@ -126,14 +167,12 @@ class CsvSource(Source):
         pandas does not tell them from empty ones. It takes time, and is done only where the last
         column has holes at all.
         """
-        opened = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
-        opening: Any = opened.get(_compression(self.path) or "", open)
-        with opening(self.path, "rt", encoding="utf-8", errors="replace", newline="") as file:
+        with _text(self.path, errors="replace", newline="") as file:
             rows = csv.reader(file, delimiter=self._separator)
             for fields in rows:
                 if fields and len(fields) < len(self.names):
                     raise DamagedFile(
-                        f"{self.path}: line {rows.line_num} has {len(fields)} of the "
+                        f"{self.shown}: line {rows.line_num} has {len(fields)} of the "
                         f"{len(self.names)} fields that the header names. A hole is an empty "
                         f"field; the separators stay."
                     )
@@ -146,9 +185,57 @@ class CsvSource(Source):
         fields = next(csv.reader([last], delimiter=self._separator), [])
         if fields and len(fields) < len(self.names):
             raise DamagedFile(
-                f"{self.path}: its last row is cut off after {len(fields)} of {len(self.names)} "
+                f"{self.shown}: its last row is cut off after {len(fields)} of {len(self.names)} "
                 f"columns; the file was not written to its end."
             )
+
+
+class JsonSource(Source):
+    """JSON lines: an object each, a row. A key that is not there, or null, is a hole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.size = path, 0
+        names: dict[str, None] = {}
+        for row in self._rows():
+            names.update(dict.fromkeys(row))
+            self.size += 1
+        self.names = list(names)
+
+    def chunks(
+        self, names: Sequence[str], columns: Sequence[Column], rows: int
+    ) -> Iterator[tuple[pd.DataFrame, int]]:
+        """See :class:`Source`."""
+        described = {column.name for column in columns}
+        lines = self._rows()
+        while some := list(islice(lines, rows)):
+            values = {name: [row.get(name) for row in some] for name in names}
+            yield (
+                pd.DataFrame(
+                    {
+                        n: pd.Series(v, dtype=None if n in described else object)
+                        for n, v in values.items()
+                    }
+                ),
+                len(some),
+            )
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        with _parsing(self.path), _text(self.path) as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line, object_pairs_hook=without_doubles)
+                except (ValueError, DamagedFile) as error:
+                    raise DamagedFile(
+                        f"{self.shown}: line {number} is no JSON ({error})."
+                    ) from error
+                if not isinstance(row, dict):
+                    raise DamagedFile(
+                        f"{self.shown}: line {number} must be an object, such as "
+                        f'{{"age": 40, "city": null}}.'
+                    )
+                yield row
 
 
 class ParquetSource(Source):
@@ -191,13 +278,13 @@ def _parsing(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.filename is not None:
             raise
-        raise DamagedFile(f"{path}: cannot be read ({error}).") from error
+        raise DamagedFile(f"{shown(path)}: cannot be read ({error}).") from error
     except (DamagedFile, InvalidInput):
         raise
     except Exception as error:
         first_line = str(error).partition("\n")[0]
         raise DamagedFile(
-            f"{path}: not a table that can be read, or damaged ({first_line})."
+            f"{shown(path)}: not a table that can be read, or damaged ({first_line})."
         ) from error
 
 
@@ -216,6 +303,13 @@ def _levels(column: Column) -> set[str]:
     hashes = {level.hash for level in column.levels if isinstance(level, HashedLevel)}
     texts = {level for level in column.levels if isinstance(level, str)}
     return texts | {hole for hole in _HOLES if hash_of(hole) in hashes}
+
+
+def _text(path: Path, **options: Any) -> Any:
+    """A file of text, opened."""
+    opened = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
+    opening: Any = opened.get(_compression(path) or "", open)
+    return opening(path, "rt", encoding="utf-8", **options)
 
 
 def _open_zstd(path: Path, mode: str, **options: Any) -> Any:
@@ -250,5 +344,5 @@ def sampled(
             chosen = np.sort(np.argpartition(keys, rows)[:rows])
             kept, keys = kept.iloc[chosen], keys[chosen]
     if kept is None or total == 0:
-        raise InvalidInput(f"{table.path}: has no rows.")
+        raise InvalidInput(f"{table.shown}: has no rows.")
     return kept.reset_index(drop=True), total
