@@ -317,7 +317,7 @@ def test_stops_for_lack_of_passes_with_a_warning():
 
 def test_progress_is_reported(capsys):
     fitted(mixed_table(), verbose=True)
-    assert "[LatentTree] 1: held-out" in capsys.readouterr().out
+    assert "[LatentTree] 1: held-out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def test_defaults_do_not_warn():
 def test_progress(capsys):
     X, columns = clusters(rows=100)
     Mixture(random_state=0, verbose=True).fit(X, columns=columns)
-    assert "[Mixture] 1 components" in capsys.readouterr().out
+    assert "[Mixture] 1 components" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_names_are_numbered_or_given_and_progress_is_printed(capsys):
     table = select([Factorized(), Factorized()], X).selection_
     assert sorted(table["name"]) == ["Factorized", "Factorized 2"]
     select({"plain": Factorized()}, X, verbose=True)
-    assert "[auto] plain: score" in capsys.readouterr().out
+    assert "[auto] plain: score" in capsys.readouterr().err
 
 
 def test_the_size_and_the_prior_that_were_found_are_kept():

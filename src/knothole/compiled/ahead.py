@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from knothole import progress
 from knothole.compiled.kept import is_kept
 from knothole.compiled.threads import thread_count
 
@@ -35,8 +36,10 @@ def compiling_ahead(kernel: Any, density: str, *, tell: bool = False) -> Iterato
     if is_kept(kernel) or thread_count() < 2 or not sys.executable:
         yield
         return
-    if tell and sys.stderr.isatty():
-        print("knothole compiles its kernels, once on this machine ...", file=sys.stderr)
+    progress.tell(
+        "knothole compiles its kernels, once on this machine ...",
+        verbose=tell and sys.stderr.isatty(),
+    )
     # -P: nothing of the current directory is imported, whatever it is called.
     with subprocess.Popen(
         [sys.executable, "-P", "-c", _SCRIPT.format(density)],

@@ -19,6 +19,7 @@ from knothole.densities.em import Run, Training
 from knothole.densities.parameters import SHARED, Rule, check_names
 from knothole.densities.rows import WeightedRows
 from knothole.errors import NotFitted
+from knothole.progress import tell
 from knothole.tables import json_form
 from knothole.tables.columns import Columns, Evidence, Kind, Variable
 
@@ -97,8 +98,7 @@ class Trained(BaseEstimator):
         )
 
     def _report(self, line: str) -> None:
-        if self.verbose:
-            print(f"[{type(self).__name__}] {line}")
+        tell(f"[{type(self).__name__}] {line}", self.verbose)
 
     def _prepared(self, evidence: Evidence, weight: Floats) -> tuple[WeightedRows, Training]:
         """The rows that have weight, in random order, and how to train on them."""

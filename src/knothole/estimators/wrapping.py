@@ -119,7 +119,8 @@ def wrap(
     random_state : int, RandomState or None
         Seed of the densities of "auto", of splits and masks, and of draws.
     verbose : bool
-        Whether to print progress.
+        Whether to show progress on the error stream; the log ``knothole`` of the standard library's
+        ``logging`` has it anyway, at level INFO.
 
     Returns
     -------

@@ -36,6 +36,7 @@ from knothole.densities.selection.held_out import (
 )
 from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
+from knothole.progress import tell
 from knothole.tables.columns import Columns, Kind
 from knothole.tables.encoding import row_weights
 
@@ -129,8 +130,7 @@ def select(
 
     def judge(candidate: Candidate) -> None:
         candidate.judge(parts, matrix / unit, columns, weight, loss)
-        if verbose:
-            print(f"[auto] {candidate}")
+        tell(f"[auto] {candidate}", verbose)
 
     rehearse(tried, judge)
     for candidate in tried:
@@ -145,8 +145,7 @@ def select(
         except Exception as error:
             best.failure = f"failed on all rows: {error}"
             continue
-        if verbose:
-            print(f"[auto] {best.name} it is")
+        tell(f"[auto] {best.name} it is", verbose)
         scored = tuple(zip(best.fitted, parts, strict=False))
         return Selected(density, _table(ranked, best), scored)
     reasons = "; ".join(f"{candidate.name}: {candidate.failure}" for candidate in ranked)
