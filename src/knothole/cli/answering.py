@@ -115,7 +115,7 @@ def answering_options(chunk: int) -> options.Decorator:
             "-o",
             "--output",
             type=options.FILE,
-            help="Where to write; by default, and for -, to stdout: JSON lines if DATA is, else CSV.",
+            help="Where to write; by default, and for -, stdout: JSON lines if DATA is, else CSV.",
         ),
         click.option(
             "--keep",

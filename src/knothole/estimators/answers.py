@@ -11,14 +11,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput, NotFitted
-from knothole.estimators.outputs import like
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
 from knothole.tables.evidence import Evidence
+from knothole.tables.outputs import Shares, like
 from knothole.trees.ensemble import Ensemble
 
 # Probabilities that are beyond 0 or 1 by less are so by rounding alone.
@@ -161,6 +162,7 @@ class Answers:
     def _by_class(self, parts: list[Floats]) -> Any:
         lists = class_lists(self._ensemble)
         tables = [self._like(part, names) for names, part in zip(lists, parts, strict=True)]
+        tables = [Shares(each) if isinstance(each, pd.DataFrame) else each for each in tables]
         return tables[0] if len(tables) == 1 else tables
 
     def _like(self, values: NDArray[Any], names: list[Any] | None = None) -> Any:

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils.metaestimators import available_if
 
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import display, storage
 from knothole.estimators.answers import Answers, class_lists, is_classifier
-from knothole.estimators.asking import Asking
-from knothole.estimators.calibrating import Calibrating
-from knothole.estimators.frozen import Frozen
 from knothole.estimators.options import AnswerOptions, Arrays, Options, RowOptions
+from knothole.estimators.sides.asking import Asking
+from knothole.estimators.sides.calibrating import Calibrating
+from knothole.estimators.sides.frozen import Frozen, for_classifiers
 from knothole.learning.options import TuningOptions
 from knothole.learning.solvers import TuningSummary
 from knothole.learning.tune import tune
@@ -130,7 +129,7 @@ class Robust(Frozen, Calibrating, Asking):
     @property
     def classes_(self) -> Any:
         """Labels of a classifier; a list of them for several targets."""
-        self._require_classifier("classes_")
+        self.require_classifier("classes_")
         lists = [np.asarray(labels) for labels in class_lists(self.ensemble_)]
         return lists[0] if len(lists) == 1 else lists
 
@@ -243,7 +242,7 @@ class Robust(Frozen, Calibrating, Asking):
         parts += [found.std_errors] if return_std and return_error else []
         return _alone(parts)
 
-    @available_if(lambda self: self._require_classifier())
+    @for_classifiers
     @lazily
     def predict_proba(
         self,
@@ -439,13 +438,6 @@ class Robust(Frozen, Calibrating, Asking):
         matrix = self.columns_.matrix(X, how.unseen, how.absent)
         marked = self.holes_ if holes is None else self.columns_.mask(holes, X)
         return self.expectation_.evidence_of(matrix, marked)
-
-    def _require_classifier(self, what: str = "predict_proba") -> bool:
-        if not is_classifier(self.ensemble_):
-            raise AttributeError(
-                f"{what}: the wrapped {self.model_name_} is no classifier; use predict."
-            )
-        return True
 
     def __repr__(self) -> str:
         return display.text(self)

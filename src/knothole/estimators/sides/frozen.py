@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import Any, Self
 
 import numpy as np
@@ -11,10 +12,24 @@ from knothole.estimators.answers import class_lists, is_classifier
 from knothole.reach.expectation import Expectation
 
 
+class for_classifiers:
+    """Decorates a method that a wrapped regressor does not have: ``hasattr`` is False."""
+
+    def __init__(self, method: Any) -> None:
+        self._method = method
+
+    def __get__(self, robust: Any, owner: Any = None) -> Any:
+        if robust is None:
+            return self._method
+        robust.require_classifier(self._method.__name__)
+        return MethodType(self._method, robust)
+
+
 class Frozen:
     """An estimator whose ``fit`` does nothing and which is its own clone, as a FrozenEstimator."""
 
     expectation_: Expectation
+    model_name_: str
 
     def fit(self, X: Any, y: Any = None, **options: Any) -> Self:
         """Do nothing: the model is fitted. scikit-learn's tools ask that there be a ``fit``."""
@@ -35,6 +50,13 @@ class Frozen:
         if not self.expectation_.columns.named:
             raise AttributeError("feature_names_in_: the model's columns have no names.")
         return np.array(self.expectation_.columns.names, dtype=object)
+
+    def require_classifier(self, what: str) -> None:
+        """Refuse what only classifiers have."""
+        if not is_classifier(self.expectation_.original):
+            raise AttributeError(
+                f"{what}: the wrapped {self.model_name_} is no classifier; use predict."
+            )
 
     def __sklearn_clone__(self) -> Self:
         return self

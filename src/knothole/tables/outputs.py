@@ -23,7 +23,7 @@ def like(table: Any, values: NDArray[Any], names: Sequence[Any] | None = None) -
     names = list(range(values.shape[-1]) if names is None else names)
     if package == "pandas":
         index = pandas_index(table)
-        return pd.Series(values, index) if values.ndim == 1 else Frame(values, index, names)
+        return pd.Series(values, index) if values.ndim == 1 else pd.DataFrame(values, index, names)
     library = sys.modules[package]
     if values.ndim == 1:
         return library.Series(values) if package == "polars" else library.array(values)
@@ -36,12 +36,19 @@ def pandas_index(table: Any) -> Any:
     return table.index if class_of(table) == ("pandas", "DataFrame") else None
 
 
-class Frame(pd.DataFrame):
+class _OfFrames(type):
+    """Any DataFrame passes for one of such a class, as pandas' own comparisons ask."""
+
+    def __instancecheck__(cls, other: Any) -> bool:
+        return isinstance(other, pd.DataFrame)
+
+
+class Shares(pd.DataFrame, metaclass=_OfFrames):
     """A DataFrame of which ``[:, i]`` is a column too, as scikit-learn takes it of probabilities.
 
     Examples
     --------
-    >>> Frame([[0.25, 0.75]], columns=["no", "yes"])[:, 1].tolist()
+    >>> Shares([[0.25, 0.75]], columns=["no", "yes"])[:, 1].tolist()
     [0.75]
     """
 

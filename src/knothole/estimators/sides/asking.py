@@ -11,7 +11,6 @@ import pandas as pd
 from knothole.errors import InvalidInput
 from knothole.estimators.answers import class_lists, is_classifier, output_labels
 from knothole.estimators.options import Options, ReadOptions, RowOptions
-from knothole.estimators.outputs import pandas_index
 from knothole.parts.lazy import lazily
 from knothole.questions.acquire import Acquisition, Asked, acquisition, costs
 from knothole.questions.explain import explain
@@ -22,6 +21,7 @@ from knothole.reach.expectation import Expectation
 from knothole.reach.tolerance import check_tol
 from knothole.tables.evidence import Evidence
 from knothole.tables.holes import Holes
+from knothole.tables.outputs import pandas_index
 
 
 class Asking:
