@@ -131,10 +131,10 @@ def test_models_that_are_none(folder, tmp_path, capsys):
     assert "not a model file knothole knows" in refused(
         capsys, "wrap", tmp_path / "model.bin", folder / "train.csv"
     )
-    joblib.dump({"no": "model"}, tmp_path / "no.joblib")
+    joblib.dump(["no model"], tmp_path / "no.joblib")
     train = folder / "train.csv"
     assert "--allow-pickle" in refused(capsys, "wrap", tmp_path / "no.joblib", train)
-    assert "cannot read a builtins.dict" in refused(
+    assert "cannot read a builtins.list" in refused(
         capsys, "wrap", tmp_path / "no.joblib", train, "--allow-pickle"
     )
     assert "is wrapped first" in refused(
