@@ -19,10 +19,13 @@ from knothole.estimators.options import AnswerOptions, Arrays, Options, RowOptio
 from knothole.estimators.sides.asking import Asking
 from knothole.estimators.sides.calibrating import Calibrating
 from knothole.estimators.sides.frozen import Frozen, for_classifiers
+from knothole.learning.in_parts import check_options
 from knothole.learning.options import TuningOptions
 from knothole.learning.solvers import TuningSummary
 from knothole.learning.tune import tune
+from knothole.parts.base import parts_of
 from knothole.parts.lazy import lazily
+from knothole.parts.sample import sample
 from knothole.questions.correction.corrected import Corrected, Correction
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
@@ -322,9 +325,11 @@ class Robust(Frozen, Calibrating, Asking):
         Parameters
         ----------
         X : table
-            Training rows, with holes.
+            Training rows, with holes. Of a Dask DataFrame or Array 200,000 rows, drawn evenly from
+            all partitions, are what everything is chosen by; leaves are then solved for with sums
+            over all rows, which the workers gather.
         y : array (rows,)
-            Their targets or labels.
+            Their targets or labels; a Dask Series or Array, where ``X`` is one of Dask.
         options : TuningOptions, optional
         **changes
             Options by name, instead of those in ``options``: ``ridge``, ``method``,
@@ -357,14 +362,18 @@ class Robust(Frozen, Calibrating, Asking):
                 "with one of knothole's, such as density='auto'."
             )
         expectation, options = self.expectation_, (options or TuningOptions()).changed(**changes)
+        parts, drawn = parts_of(X, y), None
+        if parts is not None:
+            check_options(options)
+            drawn = sample(parts, options.seed)
+            X, y = drawn.table, drawn.y
         if options.samples == "bootstrap":
             counts = bootstrap_counts(last(self._model), len(y))
             options = options.changed(samples="whole", counts=counts)
         if options.integrate is None:
             options = options.changed(integrate=expectation.integrate)
-        tuned = tune(
-            self.ensemble_, self.density_, self.columns_.matrix(X, options.unseen), y, options
-        )
+        matrix = self.columns_.matrix(X, options.unseen)
+        tuned = tune(self.ensemble_, self.density_, matrix, y, options, drawn)
         if tuned.density is not self.density_ or options.integrate is not expectation.integrate:
             expectation = expectation.under(tuned.density, options.integrate)
         return Robust(

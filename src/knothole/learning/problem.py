@@ -65,15 +65,13 @@ class Problem:
         """
         loss = loss_of(ensemble)
         averaged = is_averaged(ensemble)
-        encoded = encode(ensemble, y, len(row_weight))
+        encoded = margin_targets(ensemble, y, len(row_weight))
         probabilities = ensemble.link.linear and ensemble.classes is not None
         if probabilities and not averaged:
             raise UnsupportedModel(
                 f"{ensemble.library}: a classifier that adds up margins without a link cannot be "
                 f"tuned; its log loss is not known."
             )
-        if ensemble.link.linear:
-            encoded = encoded / ensemble.link.scale
         centre = margin_of(ensemble, loss.centre(encoded, row_weight))
         start = _start(ensemble, averaged, centre)
         if zero:
@@ -187,6 +185,12 @@ def margin_of(ensemble: Ensemble, mean: Floats, least: float = 1e-6) -> Floats:
         return np.asarray(np.log(mean / (1 - mean)) / ensemble.link.scale)
     logs = np.log(mean)
     return np.asarray((logs - logs.mean()) / ensemble.link.scale)
+
+
+def margin_targets(ensemble: Ensemble, y: Any, rows: int) -> Floats:
+    """Targets (rows, outputs) in units of the margin, where they are numbers."""
+    encoded = encode(ensemble, y, rows)
+    return encoded / ensemble.link.scale if ensemble.link.linear else encoded
 
 
 def encode(ensemble: Ensemble, y: Any, rows: int) -> Floats:

@@ -20,11 +20,13 @@ from knothole.learning import descent, leafwise
 from knothole.learning.conditioning import Conditioned, TrainingTable
 from knothole.learning.defaults import Settings
 from knothole.learning.draw_matrix import DRAWS, Chunk, DrawMatrix
+from knothole.learning.in_parts import leaf_sums, leaf_system
 from knothole.learning.leafwise import LeafFit, reach_of_trees
 from knothole.learning.losses.base import Location
 from knothole.learning.problem import Problem
 from knothole.learning.sums import LeafSums, Summands
 from knothole.learning.system import LeafSystem
+from knothole.parts.base import Parts
 from knothole.progress import Advance, bar, silent
 from knothole.reach.expectation import Expectation
 from knothole.tables.evidence import Evidence
@@ -116,21 +118,40 @@ class Solution:
 
 
 def solve(
-    problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
+    problem: Problem,
+    expectation: Expectation,
+    evidence: Evidence,
+    settings: Settings,
+    everything: Parts | None = None,
 ) -> Solution:
-    """The leaves with the least expected loss, by the method of the settings."""
+    """The leaves with the least expected loss, by the method of the settings.
+
+    ``everything`` has the summands of all rows, where those in memory are a sample of them.
+    """
     if settings.method == "tree":
-        return _by_tree(problem, expectation, evidence, settings)
-    if _pairs_exactly(problem, expectation, settings):
-        return _by_systems(problem, expectation, evidence, settings)
-    return _by_draws(problem, expectation, evidence, settings)
+        closed = expectation.exact and not isinstance(problem.loss, Location)
+        if closed or everything is None:
+            return _by_tree(problem, expectation, evidence, settings, everything)
+    elif _pairs_exactly(problem, expectation, settings):
+        return _by_systems(problem, expectation, evidence, settings, everything)
+    if everything is None:
+        return _by_draws(problem, expectation, evidence, settings)
+    raise InvalidInput(
+        f"X: tables in parts are tuned by sums, which method={settings.method!r} under the "
+        f"{problem.loss.name} and this density does not come to. Tune on a sample of the rows in "
+        f"memory; for squared errors use a Mixture or LatentTree and reach='exact'."
+    )
 
 
 # ---- one tree (Prop. 2) ----------------------------------------------------------------------
 
 
 def _by_tree(
-    problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
+    problem: Problem,
+    expectation: Expectation,
+    evidence: Evidence,
+    settings: Settings,
+    everything: Parts | None,
 ) -> Solution:
     """Each tree by itself (Prop. 2)."""
     if isinstance(problem.loss, Location):
@@ -138,6 +159,8 @@ def _by_tree(
             weight, ensemble = problem.row_weight, problem.ensemble
             reach = reach_of_trees(ensemble, expectation, evidence, weight, settings)
             return _fitted(problem, leafwise.fit(problem, reach, settings.ridge, advance), settings)
+    if everything is not None:
+        return _trees_solved(problem, leaf_sums(everything, expectation), [], settings)
     rows = Summands(evidence, problem.y - problem.offset, problem.row_weight)
     with bar("rows", len(rows), verbose=settings.options.verbose) as advance:
         sums, fresh = _sums(expectation, rows, settings, advance)
@@ -255,7 +278,11 @@ def _pairs_exactly(problem: Problem, expectation: Expectation, settings: Setting
 
 
 def _by_systems(
-    problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
+    problem: Problem,
+    expectation: Expectation,
+    evidence: Evidence,
+    settings: Settings,
+    everything: Parts | None,
 ) -> Solution:
     """Exactly: one system of equations for each group of trees that serve the same outputs."""
     rows = Summands(evidence, problem.y - problem.offset, problem.row_weight)
@@ -263,13 +290,15 @@ def _by_systems(
     theta, reached = np.empty_like(start), np.empty(len(start))
     before = after = 0.0
     rates = np.ones(problem.ensemble.n_trees)
-    groups = problem.groups()
-    with bar("rows", len(rows) * len(groups), verbose=settings.options.verbose) as advance:
+    groups, given, total = problem.groups(), settings.options, 1.0
+    with bar("rows", len(rows) * len(groups), verbose=given.verbose) as advance:
         for trees in groups:
             part, leaves = some_trees(problem.ensemble, trees)
-            engine = Expectation.of(part, expectation.density, "exact").engine
-            threads = settings.options.threads
-            system = LeafSystem.empty(part).accumulate(engine, rows, threads, advance)
+            own, threads = Expectation.of(part, expectation.density, "exact"), given.threads
+            if everything is not None:
+                system = leaf_system(everything, own)
+            else:
+                system = LeafSystem.empty(part).accumulate(own.engine, rows, threads, advance)
             old = problem.theta[leaves] - start[leaves]
             if settings.in_turn:
                 change, rates[trees] = _without_a_rise(
@@ -279,9 +308,10 @@ def _by_systems(
             else:
                 change = system.solve(settings.ridge)
             theta[leaves], reached[leaves] = start[leaves] + change, system.sums.weight
+            total = float(system.sums.total[0])
             before += system.loss(old) * scale**2
             after += system.loss(change) * scale**2
-    total, rest = problem.row_weight.sum(), problem.unserved_loss
+    rest = problem.unserved_loss
     return Solution.of(
         settings,
         theta,

@@ -16,10 +16,12 @@ from knothole.learning import solvers
 from knothole.learning.conditioning import Conditioned, TrainingTable
 from knothole.learning.defaults import Settings
 from knothole.learning.deployed import Deployed
+from knothole.learning.in_parts import Reader
 from knothole.learning.losses.pinball import Pinball
 from knothole.learning.options import TuningOptions
 from knothole.learning.problem import Problem
 from knothole.learning.solvers import TuningSummary
+from knothole.parts.sample import Sample
 from knothole.reach.expectation import Expectation
 from knothole.tables.encoding import row_weights
 from knothole.tables.holes import HoleRule
@@ -61,6 +63,7 @@ def tune(
     matrix: Floats,
     y: Any,
     options: TuningOptions = TuningOptions(),  # noqa: B008 (frozen)
+    drawn: Sample | None = None,
 ) -> Tuned:
     """Leaf values that suit rows with holes (Props. 2 to 4, and a step past them).
 
@@ -83,6 +86,10 @@ def tune(
     options : TuningOptions
         All the rest. Its ``counts`` are for "tree" only: each tree is then tuned on its sample,
         against a density learned on it; on the whole table if all counts are 1.
+    drawn : Sample, optional
+        Where the rows come from, if they are a sample of a table in parts. Leaves are then solved
+        for with sums over all its rows; all choices, the density that knows y and the move to
+        what is deployed go by the sample.
 
     Examples
     --------
@@ -107,7 +114,7 @@ def tune(
     settings = Settings.of(options, problem, matrix)
     if not settings.rates:
         rate = _cross_validated_rate(ensemble, density, matrix, np.asarray(y), options)
-        return tune(ensemble, density, matrix, y, options.changed(learning_rate=rate))
+        return tune(ensemble, density, matrix, y, options.changed(learning_rate=rate), drawn)
     counts = _checked_counts(options.counts, settings.method, ensemble, len(matrix))
     if counts is not None:
         counts = counts[used]
@@ -128,7 +135,11 @@ def tune(
     else:
         expectation = settings.expectation(part, known.density)
         evidence = expectation.evidence_of(matrix, holes, known.target)
-        solution = solvers.solve(problem, expectation, evidence, settings)
+        everything = None
+        if drawn is not None and not drawn.whole:
+            reader = Reader(expectation, known, np.asarray(y), problem.offset, options)
+            everything = reader.parts(drawn.parts, drawn.total)
+        solution = solvers.solve(problem, expectation, evidence, settings, everything)
     if settings.objective == "deployed":
         expectation = settings.expectation(part, density)
         evidence = expectation.evidence_of(matrix, holes)
