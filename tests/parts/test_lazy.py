@@ -199,6 +199,15 @@ def test_mistakes_are_told_before_anything_is_computed(models, rows):
         models.regressor.answers(lazy)
 
 
+def test_options_are_those_of_each_partition(models, rows):
+    lazy = dd.from_pandas(rows, npartitions=3)
+    some = models.regressor.predict(lazy[["city", "size"]], absent="hole", n_jobs=2)
+    expected = models.regressor.predict(rows[["city", "size"]], absent="hole")
+    pd.testing.assert_series_equal(some.compute(scheduler="sync"), expected)
+    with pytest.raises(TypeError, match="strange"):
+        models.regressor.predict(lazy, strange=1)
+
+
 def test_an_error_names_the_partition_and_the_column(models, rows):
     bad = rows.copy()
     bad.loc[bad.index[-1], "rooms"] = np.inf
