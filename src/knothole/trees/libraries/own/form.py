@@ -94,18 +94,22 @@ def forest_of(document: Any) -> Forest:
     columns = _columns(strict.of(list, strict.field(document, "columns")))
     classes = document.get("classes")
     if classes is not None:
-        classes = tuple(strict.of(list, classes))
+        classes = _labels(classes, "classes")
         fits = len(set(classes)) == len(classes) > 1
         strict.require(fits, "'classes' must be two labels or more, each once")
     link = document.get("link", "identity")
-    strict.require(link in FUNCTIONS, f"'link' must be one of {tuple(FUNCTIONS)}; found {link!r}")
+    links = tuple(FUNCTIONS)
+    strict.require(link in links, f"'link' must be one of {links}; found {link!r}")
     trees = strict.of(list, strict.field(document, "trees"))
     strict.require(trees, "'trees' must not be empty")
     labels = None if link == "sigmoid" and len(classes or ()) == 2 else classes
     found = [_Parser(columns, labels, t).tree(tree) for t, tree in enumerate(trees)]
     roots, weights, first, widths = zip(*found, strict=True)
     strict.require(len(set(widths)) == 1, "leaves must all have as many values")
-    base = document.get("base", [0.0] * (max(first) + widths[0]))
+    if "base" not in document:
+        fits = max(first) < len(trees)
+        strict.require(fits, "there are more outputs than trees; say what all start from in 'base'")
+    base = document["base"] if "base" in document else [0.0] * (max(first) + widths[0])
     base = _numbers(base, "base").astype(np.float64)
     if classes is not None:
         n = 1 if labels is None else len(classes)
@@ -119,7 +123,7 @@ def _columns(described: list[Any]) -> Columns:
         one = {"name": one} if isinstance(one, str) else strict.of(dict, one)
         _only(one, ("name", "levels"), "a column")
         name = strict.of(str, strict.field(one, "name"))
-        levels = tuple(strict.of(list, one.get("levels", [])))
+        levels = _labels(one.get("levels", []), "levels")
         strict.require(len(set(levels)) == len(levels), f"{name!r} must have each level once")
         kind = Kind.CATEGORICAL if levels else Kind.CONTINUOUS
         columns.append(Column(name, kind, levels))
@@ -132,7 +136,15 @@ def _numbers(given: Any, name: str) -> Floats:
     """One number or a list of them; numpy's are as good."""
     listed = list(given) if isinstance(given, list | np.ndarray) else [given]
     plain = [one.item() if isinstance(one, np.number) else one for one in listed]
+    strict.require(all(type(one) in (int, float) for one in plain), f"{name} must hold numbers")
     return strict.numbers(plain, name)
+
+
+def _labels(given: Any, name: str) -> tuple[Hashable, ...]:
+    """Classes or levels, which are text, numbers or booleans."""
+    fits = all(isinstance(one, str | int | float) for one in strict.of(list, given))
+    strict.require(fits, f"{name!r} must be text or numbers")
+    return tuple(given)
 
 
 def _only(document: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
@@ -151,8 +163,8 @@ class _Parser:
     def tree(self, document: Any) -> tuple[Any, float, int, int]:
         """Root, weight, first output, and how many values leaves have."""
         _only(strict.of(dict, document), ("root", "weight", "output"), "a tree")
-        weight = _numbers(document.get("weight", 1.0), "weight")[0]
-        output = int(strict.integers([document.get("output", 0)], "output")[0])
+        weight = _numbers([document.get("weight", 1.0)], "weight")[0]
+        output = strict.of(int, document.get("output", 0))
         try:
             root = self._node(strict.field(document, "root"))
         except RecursionError:
