@@ -19,7 +19,7 @@ BUDGET = {
     "correct": 1_100,
     "induction": 750,
     "questions": 2_025,
-    "face": 2_570,
+    "face": 2_584,
     "what if": 1_150,
     "scale": 1_002,
 }
