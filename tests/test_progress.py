@@ -58,7 +58,7 @@ def shown_on_a_terminal(monkeypatch, total):
             *columns, get_time=lambda: now[0], auto_refresh=False, **given
         ),
     )  # fmt: skip
-    with bar("rows", total) as advance:
+    with bar("rows", total, verbose=True) as advance:
         for now[0] in (5.0, 15.0, 25.0, 65.0):
             advance(amount=10)
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
@@ -76,7 +76,7 @@ def test_nothing_is_called_left_where_nobody_knows(monkeypatch):
 
 
 def test_nothing_is_shown_unasked(capsys):
-    for total, verbose in ((2, None), (2, False), (0, True)):
+    for total, verbose in ((2, "auto"), (2, False), (0, True)):
         with bar("cells", total, verbose=verbose) as advance:
             advance("one")
     shown = capsys.readouterr()

@@ -13,12 +13,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
-# Seconds between plain lines.
+from knothole.errors import InvalidInput
+
+#: Whether progress is shown; "auto": where somebody sees it, and it takes more than a moment.
+Verbose = bool | Literal["auto"]
+
+# Seconds between plain lines, and before anything is shown that nobody has asked for.
 QUIET = 10.0
+MOMENT = 2.0
 # Seconds that speed is measured over: parts of what is to be done may take minutes each.
 WINDOW = 600.0
+# One bar at a time: what goes on within it is part of it.
+_showing = threading.Lock()
 
 log = logging.getLogger("knothole")
 
@@ -49,11 +57,15 @@ def tell(line: str, verbose: bool = True) -> None:
         logging.StreamHandler().handle(logging.makeLogRecord({"name": log.name, "msg": line}))
 
 
+def check_verbose(verbose: Any) -> None:
+    """Refuse what is neither a bool nor "auto"."""
+    if not (isinstance(verbose, bool) or verbose == "auto"):
+        raise InvalidInput(f"verbose must be 'auto', True or False; got {verbose!r}.")
+
+
 @contextmanager
-def bar(
-    title: str, total: float | None = None, *, verbose: bool | None = None
-) -> Iterator[Advance]:
-    """Show how much of ``total`` is done.
+def bar(title: str, total: float | None = None, *, verbose: Verbose = "auto") -> Iterator[Advance]:
+    """Show how much of ``total`` is done, and how long the rest takes if it goes on like this.
 
     Parameters
     ----------
@@ -61,62 +73,99 @@ def bar(
         What is going on.
     total : float, optional
         All that there is to do; None where that is not known.
-    verbose : bool, optional
-        Whether to show anything; by default where the error stream is a terminal. There it is a
-        bar of rich, if that is installed, which is gone when it is done; otherwise a line at the
-        end and now and then.
+    verbose : bool or "auto"
+        Whether to show anything; "auto": where the error stream is a terminal or this a notebook,
+        after two seconds. There it is a bar of rich, if that is installed, which is gone when it is
+        done; otherwise a line at the end and now and then.
 
     Examples
     --------
     >>> with bar("rows", 10, verbose=False) as advance:
     ...     advance(amount=10)
     """
-    terminal = sys.stderr.isatty()
-    if total == 0 or not (terminal if verbose is None else verbose):
+    seen = sys.stderr.isatty() or in_notebook()
+    wanted = total != 0 and (seen if verbose == "auto" else verbose)
+    if not wanted or not _showing.acquire(blocking=False):
         yield silent
-    elif not terminal or importlib.util.find_spec("rich") is None:
-        yield _lines(title, total)
-    else:
-        from rich import progress
-        from rich.console import Console
-
-        columns = (
-            progress.TextColumn("{task.description}", markup=False),
-            progress.BarColumn(),
-            progress.TaskProgressColumn(),
-            progress.TimeElapsedColumn(),
-            progress.TextColumn("gone"),
-            *(
-                []
-                if total is None
-                else [progress.TimeRemainingColumn(), progress.TextColumn("left")]
-            ),
-        )
-        shown = progress.Progress(
-            *columns, console=Console(stderr=True), transient=True, speed_estimate_period=WINDOW
-        )
-        with shown:
-            task = shown.add_task(title, total=total)
-
-            def advance(doing: str = "", amount: float = 1.0) -> None:
-                description = f"{title}: {doing}" if doing else None
-                shown.update(task, advance=amount, description=description)
-
-            yield advance
+        return
+    wait = MOMENT if verbose == "auto" else 0.0
+    try:
+        if not seen or importlib.util.find_spec("rich") is None:
+            yield _lines(title, total, wait)
+        else:
+            with _rich(title, total, wait) as advance:
+                yield advance
+    finally:
+        _showing.release()
 
 
-def _lines(title: str, total: float | None) -> Advance:
-    """A line now and then, and one at the end."""
-    done, last, lock = 0.0, time.monotonic(), threading.Lock()
+def in_notebook() -> bool:
+    """Whether this runs in a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def left(elapsed: float, done: float, total: float | None) -> float | None:
+    """Seconds that the rest takes, if it goes on like this; None where nobody can know.
+
+    >>> left(30.0, 1.0, 4.0)
+    90.0
+    """
+    return None if total is None or done <= 0 else elapsed * max(total - done, 0.0) / done
+
+
+@contextmanager
+def _rich(title: str, total: float | None, wait: float) -> Iterator[Advance]:
+    """A bar of rich, after some seconds."""
+    from rich import progress
+    from rich.console import Console
+
+    rest = [] if total is None else [progress.TimeRemainingColumn(), progress.TextColumn("left")]
+    shown = progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("gone"),
+        *rest,
+        console=None if in_notebook() else Console(stderr=True),
+        transient=True,
+        speed_estimate_period=WINDOW,
+    )
+    task = shown.add_task(title, total=total)
+    timer = threading.Timer(wait, shown.start)
+    timer.daemon = True
+    timer.start() if wait else shown.start()
+
+    def advance(doing: str = "", amount: float = 1.0) -> None:
+        shown.update(task, advance=amount, description=f"{title}: {doing}" if doing else None)
+
+    try:
+        yield advance
+    finally:
+        timer.cancel()
+        if wait and timer.ident is not None:
+            timer.join()
+        shown.stop()
+
+
+def _lines(title: str, total: float | None, wait: float = 0.0) -> Advance:
+    """A line now and then, and one at the end, if it took longer than ``wait``."""
+    start = time.monotonic()
+    done, last, lock = 0.0, start, threading.Lock()
     of = "" if total is None else f"/{total:,.0f}"
 
     def advance(doing: str = "", amount: float = 1.0) -> None:
         nonlocal done, last
         with lock:
+            now = time.monotonic()
             done += amount
-            if (total is not None and done >= total) or time.monotonic() - last > QUIET:
-                last = time.monotonic()
+            ended = total is not None and done >= total and now - start >= wait
+            if ended or now - last > QUIET:
+                last = now
                 what = f" ({doing})" if doing else ""
-                tell(f"{title}: {done:,.0f}{of}{what}")
+                rest = None if ended else left(now - start, done, total)
+                about = "" if rest is None else f", about {rest:,.0f} s left"
+                tell(f"{title}: {done:,.0f}{of}{what}{about}")
 
     return advance

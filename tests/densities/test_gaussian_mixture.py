@@ -164,7 +164,7 @@ def random_rows(n=80, d=5, seed=0):
 @pytest.mark.parametrize("k", [1, 3, 11])
 def test_expectations_against_their_twin(k):
     rows = random_rows()
-    components = GaussianComponents(*mixture(k, 5), ())
+    components = GaussianComponents(*mixture(k, 5), None)
     log_density, share, sums = expected(rows, components)
     logs, shares, first, second = slow_sums(rows, components)
     np.testing.assert_allclose(log_density, logs, rtol=1e-9, atol=1e-9)
@@ -175,7 +175,7 @@ def test_expectations_against_their_twin(k):
 
 def test_patterns_are_told_apart():
     """Neighbours with equal and different holes, in an order that once fooled the cache."""
-    components = GaussianComponents(*mixture(2, 3), ())
+    components = GaussianComponents(*mixture(2, 3), None)
     z = np.array([[1.0, 2.0, HOLE], [1.0, 2.0, 3.0], [1.0, 2.0, HOLE], [HOLE, 2.0, 3.0],
                   [HOLE, HOLE, HOLE], [1.0, HOLE, 3.0]])  # fmt: skip
     rows = ScoreRows(
@@ -208,7 +208,7 @@ def test_a_step_without_holes_is_the_textbook_step():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(100, 3))
     rows = ScoreRows(z, np.zeros_like(z), np.zeros_like(z), np.zeros(3, bool), None, np.ones(100))
-    one = GaussianComponents(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], ())
+    one = GaussianComponents(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], None)
     after = step(rows, one, Prior(1e-4, np.ones(3)))[1]
     np.testing.assert_allclose(after.mean[0], z.mean(axis=0), atol=1e-3)
     np.testing.assert_allclose(after.covariance[0], np.cov(z.T, bias=True), atol=1e-3)

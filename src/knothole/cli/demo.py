@@ -62,8 +62,7 @@ def demo(output: Path, repeats: int) -> None:
     model.fit(train, y)
     say("knothole wraps it: learns how the 30 measurements depend on one another", "2 ")
     start = time.perf_counter()
-    with bar("learning p(X)"):
-        robust = knothole.wrap(model, train, y, random_state=SEED)
+    robust = knothole.wrap(model, train, y, random_state=SEED)
     learning = time.perf_counter() - start
     say(f"   {type(robust.density_).__name__} was best on held-out rows ({learning:.0f} s)")
     case = Case.of(robust, train, test, y_test, y)

@@ -89,8 +89,7 @@ def report(
     robust, seconds = opened.robust, math.nan
     if robust is None:
         start = time.perf_counter()
-        with bar("learning p(X)"):
-            robust = options.learn(opened, rows, y, learning)
+        robust = options.learn(opened, rows, y, learning)
         seconds = time.perf_counter() - start
     case = Case.of(robust, rows, new_rows, new_y, y, takes_nan=opened.takes_nan)
     compared = (KNOTHOLE, *(NAMES[name] for name in methods or NAMES))

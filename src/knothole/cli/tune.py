@@ -12,7 +12,6 @@ from knothole.cli.files.models import check_native_path, open_model, save_native
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file
 from knothole.learning.options import CHOICES, Method, Objective, TuningOptions
-from knothole.progress import bar
 from knothole.tables.read import read_table
 from knothole.trees.pipelines.read import is_composed
 
@@ -100,12 +99,10 @@ def tune(
         check_output(native, model, train)
     frame, y = options.read_rows(train, opened, target, learning)
     table, robust = read_table(frame), opened.robust
-    with bar("learning p(X)") as advance:
-        if robust is None:
-            rows = frame if is_composed(opened.native) else table  # steps take a table as it is
-            robust = options.learn(opened, rows, y, learning, "all")
-        advance("tuning leaves")
-        tuned = robust.tune(table, y, tuning)
+    if robust is None:
+        rows = frame if is_composed(opened.native) else table  # steps take a table as it is
+        robust = options.learn(opened, rows, y, learning, "all")
+    tuned = robust.tune(table, y, tuning)
     tuned = options.calibrated(tuned, calibration, target, learning)
     if native is not None:
         with whole_file(native) as temporary:

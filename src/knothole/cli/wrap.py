@@ -12,7 +12,6 @@ from knothole.cli.console import say
 from knothole.cli.files.models import open_model
 from knothole.errors import InvalidInput
 from knothole.files import check_output
-from knothole.progress import bar
 
 
 @click.command(
@@ -73,13 +72,11 @@ def wrap(
         raise InvalidInput(f"{model}: has been wrapped already; give the library's own file.")
     table: Any
     if every:
-        table, y, what = options.parts_of_file(train, opened, target, learning), None, "all rows"
+        table, y = options.parts_of_file(train, opened, target, learning), None
     else:
         hint = " --all learns from every row."
         table, y = options.read_rows(train, opened, target, learning, hint)
-        what = f"{len(table):,} rows"
-    with bar(f"learning p(X) from {what}"):
-        robust = options.learn(opened, table, y, learning, holes)
+    robust = options.learn(opened, table, y, learning, holes)
     robust = options.calibrated(robust, calibration, target, learning)
     robust.save(place)
     say(f"{robust!r}")

@@ -113,7 +113,14 @@ class MixtureLearner(Learner):
     """Trains a mixture: several starts, then more and more of the rows.
 
     A subclass knows how to start, and how to make a step of EM under a prior.
+
+    Attributes
+    ----------
+    starts_of_folds : int
+        As many times the starts of a fold are needed to come to what all folds came to.
     """
+
+    starts_of_folds: ClassVar[int] = FOLDS
 
     @abstractmethod
     def prior(self, strength: float) -> Any:
@@ -147,7 +154,8 @@ class MixtureLearner(Learner):
         One training must come to what those of all folds came to: it has all their starts.
         """
         steps = max(1, round(np.mean([run.steps for run in runs])))
-        training = replace(self.training, max_iter=steps, n_init=FOLDS * self.training.n_init)
+        n_init = self.starts_of_folds * self.training.n_init
+        training = replace(self.training, max_iter=steps, n_init=n_init)
         run = replace(self, training=training).fit(size, strength)
         return replace(run, converged=all(each.converged for each in runs))
 

@@ -21,6 +21,7 @@ from functools import cached_property, reduce
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats
 from knothole.densities.em import Run, Training
@@ -74,6 +75,12 @@ def learn(learners: Sequence[L], wanted: Wanted) -> tuple[L, Run[Any]]:
     Several learners differ in how they read columns. The first searches; the others are tried
     with what it found.
     """
+    # On matrices this small, threads of BLAS wait for one another most of the time.
+    with threadpool_limits(1, "blas"):
+        return _learned(learners, wanted)
+
+
+def _learned(learners: Sequence[L], wanted: Wanted) -> tuple[L, Run[Any]]:
     learner, sizes = learners[0], wanted.sizes
     if sizes[-1] == 1 and learner.one_is_independent:
         return fit_all(learner, 1, wanted)

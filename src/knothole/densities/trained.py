@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,17 @@ class Trained(BaseEstimator):
     def _check_fitted(self) -> None:
         if not hasattr(self, "variables_"):
             raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit(X) first.")
+
+    def beginning_with(self, fitted: Any) -> Self:
+        """Let the next training start from a density that knows some of its rows, where it can."""
+        self._begun = fitted
+        return self
+
+    def _beginning(self) -> Self | None:
+        """That density, once, if it has the same variables."""
+        begun = self.__dict__.pop("_begun", None)
+        alike = type(begun) is type(self) and begun.variables_ == self.variables_
+        return begun if alike else None
 
     def _take_columns(self, columns: Columns) -> None:
         """Remember the columns, for scikit-learn as well."""

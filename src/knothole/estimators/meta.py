@@ -36,6 +36,7 @@ from knothole.estimators.wrapping import wrap
 from knothole.learning.induction.expand import DRAWS
 from knothole.learning.induction.grow import MEMORY
 from knothole.learning.options import TuningOptions
+from knothole.progress import Verbose
 from knothole.tables.columns import Blocks, Columns
 from knothole.tables.onehot import partitions
 from knothole.tables.read import read_table
@@ -111,7 +112,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         blocks: Blocks | None = None,
         holes: Any = "auto",
         random_state: Any = 0,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.estimator, self.prefit = estimator, prefit
         self.density, self.tune, self.correct = density, tune, correct
@@ -243,7 +244,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
             )
         if options.sample_weight is None:
             options = options.changed(sample_weight=sample_weight)
-        return options.changed(verbose=options.verbose or self.verbose)
+        return options.changed(verbose=self.verbose) if options.verbose == "auto" else options
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Training rows and targets: tables with columns as they are, all others as arrays."""

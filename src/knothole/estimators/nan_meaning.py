@@ -47,6 +47,8 @@ class NanMeaning:
         self.parts = [
             (Expectation.of(loss.ensemble, density, tol=None), part) for density, part in parts
         ]
+        # Of each part: what was integrated over last, and the losses.
+        self.last: list[tuple[Mask, Floats]] = []
         #: Nullable variables and the part of their entries that were NaN, the least first.
         self.variables = sorted(nullable(columns, matrix), key=lambda found: found[1])
 
@@ -75,13 +77,20 @@ class NanMeaning:
         return self.mask(chosen), pd.DataFrame(rows, columns=names)
 
     def losses(self, chosen: Mask) -> Floats:
-        """Losses of all held-out rows where the chosen variables are integrated over."""
+        """Losses of all held-out rows where the chosen variables are integrated over.
+
+        Only rows whose holes are not those of the last call are predicted again.
+        """
         integrate = self.mask(chosen)
-        parts = []
-        for expectation, part in self.parts:
-            holes = holes_in(self.columns, part.matrix, integrate)
-            parts.append(self.loss.under(expectation, part, holes))
-        return np.concatenate(parts)
+        holes = [holes_in(self.columns, part.matrix, integrate) for _, part in self.parts]
+        last = self.last or [(~own, np.empty(len(own))) for own in holes]
+        self.last = []
+        for (expectation, part), own, (before, losses) in zip(self.parts, holes, last, strict=True):
+            changed = np.flatnonzero((own != before).any(axis=1))
+            losses = losses.copy()
+            losses[changed] = self.loss.under(expectation, part.some(changed), own[changed])
+            self.last.append((own, losses))
+        return np.concatenate([losses for _, losses in self.last])
 
     def mask(self, chosen: Mask) -> Mask:
         """Columns of the chosen variables, (columns,)."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.parts.base import parts_of
 from knothole.parts.sample import sample
+from knothole.progress import Advance, Verbose, bar, check_verbose, tell
 from knothole.questions.correction.patterns import Patterns
 from knothole.reach.expectation import Expectation
 from knothole.reach.tolerance import SHARE, Spread
@@ -40,6 +42,8 @@ from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.read import read
 from knothole.trees.recipe import MEDIAN
 
+# Parts of 100 that take what NaN means and the correction, as bars have it; densities the rest.
+NAN_MEANING, CORRECTION = 4.0, 24.0
 # With fewer rows whose truth is known, densities are compared by log p alone.
 FEW_TRUTHS = 50
 
@@ -59,7 +63,7 @@ def wrap(
     patterns: Patterns | None = None,
     X_valid: Any = None,
     random_state: Any = 0,
-    verbose: bool = False,
+    verbose: Verbose = "auto",
 ) -> Robust:
     """Make a fitted tree model answer rows with holes by its expected prediction.
 
@@ -118,9 +122,10 @@ def wrap(
         least. They need no targets.
     random_state : int, RandomState or None
         Seed of the densities of "auto", of splits and masks, and of draws.
-    verbose : bool
-        Whether to show progress on the error stream; the log ``knothole`` of the standard library's
-        ``logging`` has it anyway, at level INFO.
+    verbose : bool or "auto"
+        "auto": a bar, with an estimate of the time that is left, where the error stream is a
+        terminal or this a notebook, and it takes more than two seconds. True: a line for each step.
+        The log ``knothole`` of the standard library's ``logging`` has those anyway, at level INFO.
 
     Returns
     -------
@@ -141,6 +146,7 @@ def wrap(
     >>> bool(low < 0 < high)
     True
     """
+    check_verbose(verbose)
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     correcting = Correcting(correct, patterns, X_valid, seed)
     if holes not in ("auto", "all"):
@@ -174,25 +180,28 @@ def wrap(
         if isinstance(density, str | Sequence | Mapping | Density):
             _warn_of_few_rows(len(matrix))
     weight = row_weights(sample_weight, len(matrix))
-    task = _Task(ensemble, matrix, described, weight, random_state, verbose)
+    task = _Task(ensemble, matrix, described, weight, random_state)
     loss = prediction_loss(ensemble, matrix, described, y_train)
-    chosen, selected = _choose(density, task, loss)
-    learned = isinstance(chosen, Density) and not is_fitted(density)
-    if drawn is not None and learned and not drawn.whole:
-        chosen = go_on(chosen, drawn.parts, drawn.total, ensemble.sentinel)
-    integrate, meaning = None, unmeasured(described, matrix)
-    if y_train is not None and not meaning.empty:
-        tried = selected.scored if selected is not None else task.tried(density, chosen)
-        if tried:
-            integrate, meaning = NanMeaning(loss, tried, described, matrix).choose()
     spread = Spread.of(ensemble, ensemble.margin(matrix))
-    expectation = Expectation.of(
-        ensemble, chosen, tol=tol, seed=seed, integrate=integrate, spread=spread
-    )
     correction, table_of_it = None, None
-    if correct is True or (correct == "auto" and selected is not None):
-        rows = Rows(X_train, matrix, y_train, loss.truth if loss.of_y else None)
-        correction, table_of_it = correcting.learned(model, rows, expectation)
+    with _told(verbose) as advance:
+        chosen, selected = _choose(density, task, loss, advance)
+        learned = isinstance(chosen, Density) and not is_fitted(density)
+        if drawn is not None and learned and not drawn.whole:
+            chosen = go_on(chosen, drawn.parts, drawn.total, ensemble.sentinel)
+        integrate, meaning = None, unmeasured(described, matrix)
+        if y_train is not None and not meaning.empty:
+            tried = selected.scored if selected is not None else task.tried(density, chosen)
+            if tried:
+                integrate, meaning = NanMeaning(loss, tried, described, matrix).choose()
+        advance("what NaN means", NAN_MEANING)
+        expectation = Expectation.of(
+            ensemble, chosen, tol=tol, seed=seed, integrate=integrate, spread=spread
+        )
+        if correct is True or (correct == "auto" and selected is not None):
+            rows = Rows(X_train, matrix, y_train, loss.truth if loss.of_y else None)
+            correction, table_of_it = correcting.learned(model, rows, expectation)
+        advance("correction", CORRECTION)
     return Robust(
         expectation,
         model,
@@ -221,6 +230,18 @@ def _categories(ensemble: Ensemble) -> list[str]:
         if column.kind is Kind.CATEGORICAL
         for name in (column.name, str(position))
     ]
+
+
+@contextmanager
+def _told(verbose: Verbose) -> Iterator[Advance]:
+    """What is told of progress: of 100 parts in all."""
+    with bar("wrapping", 100.0, verbose=verbose if verbose == "auto" else False) as advance:
+
+        def told(doing: str = "", amount: float = 1.0) -> None:
+            tell(f"[auto] {doing}", verbose is True)
+            advance(doing, amount)
+
+        yield told
 
 
 def _warn_of_quantiles(levels: tuple[float, ...]) -> None:
@@ -257,7 +278,6 @@ class _Task:
     columns: Columns
     weight: Floats
     random_state: Any
-    verbose: bool
 
     def tried(self, given: Any, chosen: Any) -> tuple[tuple[Any, HeldOut], ...]:
         """The density as learned without the held-out rows, where it is ours to learn."""
@@ -279,9 +299,11 @@ def is_fitted(density: Any) -> bool:
     return isinstance(density, Density) and hasattr(density, "columns_")
 
 
-def _choose(density: Any, task: _Task, loss: PredictionLoss) -> tuple[Any, Selected | None]:
+def _choose(
+    density: Any, task: _Task, loss: PredictionLoss, advance: Advance
+) -> tuple[Any, Selected | None]:
     """The density to use, fitted, and how it was selected, if it was."""
-    candidates = density
+    candidates, work = density, 100.0 - NAN_MEANING - CORRECTION
     if isinstance(density, str):
         if density != "auto":
             raise InvalidInput(f"density must be 'auto' or a density; got {density!r}.")
@@ -292,13 +314,16 @@ def _choose(density: Any, task: _Task, loss: PredictionLoss) -> tuple[Any, Selec
             selected = select(
                 candidates, task.matrix, task.columns, score=loss if enough else None,
                 eligible=loss.eligible if enough else None, sample_weight=task.weight,
-                random_state=task.random_state, verbose=task.verbose,
+                random_state=task.random_state,
+                advance=lambda doing="", amount=1.0: advance(doing, amount * work / 100.0),
             )  # fmt: skip
         return selected.density, selected
     if is_fitted(density):
         return density, None
     if isinstance(density, Density):
-        return task.fit(density), None
+        fitted = task.fit(density)
+        advance(type(fitted).__name__, work)
+        return fitted, None
     if hasattr(density, "complete") and not isinstance(density, type):
         return OwnDensity(density, task.columns), None
     raise InvalidInput(

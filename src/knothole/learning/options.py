@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from knothole.errors import InvalidInput
 from knothole.learning.draw_matrix import DRAWS
+from knothole.progress import Verbose, check_verbose
 from knothole.tables.encoding import Unseen
 from knothole.tables.holes import Holes
 
@@ -101,8 +102,9 @@ class TuningOptions:
         have as many as they always have.
     seed : int
         Of completions.
-    verbose : bool
-        Whether to show progress on the error stream.
+    verbose : bool or "auto"
+        Whether to show progress on the error stream; "auto": where it is a terminal or this a
+        notebook, and it takes more than two seconds.
     threads : int, optional
         By default all cores. The result does not depend on it.
 
@@ -131,7 +133,7 @@ class TuningOptions:
     reach: Reach = "auto"
     draws: int = DRAWS
     seed: int = 0
-    verbose: bool = False
+    verbose: Verbose = "auto"
     threads: int | None = None
 
     def __post_init__(self) -> None:
@@ -147,6 +149,7 @@ class TuningOptions:
             raise InvalidInput(
                 f"learning_rate must be 'auto', or above 0 and at most 1; got {rate!r}."
             )
+        check_verbose(self.verbose)
         if self.draws < DRAWS or self.draws % DRAWS:
             raise InvalidInput(f"draws must be a multiple of {DRAWS}; got {self.draws!r}.")
         for name in ("counts", "sample_weight"):

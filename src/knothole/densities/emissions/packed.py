@@ -20,13 +20,14 @@ from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks
 from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.gaussian import Gaussian, standardised
-from knothole.densities.emissions.table import log_of
+from knothole.densities.emissions.table import Tables, log_of
 from knothole.tables.columns import Evidence
 
 # Rows that are encoded at once: all temporary arrays stay in the cache.
 BLOCK = 4096
 # Codes whose tables are worth keeping for the next call.
 FEW = 4096
+_NO_SLOTS = np.empty((0, 1)), np.empty((0, 1))
 
 
 class Values(NamedTuple):
@@ -99,6 +100,16 @@ class Packed:
         if self.sets or self.offset[-1] > FEW:
             return self._stack(emissions)
         return _parameters(tuple(emissions))
+
+    def parameters_of(self, tables: Tables) -> Stacked:
+        """The same of emissions that are nothing but tables."""
+        return self._stack(tables.emissions) if self.sets else Stacked(tables.table, *_NO_SLOTS)
+
+    def counts(self, tables: Tables, sums: Stacked) -> Floats:
+        """Counts of all codes of tables, from the sums that they gave rise to."""
+        if not self.sets:
+            return sums.table
+        return np.concatenate([own.count for own in self.statistics(tables.emissions, sums)])
 
     def _stack(self, emissions: Sequence[Emission]) -> Stacked:
         table, linear, square = stacked = self.nothing(emissions[0].n_states)

@@ -131,14 +131,73 @@ def maximise_tables(
     A state without any rows has the marginal.
     """
     codes = np.array([len(marginal) for marginal in marginals])
+    table = _maximised(np.concatenate(counts), np.concatenate(marginals), codes, strengths)
+    return np.split(table, np.cumsum(codes)[:-1])
+
+
+def _maximised(
+    count: Floats, marginal: Floats, codes: NDArray[np.int64], strengths: Floats
+) -> Floats:
     first = np.cumsum(codes) - codes
-    count = np.concatenate(counts)
     total = np.add.reduceat(count, first)
     # Weight in no state at all and no prior: the marginal is as good as any.
     strength = np.where(total + strengths[:, None] > 0, strengths[:, None], 1.0)
-    count = count + prior_rows(np.concatenate(marginals), strength, codes, count.shape[1])
-    table = log_of(count / np.repeat(np.add.reduceat(count, first), codes, axis=0))
-    return np.split(table, first[1:])
+    count = count + prior_rows(marginal, strength, codes, count.shape[1])
+    return log_of(count / np.repeat(np.add.reduceat(count, first), codes, axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Several tables as one, for steps of EM in which Python has to do with all of them at once.
+
+    Attributes
+    ----------
+    kinds : tuple of TableEmission
+        What each of them is of; their own tables are of no account.
+    marginal : float64 (codes of all,)
+    codes : int64 (tables,)
+        How many each has.
+    table : float64 (codes of all, states)
+        Log probabilities.
+    """
+
+    kinds: tuple[TableEmission, ...]
+    marginal: Floats
+    codes: NDArray[np.int64]
+    table: Floats
+
+    @classmethod
+    def of(cls, emissions: Sequence[TableEmission]) -> Tables | None:
+        """The tables of some emissions; None where there are none."""
+        if not emissions:
+            return None
+        marginal = np.concatenate([emission.marginal for emission in emissions])
+        codes = np.array([len(emission.marginal) for emission in emissions])
+        table = np.concatenate([emission.table for emission in emissions])
+        return cls(tuple(emissions), marginal, codes, table)
+
+    @property
+    def emissions(self) -> tuple[TableEmission, ...]:
+        """One by one."""
+        parts = np.split(self.table, np.cumsum(self.codes)[:-1])
+        return tuple(
+            replace(kind, table=part) for kind, part in zip(self.kinds, parts, strict=True)
+        )
+
+    def take(self, states: NDArray[np.integer[Any]]) -> Tables:
+        """Only these states."""
+        return replace(self, table=self.table[:, states])
+
+    def maximised(self, count: Floats, strength: float) -> Tables:
+        """As :meth:`Emission.maximise` of each, from counts (codes of all, states)."""
+        strengths = np.full(len(self.codes), strength)
+        return replace(self, table=_maximised(count, self.marginal, self.codes, strengths))
+
+    def log_prior(self, strength: float) -> float:
+        """The sum of :meth:`Emission.log_prior`."""
+        strengths = np.full((len(self.codes), 1), strength)
+        rows = prior_rows(self.marginal, strengths, self.codes, self.table.shape[1])
+        return float(rows[:, 0] @ self.table.sum(axis=1))
 
 
 def prior_rows(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from knothole.densities.emissions import (
     emissions_from,
 )
 from knothole.densities.emissions.base import Emission, part_of
-from knothole.densities.emissions.table import log_of
+from knothole.densities.emissions.table import Tables, log_of
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.draws import Sampler, tabulate
 from knothole.densities.gaussian.em import (
@@ -156,7 +156,12 @@ class GaussianMixture(Density):
             self.covariance == "tied", rank if self.covariance == "low-rank" else None
         )
         ways = layout.ways_to_read(rows, self.normal_scores)
-        learners = [GaussianLearner.of(rows, training, form, by_rank) for by_rank in ways]
+        before = self._beginning()
+        begun = before._components if before is not None and form.rank is None else None
+        learners = [
+            replace(GaussianLearner.of(rows, training, form, by_rank), begun=begun)
+            for by_rank in ways
+        ]
         sizes = sizes_for(rows) if self.components == "auto" else [int(self.components)]
         learner, run = learn(learners, Wanted(sizes, self._given_strength))
         self._adopt(run)
@@ -168,7 +173,8 @@ class GaussianMixture(Density):
         self.objective_ = run.objective
         self.weights_, self.means_ = run.parameters.weight, run.parameters.mean
         self.covariances_ = np.ascontiguousarray(run.parameters.covariance)
-        self.emissions_ = run.parameters.emissions
+        tables = run.parameters.discrete
+        self.emissions_ = () if tables is None else tables.emissions
 
     def encoded(self, evidence: Evidence) -> ScoreRows:
         """Rows as EM takes them."""
@@ -192,7 +198,8 @@ class GaussianMixture(Density):
 
     @property
     def _components(self) -> GaussianComponents:
-        return GaussianComponents(self.weights_, self.means_, self.covariances_, self.emissions_)
+        tables = Tables.of(cast(tuple[Categorical, ...], self.emissions_))
+        return GaussianComponents(self.weights_, self.means_, self.covariances_, tables)
 
     @property
     def _layout(self) -> Layout:

@@ -20,13 +20,12 @@ from scipy.special import logsumexp
 
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks, summed
-from knothole.densities.emissions import base, packed
-from knothole.densities.emissions.base import Emission, Statistics
+from knothole.densities.emissions import packed
+from knothole.densities.emissions.table import Tables
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.e_step import expectations
 from knothole.densities.gaussian.kernels import Packed
-from knothole.densities.mixture.em import emission_statistics
-from knothole.densities.mixture.kernels import join
+from knothole.densities.mixture.kernels import gather, join
 
 # The least variance of the prior's rows, for columns that do not vary.
 LEAST_VARIANCE = 1e-3
@@ -93,8 +92,8 @@ class GaussianComponents:
     weight : float64 (k,)
     mean : float64 (k, d)
     covariance : float64 (k, d, d)
-    emissions : tuple of Emission
-        One for each discrete variable, k states each.
+    discrete : Tables or None
+        Of the discrete variables, where there are any.
     loading : float64 (k, d, rank) or None
         Of a low-rank covariance: ``loading @ loading.T`` plus a diagonal.
     """
@@ -102,7 +101,7 @@ class GaussianComponents:
     weight: Floats
     mean: Floats
     covariance: Floats
-    emissions: tuple[Emission, ...]
+    discrete: Tables | None
     loading: Floats | None = None
 
     def __len__(self) -> int:
@@ -115,7 +114,7 @@ class GaussianComponents:
             self.weight[at] / self.weight[at].sum(),
             self.mean[at],
             self.covariance[at],
-            tuple(emission.take(at) for emission in self.emissions),
+            None if self.discrete is None else self.discrete.take(at),
             None if self.loading is None else self.loading[at],
         )
 
@@ -131,9 +130,9 @@ class GaussianComponents:
     def discrete_terms(self, rows: ScoreRows) -> Floats:
         """Log p of the discrete variables in each component, (rows, k)."""
         out = np.zeros((len(rows), len(self)))
-        if rows.discrete is not None:
-            packed = rows.discrete
-            join(packed.values(), packed.parameters(self.emissions), np.zeros(len(self)), out)
+        packed, tables = rows.discrete, self.discrete
+        if packed is not None and tables is not None:
+            join(packed.values(), packed.parameters_of(tables), np.zeros(len(self)), out)
         return out
 
     def sharpness(self, repeats: NDArray[np.bool_]) -> Floats:
@@ -205,7 +204,8 @@ class Prior:
     def log_density(self, components: GaussianComponents) -> float:
         """Log prior of the parameters, up to a constant."""
         total = ANCHOR * float(np.log(components.weight).sum())
-        total += sum(emission.log_prior(self.strength) for emission in components.emissions)
+        if components.discrete is not None:
+            total += components.discrete.log_prior(self.strength)
         precision, log_det = components.inverse
         size = log_det + np.einsum("kii,i->k", precision, self.variance)
         # GaussianComponents that share a covariance share the prior's rows for it, too.
@@ -232,11 +232,11 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a pass over rows finds; ``discrete`` is of each discrete variable. Additive."""
+    """What a pass over rows finds; ``discrete`` counts codes of discrete variables. Additive."""
 
     log_likelihood: float
     sums: Sums
-    discrete: tuple[Statistics, ...]
+    discrete: Floats
 
 
 def step(
@@ -249,11 +249,13 @@ def step(
 def found(rows: ScoreRows, components: GaussianComponents) -> Found:
     """A pass over some rows."""
     log_density, share, sums = expected(rows, components)
-    statistics: tuple[Statistics, ...] = ()
-    if rows.discrete is not None:
-        statistics = emission_statistics(rows.discrete, components.emissions, share)
+    packed, tables, counts = rows.discrete, components.discrete, np.empty((0, len(components)))
+    if packed is not None and tables is not None:
+        of_codes = packed.nothing(len(components))
+        gather(packed.values(), share, of_codes)
+        counts = packed.counts(tables, of_codes)
     # Not a product by BLAS, whose threads would get in the way of ours.
-    return Found(float((rows.weight * log_density).sum()), sums, statistics)
+    return Found(float((rows.weight * log_density).sum()), sums, counts)
 
 
 def stepped(
@@ -262,10 +264,10 @@ def stepped(
     """The objective, and the components after a step, from what a pass over all rows has found."""
     objective = found.log_likelihood + prior.log_density(components)
     after = maximised(components, found.sums, prior)
-    if not found.discrete:
+    if components.discrete is None:
         return objective, after
-    emissions = base.maximised(components.emissions, found.discrete, prior.strength)
-    return objective, replace(after, emissions=emissions)
+    tables = components.discrete.maximised(found.discrete, prior.strength)
+    return objective, replace(after, discrete=tables)
 
 
 def expected(rows: ScoreRows, components: GaussianComponents) -> tuple[Floats, Floats, Sums]:

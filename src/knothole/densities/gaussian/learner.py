@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.densities.em import Run, Training
-from knothole.densities.emissions.base import Emission
+from knothole.densities.emissions import Categorical
+from knothole.densities.emissions.table import Tables
 from knothole.densities.gaussian.em import GaussianComponents, Prior, ScoreRows, step
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.gaussian.splits import grown
@@ -49,18 +50,23 @@ class GaussianLearner(MixtureLearner):
     layout : Layout
     scores : NormalScores
         The maps of the numeric variables.
-    emissions : tuple of Emission
+    emissions : tuple of Categorical
         The discrete variables' marginals: one state each.
+    begun : GaussianComponents or None
+        What a mixture of as many components starts as.
     """
 
     one_is_independent: ClassVar[bool] = False
+    # What is grown comes to the same again.
+    starts_of_folds: ClassVar[int] = 1
 
     encoded: ScoreRows
     form: Covariances
     by_rank: NDArray[np.bool_]
     layout: Layout
     scores: NormalScores
-    emissions: tuple[Emission, ...]
+    emissions: tuple[Categorical, ...]
+    begun: GaussianComponents | None = None
 
     @classmethod
     def of(
@@ -92,6 +98,11 @@ class GaussianLearner(MixtureLearner):
 
     def start(self, size: int, prior: Prior, number: int) -> GaussianComponents:
         """The first start is grown; others, and where no variable is numeric, are around rows."""
+        if self.begun is not None and len(self.begun) == size and number == 0:
+            tables = Tables.of([emission.take(np.zeros(size, int)) for emission in self.emissions])
+            if tables is not None and self.begun.discrete is not None:
+                tables = replace(tables, table=self.begun.discrete.table)
+            return replace(self.begun, discrete=tables)
         if size == 1 or number > 0 or not len(self.layout.numeric):
             return self.around_rows(size, prior, number)
         return self.first(ROWS_TO_GROW).grown(size, prior)
@@ -135,10 +146,10 @@ class GaussianLearner(MixtureLearner):
         covariance = np.tile(np.diag(prior.variance) / (1 if size == 1 else 2), (size, 1, 1))
         weight = share.sum(axis=0) + 1
         everywhere = np.zeros(size, dtype=np.int64)
-        emissions = tuple(emission.take(everywhere) for emission in self.emissions)
+        tables = Tables.of([emission.take(everywhere) for emission in self.emissions])
         rank = self.form.rank
         loading = np.zeros((size, d, min(rank, d))) if rank is not None and d else None
-        return GaussianComponents(weight / weight.sum(), mean, covariance, emissions, loading)
+        return GaussianComponents(weight / weight.sum(), mean, covariance, tables, loading)
 
     @cached_property
     def by_pattern(self) -> ScoreRows:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import sub
-from typing import cast
 
 import numpy as np
 
 from knothole.arrays import Floats, Mask, joined
 from knothole.densities.em import Run
-from knothole.densities.emissions.table import TableEmission
 from knothole.densities.gaussian.em import ANCHOR, GaussianComponents, Prior, ScoreRows, expected
 from knothole.densities.learner import SHORT
 
@@ -98,12 +96,12 @@ def best_cuts(rows: ScoreRows, one: GaussianComponents, prior: Prior) -> list[Sp
 def together(parts: Sequence[GaussianComponents], weight: Floats) -> GaussianComponents:
     """All components of some mixtures, which have these weights."""
     weights = [w * part.weight for w, part in zip(weight, parts, strict=True)]
-    emissions = zip(*(cast(tuple[TableEmission], part.emissions) for part in parts), strict=True)
+    tables = [part.discrete for part in parts if part.discrete is not None]
     loadings = [part.loading for part in parts if part.loading is not None]
     return GaussianComponents(
         np.concatenate(weights),
         np.concatenate([part.mean for part in parts]),
         np.concatenate([part.covariance for part in parts]),
-        tuple(replace(own[0], table=np.hstack([e.table for e in own])) for own in emissions),
+        replace(tables[0], table=np.hstack([own.table for own in tables])) if tables else None,
         np.concatenate(loadings) if loadings else None,
     )

@@ -104,7 +104,7 @@ class Layout:
         whole = np.array([variable.kind is Kind.INTEGER for variable in numeric], dtype=np.bool_)
         return whole, [repeated_values(v, x[:, j], weight) for j, v in enumerate(numeric)]
 
-    def start_emissions(self, rows: WeightedRows) -> tuple[Emission, ...]:
+    def start_emissions(self, rows: WeightedRows) -> tuple[Categorical, ...]:
         """Marginals of the discrete variables: one state each."""
         columns, weight = self._discrete_points(rows.points()), rows.own_weight()
         return tuple(

@@ -47,6 +47,10 @@ class HeldOut:
     matrix: Floats
     holes: Mask
 
+    def some(self, rows: NDArray[np.intp]) -> HeldOut:
+        """The same with some of the held-out rows."""
+        return HeldOut(self.train, self.held[rows], self.matrix[rows], self.holes[rows])
+
 
 def hold_out(
     matrix: Floats, columns: Columns, random_state: Any = 0, eligible: Mask | None = None

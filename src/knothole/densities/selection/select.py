@@ -36,7 +36,7 @@ from knothole.densities.selection.held_out import (
 )
 from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
-from knothole.progress import tell
+from knothole.progress import Advance, silent
 from knothole.tables.columns import Columns, Kind
 from knothole.tables.encoding import row_weights
 
@@ -48,8 +48,10 @@ if TYPE_CHECKING:
 REHEARSALS: dict[str, dict[str, Any]] = {
     "Mixture": {"components": 8, "strength": 1.0},
     "LatentTree": {"states": 8, "strength": 1.5},
-    "GaussianMixture": {"components": 4, "strength": 1.0},
+    "GaussianMixture": {"components": 4, "strength": 1.0, "normal_scores": True},
 }
+# Parts of 100 that rehearsals, searches and learning from all rows take, as bars have it.
+REHEARSING, SEARCH, AGAIN = 22.0, 72.0, 6.0
 # Standard errors that a rehearsal may be behind the best one.
 BEHIND = 2.0
 
@@ -89,7 +91,7 @@ def select(
     eligible: Mask | None = None,
     sample_weight: Any = None,
     random_state: Any = 0,
-    verbose: bool = False,
+    advance: Advance = silent,
 ) -> Selected:
     """Fit candidates on a part of the rows, keep the one that explains held-out rows best.
 
@@ -108,8 +110,8 @@ def select(
         Weights of the rows, in learning and in scores.
     random_state : int, RandomState or None
         Seed of the split and of the masks.
-    verbose : bool
-        Whether to print progress.
+    advance : callable
+        Told of progress: of 100 parts in all.
 
     Examples
     --------
@@ -128,14 +130,15 @@ def select(
     loss = minus_log_p(unit) if score is None else score
     tried = [Candidate(name, candidate) for name, candidate in named.items()]
 
-    def judge(candidate: Candidate) -> None:
+    def judge(candidate: Candidate, work: float) -> None:
         candidate.judge(parts, matrix / unit, columns, weight, loss)
-        tell(f"[auto] {candidate}", verbose)
+        advance(str(candidate), work)
 
     rehearse(tried, judge)
-    for candidate in tried:
-        if not candidate.out:
-            judge(candidate)
+    left = [candidate for candidate in tried if not candidate.out]
+    effort = sum(candidate.effort for candidate in left)
+    for candidate in left:
+        judge(candidate, SEARCH * (candidate.effort / effort if effort else 1 / len(left)))
     ranked = sorted(tried, key=lambda candidate: candidate.rank)
     for best in ranked:
         if best.failure is not None:
@@ -145,7 +148,7 @@ def select(
         except Exception as error:
             best.failure = f"failed on all rows: {error}"
             continue
-        tell(f"[auto] {best.name} it is", verbose)
+        advance(f"{best.name} it is", AGAIN)
         scored = tuple(zip(best.fitted, parts, strict=False))
         return Selected(density, _table(ranked, best), scored)
     reasons = "; ".join(f"{candidate.name}: {candidate.failure}" for candidate in ranked)
@@ -180,7 +183,7 @@ def default_candidates(columns: Columns, random_state: Any = 0) -> list[Density]
     return candidates
 
 
-def rehearse(tried: Sequence[Candidate], judge: Callable[[Candidate], None]) -> None:
+def rehearse(tried: Sequence[Candidate], judge: Callable[[Candidate, float], None]) -> None:
     """Let candidates that search for a size try a modest one; out with those clearly behind.
 
     Their rehearsal is what is told of them.
@@ -194,8 +197,9 @@ def rehearse(tried: Sequence[Candidate], judge: Callable[[Candidate], None]) -> 
             rehearsals.append((candidate, Candidate(f"{candidate.name}, rehearsing", density)))
     if len(rehearsals) < 2:
         return
-    for _, rehearsal in rehearsals:
-        judge(rehearsal)
+    for candidate, rehearsal in rehearsals:
+        judge(rehearsal, REHEARSING / len(rehearsals))
+        candidate.effort = rehearsal.seconds
     best = min((rehearsal for _, rehearsal in rehearsals), key=lambda one: one.rank)
     for candidate, rehearsal in rehearsals:
         behind, error = rehearsal.behind(best)
@@ -207,7 +211,7 @@ def rehearse(tried: Sequence[Candidate], judge: Callable[[Candidate], None]) -> 
 class Candidate:
     """A density, how it did on held-out rows, and why it failed, if it did.
 
-    ``out`` says that a rehearsal was clearly behind another's.
+    ``out`` says that a rehearsal was clearly behind another's, ``effort`` how long it took.
     """
 
     def __init__(self, name: str, density: Density) -> None:
@@ -217,6 +221,7 @@ class Candidate:
         self.seconds = 0.0
         self.failure: str | None = None
         self.out = False
+        self.effort = 0.0
 
     def judge(
         self, parts: list[HeldOut], matrix: Floats, columns: Columns, weight: Floats, loss: Loss
@@ -265,7 +270,7 @@ class Candidate:
         if not self.fitted:
             again: Density = clone(self.density)
             return again
-        return of_same_size(self.density, self.fitted[-1])
+        return of_same_size(self.density, self.fitted[-1]).beginning_with(self.fitted[-1])
 
 
 def _fit(density: Density, matrix: Floats, columns: Columns, weight: Floats) -> Density:
