@@ -2,9 +2,14 @@
 
 import numpy as np
 import pytest
+from sklearn.tree import DecisionTreeRegressor
 
+from knothole.densities.mixture.density import Mixture
+from knothole.densities.selection.held_out import hold_out
 from knothole.estimators.nan_meaning import NanMeaning, nullable
+from knothole.estimators.scoring import PredictionLoss, squared
 from knothole.tables.columns import Columns
+from knothole.trees.read import read
 
 RATES = (0.1, 0.2, 0.3)
 
@@ -59,3 +64,30 @@ def test_gains_are_of_integrating_whichever_side_a_variable_was_on():
     integrate, table = Costs(lambda chosen: spread(3.0 - chosen @ [1.0, 1.0, 1.0])).choose()
     assert integrate.all()
     np.testing.assert_allclose(table["gain"], 1.0)
+
+
+def test_only_rows_whose_holes_change_are_predicted_again():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) + rng.normal(size=(300, 1))
+    y = X.sum(axis=1)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    ensemble = read(DecisionTreeRegressor(max_depth=4, random_state=0).fit(X, y))
+    columns = Columns.infer(X).with_nullable(np.ones(3, dtype=np.bool_))
+    (part, *_) = hold_out(X, columns)
+    density = Mixture(3, random_state=0).fit_matrix(X[part.train], columns)
+    asked = []
+
+    class Loss(PredictionLoss):
+        def under(self, expectation, part, holes):
+            asked.append(len(holes))
+            return super().under(expectation, part, holes)
+
+    loss = Loss(ensemble, y[:, None], squared, np.ones(300, dtype=np.bool_))
+    meaning = NanMeaning(loss, ((density, part),), columns, X)
+    for chosen in ([0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 1, 1]):
+        found = meaning.losses(np.array(chosen, dtype=bool))
+        again = NanMeaning(loss, ((density, part),), columns, X)
+        np.testing.assert_array_equal(found, again.losses(np.array(chosen, dtype=bool)))
+    assert asked[0] == asked[1] == len(part.held)
+    assert 0 < asked[2] < len(part.held)
+    assert asked[-2] == 0

@@ -4,12 +4,15 @@ import io
 import logging
 import re
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import knothole as kh
 from knothole import progress
+from knothole.errors import InvalidInput
 from knothole.progress import bar
 
 
@@ -23,6 +26,7 @@ def test_a_stream_that_is_no_terminal_gets_plain_lines(capsys):
 def test_so_does_a_terminal_without_rich(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "MOMENT", 0.0)
     with bar("rows", 2000) as advance:
         advance(amount=1000)
         advance(amount=1000)
@@ -39,7 +43,7 @@ def test_lines_come_now_and_then(monkeypatch, capsys):
 
 def test_a_terminal_gets_a_bar(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with bar("cells", 1) as advance:
+    with bar("cells", 1, verbose=True) as advance:
         advance("one")
     assert "cells: one" in capsys.readouterr().err
 
@@ -94,3 +98,55 @@ def test_a_log_that_is_set_up_has_everything_and_the_error_stream_nothing(caplog
     assert any(line.startswith("[Mixture] 1 components") for line in caplog.messages)
     assert {record.name for record in caplog.records} == {"knothole"}
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_is_not_told_of_what_takes_a_moment(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with bar("cells", 1) as advance:
+        advance("one")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with bar("cells", 1) as advance:
+        advance("one")
+    assert not capsys.readouterr().err
+
+
+def test_a_bar_comes_when_it_takes_longer(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "MOMENT", 0.01)
+    with bar("cells", 2) as advance:
+        advance("one")
+        time.sleep(0.3)
+    shown = capsys.readouterr().err
+    assert "cells: one" in shown
+
+
+def test_a_bar_within_a_bar_is_silent(capsys):
+    with bar("outer", 1, verbose=True) as advance:
+        with bar("inner", 1, verbose=True) as within:
+            within()
+        advance()
+    with bar("next", 1, verbose=True) as advance:
+        advance()
+    assert capsys.readouterr().err == "outer: 1/1\nnext: 1/1\n"
+
+
+def test_lines_tell_what_is_left(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "QUIET", -1.0)
+    clock = iter([0.0, 30.0, 40.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with bar("cells", 4, verbose=True) as advance:
+        advance()
+        advance(amount=3.0)
+    assert capsys.readouterr().err == "cells: 1/4, about 90 s left\ncells: 4/4\n"
+
+
+def test_a_notebook_is_known_by_its_shell(monkeypatch):
+    assert not progress.in_notebook()
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert progress.in_notebook()
+
+
+def test_verbose_is_one_of_three():
+    with pytest.raises(InvalidInput, match="verbose must be 'auto', True or False; got 'loud'"):
+        progress.check_verbose("loud")

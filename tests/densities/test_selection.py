@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Factorized, Mixture
@@ -202,12 +203,39 @@ def test_too_few_rows_to_compare():
 # ---- details ------------------------------------------------------------------------------------
 
 
-def test_names_are_numbered_or_given_and_progress_is_printed(capsys):
+def test_names_are_numbered_or_given_and_progress_is_told():
     X = two_groups(100)
     table = select([Factorized(), Factorized()], X).selection_
     assert sorted(table["name"]) == ["Factorized", "Factorized 2"]
-    select({"plain": Factorized()}, X, verbose=True)
-    assert "[auto] plain: score" in capsys.readouterr().err
+    told = []
+    select({"plain": Factorized()}, X, advance=lambda *said: told.append(said))
+    assert told[0][0].startswith("plain: score")
+    assert told[-1][0] == "plain it is"
+
+
+def test_all_that_is_told_adds_up():
+    X = np.random.default_rng(0).multivariate_normal(np.zeros(3), np.eye(3) + 0.5, size=300)
+    done = []
+    candidates = [Factorized(), Mixture(random_state=0), GaussianMixture(random_state=0)]
+    select(candidates, X, advance=lambda _, amount: done.append(amount))
+    assert sum(done) == pytest.approx(100)
+    assert min(done) >= 0
+
+
+def test_training_on_all_rows_starts_from_what_was_judged():
+    rng = np.random.default_rng(0)
+    X = rng.choice([-9.0, 0.0, 9.0], size=(400, 1)) + rng.normal(size=(400, 2))
+    like = GaussianMixture(3, strength=1.0, random_state=0)
+    cold, known = clone(like).fit(X), clone(like).fit(X[:300])
+    for name in ("weights_", "means_", "covariances_"):
+        setattr(known, name, getattr(known, name)[::-1].copy())
+    warm = clone(like).beginning_with(known).fit(X)
+    assert_allclose(warm.means_, known.means_, atol=0.2)
+    assert_allclose(warm.means_, cold.means_[::-1], atol=0.05)
+    # It serves once; what is of another kind, or over other variables, is no start.
+    assert_array_equal(warm.fit(X).means_, cold.means_)
+    for other in (Mixture(3, random_state=0).fit(X), clone(like).fit(X[:, :1]), None):
+        assert_array_equal(clone(like).beginning_with(other).fit(X).means_, cold.means_)
 
 
 def test_the_size_and_the_prior_that_were_found_are_kept():

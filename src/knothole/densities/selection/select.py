@@ -44,11 +44,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# What candidates that search rehearse with.
-REHEARSALS: dict[str, dict[str, Any]] = {
-    "Mixture": {"components": 8, "strength": 1.0},
-    "LatentTree": {"states": 8, "strength": 1.5},
-    "GaussianMixture": {"components": 4, "strength": 1.0, "normal_scores": True},
+# What candidates that search rehearse with; of two ways, the better counts.
+REHEARSALS: dict[str, tuple[dict[str, Any], ...]] = {
+    "Mixture": ({"components": 8, "strength": 1.0},),
+    "LatentTree": ({"states": 8, "strength": 1.5},),
+    "GaussianMixture": tuple(
+        {"components": 4, "strength": 1.0, "normal_scores": way} for way in (True, "repeated")
+    ),
 }
 # Parts of 100 that rehearsals, searches and learning from all rows take, as bars have it.
 REHEARSING, SEARCH, AGAIN = 22.0, 72.0, 6.0
@@ -138,7 +140,8 @@ def select(
     left = [candidate for candidate in tried if not candidate.out]
     effort = sum(candidate.effort for candidate in left)
     for candidate in left:
-        judge(candidate, SEARCH * (candidate.effort / effort if effort else 1 / len(left)))
+        share = candidate.effort / effort if effort else 1 / len(left)
+        judge(candidate, share * (SEARCH if effort else SEARCH + REHEARSING))
     ranked = sorted(tried, key=lambda candidate: candidate.rank)
     for best in ranked:
         if best.failure is not None:
@@ -188,18 +191,21 @@ def rehearse(tried: Sequence[Candidate], judge: Callable[[Candidate, float], Non
 
     Their rehearsal is what is told of them.
     """
-    rehearsals = []
+    ways: list[tuple[Candidate, list[Candidate]]] = []
     for candidate in tried:
-        modest = REHEARSALS.get(type(candidate.density).__name__, {})
-        given = candidate.density.get_params()
-        if modest and all(given[name] == "auto" for name in modest):
-            density: Density = clone(candidate.density).set_params(**modest)
-            rehearsals.append((candidate, Candidate(f"{candidate.name}, rehearsing", density)))
-    if len(rehearsals) < 2:
+        modest = REHEARSALS.get(type(candidate.density).__name__, ())
+        given, name = candidate.density.get_params(), f"{candidate.name}, rehearsing"
+        if modest and all(given[parameter] == "auto" for parameter in modest[0]):
+            densities = [clone(candidate.density).set_params(**way) for way in modest]
+            ways.append((candidate, [Candidate(name, density) for density in densities]))
+    if len(ways) < 2:
         return
-    for candidate, rehearsal in rehearsals:
-        judge(rehearsal, REHEARSING / len(rehearsals))
-        candidate.effort = rehearsal.seconds
+    rehearsals = []
+    for candidate, own in ways:
+        for rehearsal in own:
+            judge(rehearsal, REHEARSING / len(ways) / len(own))
+        rehearsals.append((candidate, min(own, key=lambda one: one.rank)))
+        candidate.effort = rehearsals[-1][1].seconds
     best = min((rehearsal for _, rehearsal in rehearsals), key=lambda one: one.rank)
     for candidate, rehearsal in rehearsals:
         behind, error = rehearsal.behind(best)
