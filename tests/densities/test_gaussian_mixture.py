@@ -22,7 +22,9 @@ from knothole.densities.gaussian.em import (
     expected,
     step,
 )
+from knothole.densities.gaussian.learner import sizes_for
 from knothole.densities.gaussian.masses import below, box_mass
+from knothole.densities.gaussian.splits import best_cuts
 from knothole.densities.search import Tried
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Column, Columns, Evidence
@@ -684,3 +686,40 @@ def test_real_tables_are_learned_alike_from_any_seed(name, size):
     X = table.drop(columns="target").iloc[train]
     gaps = from_six_seeds(X, size, normal_scores=True, strength=1.0, validation_fraction=0)
     assert gaps.min() > -APART.get((name, size), 0.02)
+
+
+@pytest.mark.parametrize(
+    ("rows", "numeric", "sizes"),
+    [
+        (2625, 18, [1, 2, 4, 8, 16, 32]),
+        (2625, 30, [1, 2, 4, 8, 16]),
+        (1500, 500, [1]),
+        (24, 2, [1, 2, 4]),
+        (4, 0, [1]),
+    ],
+)
+def test_sizes_have_rows_for_their_parameters(rows, numeric, sizes):
+    class Rows:
+        def __len__(self):
+            return rows
+
+        def affordable(self, sizes):
+            return sizes
+
+    assert sizes_for(Rows(), numeric) == sizes
+
+
+def test_of_many_variables_those_with_two_hills_are_cut(monkeypatch):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(400, 6))
+    z[:, 4] = rng.choice([-2.0, 2.0], size=400) + 0.3 * rng.normal(size=400)
+    nothing = np.zeros_like(z)
+    rows = ScoreRows(z, nothing, nothing, np.zeros(6, dtype=bool), None, np.ones(400))
+    one = GaussianComponents(np.ones(1), z.mean(axis=0)[None], np.cov(z.T)[None], None)
+    prior = Prior.of(rows, 1.0)
+    every = best_cuts(rows, one, prior)
+    monkeypatch.setattr("knothole.densities.gaussian.splits.MOST_VARIABLES", 1)
+    (gain, pair), *others = best_cuts(rows, one, prior)
+    assert not others
+    assert gain == every[0][0]
+    np.testing.assert_array_equal(pair.mean, every[0][1].mean)

@@ -23,6 +23,7 @@ from knothole.report.methods import (
     METHODS,
     NATIVE,
     FrozenTrees,
+    Method,
     as_frame,
 )
 from knothole.report.robustness import Comparison, compare
@@ -100,6 +101,27 @@ def test_all_methods_share_rows_and_advance(case):
     assert len(told) == evaluation_steps(case, comparison)
     assert found.robustness.table().loc[KNOTHOLE, 0.3] < found.robustness.table().loc[NATIVE, 0.3]
     assert found.robustness.labels[NATIVE] == "XGBoost alone"
+
+
+def test_methods_that_take_too_long_are_left_out(case, monkeypatch):
+    clock = [0.0]
+    costs = {KNOTHOLE: 9.0, MEDIAN: 0.001, NATIVE: 0.02}  # seconds a row
+
+    def predict(self, table):
+        name = MEDIAN if self.imputer else (KNOTHOLE if self.model is case.robust else NATIVE)
+        clock[0] += 0.5 + costs[name] * len(table)
+        return np.zeros(len(table))
+
+    monkeypatch.setattr(Method, "predict", predict)
+    monkeypatch.setattr("knothole.report.robustness.time.perf_counter", lambda: clock[0])
+    told = []
+    comparison = Comparison((0.0, 0.3), 2, (KNOTHOLE, NATIVE, MEDIAN), patience=5.0)
+    found = compare(case, comparison, advance=lambda *said: told.append((*said, 1.0)[1]))
+    rows = len(case.test)
+    assert found.left_out == {NATIVE: pytest.approx(2 * (0.5 + 0.02 * rows))}
+    assert list(found.errors["RMSE"]) == [KNOTHOLE, MEDIAN]
+    assert sum(told) == evaluation_steps(case, comparison) - 3
+    assert not compare(case, replace(comparison, patience=None)).left_out
 
 
 def test_averaged_draws_average_what_single_passes_average(case):

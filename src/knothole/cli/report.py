@@ -17,7 +17,7 @@ from knothole.progress import bar
 from knothole.report.evaluation import evaluate, evaluation_steps
 from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, MEDIAN, NATIVE, Case
 from knothole.report.page import render
-from knothole.report.robustness import RATES, Comparison
+from knothole.report.robustness import PATIENCE, RATES, Comparison
 
 #: Methods by their names on the command line.
 NAMES = {"native": NATIVE, "median": MEDIAN, "iterative": ITERATIVE, "draws": DRAWS}
@@ -55,7 +55,7 @@ density looks like the data, and timings.
     "methods",
     type=click.Choice(list(NAMES)),
     multiple=True,
-    help="Method to compare with; may be repeated. By default all of them.",
+    help="Method to compare with; may be repeated. By default all that do not take too long.",
 )
 @click.option(
     "--rate",
@@ -94,9 +94,14 @@ def report(
     case = Case.of(robust, rows, new_rows, new_y, y, takes_nan=opened.takes_nan)
     compared = (KNOTHOLE, *(NAMES[name] for name in methods or NAMES))
     shares = tuple(sorted({0.0, *(rates or RATES)}))
-    comparison = Comparison(shares, repeats, compared, learning.seed)
+    patience = None if methods else PATIENCE
+    comparison = Comparison(shares, repeats, compared, learning.seed, patience)
     with bar("measuring", evaluation_steps(case, comparison)) as advance:
         evaluation = evaluate(case, comparison, seconds, advance)
+    for short, name in NAMES.items():
+        if name in evaluation.robustness.left_out:
+            would = evaluation.robustness.left_out[name]
+            say(f"left out: {case.labels[name]}, about {would:,.0f} s; --method {short} has it")
     with whole_file(output) as temporary:
         headline = title or f"What {model.name} says when values are missing"
         temporary.write_text(render(evaluation, headline), encoding="utf-8")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import nan
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,9 +16,13 @@ from knothole.arrays import Floats
 from knothole.errors import InvalidInput
 from knothole.progress import Advance, silent
 from knothole.report.measures import Task, measure
-from knothole.report.methods import KNOTHOLE, METHODS, Case
+from knothole.report.methods import KNOTHOLE, METHODS, Case, Method
 
 RATES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+# Rows that tell whether a method takes too long, fewer and more: calls have a price of their own.
+# Seconds that it may take in a report.
+FEW = (50, 200)
+PATIENCE = 15.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +44,8 @@ class Robustness:
     learning: dict[str, float] = field(default_factory=dict)
     #: By method: what plots call it.
     labels: dict[str, str] = field(default_factory=dict)
+    #: By method that was left out: seconds that it would have taken.
+    left_out: dict[str, float] = field(default_factory=dict)
 
     @property
     def metric(self) -> str:
@@ -71,12 +78,16 @@ class Comparison:
         Some of :data:`~knothole.report.methods.METHODS`.
     seed : int
         Of masks and imputers.
+    patience : float, optional
+        Seconds that a method other than knothole may take for all predictions, as far as a try on
+        a few rows tells; one that would take longer is left out. By default there is no limit.
     """
 
     rates: tuple[float, ...] = RATES
     repeats: int = 5
     methods: tuple[str, ...] = METHODS
     seed: int = 0
+    patience: float | None = None
 
     def __post_init__(self) -> None:
         if self.repeats < 1:
@@ -117,12 +128,17 @@ def compare(
         method.learn(case.train, seed)
         learned[name] = time.perf_counter() - start
         advance(case.labels[name])
+    left_out = too_slow(case, comparison, methods, blocks)
+    runs = list(comparison.runs())
+    for name in left_out:
+        del methods[name]
+        advance(case.labels[name], len(runs))
     constant = constant_errors(case)
     errors = {
         metric: {name: np.empty((len(rates), repeats)) for name in methods} for metric in constant
     }
     spent, predicted_rows = dict.fromkeys(methods, 0.0), 0
-    for r, repeat in comparison.runs():
+    for r, repeat in runs:
         holes = rates[r] > 0
         poked = missingness.mcar(case.test, rates[r], seed + 1000 * repeat + r, blocks=blocks)
         predicted_rows += len(poked) * holes
@@ -141,7 +157,30 @@ def compare(
         seconds={name: 1000 * spent[name] / max(predicted_rows, 1) for name in methods},
         learning=learned | {KNOTHOLE: learning},
         labels=case.labels,
+        left_out=left_out,
     )
+
+
+def too_slow(
+    case: Case, comparison: Comparison, methods: dict[str, Method], blocks: Any
+) -> dict[str, float]:
+    """Methods that have learned but would take too long, with the seconds, by a try on few rows."""
+    if comparison.patience is None:
+        return {}
+    poked = missingness.mcar(case.test, max(comparison.rates), comparison.seed, blocks=blocks)
+    times = sum(comparison.rates[rate] > 0 for rate, _ in comparison.runs())
+    found = {}
+    for name in methods.keys() - {KNOTHOLE}:
+        spent = []
+        for rows in FEW:
+            start = time.perf_counter()
+            methods[name].predict(poked.iloc[:rows])
+            spent.append(time.perf_counter() - start)
+        slope = max(spent[1] - spent[0], 0.0) / (FEW[1] - FEW[0])
+        seconds = times * (spent[1] + slope * max(len(poked) - FEW[1], 0))
+        if seconds > comparison.patience:
+            found[name] = seconds
+    return found
 
 
 def constant_errors(case: Case) -> dict[str, float]:

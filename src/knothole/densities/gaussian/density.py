@@ -162,7 +162,8 @@ class GaussianMixture(Density):
             replace(GaussianLearner.of(rows, training, form, by_rank), begun=begun)
             for by_rank in ways
         ]
-        sizes = sizes_for(rows) if self.components == "auto" else [int(self.components)]
+        given = self.components
+        sizes = sizes_for(rows, len(layout.numeric)) if given == "auto" else [int(given)]
         learner, run = learn(learners, Wanted(sizes, self._given_strength))
         self._adopt(run)
         self.scores_ = learner.scores

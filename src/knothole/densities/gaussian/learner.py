@@ -21,9 +21,11 @@ from knothole.densities.learner import SHORT, MixtureLearner
 from knothole.densities.mixture.start import CLIP, assign
 from knothole.densities.rows import WeightedRows
 
-# Sizes to choose from; a component needs so many rows on average to be worth trying.
+# Sizes to choose from; more components than one need so many rows each, and at most so many
+# parameters a row, to be worth trying.
 SIZES = (1, 2, 4, 8, 16, 32)
 ROWS_PER_COMPONENT = 5
+PARAMETERS_PER_ROW = 5
 # Components are split by what so many rows say.
 ROWS_TO_GROW = 2048
 # With more rows than this for each parameter, the strength makes no difference.
@@ -165,6 +167,7 @@ class GaussianLearner(MixtureLearner):
         return parameters.log_density(rows)
 
 
-def sizes_for(rows: WeightedRows) -> list[int]:
-    """Sizes worth trying with so many rows, as far as there is memory for them."""
-    return rows.affordable([n for n in SIZES if n == 1 or n * ROWS_PER_COMPONENT <= len(rows)])
+def sizes_for(rows: WeightedRows, n_numeric: int) -> list[int]:
+    """Sizes worth trying with so many rows and numeric variables, as far as there is memory."""
+    of_one = max(ROWS_PER_COMPONENT, n_numeric * (n_numeric + 3) / 2 / PARAMETERS_PER_ROW)
+    return rows.affordable([n for n in SIZES if n == 1 or n * of_one <= len(rows)])

@@ -52,6 +52,11 @@ REHEARSALS: dict[str, tuple[dict[str, Any], ...]] = {
         {"components": 4, "strength": 1.0, "normal_scores": way} for way in (True, "repeated")
     ),
 }
+# More variables than this are wide, and there a covariance is all that a rehearsal has time for.
+WIDE = 100
+REHEARSALS_OF_WIDE: dict[str, tuple[dict[str, Any], ...]] = {
+    "GaussianMixture": ({"components": 1, "strength": 1.0, "normal_scores": True},),
+}
 # Parts of 100 that rehearsals, searches and learning from all rows take, as bars have it.
 REHEARSING, SEARCH, AGAIN = 22.0, 72.0, 6.0
 # Standard errors that a rehearsal may be behind the best one.
@@ -136,7 +141,7 @@ def select(
         candidate.judge(parts, matrix / unit, columns, weight, loss)
         advance(str(candidate), work)
 
-    rehearse(tried, judge)
+    rehearse(tried, judge, wide=len(columns.variables) > WIDE)
     left = [candidate for candidate in tried if not candidate.out]
     effort = sum(candidate.effort for candidate in left)
     for candidate in left:
@@ -186,14 +191,17 @@ def default_candidates(columns: Columns, random_state: Any = 0) -> list[Density]
     return candidates
 
 
-def rehearse(tried: Sequence[Candidate], judge: Callable[[Candidate, float], None]) -> None:
+def rehearse(
+    tried: Sequence[Candidate], judge: Callable[[Candidate, float], None], wide: bool
+) -> None:
     """Let candidates that search for a size try a modest one; out with those clearly behind.
 
     Their rehearsal is what is told of them.
     """
     ways: list[tuple[Candidate, list[Candidate]]] = []
+    known = REHEARSALS | REHEARSALS_OF_WIDE if wide else REHEARSALS
     for candidate in tried:
-        modest = REHEARSALS.get(type(candidate.density).__name__, ())
+        modest = known.get(type(candidate.density).__name__, ())
         given, name = candidate.density.get_params(), f"{candidate.name}, rehearsing"
         if modest and all(given[parameter] == "auto" for parameter in modest[0]):
             densities = [clone(candidate.density).set_params(**way) for way in modest]
