@@ -113,13 +113,9 @@ class MixtureLearner(Learner):
     """Trains a mixture: several starts, then more and more of the rows.
 
     A subclass knows how to start, and how to make a step of EM under a prior.
-
-    Attributes
-    ----------
-    starts_of_folds : int
-        As many times the starts of a fold are needed to come to what all folds came to.
     """
 
+    # As many times the starts of a fold are needed to come to what all folds came to.
     starts_of_folds: ClassVar[int] = FOLDS
 
     @abstractmethod

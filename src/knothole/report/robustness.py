@@ -19,8 +19,7 @@ from knothole.report.measures import Task, measure
 from knothole.report.methods import KNOTHOLE, METHODS, Case, Method
 
 RATES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-# Rows that tell whether a method takes too long, fewer and more: calls have a price of their own.
-# Seconds that it may take in a report.
+# Rows, fewer and more, that tell whether a method takes longer than these seconds.
 FEW = (50, 200)
 PATIENCE = 15.0
 

@@ -154,9 +154,7 @@ class Tables:
     ----------
     kinds : tuple of TableEmission
         What each of them is of; their own tables are of no account.
-    marginal : float64 (codes of all,)
-    codes : int64 (tables,)
-        How many each has.
+    marginal, codes : float64 (codes of all,), int64 (tables,)
     table : float64 (codes of all, states)
         Log probabilities.
     """
@@ -180,9 +178,7 @@ class Tables:
     def emissions(self) -> tuple[TableEmission, ...]:
         """One by one."""
         parts = np.split(self.table, np.cumsum(self.codes)[:-1])
-        return tuple(
-            replace(kind, table=part) for kind, part in zip(self.kinds, parts, strict=True)
-        )
+        return tuple(replace(kind, table=own) for kind, own in zip(self.kinds, parts, strict=True))
 
     def take(self, states: NDArray[np.integer[Any]]) -> Tables:
         """Only these states."""
