@@ -215,7 +215,7 @@ def of_same_size(density: D, fitted: Trained) -> D:
         ("strength", "strength_"),
         ("normal_scores", "normal_scores_"),
     ):
-        found = getattr(fitted, size, None)  # a file does not keep how columns were read
-        if found is not None and fresh.get_params().get(name) == "auto":
+        if fresh.get_params().get(name) == "auto":
+            found = getattr(fitted, size)
             fresh.set_params(**{name: found if np.isscalar(found) else len(found)})
     return fresh

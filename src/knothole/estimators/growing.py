@@ -174,7 +174,7 @@ class Ground:
     def part(self, rows: Rows) -> Ground:
         """Some of the rows, with a density of the same size and an own model of theirs."""
         lesson, training = self.lesson.part(rows), self._training(rows)
-        base = training.fit(self.base)
+        base = training.fit(of_same_size(self.base, self.base), columns=self.base.columns_)
         return replace(self, lesson=lesson, own=lesson.own(), base=base, training=training)
 
     def _training(self, rows: Rows) -> TrainingTable:
@@ -218,7 +218,7 @@ class Ground:
     def _nullable(self, columns: Columns) -> Density:
         if (columns.nullable == self.base.columns_.nullable).all():
             return self.base
-        return self.training.fit(self.base, columns=columns)
+        return self.training.fit(of_same_size(self.base, self.base), columns=columns)
 
     @cached_property
     def known(self) -> Conditioned:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import rankdata
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats
@@ -44,11 +45,9 @@ class TrainingTable:
     weight: Floats
 
     def fit(self, density: Density, target: Any = None, columns: Columns | None = None) -> Density:
-        """A density like a fitted one, learned anew: its size and prior are not searched again.
-
-        It has the same columns, if no others are given.
-        """
-        return of_same_size(density, density).fit_matrix(
+        """A density with the same settings (and columns, if no others are given), learned anew."""
+        fresh: Density = clone(density)
+        return fresh.fit_matrix(
             self.matrix,
             density.columns_ if columns is None else columns,
             sample_weight=self.weight,
@@ -134,13 +133,15 @@ def choose_form(density: Density, training: TrainingTable, y: Floats) -> str:
     weight[rows[n_held:]] = training.weight[rows[n_held:]]
     others = replace(training, weight=weight)
     own = density.columns_.evidence(training.matrix, training.holes)[held]
+    # To compare forms, the size that suits X will do: no need to search for one each time.
+    sized = of_same_size(density, density)
     scores = {}
     for form in ("values", "scores"):
         target = in_form(y, form)
         with warnings.catch_warnings():
             # A trial that has not quite converged still compares.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            trial = others.fit(density, target)
+            trial = others.fit(sized, target, density.columns_)
         gain = _log_given_target(trial, own, target[held])
         scores[form] = float(np.average(gain, weights=training.weight[held]))
     return max(scores, key=lambda form: scores[form])
