@@ -9,6 +9,9 @@ and Kullback and Leibler's divergence for their entropy. The outer expectation g
 of a category, weighted by p(level | x_o), or over draws of X_j from p(x_j | x_o). Where the inner
 one is drawn too, its noise would pass for gain: what leaving out one group of draws after the other
 tells of that is taken off (the jackknife, which is exact for squares).
+
+In a row with many holes that would be many expectations. There, whole rows are drawn once, with the
+model's output of each; sorted by X_j and cut into bins, their means stand for E[f | x_o, X_j].
 """
 
 from __future__ import annotations
@@ -37,8 +40,12 @@ from knothole.tables.read import listed
 Criterion = Literal["variance", "brier", "entropy"]
 #: Words of draws that tell how likely a label is to change.
 WORDS = range(4)
-# Rows of evidence that are held at once.
-_ROWS = 1 << 14
+#: With more players to find out than this, the gains of a row are told by bins of whole draws.
+MANY = 8
+# Words of draws, and bins of them.
+_WORDS_OF_BINS, _BINS = 8, 32
+# Rows of evidence, and numbers of whole draws, that are held at once.
+_ROWS, _NUMBERS = 1 << 14, 1 << 23
 
 
 class Gain(NamedTuple):
@@ -104,8 +111,16 @@ class Asked:
     def gains(self) -> Gain:
         """Of every row and player, (rows, players); NaN where nothing is left to find out."""
         found = Gain(*np.full((2, *self.open.shape), np.nan))
+        many = self.open.sum(axis=1) > MANY
+        alone = np.array(
+            [len(own) == 1 and not self._levels(own[0]) for own in self.players.variables]
+        )
+        step = max(1, _NUMBERS // (WORD * _WORDS_OF_BINS * self.evidence.points.shape[1]))
+        for start in range(0, many.sum(), step):
+            some = np.flatnonzero(many)[start : start + step]
+            found.gain[some], found.error[some] = self._by_bins(some, alone)
         for player in range(len(self.players.names)):
-            rows = np.flatnonzero(self.open[:, player])
+            rows = np.flatnonzero(self.open[:, player] & ~(many & alone[player]))
             if not len(rows):
                 continue
             own = self.players.variables[player]
@@ -209,14 +224,48 @@ class Asked:
         told = self._told(rows, masks, values)
         return self._weighed(rows, told, None)
 
+    def _by_bins(self, rows: NDArray[np.intp], alone: Mask) -> Gain:
+        """Gains of players that are one numeric variable each, from bins of whole draws."""
+        ensemble = self.expectation.ensemble
+        draws = WORD * _WORDS_OF_BINS
+        # Shuffled: draws that tie would otherwise be spread over bins more evenly than chance.
+        shuffled = np.random.default_rng(0).permutation(draws)
+        points = self._draws(self.evidence[rows], draws)[:, shuffled, : len(ensemble.columns)]
+        f = ensemble.predict(np.ascontiguousarray(points.reshape(-1, points.shape[2])), 1)
+        f = np.ascontiguousarray(f.reshape(len(rows), draws, -1).swapaxes(1, 2))
+        group = shuffled // SIZE % GROUPS
+        found = Gain(*np.full((2, len(rows), len(alone)), np.nan))
+        for player in np.flatnonzero(alone & self.open[rows].any(axis=0)):
+            own = np.flatnonzero(self.open[rows, player])
+            order = points[own, :, self.players.variables[player][0]].argsort(axis=1, kind="stable")
+            sorted_f, of = np.take_along_axis(f[own], order[:, None], axis=2), group[order]
+            found.gain[own, player] = self._of_bins(sorted_f)
+            parts = np.array([self._of_bins(_without(sorted_f, of == g)) for g in range(GROUPS)])
+            found.error[own, player] = np.sqrt((GROUPS - 1) * parts.var(axis=0))
+        return found
+
+    def _of_bins(self, f: Floats) -> Floats:
+        """Mean D between bins of sorted draws' outputs (rows, outputs, draws) and all of them.
+
+        What bins' means lie apart by chance, h, is taken off.
+        """
+        bins = f.reshape(len(f), f.shape[1], _BINS, -1)
+        means = bins.mean(axis=3)
+        now = means.mean(axis=2, keepdims=True)
+        chance = bins.var(axis=3, ddof=1).mean(axis=2, keepdims=True) / bins.shape[3]
+        h = np.sqrt(chance * (1 - 1 / _BINS))
+        by_chance = (self._between(now + h, now) + self._between(now - h, now))[:, 0] / 2
+        return np.asarray(self._between(means, now).mean(axis=1) - by_chance)
+
     @cached_property
     def _drawn(self) -> Floats:
         """Draws of all holes, (rows, draws, variables); the rows' own."""
+        return self._draws(self.evidence, WORD)
+
+    def _draws(self, evidence: Evidence, draws: int) -> Floats:
         expectation = self.expectation
         seed = int(np.random.SeedSequence([expectation.seed, 1]).generate_state(1)[0])
-        return np.asarray(
-            completer_of(expectation.density).complete_points(self.evidence, WORD, seed)
-        )
+        return np.asarray(completer_of(expectation.density).complete_points(evidence, draws, seed))
 
     def _told(self, rows: NDArray[np.intp], masks: Mask, values: Floats) -> Evidence:
         """What rows would say if some variables had values (rows, values, variables or 1)."""
@@ -261,6 +310,12 @@ class Asked:
             then, now = (np.concatenate([1 - p, p], axis=1) for p in (then, now))
         then, now = (np.clip(p, 1e-12, 1.0) for p in (then, now))
         return np.asarray((then * np.log(then / now)).sum(axis=1))
+
+
+def _without(f: Floats, gone: Mask) -> Floats:
+    """Outputs (rows, outputs, draws) of all draws but those that are gone, as many in each row."""
+    kept = np.broadcast_to(~gone[:, None], f.shape)
+    return f[kept].reshape(len(f), f.shape[1], -1)
 
 
 def _left_out(v: Floats, group: int) -> Floats:

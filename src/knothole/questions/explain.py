@@ -11,14 +11,15 @@ For few players all coalitions are valued. For many, orders are drawn, each with
 
 where S_j are those before j, R_j those after. Under a drawn density each pair has draws of its own,
 the same for all of its coalitions. Orders and draws are the same for all rows with as many players,
-so that values are smooth in what a row says. How far pairs lie apart tells the standard error, of
-orders and draws alike; a row whose error is too large is given more of them.
+so that values are smooth in what a row says. What a surrogate (:mod:`knothole.questions.surrogate`)
+has along them beyond its own mean over many orders is taken off. How far pairs then lie apart tells
+the standard error, of orders and draws alike; a row whose error is too large is given more of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import comb
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from scipy.stats import t as student
 
 from knothole.arrays import Floats, Mask
 from knothole.questions.players import Players
+from knothole.questions.surrogate import Orders, Surrogate
 from knothole.reach.expectation import Expectation
 from knothole.reach.replicates import n_groups
 from knothole.reach.tolerance import NONE, Tolerance, warn_missed
@@ -38,6 +40,8 @@ FEW_PLAYERS = 10
 # How many pairs of orders a row may have, and how many words of draws where there are no orders.
 PAIRS = tuple(n << k for k in range(6) for n in (8, 12))
 WORDS = (1, 2, 4, 8, 16, 32, 64)
+# Pairs of orders that tell the surrogate's mean, in groups that tell its error; others than v's.
+_FIRST, _GROUPS, _SIZE = 1 << 20, 8, 128
 # Values that are held at once.
 _VALUES = 1 << 18
 
@@ -121,6 +125,11 @@ class _Work:
     tolerance: Tolerance
     threads: int | None
 
+    @cached_property
+    def surrogate(self) -> Surrogate:
+        """Nearly the same game."""
+        return Surrogate.of(self.expectation, self.margins)
+
     def rows_at_once(self, n: int) -> int:
         """Rows with so many players."""
         return max(1, _VALUES // (2**n * n if n <= FEW_PLAYERS else 4 * PAIRS[0] * n))
@@ -130,12 +139,23 @@ class _Work:
         n = int(pattern.sum())
         few, drawn = n <= FEW_PLAYERS, n_groups(self.expectation, self.margins) > 1
         sizes = PAIRS if not few else WORDS if drawn else WORDS[:1]
-        replicates = self._by_words if few else self._by_pairs
+        along = None if few else _Along.of(self.surrogate, self.players, pattern)
         value, error = np.zeros((2, len(rows), n, whole.value.shape[1]))
+
+        def replicates(late: NDArray[np.intp], first: int, last: int) -> Floats:
+            if along is None:
+                return self._by_words(rows[late], pattern, first, last)
+            found = self._by_pairs(rows[late], pattern, first, last)
+            return found - along.beyond(self.evidence.points[rows[late]], first, last)
+
         late = np.arange(len(rows))
-        kept, done = replicates(rows, pattern, 0, sizes[0]), sizes[0]
+        unsure = np.zeros(value.shape)
+        if along is not None:
+            unsure = along.error(self.evidence.points[rows])
+        kept, done = replicates(late, 0, sizes[0]), sizes[0]
         for size in (*sizes[1:], 0):
             value[late], now = whole.settle(kept, late)
+            now = np.hypot(now, unsure[late])
             # As for predictions: those that stop would be those whose error happens to look small.
             before = error[late]
             error[late] = np.where(before > 0, np.sqrt((now**2 + before**2) / 2), now)
@@ -143,7 +163,7 @@ class _Work:
             late, kept = late[over], kept[over]
             if not len(late) or not size:
                 break
-            further = replicates(rows[late], pattern, done, size)
+            further = replicates(late, done, size)
             if few:
                 kept = (kept * done + further * (size - done)) / size
             else:
@@ -185,6 +205,46 @@ class _Work:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, eq=False)
+class _Along:
+    """What the surrogate adds along orders of a pattern's players, and its mean over many."""
+
+    surrogate: Surrogate
+    variables: Orders
+    owner: Orders
+    n: int
+    mean: Floats  # by groups of orders, (groups, outputs, players, variables)
+
+    @classmethod
+    def of(cls, surrogate: Surrogate, players: Players, pattern: Mask) -> _Along:
+        """For the players of a pattern."""
+        own = [list(players.variables[player]) for player in np.flatnonzero(pattern)]
+        variables = np.array([v for each in own for v in each])
+        owner = np.repeat(np.arange(len(own)), [len(each) for each in own])
+        starts = range(_FIRST, _FIRST + _GROUPS * _SIZE, _SIZE)
+        many = [
+            surrogate.shares(variables, owner, orders(len(own), first, first + _SIZE)).mean(axis=0)
+            for first in starts
+        ]
+        return cls(surrogate, variables, owner, len(own), np.stack(many))
+
+    def beyond(self, points: Floats, first: int, last: int) -> Floats:
+        """What pairs of orders have beyond the mean, (rows, outputs, players, pairs)."""
+        shares = self.surrogate.shares(self.variables, self.owner, orders(self.n, first, last))
+        return self._added(points, shares - self.mean.mean(axis=0))
+
+    def error(self, points: Floats) -> Floats:
+        """The standard error of the mean, (rows, players, outputs)."""
+        spread = self._added(points, self.mean).std(axis=3, ddof=1)
+        return np.asarray(spread / np.sqrt(_GROUPS)).swapaxes(1, 2)
+
+    def _added(self, points: Floats, shares: Floats) -> Floats:
+        """By shares (orders, outputs, players, variables), (rows, outputs, players, orders)."""
+        z = self.surrogate.z(points, self.variables)[:, :, None]
+        # Sums along the last axis have the same bits for any number of rows.
+        return np.stack([(own * z).sum(axis=3) for own in shares], axis=3)
+
+
 @lru_cache(maxsize=64)
 def _student(n: int) -> float:
     """What makes 1.96 standard errors of n replicates cover as often as they should."""
@@ -208,6 +268,12 @@ def all_coalitions(n: int) -> tuple[Mask, Floats]:
     return coalitions, np.where(coalitions.T, joined, -joins)
 
 
+def orders(n: int, first: int, last: int) -> Orders:
+    """Orders of n players, from the first to the last, (orders, players)."""
+    rngs = (np.random.default_rng([n, number]) for number in range(first, last))
+    return np.stack([rng.permutation(n) for rng in rngs])
+
+
 @lru_cache(maxsize=1024)
 def pairs(n: int, first: int, last: int) -> tuple[Mask, NDArray[np.intp], NDArray[np.intp]]:
     """Orders of n players, from the first to the last, and the reverse of each.
@@ -219,15 +285,14 @@ def pairs(n: int, first: int, last: int) -> tuple[Mask, NDArray[np.intp], NDArra
     plus, minus : int (2, pairs, players)
         The coalition in which a player has joined, and the one it has joined.
     """
-    orders = [np.random.default_rng([n, number]).permutation(n) for number in range(first, last)]
-    place = np.argsort(np.stack(orders), axis=1)
+    place = np.argsort(orders(n, first, last), axis=1)
     # Who is among the first i of an order; its reverse begins with all others.
     before = place[:, None, :] < np.arange(n + 1)[None, :, None]
     both = np.stack([before, ~before]).reshape(-1, n)
     packed = np.packbits(both, axis=1)
     whole = packed.view(f"V{packed.shape[1]}").ravel()
     _, which, places = np.unique(whole, return_index=True, return_inverse=True)
-    at = places.reshape(2, len(orders), n + 1)
+    at = places.reshape(2, len(place), n + 1)
     now, then = (np.take_along_axis(at, (place + k)[None], axis=2) for k in (0, 1))
     plus, minus = np.stack([then[0], now[1]]), np.stack([now[0], then[1]])
     return both[which], plus, minus

@@ -1,0 +1,1 @@
+"""Explanations and acquisitions against what others have published."""

@@ -1,0 +1,132 @@
+"""docs/questions.md from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks import pictures
+from benchmarks.markdown import table
+from benchmarks.questions.explaining import INDEPENDENCE, SHAPR, SHAPR_SPEED
+
+TEXT = """# Why, and what next: measured
+
+Written by `python -m benchmarks.questions` (`make questions`) from
+[questions.json](results/questions.json). How to ask is in [the how-to](howto/questions.md).
+
+{sections}"""
+
+
+def write(folder: Path, found: Mapping[str, Any]) -> None:
+    """The page and its pictures."""
+    parts = {"bike": _bike, "speed": _speed, "spam": _spam, "tables": _tables}
+    sections = [part(found[name]) for name, part in parts.items() if name in found]
+    if "spam" in found:
+        (folder / "results" / "questions_spam.png").write_bytes(pictures.png(_drawn(found["spam"])))
+    (folder / "questions.md").write_text(TEXT.format(sections="\n".join(sections)))
+
+
+def _bike(found: Mapping[str, Any]) -> str:
+    seeds = found["seeds"].values()
+    lines = [
+        {"v(S)": "independence (shapr)", "mean squared error": f"{INDEPENDENCE:,}"},
+        {"v(S)": "shapr's best, ctree", "mean squared error": f"{SHAPR:,}"},
+        {
+            "v(S)": f"**knothole's default** ({found['seeds']['0']['density']})",
+            "mean squared error": f"**{found['seeds']['0']['mse']:,.0f}**",
+        },
+        *(
+            {"v(S)": f"knothole, {name}", "mean squared error": f"{mse:,.0f}"}
+            for name, mse in found["others"].items()
+        ),
+    ]
+    listed = ", ".join(f"{one['mse']:,.0f} ({one['density']})" for one in seeds)
+    return f"""## Expectations of shapr's bike model
+
+The authors' own XGBoost model, its 585 training rows and the 146 rows that they explain; mean over
+rows and all 126 coalitions of (f(x) - v(S))^2. The density is learned from the training rows alone.
+
+{table(pd.DataFrame(lines))}
+
+The seed decides which rows `density="auto"` holds out and where training starts: seeds 0 to
+{len(found["seeds"]) - 1} have {listed}; the mean is
+{np.mean([one["mse"] for one in seeds]):,.0f}. One thread values {found["speed"]:,.0f} coalitions a
+second under the default density (64 draws each), {found["speed"] / SHAPR_SPEED:.0f} times
+shapr's {SHAPR_SPEED} on four workers.
+"""
+
+
+def _speed(found: Mapping[str, Any]) -> str:
+    rows = [
+        {
+            "density": name,
+            "CPU, times TreeExplainer's": f"{one['ratio']:.0f}",
+            "largest standard error": f"{one['error']:.2%}",
+            "root mean square": f"{one['mean error']:.2%}",
+        }
+        for name, one in found.items()
+        if isinstance(one, dict)
+    ]
+    return f"""## Time
+
+{found["rows"]:,} rows of 20 columns, XGBoost with 100 trees of depth 6, one thread's CPU clock, one
+run; `shap.TreeExplainer(feature_perturbation="tree_path_dependent")` is 1. It needs no density and
+answers another question. Standard errors are shares of the output's standard deviation.
+
+{table(pd.DataFrame(rows))}
+"""
+
+
+def _spam(found: Mapping[str, Any]) -> str:
+    own, other = np.array(found["auroc"]), np.array(found["published"])
+    lines = pd.DataFrame(
+        {
+            "features": range(1, len(own) + 1),
+            "robust.acquire": [f"{one:.2f}" for one in own],
+            "GDFS": [f"{one:.2f}" for one in other],
+        }
+    )
+    return f"""## Spam: which feature next
+
+AUROC in percent after 1 to 10 features of 57, each chosen for its row, on the test rows of the
+published policy (GDFS), which was trained for the purpose. Here an XGBoost model that knows nothing
+of it ({found["trees"]} trees, stopped on the validation rows) is asked under a Mixture learned from
+the training rows, with `criterion="entropy"` (better than Brier on validation rows). With all
+features known the model has {found["all known"]:.2f}. The mean is **{own.mean():.2f}**; the
+policy's {other.mean():.2f}.
+
+{table(lines)}
+
+![AUROC after 1 to 10 features](results/questions_spam.png)
+"""
+
+
+def _tables(found: Mapping[str, Any]) -> str:
+    lines = [
+        {"table": name, "order": label, **{str(k): f"{e:.3f}" for k, e in enumerate(errors)}}
+        for name, ways in found.items()
+        for label, errors in ways.items()
+    ]
+    return f"""## Small tables: orders of finding out
+
+RMSE against y after so many columns are known, as a share of the RMSE with none: 150 test rows,
+XGBoost with 60 trees, Mixture(16), numeric columns; `robust.acquire` chooses for each row.
+
+{table(pd.DataFrame(lines).fillna(""), 2)}
+"""
+
+
+def _drawn(found: Mapping[str, Any]) -> Any:
+    figure = pictures.new(6.4, 3.4)
+    axes = figure.add_subplot()
+    places = np.arange(1, len(found["auroc"]) + 1)
+    axes.plot(places, found["published"], color="#999999", marker="o", label="GDFS, published")
+    axes.plot(places, found["auroc"], color="#0072B2", marker="o", label="robust.acquire")
+    axes.axhline(found["all known"], color="black", lw=0.8, ls=":", label="all 57 known")
+    axes.set(xlabel="features known", ylabel="AUROC (%)")
+    axes.legend(loc="lower right")
+    return figure
