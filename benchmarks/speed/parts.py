@@ -8,6 +8,7 @@ import os
 import resource
 import tempfile
 import time
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -15,15 +16,19 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from distributed import Client, LocalCluster
+from sklearn.exceptions import ConvergenceWarning
 
 import knothole as kh
 from benchmarks.speed.setting import Ratio, table, with_holes, xgboost_model
 from benchmarks.workers import spawned
+from knothole.densities.in_parts import go_on
+from knothole.densities.mixture.em import step
 from knothole.estimators import load
-from knothole.parts import sample
+from knothole.parts.base import DaskParts
 
 ROWS = int(os.environ.get("KNOTHOLE_ROWS", "1000000"))
 IN_FILE = 50_000
+STEPS = 8
 HOLES = 0.1
 # Two processes with all in memory may have as much of the throughput more.
 THROUGHPUT = 1 / 0.85
@@ -32,6 +37,7 @@ MOST = 1.5 * 2**30
 
 
 def run():
+    warnings.simplefilter("ignore", ConvergenceWarning)
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         X, y = table(20_000)
@@ -39,32 +45,32 @@ def run():
         model = xgboost_model(pd.DataFrame(X, columns=names), y, trees=50)
         density = kh.Mixture(8, strength=1.0, random_state=0)
         kh.wrap(model, pd.DataFrame(X, columns=names), density=density).save(folder / "model")
-        each = {"predicting": predicting, "a fit": fitting}
+        each = {"predicting": predicting, f"{STEPS} steps of EM": fitting}
         costs = {}
         for rows in (ROWS, 2 * ROWS):
             place = folder / str(rows)
             written(place, rows, names)
             for what, work in each.items():
                 costs[what, rows] = on_workers(work, place, folder / "model")
+        read, _ = on_workers(reading, folder / str(ROWS), folder / "model")
         for what, work in each.items():
             with spawned(2) as pool:
                 asked = partial(in_memory, work, folder / str(ROWS), folder / "model")
-                alone = list(pool.map(asked, range(2)))
-            seconds, peak, unit = costs[what, ROWS]
-            own = sum(cpu for cpu, _ in alone) / sum(units for _, units in alone)
+                alone = sum(pool.map(asked, range(2)))
+            seconds, _ = costs[what, ROWS]
             yield Ratio(
-                "parts", f"{what}, {ROWS:,} rows of Parquet on two workers", seconds / unit, own,
+                "parts", f"{what}, {ROWS:,} rows of Parquet on two workers", seconds, alone,
                 "two processes, half of the rows in memory each", THROUGHPUT,
-                f"{ROWS / seconds * unit:,.0f} rows a CPU second",
+                f"{seconds:.1f} s of CPU, reading Parquet {read:.1f} s",
             )  # fmt: skip
-            twice, high, units = costs[what, 2 * ROWS]
+            twice, high = costs[what, 2 * ROWS]
             yield Ratio(
-                "parts", f"{what}, time for each of {2 * ROWS:,} rows", twice / units / 2,
-                seconds / unit, f"each of {ROWS:,} rows", LINEAR,
+                "parts", f"{what}, time for each of {2 * ROWS:,} rows", twice / 2, seconds,
+                f"each of {ROWS:,} rows", LINEAR,
             )  # fmt: skip
             yield Ratio(
                 "parts", f"{what}, memory of a worker, {2 * ROWS:,} rows", high, MOST, "1.5 GB",
-                1.0, f"{high / 2**20:.0f} MB; {peak / 2**20:.0f} MB for {ROWS:,} rows",
+                1.0, f"{high / 2**20:.0f} MB; {costs[what, ROWS][1] / 2**20:.0f} MB for {ROWS:,}",
             )  # fmt: skip
 
 
@@ -76,57 +82,65 @@ def written(place, rows, names):
         pd.DataFrame(X, columns=names).to_parquet(place / f"part.{number:05d}.parquet")
 
 
-def predicting(table, robust, place):
-    """Predictions for all rows; returns 1, the passes it took."""
-    found = robust.predict(table) if place is None else robust.predict(table, threads=1)
-    if place is None:
-        assert np.isfinite(found.mean().compute())
+def predicting(table, robust):
+    """Predictions for all rows."""
+    found = robust.predict(table)
+    if hasattr(found, "compute"):
+        found = found.map_partitions(lambda part: part.isna().sum()).compute()
+        assert not found.any()
     else:
         assert np.isfinite(found).all()
-    return 1
 
 
-def fitting(table, robust, place):
-    """A density; returns how many steps of EM were made on all rows, and two passes before."""
-    density = kh.Mixture(8, strength=1.0, random_state=0)
-    if place is None:
-        return density.fit(table).n_iter_ + 2
-    drawn = sample.sample(kh.parts.base.LocalParts.of(lambda: iter([(table, None)])), 0)
-    density.fit(drawn.table)
-    matrix = density.columns_.matrix(table)
-    rows = density.encoded(density.columns_.evidence(matrix))
-    mixture, steps = density._mixture, 8
-    for _ in range(steps):
-        mixture = kh.densities.mixture.em.step(rows, mixture, 1.0)[1]
-    return steps + 2
+def fitting(table, robust):
+    """Rows encoded, and steps of EM on all of them, from where a sample has led."""
+    density = kh.Mixture(8, strength=1.0, max_iter=STEPS, tol=1e-300, random_state=0)
+    density.fit(table_of_sample(robust))
+    if not hasattr(table, "compute"):
+        rows = density.encoded(density.columns_.evidence(density.columns_.matrix(table)))
+        mixture = density._mixture
+        for _ in range(STEPS):
+            mixture = step(rows, mixture, 1.0)[1]
+        return
+    go_on(density, DaskParts.of(table), len(table))
+    assert density.n_iter_ == STEPS
+
+
+def table_of_sample(robust):
+    """A few rows, which take no time."""
+    return pd.DataFrame(table(2000)[0], columns=list(robust.columns_.names))
+
+
+def reading(table, robust):
+    """The table as it comes to the workers, and no more."""
+    table.map_partitions(len).compute()
 
 
 def on_workers(work, place, model):
-    """CPU seconds of all processes, bytes of the larger worker at its peak, and passes."""
+    """CPU seconds of all processes, and bytes of the larger worker at its peak."""
     robust = load(model)
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local,
         Client(local) as client,
     ):
-        little = dd.read_parquet(place).partitions[:2]
-        work(little, robust, None)  # everything is loaded
+        work(dd.read_parquet(place).partitions[:2], robust)  # everything is loaded
         before = sum(client.run(time.process_time).values()) + time.process_time()
-        units = work(dd.read_parquet(place), robust, None)
+        work(dd.read_parquet(place), robust)
         after = sum(client.run(time.process_time).values()) + time.process_time()
-        return after - before, max(client.run(peak).values()), units
+        return after - before, max(client.run(peak).values())
 
 
 def in_memory(work, place, model, number):
-    """CPU seconds for a half of the rows, and passes over them."""
+    """CPU seconds for a half of the rows."""
     os.environ["KNOTHOLE_THREADS"] = "1"
+    warnings.simplefilter("ignore", ConvergenceWarning)
     robust = load(model)
-    files = sorted(place.iterdir())
-    half = files[number::2]
+    half = sorted(place.iterdir())[number::2]
     frame = pd.concat([pd.read_parquet(file) for file in half], ignore_index=True)
-    work(frame.head(1000), robust, place)
+    work(frame.head(1000), robust)
     start = time.process_time()
-    units = work(frame, robust, place)
-    return time.process_time() - start, units / 2
+    work(frame, robust)
+    return time.process_time() - start
 
 
 def peak():
