@@ -18,7 +18,7 @@ BUDGET = {
     "quick": 1_070,
     "correct": 1_100,
     "induction": 750,
-    "questions": 2_259,
+    "questions": 2_263,
     "face": 2_584,
     "what if": 1_150,
     "scale": 1_002,

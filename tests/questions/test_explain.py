@@ -241,7 +241,7 @@ def test_the_surrogate_adds_what_regressions_of_all_prefixes_say():
             assert_allclose((shares[number, 0] @ z)[player], np.mean(added), atol=1e-12)
 
 
-def test_the_surrogate_takes_off_most_of_what_orders_add():
+def test_the_surrogate_takes_off_most_of_what_orders_add(monkeypatch):
     """An additive model of dependent columns: as many orders, a fraction of the error."""
     X = world(600, 0, 12)
     model = xgboost.XGBRegressor(n_estimators=60, max_depth=2).fit(X, X @ np.arange(1.0, 13.0))
@@ -252,6 +252,9 @@ def test_the_surrogate_takes_off_most_of_what_orders_add():
     plain = work._by_pairs(np.arange(10), np.ones(12, dtype=bool), 0, 8)
     error = plain.std(axis=3, ddof=1) / np.sqrt(8)
     assert np.sqrt((found.errors**2).mean()) < 0.7 * np.sqrt((error**2).mean())
+    monkeypatch.setattr(module, "_MOST_PLAYERS", 11)
+    alone = robust.explain(X[:10], tol=None)
+    assert_allclose(alone.values, plain.mean(axis=3)[:, 0], atol=1e-9)
 
 
 def test_a_tolerance_that_cannot_be_met_is_told(robust, monkeypatch):

@@ -42,6 +42,8 @@ PAIRS = tuple(n << k for k in range(6) for n in (8, 12))
 WORDS = (1, 2, 4, 8, 16, 32, 64)
 # Pairs of orders that tell the surrogate's mean, in groups that tell its error; others than v's.
 _FIRST, _GROUPS, _SIZE = 1 << 20, 8, 128
+# With more players the surrogate, whose work grows with their cube, is left out.
+_MOST_PLAYERS = 64
 # Values that are held at once.
 _VALUES = 1 << 18
 
@@ -139,13 +141,15 @@ class _Work:
         n = int(pattern.sum())
         few, drawn = n <= FEW_PLAYERS, n_groups(self.expectation, self.margins) > 1
         sizes = PAIRS if not few else WORDS if drawn else WORDS[:1]
-        along = None if few else _Along.of(self.surrogate, self.players, pattern)
+        along = None
+        if not few and n <= _MOST_PLAYERS:
+            along = _Along.of(self.surrogate, self.players, pattern)
         value, error = np.zeros((2, len(rows), n, whole.value.shape[1]))
 
         def replicates(late: NDArray[np.intp], first: int, last: int) -> Floats:
+            found = (self._by_words if few else self._by_pairs)(rows[late], pattern, first, last)
             if along is None:
-                return self._by_words(rows[late], pattern, first, last)
-            found = self._by_pairs(rows[late], pattern, first, last)
+                return found
             return found - along.beyond(self.evidence.points[rows[late]], first, last)
 
         late = np.arange(len(rows))
