@@ -8,43 +8,13 @@ from __future__ import annotations
 import argparse
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
-from benchmarks.growing import page, run
-from benchmarks.paper.panels import RATES, Insurance, choose_density
+from benchmarks.growing import page
+from benchmarks.growing.run import TABLES, Job
+from benchmarks.paper.panels import RATES
 from benchmarks.workers import spawned
-
-
-class Job(NamedTuple):
-    """One trial, and where its result is kept: of Insurance at a rate, or of a table's shifts."""
-
-    what: str
-    trial: int
-    rate: float
-    folder: Path
-
-    @property
-    def path(self) -> Path:
-        """Where the result is."""
-        return self.folder / f"{self.what}_{self.rate:.1f}_{self.trial}.csv"
-
-    def done(self) -> Path:
-        """Run, unless that has been done."""
-        if self.path.exists():
-            return self.path
-        if self.what == "insurance":
-            data = Insurance.load()
-            density = choose_density(data.poked(self.rate, 0)[0], data.columns())
-            records = run.insurance(data, density, self.rate, self.trial)
-        else:
-            records = run.shifts(self.what, self.trial)
-        partial = self.path.with_suffix(".part")
-        pd.DataFrame(records).to_csv(partial, index=False)
-        partial.rename(self.path)
-        print(self.what, self.rate, self.trial, flush=True)
-        return self.path
 
 
 def main() -> None:
@@ -64,7 +34,7 @@ def main() -> None:
         ],
         "shifts": [
             Job(table, repeat, 0.3, asked.runs)
-            for repeat, table in product(range(asked.repeats), run.TABLES)
+            for repeat, table in product(range(asked.repeats), TABLES)
         ],
     }
     with spawned(asked.workers) as pool:

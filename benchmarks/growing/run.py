@@ -8,12 +8,14 @@ holes come by one mechanism at learning and by another at deployment.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import pandas as pd
 import xgboost
 
 from benchmarks.paper import panels
-from benchmarks.paper.panels import Insurance, Record, candidates
+from benchmarks.paper.panels import Insurance, Record
 from benchmarks.suite import datasets
 from benchmarks.suite.cells import Stage, run_cell
 from benchmarks.suite.peers.base import Native, Peer
@@ -23,7 +25,7 @@ from benchmarks.suite.scenarios import Mechanism, Scenario
 from knothole.densities.mixture.density import Mixture
 from knothole.estimators import ExpectedRegressor, wrap
 
-NATIVE, TUNED, GROWN, CHOSEN = "XGBoost", "tuned leaves", "grown", "grown, as held-out rows say"
+NATIVE, TUNED, GROWN = "XGBoost", "tuned leaves", "grown"
 #: What tells the models apart; the rest is as in the paper's figure.
 MODELS: dict[str, dict[str, Any]] = {
     "one tree": {"n_estimators": 1, "learning_rate": 1.0},
@@ -31,10 +33,11 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def insurance(data: Insurance, density: str, rate: float, trial: int) -> list[Record]:
-    """The methods at one rate, under one density over X."""
+def insurance(rate: float, trial: int) -> list[Record]:
+    """The methods at one rate, under one density over X, a mixture."""
+    data = Insurance.load()
     train, test = data.poked(rate, trial)
-    learned = panels.learn(candidates(trial)[density], train, data.columns())
+    learned = panels.learn(Mixture(random_state=trial), train, data.columns())
     records = []
     for name, settings in MODELS.items():
         estimator = xgboost.XGBRegressor(n_jobs=1, **panels.COMMON, **settings)
@@ -42,16 +45,12 @@ def insurance(data: Insurance, density: str, rate: float, trial: int) -> list[Re
             warnings.simplefilter("ignore")  # of densities that have not quite converged
             model = estimator.fit(train, data.y)
             robust = wrap(model, train, density=learned, holes="all")
+            grown = ExpectedRegressor(estimator, density=learned, learn="expected", holes="all")
             answers = {
                 NATIVE: model.predict(test),
                 TUNED: robust.tune(train, data.y, threads=1).predict(test, threads=1),
+                GROWN: grown.fit(train, data.y).predict(test, threads=1),
             }
-            for method, options in {
-                GROWN: {"learn": "expected"},
-                CHOSEN: {"learn": "auto", "tune": "auto"},
-            }.items():
-                grown = ExpectedRegressor(estimator, density=learned, holes="all", **options)
-                answers[method] = grown.fit(train, data.y).predict(test, threads=1)
         records += [
             {"model": name, "rate": rate, "trial": trial, "method": method,
              "rmse": data.error(answer)}
@@ -98,3 +97,31 @@ def shifts(table: str, repeat: int) -> list[Record]:
                      "failure": result.failure, "max_rows": MAX_ROWS}
                 )  # fmt: skip
     return records
+
+
+class Job(NamedTuple):
+    """One trial, and where its result is kept: of Insurance at a rate, or of a table's shifts."""
+
+    what: str
+    trial: int
+    rate: float
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Where the result is."""
+        return self.folder / f"{self.what}_{self.rate:.1f}_{self.trial}.csv"
+
+    def done(self) -> Path:
+        """Run, unless that has been done."""
+        if self.path.exists():
+            return self.path
+        if self.what == "insurance":
+            records = insurance(self.rate, self.trial)
+        else:
+            records = shifts(self.what, self.trial)
+        partial = self.path.with_suffix(".part")
+        pd.DataFrame(records).to_csv(partial, index=False)
+        partial.rename(self.path)
+        print(self.what, self.rate, self.trial, flush=True)
+        return self.path

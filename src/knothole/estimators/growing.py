@@ -68,7 +68,9 @@ def ways_of(how: Any) -> list[Way]:
         raise InvalidInput(f"redraw must be 'auto', or from 0 to 1; got {how.redraw!r}.")
     redraws = (0.0, REDRAW)[: 1 + auto] if how.redraw == "auto" else (float(how.redraw),)
     tunes = (False, True) if how.tune == "auto" else (how.tune not in (None, False),)
-    grown = [Way("expected", redraw, tune) for redraw in redraws for tune in tunes]
+    # Grown leaves are those of Prop. 2 already: where there is a choice, tuning them is too slow.
+    after = tunes[:1] if auto else tunes
+    grown = [Way("expected", redraw, tune) for redraw in redraws for tune in after]
     own = [Way("own", 0.0, tune) for tune in tunes]
     return grown + own if auto else grown if how.learn == "expected" else own
 

@@ -55,7 +55,8 @@ SHARED = """Parameters
         See :func:`knothole.wrap`.
     tune : None, True, "auto", dict or TuningOptions
         Whether to give the model new leaf values for rows with holes; a dictionary holds
-        arguments of :meth:`Robust.tune`. "auto": where that predicts rows held out better.
+        arguments of :meth:`Robust.tune`. "auto": where that predicts rows held out better (with
+        ``learn="auto"`` this is tried for own trees only).
     learn : {"own", "expected", "auto"}
         "own" trains the estimator on the table as it is. "expected" grows its trees under the
         expected loss: it is trained on weighted completions of the incomplete rows, drawn from
