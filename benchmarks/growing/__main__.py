@@ -36,6 +36,7 @@ def main() -> None:
             Job(table, repeat, 0.3, asked.runs)
             for repeat, table in product(range(asked.repeats), TABLES)
         ],
+        "times": [Job("times", repeat, 0.3, asked.runs) for repeat in range(asked.repeats)],
     }
     with spawned(asked.workers) as pool:
         for name, jobs in experiments.items():

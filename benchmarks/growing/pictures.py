@@ -90,3 +90,11 @@ def shifts_table(results: pd.DataFrame) -> str:
     found = relative(results)
     text = found.map(lambda value: "" if np.isnan(value) else f"{value:.3f}").reset_index()
     return markdown.table(text, 2)
+
+
+def times_table(results: pd.DataFrame) -> str:
+    """What drawing, training on completions, and all of it with the own model cost."""
+    mean = results.groupby("estimator", sort=False)[["own", "drawing", "training"]].mean()
+    ratio = mean.div(mean["own"], axis=0)
+    ratio["in all"] = ratio.sum(axis=1)
+    return markdown.table(ratio.drop(columns="own").map("{:.1f}".format).reset_index(), 1)

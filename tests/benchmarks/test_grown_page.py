@@ -17,7 +17,9 @@ def insurance():
     rows = [
         {"model": model, "rate": rate, "trial": trial, "method": method,
          "rmse": 1000 * rate + OFFSET[method] + trial * (method == GROWN)}
-        for model, rate, trial, method in product(("one tree", "100 trees"), (0.1, 0.2), range(3), OFFSET)
+        for model, rate, trial, method in product(
+            ("one tree", "100 trees"), (0.1, 0.2), range(3), OFFSET
+        )
     ]  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -57,10 +59,24 @@ def test_errors_of_shifts_are_multiples_of_natives_whatever_the_table():
     assert "MICE 2.00" in page.survivors(shifts())
 
 
+def times():
+    return pd.DataFrame(
+        {"estimator": ["a", "a", "b"], "repeat": [0, 1, 0], "rows": 10, "completions": 70,
+         "own": [1.0, 3.0, 5.0], "drawing": [0.4, 0.4, 0.0], "training": [8.0, 8.0, 10.0]}
+    )  # fmt: skip
+
+
+def test_times_are_multiples_of_the_estimators_own():
+    rows = pictures.times_table(times()).splitlines()[2:]
+    numbers = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+    assert numbers == [["a", "0.2", "4.0", "5.2"], ["b", "0.0", "2.0", "3.0"]]
+
+
 def test_a_page_is_written_from_its_results(tmp_path):
     (tmp_path / "results").mkdir()
     insurance().to_csv(tmp_path / "results" / "growing_insurance.csv", index=False)
     shifts().to_csv(tmp_path / "results" / "growing_shifts.csv", index=False)
+    times().to_csv(tmp_path / "results" / "growing_times.csv", index=False)
     text = page.write(tmp_path).read_text()
     assert "3 trials" in text and "Abalone, titanic, at most 1,500 rows, 1 split" in text
     for name in ("growing_insurance.png", "growing_shifts.png"):
