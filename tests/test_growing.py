@@ -213,7 +213,7 @@ def test_the_way_that_is_best_on_rows_held_out_is_taken(monkeypatch):
     def judged(ground, first, ways):
         asked.extend(ways)
         loss = [losses[way.learn, way.redraw] + 0.1 * way.tune for way in ways]
-        return pd.DataFrame(ways).assign(loss=loss)
+        return pd.DataFrame(ways).assign(loss=loss, error=0.0)
 
     monkeypatch.setattr(growing, "compare", judged)
     taken = []
@@ -231,10 +231,28 @@ def test_losses_are_of_rows_held_out():
     noise = np.random.default_rng(99).normal(size=N)
     deep = DecisionTreeRegressor(random_state=0)
     found = expected(deep, learn="auto", tune="auto").fit(HOLES[["a", "b"]], noise)
-    assert list(found.trial_.columns) == ["learn", "redraw", "tune", "loss"]
+    assert list(found.trial_.columns) == ["learn", "redraw", "tune", "loss", "error"]
     assert (found.trial_["loss"] > 0.9).all()
-    best = found.trial_.loc[found.trial_["loss"].idxmin()]
-    assert (found.robust_.tuning_ is not None) == best["tune"]
+    assert found.trial_["error"].min() == 0 == found.trial_["error"][found.trial_["loss"].idxmin()]
+    ways = [growing.Way(*row[:3]) for row in found.trial_.itertuples(index=False)]
+    way = growing.chosen(found.trial_, ways)
+    assert (found.robust_.tuning_ is not None) == way.tune
+
+
+@pytest.mark.parametrize(
+    ("ways", "losses", "taken"),
+    [
+        (["expected", "own", "own tuned"], [1.0, 3.0, 1.4], 2),  # within the error: tuned leaves
+        (["expected", "own", "own tuned"], [1.0, 3.0, 1.6], 0),  # beyond it
+        (["expected", "own", "own tuned"], [3.0, 1.0, 1.4], 1),  # own trees are compared as ever
+        (["expected", "own"], [1.0, 1.4], 0),
+        (["expected", "expected tuned"], [1.0, 1.4], 0),
+    ],
+)
+def test_grown_trees_must_be_better_than_tuned_leaves_beyond_doubt(ways, losses, taken):
+    ways = [growing.Way(name.split()[0], 0.0, "tuned" in name) for name in ways]
+    trial = pd.DataFrame(ways).assign(loss=losses, error=0.5)
+    assert growing.chosen(trial, ways) == ways[taken]
 
 
 @pytest.mark.parametrize("tune", [None, True, "auto"])

@@ -46,8 +46,9 @@ assert grown.score(X[800:], y[800:]) > own.score(X[800:], y[800:])
 ```
 
 `learn="auto"` and `tune="auto"` compare on rows held out: grown or own trees, tuned leaves or not;
-`trial_` tells how they did. For another learner, or a loss that knothole does not know,
-`knothole.expand` gives the weighted completions themselves.
+`trial_` tells how they did. Grown trees must be better than own ones with tuned leaves by more than
+the standard error of the difference: rows held out are few. For another learner, or a loss that
+knothole does not know, `knothole.expand` gives the weighted completions themselves.
 
 ## How it is done
 

@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state, get_tags
 from knothole.arrays import Floats, Mask
 from knothole.densities.base import Density, encode_target
 from knothole.densities.mixture.density import Factorized
-from knothole.densities.selection.held_out import hold_out
+from knothole.densities.selection.held_out import hold_out, mean_and_error
 from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.estimators.robust import Robust
@@ -130,7 +130,7 @@ def learn(lesson: Lesson, ways: list[Way]) -> tuple[Robust, Any, pd.DataFrame | 
     if not ground.holes.any():
         ways = [Way("own", 0.0, ways[-1].tune)]
     trial = compare(ground, first, ways) if len(ways) > 1 else None
-    way = ways[0] if trial is None else ways[int(trial["loss"].argmin())]
+    way = ways[0] if trial is None else chosen(trial, ways)
     model = ground.model(way)
     robust = ground.robust(way, model)
     robust.selection_ = first.selection_
@@ -297,6 +297,8 @@ class Ground:
 def compare(ground: Ground, first: Robust, ways: list[Way]) -> pd.DataFrame | None:
     """Mean losses of ways on rows held out with the holes they have; None where none can be.
 
+    Each with the standard error of what it is more than the least.
+
     A part that lacks a column or a class in the rows to learn from is left out.
     """
     matrix, columns, y = ground.training.matrix, ground.base.columns_, ground.lesson.y
@@ -318,5 +320,19 @@ def compare(ground: Ground, first: Robust, ways: list[Way]) -> pd.DataFrame | No
     if not held:
         return None
     weight = ground.training.weight[np.concatenate(held)]
-    means = [np.average(np.concatenate(own), weights=weight) for own in losses]
-    return pd.DataFrame(ways).assign(loss=means)
+    every = np.array([np.concatenate(own) for own in losses])
+    means = np.average(every, axis=1, weights=weight)
+    apart = every - every[means.argmin()]
+    errors = [mean_and_error(difference, weight)[1] for difference in apart]
+    return pd.DataFrame(ways).assign(loss=means, error=errors)
+
+
+def chosen(trial: pd.DataFrame, ways: list[Way]) -> Way:
+    """The least loss; but own trees with tuned leaves, if grown ones are not better beyond doubt.
+
+    Rows held out are few, and tuned leaves are seldom far behind.
+    """
+    best, last = ways[int(trial["loss"].argmin())], trial.iloc[-1]
+    doubt = last["loss"] - trial["loss"].min() <= last["error"]
+    tuned = ways[-1].learn == "own" and ways[-1].tune
+    return ways[-1] if best.learn == "expected" and tuned and doubt else best

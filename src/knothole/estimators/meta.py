@@ -62,7 +62,8 @@ SHARED = """Parameters
         expected loss: it is trained on weighted completions of the incomplete rows, drawn from
         p(x_m | x_o, y) (:func:`knothole.expand`); every NaN is a hole then, but in columns in
         which it says something of y it is kept as a value (with ``holes="all"`` nowhere). "auto"
-        is what predicts rows held out better. Without holes all are the same.
+        is what predicts rows held out better (than own trees with tuned leaves: by more than its
+        standard error). Without holes all are the same.
     draws : int
         Completions of each incomplete row, for "expected".
     redraw : float or "auto"
@@ -87,7 +88,8 @@ SHARED = """Parameters
     robust_ : Robust
         What answers; its methods and attributes are here too.
     trial_ : DataFrame or None
-        The ways to learn that were compared, and their mean losses of rows held out."""
+        The ways to learn that were compared, their mean losses of rows held out, and the standard
+        errors of what these are more than the least."""
 
 
 class _Expected(MetaEstimatorMixin, BaseEstimator):
