@@ -44,7 +44,7 @@ def test_the_verdict_names_rates_at_which_grown_trees_are_behind():
         (results["method"] == GROWN) & (results["rate"] == 0.2) & (results["model"] == "one tree")
     )
     results.loc[worse, "rmse"] += 50
-    assert "at one tree at 0.2,\n" in page.verdict(results)
+    assert "at one tree at 0.2;\n" in page.verdict(results)
     assert "native XGBoost at no rate" in page.verdict(results)
     results.loc[worse, "rmse"] += 100
     assert "native XGBoost at one tree at 0.2." in page.verdict(results)
