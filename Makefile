@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 DOCS := .venv/.docs
 OLDEST := tests/reach/test_libraries.py tests/test_columns.py tests/cli/test_cli_commands.py tests/report/test_displays.py
 
-.PHONY: demo test test-full test-sealed bounds fuzz mutants wheel-test lint bench suite reproduce intervals growing \
+.PHONY: demo test test-full test-sealed bounds fuzz mutants wheel-test lint bench suite reproduce intervals questions growing \
 	docs docs-test oldest clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
@@ -61,6 +61,9 @@ reproduce: $(STAMP)  ## the paper's figure and its authors' masks, a page in doc
 
 intervals: $(STAMP)  ## coverage and width of intervals for y, a page in docs/; it goes on where it stopped
 	$(BIN)/python -m benchmarks.intervals -o docs --splits 20 --workers 2
+
+questions: $(STAMP)  ## explanations and what to find out next, against what others published; a page in docs/, needs KNOTHOLE_DATA
+	$(BIN)/python -m benchmarks.questions -o docs
 
 growing: $(STAMP)  ## trees grown under the expected loss, a page in docs/; it goes on where it stopped
 	$(BIN)/python -m benchmarks.growing -o docs --workers 2
