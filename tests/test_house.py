@@ -17,7 +17,7 @@ BUDGET = {
     "trust, to the letter, hardened": 3_900,
     "quick": 1_070,
     "correct": 1_100,
-    "induction": 750,
+    "induction": 771,
     "questions": 2_263,
     "face": 2_584,
     "what if": 1_150,
