@@ -123,7 +123,7 @@ def on_workers(work, place, model):
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local,
         Client(local) as client,
     ):
-        work(dd.read_parquet(place).partitions[:2], robust)  # everything is loaded
+        work(dd.read_parquet(place).partitions[:8], robust)  # everything is loaded, by both
         before = sum(client.run(time.process_time).values()) + time.process_time()
         work(dd.read_parquet(place), robust)
         after = sum(client.run(time.process_time).values()) + time.process_time()

@@ -1,5 +1,6 @@
 """Densities learned from tables in parts are those of one machine, however they are cut."""
 
+import gc
 import os
 import signal
 import threading
@@ -211,6 +212,24 @@ def test_a_worker_that_is_killed_while_learning_changes_nothing(cluster, on_one_
     cluster.wait_for_workers(2)
     assert killed and killed[0] not in cluster.run(os.getpid).values()
     close(found, on_one_machine["Mixture"])
+
+
+def left(dask_scheduler):
+    """Tasks that a scheduler still knows."""
+    return len(dask_scheduler.tasks)
+
+
+def test_nothing_is_left_on_the_workers(cluster):
+    lazy = dd.from_pandas(table(), npartitions=5)
+    DENSITIES["Mixture"]().fit(lazy)
+    bad = lazy.map_partitions(lambda part: part.assign(b=np.inf), meta=lazy._meta)
+    with pytest.raises(InvalidInput, match=r"partition \d: column 'b'"):
+        DENSITIES["Mixture"]().fit(bad)
+    until = time.monotonic() + 20
+    while cluster.run_on_scheduler(left) and time.monotonic() < until:
+        gc.collect()
+        time.sleep(0.1)
+    assert cluster.run_on_scheduler(left) == 0
 
 
 def test_what_cannot_be_learned_is_refused_with_a_way_out():
