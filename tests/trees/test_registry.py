@@ -44,7 +44,7 @@ def test_what_belongs_to_no_library_is_refused(tmp_path):
         read(object())
 
 
-@pytest.mark.parametrize("folder", registry.CLASSES.keys() & registry.WITH_FILES)
+@pytest.mark.parametrize("folder", sorted(registry.CLASSES.keys() & registry.WITH_FILES))
 def test_a_file_needs_its_library(folder, tmp_path, monkeypatch):
     path = tmp_path / "model"
     path.write_bytes(HEADS[folder])
