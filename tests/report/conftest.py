@@ -1,11 +1,12 @@
 """A small evaluation, made by hand: displays and pages need no model to be drawn."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import knothole as kh
 from knothole.report import Case, Evaluation
-from knothole.report.diagnostics import Coverage, Fit, Marginal, Outage, Pair
+from knothole.report.diagnostics import Asked, Coverage, Fit, Marginal, Outage, Pair
 from knothole.report.robustness import Robustness
 
 
@@ -39,6 +40,12 @@ def evaluation() -> Evaluation:
             labels=labels,
         ),
         coverage=Coverage((0.5, 0.9), {0.1: np.array([0.52, 0.88]), 0.5: np.array([0.4, 0.8])}),
+        asked=Asked(
+            32,
+            0.3,
+            adds=pd.Series({"<b>pressure</b>": 0.5, "temperature": 0.25}),
+            gains=pd.Series({"<b>pressure</b>": 0.125, "temperature": np.nan}),
+        ),
         fit=Fit(
             marginals=(
                 Marginal(

@@ -13,7 +13,7 @@ import knothole as kh
 from knothole import missingness
 from knothole.errors import InvalidInput
 from knothole.report import Case, evaluate
-from knothole.report.diagnostics import coverage, density_fit, outages
+from knothole.report.diagnostics import asked, coverage, density_fit, outages
 from knothole.report.evaluation import evaluation_steps
 from knothole.report.methods import (
     DRAWS,
@@ -120,8 +120,20 @@ def test_methods_that_take_too_long_are_left_out(case, monkeypatch):
     rows = len(case.test)
     assert found.left_out == {NATIVE: pytest.approx(2 * (0.5 + 0.02 * rows))}
     assert list(found.errors["RMSE"]) == [KNOTHOLE, MEDIAN]
-    assert sum(told) == evaluation_steps(case, comparison) - 3
+    assert sum(told) == evaluation_steps(case, comparison) - 4
     assert not compare(case, replace(comparison, patience=None)).left_out
+
+
+def test_questions_are_those_that_rows_are_asked(case):
+    found = asked(case, rate=0.5, rows=12, seed=3)
+    holes = missingness.mcar(case.test.iloc[:12], 0.5, 3)
+    why = case.robust.explain(holes, tol=0.1, holes="all")
+    known = np.ma.masked_array(np.abs(why.values), mask=holes.isna().to_numpy())
+    by_name = dict(zip(why.data.columns, known.mean(axis=0), strict=True))
+    assert found.adds.to_dict() == pytest.approx(by_name)
+    assert found.adds.is_monotonic_decreasing and (found.adds > 0).any()
+    gain = case.robust.acquire(holes, holes="all").gain.mean()
+    assert found.gains.to_dict() == pytest.approx(gain.to_dict()) and (gain > 0).any()
 
 
 def test_averaged_draws_average_what_single_passes_average(case):

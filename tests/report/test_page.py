@@ -82,6 +82,7 @@ def test_numbers_are_in_the_tables(html, evaluation):
     mean = evaluation.robustness.errors["RMSE"]["knothole"][1].mean()
     assert f"<td>{number(mean)}</td>" in html
     assert "52 %" in html
+    assert "&lt;b&gt;pressure&lt;/b&gt;</th><td>0.500</td><td>0.125</td>" in html
     assert "100 ms" in html and "&lt; 1 ms" in html
 
 

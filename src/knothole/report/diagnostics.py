@@ -106,6 +106,30 @@ def _place(quantiles: Floats, truth: Floats, rng: np.random.Generator) -> Floats
 
 
 @dataclass(frozen=True, eq=False)
+class Asked:
+    """What moves answers to rows with holes, and which hole would be worth filling."""
+
+    #: Of the rows, and the share of their entries that was made missing.
+    rows: int
+    rate: float
+    #: By variable: what it adds where known (mean size of its conditional Shapley values), and what
+    #: knowing it would be worth where it is not (mean gain); NaN where no row tells.
+    adds: pd.Series[float]
+    gains: pd.Series[float]
+
+
+def asked(case: Case, rate: float = 0.3, rows: int = 32, seed: int = 0) -> Asked:
+    """Explain some held-out rows with holes, and ask what to find out about them."""
+    some = missingness.mcar(case.test.iloc[:rows], rate, seed)
+    found = case.robust.explain(some, tol=0.1, holes="all")
+    sizes = np.abs(found.values).reshape(*found.data.shape, -1).mean(axis=2)
+    adds = pd.DataFrame(sizes, columns=found.data.columns).where(found.data.notna().to_numpy())
+    gains = case.robust.acquire(some, holes="all").gain
+    worth = gains.mean().reindex(adds.columns)
+    return Asked(len(some), rate, adds.mean().sort_values(ascending=False), worth)
+
+
+@dataclass(frozen=True, eq=False)
 class Marginal:
     """One variable as the data have it and as the density has it: shares of both, by bin."""
 

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from math import nan
 
 from knothole.progress import Advance, silent
-from knothole.report.diagnostics import Coverage, Fit, Outage, coverage, density_fit, outages
+from knothole.report.diagnostics import (
+    Asked,
+    Coverage,
+    Fit,
+    Outage,
+    asked,
+    coverage,
+    density_fit,
+    outages,
+)
 from knothole.report.methods import Case
 from knothole.report.robustness import USUAL, Comparison, Robustness, compare
 
@@ -20,6 +29,7 @@ class Evaluation:
     outage: Outage
     coverage: Coverage
     fit: Fit
+    asked: Asked
     seed: int
 
 
@@ -50,10 +60,12 @@ def evaluate(
     advance("intervals")
     fit = density_fit(case, outage.names, seed=comparison.seed)
     advance("density")
-    return Evaluation(case, robustness, outage, covered, fit, comparison.seed)
+    questions = asked(case, seed=comparison.seed)
+    advance("questions")
+    return Evaluation(case, robustness, outage, covered, fit, questions, comparison.seed)
 
 
 def evaluation_steps(case: Case, comparison: Comparison) -> int:
     """How often :func:`evaluate` will advance."""
-    checks = 3  # outage, coverage, fit of the density
+    checks = 4  # outage, coverage, fit of the density, questions
     return len(case.methods(comparison.methods)) * (1 + len(list(comparison.runs()))) + checks

@@ -14,6 +14,7 @@ import pandas as pd
 from knothole import __version__
 from knothole.errors import MissingExtra
 from knothole.report import displays, style
+from knothole.report.diagnostics import Asked
 from knothole.report.evaluation import Evaluation
 from knothole.report.methods import KNOTHOLE, NATIVE
 
@@ -63,6 +64,7 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
         # The metric that is easiest to grasp first.
         "errors": [(name, error_table(evaluation, name)) for name in reversed(robustness.errors)],
         "coverage_table": _coverage_table(evaluation),
+        "asked_table": _asked_table(evaluation.asked),
         "selection": None if robust.selection_ is None else _selection_table(robust.selection_),
         "nan_meaning": _nan_meaning_table(robust.nan_meaning_),
         "timings": _timings_table(evaluation),
@@ -133,6 +135,14 @@ def _coverage_table(evaluation: Evaluation) -> Table:
         for rate, covered in found.covered.items()
     )
     return Table(header, rows)
+
+
+def _asked_table(asked: Asked, shown: int = 12) -> Table:
+    header = ("variable", "adds, where known", "is worth knowing, where not")
+    rows = (
+        (str(name), number(adds), number(asked.gains[name])) for name, adds in asked.adds.items()
+    )
+    return Table(header, tuple(rows)[:shown])
 
 
 def _selection_table(selection: pd.DataFrame) -> Table:
