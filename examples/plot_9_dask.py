@@ -3,8 +3,7 @@ Dask
 ====
 
 A table in parts, more of them than fit in memory, or on other machines: the same calls, and lazy
-answers. Here the parts are hours of a sensor that fails more and more often, and the picture is made
-of sums that each partition adds to; no more than one of them need be in memory.
+answers. Here each part is a week of a plant, whose pressure gauge fails more and more often.
 """
 
 import dask.dataframe as dd

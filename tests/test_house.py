@@ -18,7 +18,7 @@ BUDGET = {
     "quick": 1_078,
     "correct": 1_100,
     "induction": 771,
-    "questions": 2_263,
+    "questions": 2_310,
     "face": 2_584,
     "what if": 1_150,
     "scale": 1_002,

@@ -139,10 +139,9 @@ def _coverage_table(evaluation: Evaluation) -> Table:
 
 def _asked_table(asked: Asked, shown: int = 12) -> Table:
     header = ("variable", "adds, where known", "is worth knowing, where not")
-    rows = (
-        (str(name), number(adds), number(asked.gains[name])) for name, adds in asked.adds.items()
-    )
-    return Table(header, tuple(rows)[:shown])
+    both = zip(asked.adds.index, asked.adds, asked.gains.reindex(asked.adds.index), strict=True)
+    rows = tuple((str(name), number(adds), number(gain)) for name, adds, gain in both)
+    return Table(header, rows[:shown])
 
 
 def _selection_table(selection: pd.DataFrame) -> Table:
