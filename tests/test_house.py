@@ -14,7 +14,7 @@ LONGEST_FILE = 500  # lines
 #: Lines of the package, by the issues that brought them.
 BUDGET = {
     "house": 27_500,
-    "trust, to the letter, hardened": 3_900,
+    "trust, to the letter, hardened": 3_908,
     "quick": 1_078,
     "correct": 1_100,
     "induction": 771,

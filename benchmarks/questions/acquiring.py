@@ -50,8 +50,8 @@ class Spam:
         truth = self.test[part::parts]
         rows, found = truth * np.nan, []
         for _ in PUBLISHED:
-            best = self.robust.acquire(rows, criterion="entropy").best
-            for row, name in best.items():
+            gain = self.robust.acquire(rows, criterion="entropy").gain
+            for row, name in gain.fillna(-np.inf).idxmax(axis=1).items():
                 rows.loc[row, name] = truth.loc[row, name]
             found.append(self.robust.predict_proba(rows).iloc[:, 1].to_numpy())
         return np.array(found)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln
+from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln, ndtri
 
 from knothole.arrays import Floats
 from knothole.checks import check_positive, require
@@ -29,6 +29,8 @@ from knothole.tables.columns import Variable
 MEAN_FLOOR = 1e-9
 # The largest mean that numpy draws counts of.
 LARGEST = 2.0**60
+# Counts from which on a Poisson's quantiles are those of a normal distribution.
+MANY, TINY = 1e9, 1e-16
 # How the mass of "negative", which a count is not, falls off below zero: geometric.
 BELOW = 0.5
 
@@ -187,7 +189,13 @@ class Poisson(Count):
         """Poisson counts."""
         from scipy.stats import poisson
 
-        return np.asarray(poisson.ppf(uniform, mean))
+        found = np.asarray(poisson.ppf(uniform, np.minimum(mean, MANY)))
+        # Of large means scipy finds no quantile (NaN from about 1e12 on): a normal one with its
+        # skewness is within one count there.
+        many = mean > MANY
+        z = ndtri(np.clip(uniform[many], TINY, 1 - TINY))
+        found[many] = np.rint(mean[many] + np.sqrt(mean[many]) * z + (z**2 - 1) / 6)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
