@@ -1,6 +1,8 @@
 """The commands, end to end, on every library's own model file."""
 
+import sys
 import warnings
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -180,6 +182,16 @@ def test_demo_writes_its_plot_and_page(tmp_path, monkeypatch, capsys):
     written = sorted(p.name for p in (tmp_path / "new" / "out").iterdir())
     assert written == ["demo.html", "demo.knothole", "demo.png"]
     assert "knothole whatif" in shown.out
+
+
+def test_the_demo_names_a_command_that_is_there(monkeypatch, tmp_path):
+    """After ``make demo`` no shell finds knothole by its name."""
+    from knothole.cli.demo import command
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Path(command()).resolve() == Path(sys.executable).with_name("knothole").resolve()
+    (tmp_path / "knothole").touch(mode=0o755)
+    assert command() == "knothole"
 
 
 def test_all_rows_of_a_larger_training_table_are_learned_from(

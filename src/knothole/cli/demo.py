@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -80,7 +83,13 @@ def demo(output: Path, repeats: int) -> None:
     stdout.print(f"plot    {plot}", highlight=False, soft_wrap=True)
     stdout.print(f"report  {page}", highlight=False, soft_wrap=True)
     robust.save(wrapped)
-    stdout.print(f"ask it  knothole whatif {wrapped}", highlight=False, soft_wrap=True)
+    stdout.print(f"ask it  {command()} whatif {wrapped}", highlight=False, soft_wrap=True)
+
+
+def command() -> str:
+    """How a shell calls knothole here: by its name where that is found, else by its place."""
+    beside = Path(sys.executable).with_name("knothole")
+    return "knothole" if shutil.which("knothole") else os.path.relpath(beside)
 
 
 def _table(evaluation: Evaluation) -> Table:
