@@ -20,6 +20,7 @@ from knothole.tables import encoding, onehot, read
 from knothole.tables.evidence import NOT_RECORDED, Evidence, Plan
 from knothole.tables.holes import checked_mask, holes_in
 from knothole.tables.kinds import BASELINE, Block, Column, Kind, Variable
+from knothole.tables.plain import plain_numbers
 from knothole.tables.read import RawTable
 
 __all__ = [
@@ -192,14 +193,18 @@ class Columns:
         """
         if unseen not in ("error", "hole"):
             raise InvalidInput(f"unseen must be 'error' or 'hole'; got {unseen!r}.")
-        plain = read.plain_floats(table)
-        if plain is not None and not any(column.kind is Kind.CATEGORICAL for column in self):
+        read.check_absent((), (), absent)
+        plain = read.plain_floats(table) if self._are_numbers else None
+        if plain is not None:
             if plain.shape[1] != len(self):
                 self.read(plain)  # says so
             if np.isinf(plain).any():
                 for position, column in enumerate(self):
                     read.check_finite(plain[:, position], column.name)
             return np.ascontiguousarray(plain)
+        numbers = plain_numbers(table, self.names, self.named) if self._are_numbers else None
+        if numbers is not None:
+            return numbers
         return self._encoded(self.read(table, absent), unseen)
 
     def read(self, table: Any, absent: read.Absent = "error") -> RawTable:
@@ -231,6 +236,10 @@ class Columns:
                 "does not name each of the model's. Pass a DataFrame of booleans with their names."
             )
         return np.asarray(holes)[:, order]
+
+    @cached_property
+    def _are_numbers(self) -> bool:
+        return all(column.kind is not Kind.CATEGORICAL for column in self)
 
     def _encoded(self, raw: RawTable, unseen: encoding.Unseen) -> Floats:
         X = np.empty((raw.n_rows, len(self)))

@@ -90,9 +90,9 @@ def with_nan(matrix: Floats, sentinel: Floats, columns: Columns) -> Floats:
     """
     low, high = sentinel.T
     applies = ~np.isnan(low)
-    applies[[column for block in columns.blocks for column in block.columns]] = False
     if not applies.any():
         return matrix
+    applies[[column for block in columns.blocks for column in block.columns]] = False
     return np.where(applies & (low <= matrix) & (high >= matrix), np.nan, matrix)
 
 
