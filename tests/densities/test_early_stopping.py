@@ -6,13 +6,20 @@ import numpy as np
 import pytest
 
 from knothole.densities.em import PATIENCE, Training, train
-from knothole.densities.gaussian.learner import Covariances, GaussianLearner
+from knothole.densities.gaussian.learner import ROWS_TO_GROW, Covariances, GaussianLearner
 from knothole.densities.mixture.learner import ProductLearner
 from knothole.densities.rows import WeightedRows
 from knothole.densities.search import split
 from knothole.tables.columns import Columns
 
 TRAINING = Training(60, tol=0, n_init=1, fraction=0.3, may_mask=False, seed=0, report=print)
+
+
+def weighted_rows(n, d):
+    X = np.random.default_rng(0).normal(size=(n, d))
+    columns = Columns.infer(X)
+    evidence = columns.evidence(columns.matrix(X))
+    return WeightedRows(columns.variables, evidence, np.linspace(0.2, 3, n), np.arange(n))
 
 
 def product_learner(rows):
@@ -27,11 +34,7 @@ def gaussian_learner(rows):
 
 @pytest.mark.parametrize("learner_of", [product_learner, gaussian_learner])
 def test_rows_held_out_stop_a_mixture_that_has_too_many_components(learner_of):
-    X = np.random.default_rng(0).normal(size=(150, 3))
-    columns = Columns.infer(X)
-    evidence = columns.evidence(columns.matrix(X))
-    rows = WeightedRows(columns.variables, evidence, np.linspace(0.2, 3, len(X)), np.arange(len(X)))
-    fold = split(learner_of(rows), TRAINING.fraction)
+    fold = split(learner_of(weighted_rows(150, 3)), TRAINING.fraction)
     learner, held = fold.usual
     run, log_p, weight = fold.attempt(12, 0.01)
     assert run.converged and run.steps == len(run.objective) - PATIENCE
@@ -65,3 +68,12 @@ def test_training_looks_through_a_plateau():
     objective = np.concatenate([[0.0], np.cumsum(gains)])
     run = train(lambda x: (objective[x], x + 1), 0, 0.0, 1.0, replace(TRAINING, tol=0.03))
     assert len(run.objective) == 8 and run.converged
+
+
+def test_components_are_grown_once():
+    """Of more rows than say which components to split, too: larger sizes go on from smaller."""
+    learner = gaussian_learner(weighted_rows(ROWS_TO_GROW + 100, 2))
+    small, large = (learner.start(size, learner.prior(1.0), 0) for size in (2, 4))
+    assert set(learner.growing.sizes_grown) == {2, 4}
+    assert learner.growing.sizes_grown[2] is small and learner.growing.sizes_grown[4] is large
+    assert learner.start(4, learner.prior(10.0), 0) is large

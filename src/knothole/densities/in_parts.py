@@ -10,6 +10,7 @@ import pickle
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats
 from knothole.densities.em import train
@@ -54,7 +55,8 @@ def go_on(density: D, parts: Parts, n_rows: int, sentinel: Floats | None = None)
     rows = parts.made(encode, density, sentinel, size=size)
     training = density._training(density._rng())
     parameters, step = density.going_on(rows)
-    run = train(step, parameters, density.strength_, float(n_rows), training)
+    with threadpool_limits(1, "blas"):  # ours are around it
+        run = train(step, parameters, density.strength_, float(n_rows), training)
     density._adopt(run)
     density._warn_of_early_stop()
     return density

@@ -5,6 +5,8 @@ See :mod:`~knothole.densities.gaussian.kernels` for the formulas and the arrays.
 
 from __future__ import annotations
 
+import numpy as np
+
 from knothole.compiled.policy import inlined, njit
 from knothole.densities.gaussian.kernels import (
     add_log,
@@ -13,8 +15,9 @@ from knothole.densities.gaussian.kernels import (
     factor,
     find_covariance,
     forward,
+    measure,
     normalise,
-    project,
+    other_pattern,
     read_pattern,
 )
 
@@ -23,11 +26,10 @@ _NO_SHARE = 1e-12
 
 
 @inlined
-def add_spread(variance, blocks, places, n_observed, n_missing, lower, slope, distance):  # type: ignore[no-untyped-def]
+def add_spread(variance, repeats, blocks, places, n_missing, lower, slope, distance):  # type: ignore[no-untyped-def]
     """Add the sum of v_j (S_oo^-1)_jj to the distances; the columns of L^-1 P_mo are kept."""
     n = blocks.shape[2]
-    for i in range(n_observed):
-        oi = places[0, i]
+    for oi in repeats:
         v = variance[oi]
         if v == 0.0:
             continue
@@ -44,23 +46,17 @@ def add_spread(variance, blocks, places, n_observed, n_missing, lower, slope, di
 
 
 @inlined
-def add_moments(k, share, places, n_missing, residual, covariance, first, second):  # type: ignore[no-untyped-def]
-    """Add a row's expected residuals and their products (lower half), times its share."""
-    for i in range(residual.shape[1]):
-        part = share * residual[k, i]
-        first[k, i] += part
-        for j in range(i + 1):
-            second[k, i, j] += part * residual[k, j]
+def add_covariance(k, share, places, n_missing, covariance, second):  # type: ignore[no-untyped-def]
+    """Add the covariances of a row's holes (lower half), times its share."""
     for i in range(n_missing):
         for j in range(i + 1):
             second[k, places[1, i], places[1, j]] += share * covariance[i, j, k]
 
 
 @inlined
-def add_spread_moments(k, share, variance, places, n_observed, n_missing, slope, second):  # type: ignore[no-untyped-def]
+def add_spread_moments(k, share, variance, repeats, places, n_missing, slope, second):  # type: ignore[no-untyped-def]
     """Add v_j g g', times a row's share, to the products of residuals."""
-    for o in range(n_observed):
-        oi = places[0, o]
+    for oi in repeats:
         if variance[oi] == 0.0:
             continue
         part = share * variance[oi]
@@ -74,43 +70,57 @@ def add_spread_moments(k, share, variance, places, n_observed, n_missing, slope,
 
 
 @njit
-def expectations(rows, packed, scratch, joint, log_density, first, second):  # type: ignore[no-untyped-def]
-    """EM's expectation step over rows.
+def residuals(z, mean, out):  # type: ignore[no-untyped-def]
+    """Write z - mean of every component, 0 at holes, to ``out`` (rows, k, d)."""
+    for n in range(len(z)):
+        for k in range(len(mean)):
+            for j in range(z.shape[1]):
+                out[n, k, j] = 0.0 if np.isnan(z[n, j]) else z[n, j] - mean[k, j]
+
+
+@njit
+def expectations(rows, packed, scratch, residual, product, joint, log_density, second):  # type: ignore[no-untyped-def]
+    """EM's expectation step over rows, but for sums that are products of matrices.
 
     Parameters
     ----------
-    rows : (float64 (rows, d), float64 (rows, d), float64 (rows,))
-        Scores, their variances, and the rows' weights.
+    rows : (float64 (rows, d), float64 (rows, d), float64 (rows,), int64 (variables,))
+        Scores, their variances (0 at holes), the rows' weights, and which scores have variances.
+    residual : float64 (rows, k, d)
+        In: :func:`residuals`. Out: with holes at their expectation.
+    product : float64 (rows, k, d)
+        In: P r. Out: residuals times responsibilities.
     joint : float64 (rows, k)
         In: what other variables add to the log joint density. Out: responsibilities, times the
         row's weight.
     log_density : float64 (rows,)
         Out: log p of the observed part.
-    first, second : float64 (k, d), (k, d, d)
-        Added to: sums of residuals from the current means and of their products (lower triangle),
-        times responsibilities, holes at their conditional moments.
+    second : float64 (k, d, d)
+        Added to: what conditional and own variances add to the products of residuals (lower
+        triangle), times responsibilities.
     """
-    z, variance, weight = rows
-    mean, precision, blocks, log_weight = packed
-    places, lower, covariance, log_det, residual, _, solved, distance, slope = scratch
+    z, variance, weight, repeats = rows
+    _, _, blocks, log_weight = packed
+    places, lower, covariance, log_det, _, _, solved, distance, slope = scratch
+    n_observed, n_missing = 0, 0
     for n in range(len(z)):
-        n_observed, n_missing, changed = read_pattern(z[n], places)
-        if changed:
+        if n == 0 or other_pattern(z[n], z[n - 1]):
+            n_observed, n_missing, _ = read_pattern(z[n], places)
             factor(blocks, places, n_missing, lower, log_det)
             find_covariance(n_missing, lower, covariance)
-        project(z[n], mean, precision, n_missing, scratch)
-        add_spread(variance[n], blocks, places, n_observed, n_missing, lower, slope, distance)
+        measure(residual[n], product[n], places, n_missing, lower, solved, distance)
+        add_spread(variance[n], repeats, blocks, places, n_missing, lower, slope, distance)
         add_log(log_weight, log_det, distance, n_observed, joint[n])
         log_density[n] = normalise(joint[n])
-        expect_holes(places, n_missing, lower, residual, solved)
-        for i in range(n_observed):
-            if variance[n, places[0, i]] > 0.0:
-                back(n_missing, lower, slope[places[0, i]])
-        for k in range(len(mean)):
+        expect_holes(places, n_missing, lower, residual[n], solved)
+        for oi in repeats:
+            if variance[n, oi] > 0.0:
+                back(n_missing, lower, slope[oi])
+        for k in range(len(log_weight)):
             joint[n, k] *= weight[n]
-            if joint[n, k] > _NO_SHARE * weight[n]:
-                share = joint[n, k]
-                add_moments(k, share, places, n_missing, residual, covariance, first, second)
-                add_spread_moments(
-                    k, share, variance[n], places, n_observed, n_missing, slope, second
-                )
+            share = joint[n, k]
+            for j in range(z.shape[1]):
+                product[n, k, j] = share * residual[n, k, j]
+            if share > _NO_SHARE * weight[n]:
+                add_covariance(k, share, places, n_missing, covariance, second)
+                add_spread_moments(k, share, variance[n], repeats, places, n_missing, slope, second)

@@ -23,7 +23,7 @@ from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.emissions import packed
 from knothole.densities.emissions.table import Tables
 from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.e_step import expectations
+from knothole.densities.gaussian.e_step import expectations, residuals
 from knothole.densities.gaussian.kernels import Packed
 from knothole.densities.mixture.kernels import gather, join
 
@@ -38,6 +38,8 @@ FACTOR_STEPS = 3
 LEAST_NOISE = 1e-6
 # The least rows of a block, and the most blocks: each has sums of its own.
 BLOCKS = (1024, 16)
+# Numbers of residuals that are worked on at once: few enough to stay near the processor.
+AT_ONCE = 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,18 +278,28 @@ def expected(rows: ScoreRows, components: GaussianComponents) -> tuple[Floats, F
     k, d = components.mean.shape
     joint = components.discrete_terms(rows)
     log_density = np.empty(len(rows))
+    size = max(1, min(len(rows), AT_ONCE // max(1, k * d)))
+    repeats = np.flatnonzero(rows.repeats)
 
-    def work(start: int, stop: int) -> tuple[Floats, Floats]:
-        part = slice(start, stop)
-        first, second = np.zeros((k, d)), np.zeros((k, d, d))
-        expectations(
-            (rows.z[part], rows.variance[part], rows.weight[part]), packed,
-            kernels.scratch(packed), joint[part], log_density[part], first, second,
-        )  # fmt: skip
-        return first, second
+    def work(start: int, stop: int) -> tuple[Floats, Floats, Floats]:
+        first, second, own = np.zeros((k, d)), np.zeros((k, d, d)), np.zeros((k, d, d))
+        scratch, memory = kernels.scratch(packed), np.empty((2, size, k, d))
+        for begin in range(start, stop, size):
+            part = slice(begin, min(begin + size, stop))
+            residual, product = memory[:, : part.stop - begin]
+            residuals(rows.z[part], packed.mean, residual)
+            of_each, times = residual.transpose(1, 0, 2), product.transpose(1, 0, 2)
+            np.matmul(of_each, packed.precision, out=times)
+            expectations(
+                (rows.z[part], rows.variance[part], rows.weight[part], repeats), packed, scratch,
+                residual, product, joint[part], log_density[part], own,
+            )  # fmt: skip
+            first += np.matmul(joint[part].T[:, None, :], of_each)[:, 0]
+            second += np.matmul(times.transpose(0, 2, 1), of_each)
+        return first, second, own
 
-    first, second = summed(work, len(rows), BLOCKS)
-    second = second + np.tril(second, -1).transpose(0, 2, 1)
+    first, second, own = summed(work, len(rows), BLOCKS)
+    second = second + own + np.tril(own, -1).transpose(0, 2, 1)
     sums = Sums(joint.sum(axis=0), first, second)
     return log_density + rows.base.sum(axis=1), joint, sums
 

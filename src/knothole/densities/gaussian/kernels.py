@@ -180,6 +180,15 @@ def read_pattern(z, places):  # type: ignore[no-untyped-def]
     return n_observed, n_missing, changed
 
 
+@inlined
+def other_pattern(z, before):  # type: ignore[no-untyped-def]
+    """Whether the holes of a row are not those of the row before."""
+    different = 0
+    for j in range(len(z)):
+        different += np.isnan(z[j]) != np.isnan(before[j])
+    return different > 0
+
+
 @inner
 def factor(blocks, places, n_missing, lower, log_det):  # type: ignore[no-untyped-def]
     """Factors L and D of P_mm, and its determinant."""
@@ -240,6 +249,23 @@ def project(z, mean, precision, n_missing, scratch):  # type: ignore[no-untyped-
         distance[k] = total
         for i in range(n_missing):
             solved[i, k] = product[places[1, i]]
+    forward(n_missing, lower, solved)
+    for i in range(n_missing):
+        for k in range(n):
+            distance[k] -= solved[i, k] * solved[i, k] * lower[i, i, k]
+
+
+@inlined
+def measure(residual, product, places, n_missing, lower, solved, distance):  # type: ignore[no-untyped-def]
+    """L^-1 P_mo r_o and the squared distances, as :func:`project`, from r and P r (k, d)."""
+    n, d = residual.shape
+    for k in range(n):
+        total = 0.0
+        for i in range(d):
+            total += product[k, i] * residual[k, i]
+        distance[k] = total
+        for i in range(n_missing):
+            solved[i, k] = product[k, places[1, i]]
     forward(n_missing, lower, solved)
     for i in range(n_missing):
         for k in range(n):
@@ -349,9 +375,10 @@ def log_joint(z, variance, packed, sharpness, scratch, out):  # type: ignore[no-
     """Add log (weight p(z_o)) of every row and component to ``out`` (rows, k)."""
     mean, precision, blocks, log_weight = packed
     places, lower, _, log_det, _, _, _, distance, _ = scratch
+    n_observed, n_missing = 0, 0
     for n in range(len(z)):
-        n_observed, n_missing, changed = read_pattern(z[n], places)
-        if changed:
+        if n == 0 or other_pattern(z[n], z[n - 1]):
+            n_observed, n_missing, _ = read_pattern(z[n], places)
             factor(blocks, places, n_missing, lower, log_det)
         project(z[n], mean, precision, n_missing, scratch)
         add_sharpness(variance[n], sharpness, places, n_observed, distance)

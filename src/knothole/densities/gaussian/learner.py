@@ -107,7 +107,12 @@ class GaussianLearner(MixtureLearner):
             return replace(self.begun, discrete=tables)
         if size == 1 or number > 0 or not len(self.layout.numeric):
             return self.around_rows(size, prior, number)
-        return self.first(ROWS_TO_GROW).grown(size, prior)
+        return self.growing.grown(size, prior)
+
+    @cached_property
+    def growing(self) -> Self:
+        """The same on rows that say which components to split; it remembers what it has grown."""
+        return self.first(ROWS_TO_GROW)
 
     def grown(self, size: int, prior: Prior) -> GaussianComponents:
         """From half of the components; each size once, with the prior that it first has."""
