@@ -20,7 +20,7 @@ from knothole.densities.emissions.choice import prefers_histogram
 from knothole.densities.emissions.table import Tables
 from knothole.densities.learner import continuous_families
 from knothole.densities.rows import WeightedRows
-from knothole.errors import InvalidInput
+from knothole.errors import DamagedFile, InvalidInput
 from knothole.tables.columns import NOT_RECORDED, Evidence, Kind, Variable
 
 HOLE = np.nan
@@ -448,16 +448,46 @@ def test_a_value_at_an_edge_is_in_the_bin_above():
     np.testing.assert_array_equal(emission.encode(below).code, [bins, *range(bins)])
 
 
-@pytest.mark.parametrize("mean", [0.5, 30.0, 9e8, 1.1e9, 1e12, 9e15])
-def test_quantiles_of_large_counts_are_numbers(mean):
-    """scipy's own are NaN from about 1e12 on; where it has some, ours are within two counts."""
-    uniform = np.array([0.0, 1e-9, 0.3, 0.5, 0.9, 1 - 1e-9])
+UNIFORM = np.array([0.0, 1e-9, 0.3, 0.5, 0.9, 1 - 1e-9])
+
+
+def of_counts(family, mean, *more):
     table = np.log([[0.5], [0.5]])
-    emission = FAMILIES["poisson"](np.array([mean]), mean, table, table[:, 0])
-    found = emission.quantile(np.full(6, mean), uniform)
-    assert np.isfinite(found).all()
-    below = (found[2:5] - mean) / np.sqrt(mean)
+    return FAMILIES[family](np.array([mean]), mean, table, table[:, 0], *more)
+
+
+@pytest.mark.parametrize("mean", [0.5, 30.0, 9e8, 1e12, 9e15, 2.0**60])
+def test_quantiles_of_poisson_counts(mean):
+    """scipy's own are NaN from about 1e12 on, and too large at 9e8: its P(count <= .) judges."""
+    found = of_counts("poisson", mean).quantile(np.full(6, mean), UNIFORM)
+    assert found[0] == 0
     if mean < 1e10:
-        assert np.abs(found - stats.poisson.ppf(uniform, mean))[1:].max() <= 2
+        assert (stats.poisson.cdf(found, mean) >= UNIFORM).all()
+        assert (stats.poisson.cdf(found - 1, mean) < UNIFORM)[1:].all()
     else:
-        np.testing.assert_allclose(below, stats.norm.ppf(uniform[2:5]), atol=1e-5)
+        below = (found[2:5] - mean) / np.sqrt(mean)
+        np.testing.assert_allclose(below, stats.norm.ppf(UNIFORM[2:5]), atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1e-3, 0.2, 1.0, 50.0, 1e6])
+@pytest.mark.parametrize("mean", [1e-9, 0.5, 30.0, 1e6, 1e12, 2.0**60])
+def test_quantiles_of_negative_binomial_counts(size, mean):
+    """scipy's own run for minutes on some of these; where they do not, ours are the same.
+
+    Large counts are spread as the gamma distribution of their mean, and a Poisson's noise.
+    """
+    found = of_counts("negative_binomial", mean, size).quantile(np.full(6, mean), UNIFORM)
+    assert found[0] == 0
+    if size >= 0.2 and mean < 1e3:
+        expected = stats.nbinom.ppf(UNIFORM[1:], size, size / (size + mean))
+        np.testing.assert_array_equal(found[1:], expected)
+    elif mean >= 1e6:
+        gamma = stats.gamma.ppf(UNIFORM[2:5], size, scale=mean / size)
+        noise = 3 * np.sqrt(np.maximum(gamma, 1.0)) + 1e-6 * gamma
+        assert (np.abs(found[2:5] - gamma) <= noise).all()
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-7, 1e12, np.nan])
+def test_a_dispersion_that_no_column_has_is_refused(size):
+    with pytest.raises(DamagedFile, match="size"):
+        of_counts("negative_binomial", 1.0, size).check(CONTINUOUS, 1)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln, ndtri
+from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln
 
 from knothole.arrays import Floats
 from knothole.checks import check_positive, require
@@ -27,10 +27,10 @@ from knothole.tables.columns import Variable
 
 # The least mean of a state: its logarithm must be finite.
 MEAN_FLOOR = 1e-9
-# The largest mean that numpy draws counts of.
-LARGEST = 2.0**60
-# Counts from which on a Poisson's quantiles are those of a normal distribution.
-MANY, TINY = 1e9, 1e-16
+# The largest mean, and the largest count that is drawn: no quantile of such a mean is beyond it.
+LARGEST, MOST = 2.0**60, 2.0**80
+# Logarithms of the dispersions that are looked at.
+LOG_SIZES = -7.0, 14.0
 # How the mass of "negative", which a count is not, falls off below zero: geometric.
 BELOW = 0.5
 
@@ -72,12 +72,12 @@ class Count(Emission):
         """What the log probability of x has besides: constant and slope in x, (states,)."""
 
     @abstractmethod
-    def tails(self, x: Floats) -> tuple[Floats, Floats]:
-        """P(count < x) and P(count >= x) for x from 1 on, finite: (values, states)."""
+    def under(self, x: Floats, mean: Floats) -> Floats:
+        """P(count < x) for x from 1 on, finite, broadcast against means."""
 
     @abstractmethod
-    def quantile(self, mean: Floats, uniform: Floats) -> Floats:
-        """One count for each mean, by inversion."""
+    def over(self, x: Floats, mean: Floats) -> Floats:
+        """P(count >= x), likewise."""
 
     @staticmethod
     def fields(x: Floats, weight: Floats, n_states: int) -> tuple[Floats, float, Floats, Floats]:
@@ -124,9 +124,10 @@ class Count(Emission):
     def below(self, x: Floats) -> tuple[Floats, Floats]:
         """P(count < x) and P(count >= x), (values, states)."""
         none, all_of_them = (x <= 0)[:, None], np.isposinf(x)[:, None]
-        under, over = self.tails(np.where(np.isfinite(x), np.maximum(x, 1.0), 1.0)[:, None])
-        under = np.where(none, 0.0, np.where(all_of_them, 1.0, under))
-        return under, np.where(none, 1.0, np.where(all_of_them, 0.0, over))
+        x = np.where(np.isfinite(x), np.maximum(x, 1.0), 1.0)[:, None]
+        under = np.where(all_of_them, 1.0, self.under(x, self.mean))
+        over = np.where(all_of_them, 0.0, self.over(x, self.mean))
+        return np.where(none, 0.0, under), np.where(none, 1.0, over)
 
     def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
         """Mass of the whole numbers in an interval."""
@@ -143,6 +144,31 @@ class Count(Emission):
         sign, left = invert_codes(self.table, state, uniform)
         below = -np.ceil(np.log1p(-left) / np.log(BELOW))  # geometric, from -1 down
         return np.where(sign == 1, np.minimum(below, -1.0), self.quantile(self.mean[state], left))
+
+    def quantile(self, mean: Floats, uniform: Floats) -> Floats:
+        """The least count whose P(count <= .) is ``uniform`` at least, for each mean.
+
+        By doubling, then halving: scipy's own search runs for minutes where counts are spread
+        widely (a negative binomial of size 1e-3), and finds none where they are large.
+        """
+        below, found = np.full(len(mean), -1.0), np.zeros(len(mean))
+
+        def short(count: Floats, of: NDArray[np.intp]) -> NDArray[np.bool_]:
+            return (count < MOST) & (self.under(count + 1, mean[of]) < uniform[of])
+
+        rows = np.arange(len(mean))
+        while len(rows := rows[short(found[rows], rows)]):
+            below[rows] = found[rows]
+            found[rows] = np.minimum(2 * found[rows] + 1, MOST)
+        rows = np.arange(len(mean))
+        while len(rows):
+            middle = np.floor((below[rows] + found[rows]) / 2)
+            inside = (below[rows] < middle) & (middle < found[rows])
+            rows, middle = rows[inside], middle[inside]
+            more = short(middle, rows)
+            below[rows[more]] = middle[more]
+            found[rows[~more]] = middle[~more]
+        return found
 
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """Only these states."""
@@ -181,21 +207,13 @@ class Poisson(Count):
         """Minus the mean, and its logarithm."""
         return -self.mean, np.log(self.mean)
 
-    def tails(self, x: Floats) -> tuple[Floats, Floats]:
-        """Incomplete gamma functions."""
-        return gammaincc(x, self.mean), gammainc(x, self.mean)
+    def under(self, x: Floats, mean: Floats) -> Floats:
+        """Incomplete gamma function."""
+        return np.asarray(gammaincc(x, mean))
 
-    def quantile(self, mean: Floats, uniform: Floats) -> Floats:
-        """Poisson counts."""
-        from scipy.stats import poisson
-
-        found = np.asarray(poisson.ppf(uniform, np.minimum(mean, MANY)))
-        # Of large means scipy finds no quantile (NaN from about 1e12 on): a normal one with its
-        # skewness is within one count there.
-        many = mean > MANY
-        z = ndtri(np.clip(uniform[many], TINY, 1 - TINY))
-        found[many] = np.rint(mean[many] + np.sqrt(mean[many]) * z + (z**2 - 1) / 6)
-        return found
+    def over(self, x: Floats, mean: Floats) -> Floats:
+        """Incomplete gamma function."""
+        return np.asarray(gammainc(x, mean))
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,21 +245,19 @@ class NegativeBinomial(Count):
         both = self.mean + self.size
         return self.size * np.log(self.size / both), np.log(self.mean / both)
 
-    def tails(self, x: Floats) -> tuple[Floats, Floats]:
-        """Incomplete beta functions."""
-        failure = self.size / (self.mean + self.size)
-        under, over = betainc(self.size, x, failure), betaincc(self.size, x, failure)
-        return np.asarray(under, dtype=np.float64), np.asarray(over, dtype=np.float64)
+    def under(self, x: Floats, mean: Floats) -> Floats:
+        """Incomplete beta function."""
+        return np.asarray(betainc(self.size, x, self.size / (mean + self.size)))
 
-    def quantile(self, mean: Floats, uniform: Floats) -> Floats:
-        """Negative binomial counts."""
-        from scipy.stats import nbinom
-
-        return np.asarray(nbinom.ppf(uniform, self.size, self.size / (self.size + mean)))
+    def over(self, x: Floats, mean: Floats) -> Floats:
+        """Incomplete beta function."""
+        return np.asarray(betaincc(self.size, x, self.size / (mean + self.size)))
 
     def check(self, variable: Variable, n_states: int) -> None:
         """With the dispersion."""
         check_positive("size", self.size)
+        low, high = LOG_SIZES
+        require(low - 1 <= np.log(self.size) <= high + 1, "size is no dispersion of a column")
         super().check(variable, n_states)
 
 
@@ -258,4 +274,4 @@ def best_size(x: Floats, weight: Floats) -> float:
         terms = gammaln(values + size) - gammaln(size) + size * np.log(size / (mean + size))
         return -float(weight @ (terms + values * np.log(mean / (mean + size))))
 
-    return float(np.exp(minimize_scalar(loss, bounds=(-7.0, 14.0), method="bounded").x))
+    return float(np.exp(minimize_scalar(loss, bounds=LOG_SIZES, method="bounded").x))
