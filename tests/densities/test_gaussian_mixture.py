@@ -667,25 +667,32 @@ def test_two_clusters_and_a_whole_number_are_found_from_any_seed(rows, columns, 
     assert from_six_seeds(X.rename(columns=str), 2, **how).min() > -0.02
 
 
-#: What one seed may reach less than another, where it is not 0.02: rows that components are split
-#: by are 2,048 of these tables, a draw that differs with the seed.
-APART = {("california_housing", 8): 0.12, ("bike_sharing_hour", 2): 0.06,
-         ("bike_sharing_hour", 8): 0.06}  # fmt: skip
-
-
 @pytest.mark.slow
 @pytest.mark.skipif("KNOTHOLE_DATA" not in os.environ, reason="KNOTHOLE_DATA is not set")
 @pytest.mark.parametrize("size", [2, 8])
 @pytest.mark.parametrize(
-    "name", ["concrete", "energy_heating", "abalone", "california_housing", "bike_sharing_hour"]
+    "name",
+    [
+        "concrete",
+        "energy_heating",
+        "abalone",
+        "california_housing",
+        "bike_sharing_hour",
+        "kin8nm",
+        "wine_quality",
+    ],
 )
 def test_real_tables_are_learned_alike_from_any_seed(name, size):
-    """With the prior and the reading of columns given, so that nothing but training differs."""
+    """With the prior and the reading of columns given, so that nothing but training differs.
+
+    All rows grow the components here. Of longer tables only some do, other ones with each seed:
+    of 14,000 rows of bike sharing eight components reach up to 0.27 less.
+    """
     table = pd.read_csv(os.path.join(os.environ["KNOTHOLE_DATA"], "suite", f"{name}.csv"))
     train = np.random.default_rng(0).permutation(len(table))[: min(6000, 7 * len(table) // 10)]
     X = table.drop(columns="target").iloc[train]
     gaps = from_six_seeds(X, size, normal_scores=True, strength=1.0, validation_fraction=0)
-    assert gaps.min() > -APART.get((name, size), 0.02)
+    assert gaps.min() > -0.02
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ SIZES = (1, 2, 4, 8, 16, 32)
 ROWS_PER_COMPONENT = 5
 PARAMETERS_PER_ROW = 5
 # Components are split by what so many rows say.
-ROWS_TO_GROW = 2048
+ROWS_TO_GROW = 8192
 # With more rows than this for each parameter, the strength makes no difference.
 ROWS_PER_PARAMETER = 20
 
