@@ -10,18 +10,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xgboost as xgb
+from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 import knothole as kh
-from benchmarks.intervals.tables import read
+from benchmarks.suite.datasets import load
 from benchmarks.workers import spawned
 from knothole.arrays import Floats
 
 #: AUROC of GDFS (iancovert/dynamic-selection, its notebook) after 1 to 10 features.
 PUBLISHED = (82.74, 88.83, 92.62, 95.25, 95.76, 96.27, 96.36, 96.61, 96.66, 96.92)
 #: Tables of the suite, and how many rows of each.
-TABLES = ("concrete", "bike", "California")
+TABLES = ("concrete", "bike_sharing_hour", "california_housing", "abalone")
 TRAIN, TEST = 1500, 150
+
+
+def parts(rows: int) -> list[NDArray[np.intp]]:
+    """Rows for the test, to stop training by, and to train on."""
+    order = np.arange(rows)
+    np.random.default_rng(0).shuffle(order)
+    fifth = rows // 5
+    return np.split(order, [fifth, 2 * fifth])
 
 
 class Spam:
@@ -30,10 +39,7 @@ class Spam:
     def __init__(self) -> None:
         table = pd.read_csv(Path(os.environ["KNOTHOLE_DATA"]) / "anchors" / "spam.csv")
         y = table.pop("Outcome").to_numpy()
-        order = np.arange(len(table))
-        np.random.default_rng(0).shuffle(order)
-        fifth = len(order) // 5
-        test, valid, train = np.split(order, [fifth, 2 * fifth])
+        test, valid, train = parts(len(table))
         X = table.astype(float)
         self.model = xgb.XGBClassifier(
             n_estimators=300, max_depth=4, learning_rate=0.1, subsample=0.8, colsample_bytree=0.5,
@@ -84,8 +90,8 @@ def tables() -> dict[str, Any]:
 
 
 def _table(name: str) -> dict[str, list[float]]:
-    X, y = read(name)
-    X = X.select_dtypes("number")
+    whole = load(name)
+    X, y = whole.table.select_dtypes("number"), whole.target
     order = np.random.default_rng(0).permutation(len(y))
     train, test = order[:-TEST][:TRAIN], order[-TEST:]
     model = xgb.XGBRegressor(n_estimators=60, max_depth=4, n_jobs=1).fit(X.iloc[train], y[train])
