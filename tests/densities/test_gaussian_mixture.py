@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -160,7 +161,7 @@ def random_rows(n=80, d=5, seed=0):
     z[rng.random((n, d)) < 0.4] = HOLE
     z[3], z[4] = HOLE, rng.normal(size=d)
     variance = np.where(np.isnan(z), 0.0, rng.uniform(size=(n, d)) * (rng.random(d) < 0.6))
-    return ScoreRows(z, variance, np.zeros((n, d)), (variance > 0).any(axis=0), None, rng.random(n))
+    return ScoreRows(z, variance, np.zeros(n), (variance > 0).any(axis=0), None, rng.random(n))
 
 
 @pytest.mark.parametrize("k", [1, 3, 11])
@@ -181,7 +182,7 @@ def test_patterns_are_told_apart():
     z = np.array([[1.0, 2.0, HOLE], [1.0, 2.0, 3.0], [1.0, 2.0, HOLE], [HOLE, 2.0, 3.0],
                   [HOLE, HOLE, HOLE], [1.0, HOLE, 3.0]])  # fmt: skip
     rows = ScoreRows(
-        z, np.zeros_like(z), np.zeros_like(z), np.zeros(3, bool), None, np.ones(len(z))
+        z, np.zeros_like(z), np.zeros(len(z)), np.zeros(3, bool), None, np.ones(len(z))
     )
     together = components.log_density(rows)
     alone = [components.log_density(rows[n : n + 1])[0] for n in range(len(z))]
@@ -209,7 +210,7 @@ def test_em_never_lowers_its_objective(covariance, normal_scores):
 def test_a_step_without_holes_is_the_textbook_step():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(100, 3))
-    rows = ScoreRows(z, np.zeros_like(z), np.zeros_like(z), np.zeros(3, bool), None, np.ones(100))
+    rows = ScoreRows(z, np.zeros_like(z), np.zeros(100), np.zeros(3, bool), None, np.ones(100))
     one = GaussianComponents(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], None)
     after = step(rows, one, Prior(1e-4, np.ones(3)))[1]
     np.testing.assert_allclose(after.mean[0], z.mean(axis=0), atol=1e-3)
@@ -721,7 +722,7 @@ def test_of_many_variables_those_with_two_hills_are_cut(monkeypatch):
     z = rng.normal(size=(400, 6))
     z[:, 4] = rng.choice([-2.0, 2.0], size=400) + 0.3 * rng.normal(size=400)
     nothing = np.zeros_like(z)
-    rows = ScoreRows(z, nothing, nothing, np.zeros(6, dtype=bool), None, np.ones(400))
+    rows = ScoreRows(z, nothing, np.zeros(400), np.zeros(6, dtype=bool), None, np.ones(400))
     one = GaussianComponents(np.ones(1), z.mean(axis=0)[None], np.cov(z.T)[None], None)
     prior = Prior.of(rows, 1.0)
     every = best_cuts(rows, one, prior)
@@ -730,3 +731,14 @@ def test_of_many_variables_those_with_two_hills_are_cut(monkeypatch):
     assert not others
     assert gain == every[0][0]
     np.testing.assert_array_equal(pair.mean, every[0][1].mean)
+
+
+def test_many_rows_are_learned_from_within_twice_their_memory():
+    X = np.random.default_rng(0).normal(size=(150_000, 8))
+    columns = Columns.infer(X)
+    density = GaussianMixture(2, strength=1.0, normal_scores=True, random_state=0)
+    tracemalloc.start()
+    density.fit_matrix(X, columns)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * X.nbytes

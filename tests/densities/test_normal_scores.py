@@ -13,7 +13,7 @@ def fit(x, whole=False, points=(), empirical=True, weight=None):
     x = np.asarray(x, dtype=float).reshape(-1, 1)
     weight = np.ones(len(x)) if weight is None else np.asarray(weight, dtype=float)
     flags = np.array([whole]), np.array([empirical])
-    return NormalScores.fit(x, weight, flags[0], [np.asarray(points, dtype=float)], flags[1])
+    return NormalScores.fit(x.T, weight, flags[0], [np.asarray(points, dtype=float)], flags[1])
 
 
 def column(values):

@@ -110,8 +110,8 @@ def fit_all(learner: L, size: int, wanted: Wanted) -> tuple[L, Run[Any]]:
 
 def fit_and_refine(learner: Learner, size: int, strength: float | None) -> Run[Any]:
     """Training that held-out rows stop in time, then a few steps on all rows."""
-    fold = split(learner, learner.training.fraction)
-    return learner.refined(fold.attempt(size, strength)[0])
+    run = split(learner, learner.training.fraction).attempt(size, strength)[0]
+    return learner.refined(run)
 
 
 # ---- rows held out ------------------------------------------------------------------------------

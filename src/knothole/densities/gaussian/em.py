@@ -21,6 +21,7 @@ from scipy.special import logsumexp
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.emissions import packed
+from knothole.densities.emissions.packed import Stacked
 from knothole.densities.emissions.table import Tables
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.e_step import expectations, residuals
@@ -48,10 +49,12 @@ class ScoreRows:
 
     Attributes
     ----------
-    z, variance : float64 (rows, d)
-        Scores of the numeric variables, NaN at holes, and their own variances.
-    base : float64 (rows, d)
-        Log base measures of the scores, 0 at holes.
+    z : float64 (rows, d)
+        Scores of the numeric variables, NaN at holes.
+    variance : float64 (rows, d), or (rows, 0)
+        Their own variances, 0 at holes; nothing where no score has one.
+    base : float64 (rows,)
+        Log base measures of the scores of a row, together.
     repeats : bool (d,)
         Columns whose scores have variances at all.
     discrete : packed.Packed or None
@@ -82,7 +85,14 @@ class ScoreRows:
     def by_pattern(self) -> ScoreRows:
         """The same rows, equal patterns of holes side by side."""
         holes = np.packbits(np.isnan(self.z), axis=1)
-        return self[np.lexsort(holes.T)] if holes.shape[1] else self
+        side_by_side = (holes == holes[:1]).all()
+        return self if side_by_side else self[np.lexsort(holes.T)]
+
+    def spread(self, weight: Floats) -> Floats:
+        """Sums of the scores' own variances, times some weights of the rows, (d,)."""
+        if not self.variance.shape[1]:
+            return np.zeros(self.z.shape[1])
+        return np.asarray(weight @ self.variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +172,8 @@ class GaussianComponents:
             )  # fmt: skip
 
         over_chunks(work, len(rows), BLOCKS[0])
-        return np.asarray(out + rows.base.sum(axis=1)[:, None])
+        out += rows.base[:, None]
+        return out
 
     def log_density(self, rows: ScoreRows) -> Floats:
         """Log p of what is known of each row."""
@@ -218,9 +229,15 @@ class Prior:
 
 def moments(rows: ScoreRows) -> tuple[Floats, Floats, Floats]:
     """Weight, sum and sum of squares of the known scores of each variable, (d,) each. Additive."""
-    known = ~np.isnan(rows.z)
-    z = np.where(known, rows.z, 0.0)
-    return rows.weight @ known, rows.weight @ z, rows.weight @ (z**2 + rows.variance)
+
+    def work(start: int, stop: int) -> tuple[Floats, Floats, Floats]:
+        part = rows[start:stop]
+        known = ~np.isnan(part.z)
+        z = np.where(known, part.z, 0.0)
+        weight = part.weight
+        return weight @ known, weight @ z, weight @ z**2 + part.spread(weight)
+
+    return summed(work, len(rows), BLOCKS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,14 +267,7 @@ def step(
 
 def found(rows: ScoreRows, components: GaussianComponents) -> Found:
     """A pass over some rows."""
-    log_density, share, sums = expected(rows, components)
-    packed, tables, counts = rows.discrete, components.discrete, np.empty((0, len(components)))
-    if packed is not None and tables is not None:
-        of_codes = packed.nothing(len(components))
-        gather(packed.values(), share, of_codes)
-        counts = packed.counts(tables, of_codes)
-    # Not a product by BLAS, whose threads would get in the way of ours.
-    return Found(float((rows.weight * log_density).sum()), sums, counts)
+    return _passed(rows, components, None)
 
 
 def stepped(
@@ -274,34 +284,56 @@ def stepped(
 
 def expected(rows: ScoreRows, components: GaussianComponents) -> tuple[Floats, Floats, Sums]:
     """Log p of each row, its shares (rows, k), and the sums over all rows."""
-    packed = components.packed()
+    kept = np.empty(len(rows)), np.empty((len(rows), len(components)))
+    return *kept, _passed(rows, components, kept).sums
+
+
+def _passed(
+    rows: ScoreRows, components: GaussianComponents, kept: tuple[Floats, Floats] | None
+) -> Found:
+    """A pass over rows, a few at once; log p and shares of all of them are kept where asked for."""
+    packed, tables = components.packed(), components.discrete
     k, d = components.mean.shape
-    joint = components.discrete_terms(rows)
-    log_density = np.empty(len(rows))
     size = max(1, min(len(rows), AT_ONCE // max(1, k * d)))
     repeats = np.flatnonzero(rows.repeats)
+    discrete = None if tables is None else rows.discrete
 
-    def work(start: int, stop: int) -> tuple[Floats, Floats, Floats]:
-        first, second, own = np.zeros((k, d)), np.zeros((k, d, d)), np.zeros((k, d, d))
+    def work(start: int, stop: int) -> tuple[float, Sums, tuple[Floats, ...]]:
+        total, own = 0.0, np.zeros((k, d, d))
+        count, first, second = np.zeros(k), np.zeros((k, d)), np.zeros((k, d, d))
+        of_codes = () if discrete is None else discrete.nothing(k)
         scratch, memory = kernels.scratch(packed), np.empty((2, size, k, d))
+        log_density = np.empty(size)
         for begin in range(start, stop, size):
             part = slice(begin, min(begin + size, stop))
-            residual, product = memory[:, : part.stop - begin]
-            residuals(rows.z[part], packed.mean, residual)
+            some = rows[part]
+            joint, log_p = components.discrete_terms(some), log_density[: len(some)]
+            residual, product = memory[:, : len(some)]
+            residuals(some.z, packed.mean, residual)
+            # Of each component; products by BLAS, which has one thread to itself.
             of_each, times = residual.transpose(1, 0, 2), product.transpose(1, 0, 2)
             np.matmul(of_each, packed.precision, out=times)
             expectations(
-                (rows.z[part], rows.variance[part], rows.weight[part], repeats), packed, scratch,
-                residual, product, joint[part], log_density[part], own,
+                (some.z, some.variance, some.weight, repeats), packed, scratch,
+                residual, product, joint, log_p, own,
             )  # fmt: skip
-            first += np.matmul(joint[part].T[:, None, :], of_each)[:, 0]
+            count += joint.sum(axis=0)
+            first += np.matmul(joint.T[:, None, :], of_each)[:, 0]
             second += np.matmul(times.transpose(0, 2, 1), of_each)
-        return first, second, own
+            log_p += some.base
+            total += float((some.weight * log_p).sum())
+            if some.discrete is not None and discrete is not None:
+                gather(some.discrete.values(), joint, of_codes)
+            if kept is not None:
+                kept[0][part], kept[1][part] = log_p, joint
+        second += own + np.tril(own, -1).transpose(0, 2, 1)
+        return total, Sums(count, first, second), of_codes
 
-    first, second, own = summed(work, len(rows), BLOCKS)
-    second = second + own + np.tril(own, -1).transpose(0, 2, 1)
-    sums = Sums(joint.sum(axis=0), first, second)
-    return log_density + rows.base.sum(axis=1), joint, sums
+    total, sums, of_codes = summed(work, len(rows), BLOCKS)
+    counts = np.empty((0, k))
+    if discrete is not None and tables is not None:
+        counts = discrete.counts(tables, Stacked(*of_codes))
+    return Found(total, sums, counts)
 
 
 def maximised(components: GaussianComponents, sums: Sums, prior: Prior) -> GaussianComponents:

@@ -381,7 +381,8 @@ def log_joint(z, variance, packed, sharpness, scratch, out):  # type: ignore[no-
             n_observed, n_missing, _ = read_pattern(z[n], places)
             factor(blocks, places, n_missing, lower, log_det)
         project(z[n], mean, precision, n_missing, scratch)
-        add_sharpness(variance[n], sharpness, places, n_observed, distance)
+        if variance.shape[1] > 0:
+            add_sharpness(variance[n], sharpness, places, n_observed, distance)
         add_log(log_weight, log_det, distance, n_observed, out[n])
 
 

@@ -77,7 +77,8 @@ class GaussianLearner(MixtureLearner):
         """A learner for some rows."""
         layout = Layout.of(rows.variables)
         scores, emissions = layout.scores(rows, by_rank), layout.start_emissions(rows)
-        encoded = layout.rows(rows.evidence[rows.order], rows.own_weight(), scores, emissions)
+        weight = rows.own_weight()
+        encoded = layout.rows(rows.evidence, weight, scores, emissions, rows.order)
         return cls(rows, encoded, training, form, by_rank, layout, scores, emissions)
 
     def on(self, rows: WeightedRows) -> Self:
@@ -91,8 +92,10 @@ class GaussianLearner(MixtureLearner):
 
     def encode(self, rows: WeightedRows) -> ScoreRows:
         """Rows as scores, equal patterns of holes side by side."""
-        evidence, weight = rows.evidence[rows.order], rows.own_weight()
-        return self.layout.rows(evidence, weight, self.scores, self.emissions).by_pattern()
+        encoded = self.layout.rows(
+            rows.evidence, rows.own_weight(), self.scores, self.emissions, rows.order
+        )
+        return encoded.by_pattern()
 
     def prior(self, strength: float) -> Prior:
         """Centred on the variances of the scores."""

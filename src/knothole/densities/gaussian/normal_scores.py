@@ -24,7 +24,7 @@ flats is a lower bound, never too high, which keeps comparisons between densitie
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,17 +79,18 @@ class NormalScores(Stored):
     @classmethod
     def fit(
         cls,
-        x: Floats,
+        columns: Iterable[Floats],
         weight: Floats,
         whole: NDArray[np.bool_],
         points: Sequence[Floats],
         empirical: NDArray[np.bool_],
     ) -> NormalScores:
-        """Maps of the columns of ``x`` (NaN are holes).
+        """Maps of columns.
 
         Parameters
         ----------
-        x : float64 (rows, d)
+        columns : iterable of float64 (rows,)
+            NaN are holes.
         weight : float64 (rows,)
         whole : bool (d,)
             Columns of whole numbers.
@@ -101,19 +102,19 @@ class NormalScores(Stored):
         Examples
         --------
         >>> import numpy as np
-        >>> x = np.random.default_rng(0).lognormal(size=(500, 1))
+        >>> x = np.random.default_rng(0).lognormal(size=500)
         >>> yes, no = np.array([True]), np.array([False])
-        >>> scores = NormalScores.fit(x, np.ones(500), whole=no, points=[()], empirical=yes)
+        >>> scores = NormalScores.fit([x], np.ones(500), whole=no, points=[()], empirical=yes)
         >>> z, variance, log_slope = scores.encode(np.array([[np.median(x)]]))
         >>> bool(abs(z[0, 0]) < 0.05), float(variance[0, 0])
         (True, 0.0)
         """
-        d = x.shape[1]
+        d = len(whole)
         values = np.empty((d, len(GRID)))
         tail = np.empty((d, 2))
         limits = np.tile([-np.inf, np.inf], (d, 1))
-        for j in range(d):
-            column, rows = observed(x[:, j], weight)
+        for j, x in enumerate(columns):
+            column, rows = observed(x, weight)
             location, scale = location_and_scale(column, rows)
             values[j] = location + scale * GRID
             tail[j] = scale

@@ -76,7 +76,7 @@ def best_cuts(rows: ScoreRows, one: GaussianComponents, prior: Prior) -> list[Sp
     def sums(side: Mask) -> tuple[float, Floats, Floats]:
         weight, there = rows.weight[side], residual[side]
         scatter = (there * weight[:, None]).T @ there
-        scatter += np.diag(weight @ rows.variance[side])
+        scatter += np.diag(rows.spread(rows.weight * side))
         return float(weight.sum()), weight @ there, scatter
 
     whole = sums(np.ones(len(residual), dtype=np.bool_))

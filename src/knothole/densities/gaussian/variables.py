@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +24,8 @@ from knothole.tables.columns import Evidence, Kind, Variable
 RECORDED, NOT_RECORDED = 0, 1
 # Beyond it the ends of a map would be infinite.
 LARGEST = 1e300
+# Rows whose scores are found at once.
+AT_ONCE = 2**14
 
 
 @dataclass(frozen=True)
@@ -87,25 +89,31 @@ class Layout:
 
     def scores(self, rows: WeightedRows, by_rank: NDArray[np.bool_]) -> NormalScores:
         """Maps of the numeric variables, some by rank."""
-        x = rows.points()[:, self.numeric]
-        most = np.where(np.isfinite(x), np.abs(x), 0.0).max(axis=0)
-        for v, largest in zip(self.numeric, most, strict=True):
+        for v, x in zip(self.numeric, self._numbers(rows), strict=True):
+            largest = np.abs(x[np.isfinite(x)]).max(initial=0.0)
             if largest > LARGEST:
                 raise InvalidInput(
                     f"column {self.variables[v].name!r} holds {largest:g}; a GaussianMixture takes "
                     f"numbers up to {LARGEST:g}. Give the column in a larger unit."
                 )
-        return NormalScores.fit(x, rows.own_weight(), *self._repeated(rows), by_rank)
+        columns = self._numbers(rows)
+        return NormalScores.fit(columns, rows.own_weight(), *self._repeated(rows), by_rank)
+
+    def _numbers(self, rows: WeightedRows) -> Iterator[Floats]:
+        """The numeric variables, one after another: there may be little memory."""
+        return (rows.evidence.points[rows.order, v] for v in self.numeric)
 
     def _repeated(self, rows: WeightedRows) -> tuple[NDArray[np.bool_], list[Floats]]:
         """Which numeric variables are whole numbers, and values of the others that repeat."""
         numeric = [self.variables[v] for v in self.numeric]
-        x, weight = rows.points()[:, self.numeric], rows.own_weight()
+        weight, columns = rows.own_weight(), zip(numeric, self._numbers(rows), strict=True)
         whole = np.array([variable.kind is Kind.INTEGER for variable in numeric], dtype=np.bool_)
-        return whole, [repeated_values(v, x[:, j], weight) for j, v in enumerate(numeric)]
+        return whole, [repeated_values(variable, x, weight) for variable, x in columns]
 
     def start_emissions(self, rows: WeightedRows) -> tuple[Categorical, ...]:
         """Marginals of the discrete variables: one state each."""
+        if not self.n_discrete:
+            return ()
         columns, weight = self._discrete_points(rows.points()), rows.own_weight()
         return tuple(
             Categorical.start(variable, columns[:, e], weight, 1)
@@ -118,16 +126,23 @@ class Layout:
         weight: Floats,
         scores: NormalScores,
         emissions: Sequence[Emission],
+        order: NDArray[np.intp] | None = None,
     ) -> ScoreRows:
-        """Evidence as EM takes it."""
-        z, variance, base = scores.encode(evidence.points[:, self.numeric])
+        """Evidence as EM takes it: of all rows, or of those that ``order`` names."""
+        n, repeats = len(weight), scores.repeats
+        z, base = np.empty((n, len(self.numeric))), np.empty(n)
+        variance = np.empty((n, len(self.numeric) if repeats.any() else 0))
+        for start in range(0, n, AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            some = part if order is None else order[part]
+            z[part], own, bases = scores.encode(evidence.points[some][:, self.numeric])
+            variance[part], base[part] = own[:, : variance.shape[1]], bases.sum(axis=1)
         discrete = None
         if emissions:
-            own = Evidence(
-                self._discrete_points(evidence.points), evidence.allowed, self._levels(evidence)
-            )
-            discrete = packed.pack(emissions, own)
-        return ScoreRows(z, variance, base, scores.repeats, discrete, weight)
+            known = evidence if order is None else evidence[order]
+            points, levels = self._discrete_points(known.points), self._levels(known)
+            discrete = packed.pack(emissions, Evidence(points, known.allowed, levels))
+        return ScoreRows(z, variance, base, repeats, discrete, weight)
 
     def _discrete_points(self, points: Floats) -> Floats:
         flags = points[:, self.flagged]

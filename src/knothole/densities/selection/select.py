@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -138,7 +139,7 @@ def select(
     tried = [Candidate(name, candidate) for name, candidate in named.items()]
 
     def judge(candidate: Candidate, work: float) -> None:
-        candidate.judge(parts, matrix / unit, columns, weight, loss)
+        candidate.judge(parts, lambda rows: matrix[rows] / unit, columns, weight, loss)
         advance(str(candidate), work)
 
     rehearse(tried, judge, wide=len(columns.variables) > WIDE)
@@ -238,15 +239,20 @@ class Candidate:
         self.effort = 0.0
 
     def judge(
-        self, parts: list[HeldOut], matrix: Floats, columns: Columns, weight: Floats, loss: Loss
+        self,
+        parts: list[HeldOut],
+        some: Callable[[NDArray[np.intp]], Floats],
+        columns: Columns,
+        weight: Floats,
+        loss: Loss,
     ) -> None:
-        """Learn without the held-out rows, and find the loss of each of them."""
+        """Learn without the held-out rows, and find the loss of each; ``some`` has the rows."""
         start = time.perf_counter()
         fitted, losses = [], [np.empty(0)]
         try:
             for part in parts:
                 density = clone(self.density)
-                fitted.append(_fit(density, matrix[part.train], columns, weight[part.train]))
+                fitted.append(_fit(density, some(part.train), columns, weight[part.train]))
                 losses.append(loss(density, part))
             if np.isnan(np.concatenate(losses)).any():
                 raise ArithmeticError("its loss is NaN")
