@@ -132,6 +132,15 @@ def test_mar_probabilities_are_a_function_of_the_observed_columns(table):
     np.testing.assert_array_equal(one, two)
 
 
+def test_mar_is_as_strong_as_asked_whatever_drives_it(table):
+    """The standard deviation of the log odds, with one driver and with three."""
+    for observed in ([0], [0, 2, 3]):
+        p = missingness.mar_probability(table, 0.3, 1, observed=observed, strength=1.5)
+        others = [j for j in range(p.shape[1]) if j not in observed]
+        p = p[:, others]
+        np.testing.assert_allclose(np.log(p / (1 - p)).std(axis=0), 1.5)
+
+
 def test_mar_reads_holes_of_observed_columns_as_the_mean():
     X = np.array([[1.0, 0.0], [3.0, 0.0], [np.nan, 0.0], [2.0, 0.0]])
     p = missingness.mar_probability(X, 0.5, 0, observed=[0])

@@ -40,6 +40,8 @@ def test_one_block_and_a_hundred_agree_in_any_order(kind, ridge, parts):
     for i in order:
         merged.merge(pieces[i])
     np.testing.assert_allclose(merged.solve(ridge), whole.solve(ridge), atol=1e-10)
+    sums, all_at_once = (one.sums if kind is LeafSystem else one for one in (merged, whole))
+    np.testing.assert_allclose(sums.total, all_at_once.total)
     if kind is LeafSystem:
         np.testing.assert_allclose(
             merged.solve_in_turn(ridge), whole.solve_in_turn(ridge), atol=1e-10

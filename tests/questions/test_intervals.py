@@ -161,6 +161,30 @@ def test_rare_complete_rows_are_joined_by_those_that_lack_what_matters_least(rob
     assert not hide.any() and not np.isnan(calibration.points[rows]).any()
 
 
+def test_rows_that_lack_more_than_is_hidden_serve_no_pattern(robust):
+    X, y = draw(np.random.default_rng(9), 900)
+    X[::3, 0] = np.nan
+    calibration = robust.calibrate(X, y).calibration_
+    for hide in PATTERNS:
+        rows = calibration._serving(hide, own=False)
+        assert len(rows) and not (np.isnan(calibration.points[rows]) & ~hide).any()
+        if not hide[0]:
+            assert len(rows) < len(calibration.target)
+
+
+@pytest.mark.parametrize(("rows", "rank"), [(9, 9), (10, 10), (18, 18), (19, 18), (25, 24)])
+def test_the_score_that_bounds_the_next_one(rows, rank):
+    """The next score is as likely to lie in any of the gaps that rows leave."""
+    assert intervals._rank(rows, 0.9) == rank
+    assert rank / (rows + 1) >= 0.9 > (rank - 1) / (rows + 1)
+
+
+def test_the_scale_is_learned_from_rows_that_are_hidden(robust):
+    """Complete rows say nothing of holes unless some of them are hidden."""
+    X, y = draw(np.random.default_rng(9), 900)
+    assert robust.calibrate(X, y).calibration_.scale.weights[1] > 0
+
+
 def test_of_many_rows_some_are_kept_and_fewer_used(robust, monkeypatch):
     monkeypatch.setattr(intervals, "KEPT", 300)
     monkeypatch.setattr(intervals, "USED", 150)
