@@ -140,3 +140,14 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def highest_bit(typing_context: Any, word: Any) -> Any:
+    """Position of the highest bit set in a uint64 that is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        above = builder.ctlz(args[0], ir.Constant(ir.IntType(1), 1))
+        return builder.xor(above, ir.Constant(ir.IntType(64), 63))
+
+    return types.uint64(types.uint64), generate

@@ -43,6 +43,8 @@ class LeafSets(NamedTuple):
         and "not recorded"; or by each code; last, all leaves that any number leads to.
     parting : uint8 (trees, 64, 64)
         Where two leaves part: a node, counted from the root; so ancestors have smaller numbers.
+    right : uint64 (trees, 128)
+        The leaves on the right of a split, which is a node counted from the root, too.
     root : int64 (trees,)
         Of the whole ensemble's nodes, as ``leaf`` is of its leaves.
     leaf : int64 (trees, 64)
@@ -53,6 +55,7 @@ class LeafSets(NamedTuple):
     look: Lookup
     sets: Any
     parting: Any
+    right: Any
     root: Any
     leaf: Any
     output: int
@@ -87,6 +90,7 @@ def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
                 lookup(part, grid),
                 np.empty((int(grid.offset[-1]) + 1, len(trees)), dtype=np.uint64),
                 np.zeros((len(trees), LEAVES, LEAVES), dtype=np.uint8),
+                np.zeros((len(trees), 2 * LEAVES), dtype=np.uint64),
                 ensemble.roots[trees].astype(np.int64),
                 np.zeros((len(trees), LEAVES), dtype=np.int64),
                 output,
@@ -133,6 +137,7 @@ def fill(nodes, position, count, first, trees):  # type: ignore[no-untyped-def]
             middle, end = first[n] + count[left[n]], first[n] + count[n]
             first[left[n]], first[left[n] + 1] = first[n], middle
             trees.parting[tree, first[n] : middle, middle:end] = n - root
+            trees.right[tree, n - root] = bits(middle, end)
             exclude(n, bits(first[n], middle), bits(middle, end), tree, nodes, position, trees)
 
 

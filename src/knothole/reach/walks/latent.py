@@ -7,14 +7,21 @@ never evaluated leaf by leaf.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
+from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.compiled.simd import padded
 from knothole.densities.emissions.packed import pack
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.reach.engine import used_variables, warn_impossible
+from knothole.reach.leaf_sets import LeafSets, leaf_sets
+from knothole.reach.tables import left_probabilities
+from knothole.reach.walks import latent_kernels
 from knothole.reach.walks.base import WalkEngine
+from knothole.reach.walks.latent_kernels import Sides, Trees
 from knothole.reach.walks.latent_messages import Messages
 from knothole.reach.walks.latent_position import LatentGiven, LatentPosition, fill_likelihood
 from knothole.reach.walks.latent_reduce import Latents, Reduced, Scratch
@@ -44,6 +51,57 @@ class LatentEngine(WalkEngine):
             states=self.states,
         )
         self.used = used_variables(ensemble)
+
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Prop. 1; the error is 0."""
+        if evidence.allowed is not None or not self.leaf_sets:
+            return super().margin(evidence)
+        out = np.tile(self.ensemble.base, (len(evidence.points), 1))
+        points = self.merged.points(evidence.points)
+        words = np.empty((len(points), self.ensemble.n_trees), dtype=np.uint64)
+        first = 0
+        for some in self.leaf_sets:
+            latent_kernels.read_words(points, some, words, first)
+            first += len(some.root)
+        trees = self._trees._replace(value=self.value[self._leaf, 0])
+        sides = self.memory.once(self._sides)
+        latent_kernels.add_expected(points, words, trees, self._given(evidence), sides, out)
+        return out, np.zeros_like(out)
+
+    @cached_property
+    def leaf_sets(self) -> list[LeafSets]:
+        """Sets of leaves, where trees are small enough."""
+        return leaf_sets(self.ensemble)
+
+    @cached_property
+    def _leaf(self) -> NDArray[np.int64]:
+        return np.concatenate([some.leaf for some in self.leaf_sets])
+
+    @cached_property
+    def _trees(self) -> Trees:
+        sets = self.leaf_sets
+        root, parting, right = (
+            np.concatenate([getattr(some, name) for some in sets])
+            for name in ("root", "parting", "right")
+        )
+        return Trees(
+            root=root,
+            output=np.repeat([some.output for some in sets], [len(some.root) for some in sets]),
+            value=np.empty((0, 0)),
+            parting=parting,
+            right=right,
+            feature=self.ensemble.feature,
+            go_left=padded(left_probabilities(self.ensemble, self.tables)),
+            n_trees=len(root),
+            n_variables=len(self.ensemble.columns),
+            states=self.density.transition_.shape[1],
+        )
+
+    def _sides(self) -> Sides:
+        whole = np.empty((2, self.depth), dtype=np.int64)
+        vectors = np.empty((3, self.depth, self.states))
+        word = np.empty(self.depth, dtype=np.uint64)
+        return Sides(word, np.empty(self.depth), *whole, *vectors, np.empty(self.states))
 
     def _given(self, evidence: Evidence) -> LatentGiven:
         like = self._likelihood(evidence)

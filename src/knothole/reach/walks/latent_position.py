@@ -90,15 +90,11 @@ def start(position, root, reach):  # type: ignore[no-untyped-def]
 
 def begin_row(x, row, tables, region, given):  # type: ignore[no-untyped-def]
     """Reduce the latent tree to the row's holes, each confined to what ``region`` leaves of it."""
-    latents, reduced, messages = given.latents, given.reduced, given.messages
-    states, active = latents.states, given.scratch.active
-    for v in range(latents.n):
-        active[v] = 1 if v < tables.n_variables and given.used[v] and np.isnan(x[v]) else 0
-    like = shift(given.like, row * latents.n * states)
-    reduce_row(like, latents, reduced, given.scratch)
-    fill(messages.e, 1.0, reduced.n[0] * states)
+    reduced, messages = given.reduced, given.messages
+    states = messages.states
+    reduce_to_holes(x, row, tables.n_variables, given)
     for v in range(tables.n_variables):
-        if active[v] and tables.n_levels[v] > 0:
+        if given.scratch.active[v] and tables.n_levels[v] > 0:
             # A block observed in part: ones where nothing is excluded, to rounding.
             e = shift(messages.e, reduced.slot[v] * states)
             fill(e, 0.0, states)
@@ -106,6 +102,17 @@ def begin_row(x, row, tables, region, given):  # type: ignore[no-untyped-def]
                 if has(region.sets, tables.set_offset[v], code):
                     add(e, shift(tables.mass, (tables.offset[v] + code) * states), states)
     start_messages(reduced, messages)
+
+
+@inlined
+def reduce_to_holes(x, row, n_variables, given):  # type: ignore[no-untyped-def]
+    """Reduce the latent tree to the row's holes, which may be anything."""
+    latents, active = given.latents, given.scratch.active
+    for v in range(latents.n):
+        active[v] = 1 if v < n_variables and given.used[v] and np.isnan(x[v]) else 0
+    like = shift(given.like, row * latents.n * latents.states)
+    reduce_row(like, latents, given.reduced, given.scratch)
+    fill(given.messages.e, 1.0, given.reduced.n[0] * latents.states)
 
 
 def advance(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
