@@ -8,7 +8,9 @@ from tests.trees.generate import random_ensemble
 
 from knothole.compiled.bits import has
 from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
+from knothole.errors import ImpossibleRow
 from knothole.reach import leaf_sets as module
 from knothole.reach.expectation import Expectation
 from knothole.reach.leaf_sets import LEAVES, leaf_sets, read_sets
@@ -47,8 +49,8 @@ def goes_right(ensemble, node, x):
     return not ensemble.missing_left[node] if x == NOT_RECORDED else x >= ensemble.cut[node]
 
 
-def case(seed, **options):
-    made = random_case(seed, "Mixture", n_rows=40, **options)
+def case(seed, density="Mixture", **options):
+    made = random_case(seed, density, n_rows=40, **options)
     expectation = Expectation.of(made.ensemble, made.density)
     table = as_table(made.density.columns_, made.rows)
     return expectation, expectation.evidence(table, made.holes)
@@ -75,15 +77,35 @@ def test_sets_are_what_walks_find(seed, monkeypatch):
     assert seen == set(range(ensemble.n_trees))
 
 
+@pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
 @pytest.mark.parametrize("seed", range(6))
-def test_margins_are_those_of_walks(seed):
-    expectation, evidence = case(seed, n_trees=5, depth=5, n_outputs=1 + seed % 2, rate=0.6)
+def test_margins_are_those_of_walks(seed, density, monkeypatch):
+    """Also in several groups of trees."""
+    monkeypatch.setattr(module, "TREES", 3)
+    options = {"n_trees": 5, "depth": 5, "n_outputs": 1 + seed % 2, "rate": 0.6}
+    expectation, evidence = case(seed, density, **options)
     engine = expectation.engine
-    assert engine.leaf_sets
-    quick, _ = engine.margin(evidence)
+    assert engine.leaf_sets and (~evidence.partly_observed()).any()
+    quick, _ = expectation.margin(evidence)
     engine.leaf_sets = []
-    walked, _ = engine.margin(evidence)
+    walked, _ = expectation.margin(evidence)
+    assert (quick != walked).any()  # it was another way
     np.testing.assert_allclose(quick, walked, rtol=1e-12, atol=1e-13)
+
+
+def test_impossible_rows_under_a_latent_tree_are_answered_as_by_walks():
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    ensemble = random_ensemble(seed=2, levels=(0,) * 4, n_trees=6, depth=4)
+    density = LatentTree(6, random_state=0).fit(X, columns=ensemble.columns.describe(X))
+    rows = np.array([[1e200, np.nan, np.nan, 0.0], [np.nan, np.nan, -1e200, 1e200]])
+    expectation = Expectation.of(ensemble, density)
+    evidence, engine = expectation.evidence(rows), expectation.engine
+    with pytest.warns(ImpossibleRow):
+        quick, _ = engine.margin(evidence)
+    engine.leaf_sets = []
+    with pytest.warns(ImpossibleRow):
+        walked, _ = engine.margin(evidence)
+    np.testing.assert_allclose(quick, walked, rtol=1e-12)
 
 
 @pytest.mark.parametrize("why", ["leaves", "width", "memory"])

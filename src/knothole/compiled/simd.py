@@ -17,6 +17,7 @@ from numba.core.datamodel import models
 from numba.extending import intrinsic, overload, register_model
 from numpy.typing import NDArray
 
+from knothole.compiled.pointers import shift
 from knothole.compiled.policy import FASTMATH, inlined
 
 #: Numbers that a processor handles at once; components and states are padded to a multiple.
@@ -181,16 +182,30 @@ def dot(x, y, n):  # type: ignore[no-untyped-def]
 def multiply(columns, vector, out, n):  # type: ignore[no-untyped-def]
     """``out`` = matrix @ vector, of a matrix that lies column by column; returns the sum.
 
-    Two columns at a time: the sums of one need not wait for those of the other.
+    Eight rows and two columns at a time: sums need not wait for each other.
     """
     result = spread(0.0)
-    for a in range(0, n, AT_ONCE):
+    for a in range(0, n - AT_ONCE, 2 * AT_ONCE):
+        even, odd = spread(0.0), spread(0.0)
+        further_even, further_odd = spread(0.0), spread(0.0)
+        for z in range(0, n, 2):
+            first, second = shift(columns, z * n + a), shift(columns, (z + 1) * n + a)
+            one, other = spread(vector[z]), spread(vector[z + 1])
+            even = even + load(first, 0) * one
+            odd = odd + load(second, 0) * other
+            further_even = further_even + load(first, AT_ONCE) * one
+            further_odd = further_odd + load(second, AT_ONCE) * other
+        even, further_even = even + odd, further_even + further_odd
+        store(out, a, even)
+        store(out, a + AT_ONCE, further_even)
+        result = result + even + further_even
+    if n % (2 * AT_ONCE):
         even, odd = spread(0.0), spread(0.0)
         for z in range(0, n, 2):
-            even = even + load(columns, z * n + a) * spread(vector[z])
-            odd = odd + load(columns, (z + 1) * n + a) * spread(vector[z + 1])
+            even = even + load(columns, (z + 1) * n - AT_ONCE) * spread(vector[z])
+            odd = odd + load(columns, (z + 2) * n - AT_ONCE) * spread(vector[z + 1])
         even = even + odd
-        store(out, a, even)
+        store(out, n - AT_ONCE, even)
         result = result + even
     return total(result)
 

@@ -17,11 +17,11 @@ from knothole.compiled.simd import padded
 from knothole.densities.emissions.packed import pack
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.reach.engine import used_variables, warn_impossible
-from knothole.reach.leaf_sets import LeafSets, leaf_sets
+from knothole.reach.leaf_sets import LEAVES, LeafSets, leaf_sets
 from knothole.reach.tables import left_probabilities
 from knothole.reach.walks import latent_kernels
 from knothole.reach.walks.base import WalkEngine
-from knothole.reach.walks.latent_kernels import Sides, Trees
+from knothole.reach.walks.latent_kernels import Sides, Splits, Trees
 from knothole.reach.walks.latent_messages import Messages
 from knothole.reach.walks.latent_position import LatentGiven, LatentPosition, fill_likelihood
 from knothole.reach.walks.latent_reduce import Latents, Reduced, Scratch
@@ -64,8 +64,8 @@ class LatentEngine(WalkEngine):
             latent_kernels.read_words(points, some, words, first)
             first += len(some.root)
         trees = self._trees._replace(value=self.value[self._leaf, 0])
-        sides = self.memory.once(self._sides)
-        latent_kernels.add_expected(points, words, trees, self._given(evidence), sides, out)
+        room = self.memory.once(self._splits), self.memory.once(self._sides)
+        latent_kernels.add_expected(points, words, trees, self._given(evidence), *room, out)
         return out, np.zeros_like(out)
 
     @cached_property
@@ -97,11 +97,21 @@ class LatentEngine(WalkEngine):
             states=self.density.transition_.shape[1],
         )
 
+    def _splits(self) -> Splits:
+        n = max(1, self.ensemble.n_leaves)
+        whole = np.empty((2, n), dtype=np.int64)
+        return Splits(
+            *whole,
+            *np.empty((2, n)),
+            kind=np.empty(n, dtype=np.int64),
+            stop=np.empty(self.ensemble.n_trees, dtype=np.int64),
+            word=np.empty(LEAVES, dtype=np.uint64),
+        )
+
     def _sides(self) -> Sides:
         whole = np.empty((2, self.depth), dtype=np.int64)
         vectors = np.empty((3, self.depth, self.states))
-        word = np.empty(self.depth, dtype=np.uint64)
-        return Sides(word, np.empty(self.depth), *whole, *vectors, np.empty(self.states))
+        return Sides(np.empty(self.depth), *whole, *vectors, np.empty(self.states))
 
     def _given(self, evidence: Evidence) -> LatentGiven:
         like = self._likelihood(evidence)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from knothole.compiled.bits import highest_bit, lowest_bit
-from knothole.compiled.pointers import pointers, shift
+from knothole.compiled.pointers import pointers, prefetch, shift
 from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import AT_ONCE, copy, load, spread, store, total
 from knothole.reach.leaf_sets import LEAVES, read_sets
@@ -26,7 +26,7 @@ from knothole.reach.walks.latent_messages import (
     start_messages,
     undo,
 )
-from knothole.reach.walks.latent_position import reduce_to_holes
+from knothole.reach.walks.latent_position import CACHE_LINE, reduce_to_holes
 
 
 class Trees(NamedTuple):
@@ -44,12 +44,29 @@ class Trees(NamedTuple):
     states: int  # without those that were added up to a multiple of four
 
 
+class Splits(NamedTuple):
+    """Where a row divides: splits of all trees, each before those on its left and on its right."""
+
+    go_left: Any  # (splits,) where the split's part is
+    node: Any  # (splits,) of the hole, in the reduced tree
+    left: Any  # (splits,) value of the only leaf on a side,
+    right: Any
+    kind: Any  # (splits,) and whether there is just one
+    stop: Any  # (trees,) where those of a tree end
+    word: Any  # (leaves,) a stack: leaves on the right that are still to be visited
+
+
+# Trees that are looked at before it is their turn.
+AHEAD = 4
+# Splits by what is on both sides.
+SEVERAL, LEFT_LEAF, RIGHT_LEAF, LEAVES_ONLY = 0, 1, 2, 3
+
+
 class Sides(NamedTuple):
     """A stack: a place for each split above the one that a walk is at."""
 
-    word: Any  # (places,) leaves on the right that are still to be visited, and
-    reach: Any  # the probability of what leads to them
-    node: Any  # of the hole, in the reduced tree
+    reach: Any  # (places,) of the right side, if it is still to be visited; otherwise -1
+    node: Any  # of the hole
     mark: Any  # length of the log on arrival
     e: Any  # (places, states) of the hole on arrival
     left: Any  # (places, states) and on both sides
@@ -65,37 +82,88 @@ def read_words(points, trees, words, first):  # type: ignore[no-untyped-def]
 
 
 @njit
-def add_expected(points, words, trees, given, sides, out):  # type: ignore[no-untyped-def]
+def add_expected(points, words, trees, given, splits, sides, out):  # type: ignore[no-untyped-def]
     """Add the expected margin of each row to ``out`` (rows, outputs): Prop. 1."""
     n_rows, n_columns = points.shape
-    points_, trees_, given_, sides_ = pointers((points, trees, given, sides))
+    points_, trees_, given_, splits_, sides_ = pointers((points, trees, given, splits, sides))
     for row in range(n_rows):
         reduce_to_holes(shift(points_, row * n_columns), row, trees_.n_variables, given_)
         start_messages(given_.reduced, given_.messages)
+        find_splits(
+            words[row], trees_, given_.reduced.slot, given_.messages.states, splits_, out[row]
+        )
+        first = 0
         for tree in range(trees_.n_trees):
-            word = words[row, tree]
-            value = shift(trees_.value, tree * LEAVES)
-            if word & (word - np.uint64(1)) == 0:
-                found = value[lowest_bit(word)]
-            else:
-                found = expected(word, tree, value, trees_, given_, sides_)
-            out[row, trees_.output[tree]] += found
+            stop = splits_.stop[tree]
+            if first < stop:
+                found = expected(first, stop, trees_, given_, splits_, sides_)
+                out[row, trees_.output[tree]] += found
+                first = stop
 
 
 @inlined
-def expected(word, tree, value, trees, given, sides):  # type: ignore[no-untyped-def]
-    """What a set of leaves of a tree is expected to give."""
-    reduced, messages = given.reduced, given.messages
-    states, slot = messages.states, reduced.slot
-    parting, root = shift(trees.parting, tree * LEAVES * LEAVES), trees.root[tree]
-    on_rights = shift(trees.right, tree * 2 * LEAVES)
-    result, reach, top = 0.0, 1.0, 0
-    while word != 0:
-        parted = np.int64(
-            parting[np.int64(lowest_bit(word)) * LEAVES + np.int64(highest_bit(word))]
+def one_bit(word):  # type: ignore[no-untyped-def]
+    """Whether there is no other bit than the lowest."""
+    return word & (word - np.uint64(1)) == 0
+
+
+@inlined
+def find_splits(words, trees, slot, states, splits, out):  # type: ignore[no-untyped-def]
+    """Where a row divides, given the leaves that are left; trees with one leaf go to ``out``.
+
+    What is needed of many trees is looked for at once: tables do not fit the near caches.
+    """
+    count = 0
+    for tree in range(trees.n_trees):
+        ahead = min(tree + AHEAD, trees.n_trees - 1)
+        prefetch(
+            shift(trees.parting, (ahead * LEAVES + np.int64(lowest_bit(words[ahead]))) * LEAVES)
         )
-        split = root + parted
-        node = slot[trees.feature[split]]
+        word = words[tree]
+        value = shift(trees.value, tree * LEAVES)
+        if one_bit(word):
+            out[trees.output[tree]] += value[lowest_bit(word)]
+            splits.stop[tree] = count
+            continue
+        parting, root = shift(trees.parting, tree * LEAVES * LEAVES), trees.root[tree]
+        rights = shift(trees.right, tree * 2 * LEAVES)
+        top = 0
+        while True:
+            lowest, highest = np.int64(lowest_bit(word)), np.int64(highest_bit(word))
+            parted = np.int64(parting[lowest * LEAVES + highest])
+            place = (root + parted) * states
+            for z in range(0, states, CACHE_LINE):
+                prefetch(shift(trees.go_left, place + z))
+            splits.go_left[count] = place
+            splits.node[count] = slot[trees.feature[root + parted]]
+            on_right = word & rights[parted]
+            on_left = word ^ on_right
+            left_leaf, right_leaf = one_bit(on_left), one_bit(on_right)
+            splits.left[count] = value[lowest]
+            splits.right[count] = value[highest]
+            splits.kind[count] = left_leaf * LEFT_LEAF + right_leaf * RIGHT_LEAF
+            count += 1
+            splits.word[top] = on_right
+            top += not right_leaf
+            prefetch(shift(parting, np.int64(lowest_bit(on_right)) * LEAVES))
+            if not left_leaf:
+                word = on_left
+            elif top > 0:
+                top -= 1
+                word = splits.word[top]
+            else:
+                break
+        splits.stop[tree] = count
+
+
+@inlined
+def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyped-def]
+    """What a tree is expected to give, from its splits."""
+    reduced, messages = given.reduced, given.messages
+    states = messages.states
+    result, reach, top = 0.0, 1.0, 0
+    for at in range(first, stop):
+        node, kind = splits.node[at], splits.kind[at]
         if top == 0:
             messages.at[FOCUS] = node
             belief = shift(messages.belief, node * states)
@@ -106,9 +174,8 @@ def expected(word, tree, value, trees, given, sides):  # type: ignore[no-untyped
             combine(node, NOBODY, reduced, messages, belief)
         e = shift(messages.e, node * states)
         left, right = shift(sides.left, top * states), shift(sides.right, top * states)
-        goes_left, goes_right = divide(
-            e, shift(trees.go_left, split * states), belief, left, right, states
-        )
+        go_left = shift(trees.go_left, splits.go_left[at])
+        goes_left, goes_right = divide(e, go_left, belief, left, right, states)
         if goes_left + goes_right <= 0.0:
             # The row is impossible under the density: let the hole's own masses decide.
             for z in range(trees.states):
@@ -117,45 +184,30 @@ def expected(word, tree, value, trees, given, sides):  # type: ignore[no-untyped
         both = goes_left + goes_right
         left_reach = reach * (goes_left / both if both > 0.0 else 0.0)
         right_reach = reach - left_reach
-        on_right = word & on_rights[parted]
-        on_left = word ^ on_right
-        if on_left & (on_left - np.uint64(1)) == 0:
-            result += left_reach * value[lowest_bit(on_left)]
-            on_left = np.uint64(0)
-        if on_right & (on_right - np.uint64(1)) == 0:
-            result += right_reach * value[lowest_bit(on_right)]
-            on_right = np.uint64(0)
-        if left_reach <= 0.0:
-            on_left = np.uint64(0)
-        if right_reach <= 0.0:
-            on_right = np.uint64(0)
-        if on_left | on_right != 0:
+        if kind & LEFT_LEAF:
+            result += left_reach * splits.left[at]
+        if kind & RIGHT_LEAF:
+            result += right_reach * splits.right[at]
+        if kind != LEAVES_ONLY:
             copy(shift(sides.e, top * states), e, states)
             sides.node[top], sides.mark[top] = node, messages.at[LENGTH]
-            if on_left != 0:
-                copy(e, left, states)
-                sides.word[top], sides.reach[top] = on_right, right_reach
-                word, reach = on_left, left_reach
-            else:
-                copy(e, right, states)
-                sides.word[top] = np.uint64(0)
-                word, reach = on_right, right_reach
+            copy(e, right if kind == LEFT_LEAF else left, states)
+            reach = right_reach if kind == LEFT_LEAF else left_reach
+            sides.reach[top] = right_reach if kind == SEVERAL else -1.0
             top += 1
             continue
         # Back to the last split whose right side is still to be visited.
-        word = np.uint64(0)
-        while top > 0 and word == 0:
-            at = top - 1
-            undo(sides.mark[at], sides.node[at], messages)
-            e = shift(messages.e, sides.node[at] * states)
-            word = sides.word[at]
-            if word != 0:
-                reach = sides.reach[at]
-                copy(e, shift(sides.right, at * states), states)
-                sides.word[at] = np.uint64(0)
-            else:
-                copy(e, shift(sides.e, at * states), states)
-                top = at
+        while top > 0:
+            above = top - 1
+            node = sides.node[above]
+            undo(sides.mark[above], node, messages)
+            e, reach = shift(messages.e, node * states), sides.reach[above]
+            if reach >= 0.0:
+                copy(e, shift(sides.right, above * states), states)
+                sides.reach[above] = -1.0
+                break
+            copy(e, shift(sides.e, above * states), states)
+            top = above
     return result
 
 
