@@ -98,20 +98,28 @@ class LatentEngine(WalkEngine):
         )
 
     def _splits(self) -> Splits:
-        n = max(1, self.ensemble.n_leaves)
-        whole = np.empty((2, n), dtype=np.int64)
+        n = self.ensemble.n_leaves
         return Splits(
-            *whole,
-            *np.empty((2, n)),
+            go_left=np.empty(n, dtype=np.int64),
+            node=np.empty(n, dtype=np.int64),
+            left=np.empty(n),
+            right=np.empty(n),
             kind=np.empty(n, dtype=np.int64),
             stop=np.empty(self.ensemble.n_trees, dtype=np.int64),
             word=np.empty(LEAVES, dtype=np.uint64),
         )
 
     def _sides(self) -> Sides:
-        whole = np.empty((2, self.depth), dtype=np.int64)
-        vectors = np.empty((3, self.depth, self.states))
-        return Sides(np.empty(self.depth), *whole, *vectors, np.empty(self.states))
+        n, states = self.depth, self.states
+        return Sides(
+            reach=np.empty(n),
+            node=np.empty(n, dtype=np.int64),
+            mark=np.empty(n, dtype=np.int64),
+            e=np.empty((n, states)),
+            left=np.empty((n, states)),
+            right=np.empty((n, states)),
+            belief=np.empty(states),
+        )
 
     def _given(self, evidence: Evidence) -> LatentGiven:
         like = self._likelihood(evidence)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from knothole.compiled.bits import has
 from knothole.compiled.pointers import shift
 from knothole.compiled.policy import inlined, inner
+from knothole.compiled.simd import copy, whole
 from knothole.reach.walks.product_kernels import follow
 from knothole.reach.walks.with_regions import ENTER, LEAVE, RIGHT, confine, provide, save_hole
 
@@ -55,11 +56,8 @@ def start(position, root, weights, components):  # type: ignore[no-untyped-def]
     frames.top[0] = 0
     frames.node[0] = root
     frames.phase[0] = ENTER
-    reach = 0.0
-    for k in range(components):
-        position.weight[k] = weights[k]
-        reach += weights[k]
-    frames.reach[0] = reach
+    copy(position.weight, weights, components)
+    frames.reach[0] = whole(weights, components)
 
 
 def advance(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
@@ -94,10 +92,8 @@ def advance(x, nodes, tables, region, given, position, found):  # type: ignore[n
         elif frames.phase[top] == RIGHT:
             frames.phase[top] = LEAVE
             confine(top, n, v, True, nodes, tables, region, frames)
-            for k in range(components):
-                share = weight[k]
-                child_weight[k] = share
-                child_reach += share
+            copy(child_weight, weight, components)
+            child_reach = whole(weight, components)
             child = nodes.left[n] + 1
         else:
             save_hole(top, v, tables, region, frames, True)
@@ -118,7 +114,10 @@ provide(ProductGiven, begin_row, place, place_inside, leave_inside, advance)
 
 @inlined
 def divide(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
-    """Move the part of ``weight`` that goes left at a split on hole ``v``; return its sum."""
+    """Move the part of ``weight`` that goes left at a split on hole ``v``; return its sum.
+
+    The sum has an order of its own: a compiler's would depend on where arrays lie in memory.
+    """
     components = tables.states
     if tables.n_levels[v] > 0:
         return divide_set(node, v, nodes, tables, region, weight, goes_left)
@@ -131,15 +130,13 @@ def divide(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[n
     absent = shift(tables.absent, v * components)
     may_be_absent = 1.0 - region.recorded[v]
     absent_left = may_be_absent * nodes.missing_left[node]
-    reach = 0.0
     for k in range(components):
         part = below_middle[k] - below_low[k] + absent_left * absent[k]
         total = below_high[k] - below_low[k] + may_be_absent * absent[k]
         moved = weight[k] * (part / total) if total > 0.0 else 0.0
         goes_left[k] = moved
         weight[k] -= moved
-        reach += moved
-    return reach
+    return whole(goes_left, components)
 
 
 @inner
@@ -147,7 +144,6 @@ def divide_set(node, v, nodes, tables, region, weight, goes_left):  # type: igno
     """:func:`divide` where the hole is categorical."""
     components = tables.states
     remaining, goes = tables.set_offset[v], nodes.set_start[node]
-    reach = 0.0
     for k in range(components):
         part = 0.0
         total = 0.0
@@ -160,5 +156,4 @@ def divide_set(node, v, nodes, tables, region, weight, goes_left):  # type: igno
         moved = weight[k] * (part / total) if total > 0.0 else 0.0
         goes_left[k] = moved
         weight[k] -= moved
-        reach += moved
-    return reach
+    return whole(goes_left, components)
