@@ -64,19 +64,23 @@ class _Question:
         once = dask.delayed(packed(self.model), traverse=False, name=key("model"))
         name = key(self.method)
         kinds = template.dtypes if self.filled and self.is_frame else None
+        asking = _Asking(self.method, self.options, kinds)
+        if self.is_frame and hasattr(template, "iloc"):
+            # Dask puts it into one task with the reading of a partition and what comes after it.
+            return self._wanted().map_partitions(
+                asking, once, meta=template, enforce_metadata=False,
+                clear_divisions=self._times() > 1,
+            )  # fmt: skip
         parts = [
-            dask.delayed(_answered, pure=False)(
-                once, self.method, number, part, self.options, kinds,
-                dask_key_name=f"{name}-{number}",
-            )
+            dask.delayed(asking, pure=False)(part, once, number, dask_key_name=f"{name}-{number}")
             for number, part in enumerate(self._parts())
-        ]  # fmt: skip
+        ]
         pick = dask.delayed(_picked, pure=False)
 
         def lazy(empty: Any, path: tuple[Any, ...]) -> Any:
-            if not path and (self.is_frame or isinstance(empty, np.ndarray)):
+            if not path and isinstance(empty, np.ndarray):
                 return self._collected(parts, empty)
-            starts = self._starts() if hasattr(empty, "index") else None
+            starts = self._starts() if hasattr(empty, "iloc") else None
             several = [
                 pick(part, path, None if starts is None else starts[number],
                      dask_key_name=f"{name}_{'_'.join(map(str, path))}-{number}")
@@ -101,23 +105,31 @@ class _Question:
         return getattr(self.model, self.method)(empty, **self.options)
 
     def _parts(self) -> list[Any]:
-        """The partitions, with no more columns than are needed."""
+        """The partitions."""
+        return list(np.ravel(self._wanted().to_delayed()))
+
+    def _wanted(self) -> Any:
+        """The table, with no more columns than are needed."""
         if not self.is_frame:
-            return list(self.X.to_delayed().ravel())
+            return self.X
         labels = list(self.X.columns)
         if self.columns.named and not self.filled and labels != list(range(len(labels))):
             names = set(self.columns.names)
             labels = [label for label in labels if str(label) in names]
-        return list(self.X[labels].to_delayed())
+        return self.X[labels]
+
+    def _times(self) -> int:
+        """How often each row is in the answer."""
+        return (self.options.get("draws") or 1) if self.filled else 1
 
     def _collected(self, parts: list[Any], empty: Any) -> Any:
         """Lazy parts as one lazy Series, DataFrame or array, like one without rows."""
-        times = (self.options.get("draws") or 1) if self.filled else 1
+        times = self._times()
         if not isinstance(empty, np.ndarray):
             import dask
             import dask.dataframe as dd
 
-            known = self.X.divisions if self.is_frame and times == 1 else None
+            known = self.X.divisions if self.is_frame else None
             # Columns of objects hold numbers, too: they must not become text.
             with dask.config.set({"dataframe.convert-string": False}):
                 return dd.from_delayed(parts, meta=empty, divisions=known, verify_meta=False)
@@ -163,14 +175,20 @@ def unpacked(model: bytes) -> Any:
     return cloudpickle.loads(model)
 
 
-def _answered(
-    model: bytes, method: str, number: int, part: Any, options: dict[str, Any], kinds: Any
-) -> Any:
-    """What a partition is answered; on a worker."""
-    asked = getattr(unpacked(model), method)
-    alone = options.get("threads") is None and options.get("n_jobs") is None
-    found = done(lambda rows: asked(rows, **options), number, part, alone=alone)
-    return found if kinds is None else _as_told(found, kinds)
+class _Asking:
+    """A question, to be put to a partition on a worker; ``kinds`` are types told of its answer."""
+
+    def __init__(self, method: str, options: dict[str, Any], kinds: Any) -> None:
+        self.method, self.options, self.kinds = method, options, kinds
+        self.__name__ = f"knothole_{method}"  # for the dashboard
+
+    def __call__(self, part: Any, model: bytes, number: int = 0, partition_info: Any = None) -> Any:
+        if partition_info is not None:
+            number = partition_info["number"]
+        asked, options = getattr(unpacked(model), self.method), self.options
+        alone = options.get("threads") is None and options.get("n_jobs") is None
+        found = done(lambda rows: asked(rows, **options), number, part, alone=alone)
+        return found if self.kinds is None else _as_told(found, self.kinds)
 
 
 def _as_told(found: Any, kinds: Any) -> Any:

@@ -403,7 +403,7 @@ class Expectation:
 
         def work(part: Evidence) -> Sequence[Floats]:
             points = part.points
-            has_hole = np.isnan(points[:, used]).any(axis=1)
+            has_hole = np.isnan(points)[:, used].any(axis=1)
             if has_hole.all() and part.allowed is None:
                 return of_holes(part)
             own = points[~has_hole, : len(self.ensemble.columns)]

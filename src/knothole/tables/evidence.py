@@ -76,6 +76,12 @@ class Evidence:
         At most ``size`` at a time, with their numbers. What is computed of a row does then not
         depend on whether another row has sets.
         """
+        if self.allowed is None:
+            step = size or max(1, len(self.points))
+            for start in range(0, len(self.points), step):
+                stop = min(start + step, len(self.points))
+                yield np.arange(start, stop), self[start:stop]
+            return
         partly = self.partly_observed()
         for some in (~partly, partly):
             rows = np.flatnonzero(some)

@@ -123,10 +123,14 @@ class Gaussian(Emission):
         return cls(location, scale, arrays["mean"], arrays["variance"])
 
 
-def standardised(x: Floats, location: Any, scale: Any) -> tuple[Floats, NDArray[np.bool_]]:
+def standardised(
+    x: Floats, location: Any, scale: Any, out: Floats | None = None
+) -> tuple[Floats, NDArray[np.bool_]]:
     """Standardised values, 0 where they are not finite, and which are holes or possible."""
     finite = np.isfinite(x)
-    z = np.where(finite, x, location)
+    z = np.empty(x.shape) if out is None else out
+    z[...] = x
+    np.copyto(z, location, where=~finite)
     with np.errstate(over="ignore"):
         z -= location
         z /= scale

@@ -168,15 +168,19 @@ def pack(
     code = np.empty((n_rows, len(emissions)), dtype=np.int16 if small else np.int32)
     z = np.empty((n_rows, order_of.n_slots))
     base = np.zeros(n_rows)
-    normal = order_of.normal
+    normal, alike = order_of.normal, not order_of.others
+    first = offset[normal].astype(code.dtype)
 
     def work(start: int, stop: int) -> None:
         block: Any = slice(start, stop) if order is None else order[start:stop]
         points = evidence.points[block]
         if len(normal):
-            own = points if len(normal) == len(emissions) else points[:, normal]
-            z[start:stop, slot[normal]], possible = standardised(own, *order_of.standard)
-            code[start:stop, normal] = np.where(np.isnan(own), -1, offset[normal])
+            # In place where all are Gaussian: what takes time here is fresh memory.
+            own, out = (points, z[start:stop]) if alike else (points[:, normal], None)
+            found, possible = standardised(own, *order_of.standard, out)
+            if not alike:
+                z[start:stop, slot[normal]] = found
+            code[start:stop, normal] = np.where(np.isnan(own), code.dtype.type(-1), first)
             if not possible.all():
                 base[start:stop] += np.where(possible, 0.0, -np.inf).sum(axis=1)
         for v in order_of.others:
