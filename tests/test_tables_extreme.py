@@ -17,9 +17,9 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
-from knothole.cli.files.sources import source
 from knothole.compiled.threads import thread_count
 from knothole.errors import DamagedFile, InvalidInput, KnotholeError
+from knothole.parts.sources import source
 from knothole.report.diagnostics import Outage
 from knothole.report.displays import OutageDisplay
 from knothole.tables.columns import Column, Columns

@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from knothole.errors import InvalidInput, NotFitted, UnsupportedModel
+from knothole.tables.city_hash import hash_of, text_for
 from knothole.tables.columns import Kind
 from knothole.tables.levels import HashedLevel
 from knothole.trees import verify
 from knothole.trees.libraries.catboost import read as reader
-from knothole.trees.libraries.catboost.categories import hash_of, name_levels, text_for
+from knothole.trees.libraries.catboost.categories import name_levels
 from knothole.trees.libraries.cuts import cut_less_equal_float32
 from knothole.trees.read import read
 from knothole.trees.write import write

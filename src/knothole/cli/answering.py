@@ -19,11 +19,12 @@ from knothole.cli.console import say
 from knothole.cli.files.matching import check_column, match
 from knothole.cli.files.models import load_wrapped
 from knothole.cli.files.sinks import Sink, check_table_name, into, sink
-from knothole.cli.files.sources import JSON_LINES, JsonSource, Source, source
+from knothole.cli.files.standard_input import source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust
 from knothole.files import check_output
 from knothole.parts.cluster import on_cluster
+from knothole.parts.sources import JSON_LINES, JsonSource, Source
 from knothole.progress import bar
 
 

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from knothole.cli.console import say
 from knothole.cli.files.matching import Match, check_column, match
 from knothole.cli.files.models import OpenedModel
-from knothole.cli.files.sources import CHUNK, Source, sampled, source
+from knothole.cli.files.standard_input import source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, wrap
 from knothole.estimators.answers import class_lists, is_classifier
 from knothole.parts.base import LocalParts
+from knothole.parts.sources import CHUNK, Source, sampled
 from knothole.questions.intervals import KEPT
 from knothole.trees.ensemble import Ensemble
 

@@ -9,10 +9,10 @@ import click
 import pandas as pd
 
 from knothole.cli.answering import Answering, answering_options
-from knothole.cli.files.sources import CHUNK
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust
 from knothole.estimators.answers import Answers, is_classifier
+from knothole.parts.sources import CHUNK
 
 
 @click.command(

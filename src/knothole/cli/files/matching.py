@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from knothole.cli.files.sources import Source
 from knothole.errors import ColumnMismatch
+from knothole.parts.sources import Source
 from knothole.tables.columns import Column, Columns
 from knothole.tables.read import listed
 

@@ -10,9 +10,9 @@ from typing import IO, Any
 
 import pandas as pd
 
-from knothole.cli.files.sources import JSON_LINES, PARQUET, SEPARATORS, pyarrow_for
 from knothole.errors import InvalidInput
 from knothole.files import whole_file
+from knothole.parts.sources import JSON_LINES, PARQUET, SEPARATORS, pyarrow_for
 
 
 class CsvSink:

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.errors import UnsupportedModel
+from knothole.tables.city_hash import text_for
 from knothole.tables.columns import Column, Columns, Kind
 from knothole.tables.levels import HashedLevel
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries.catboost import cbm
-from knothole.trees.libraries.catboost.categories import text_for
 from knothole.trees.libraries.catboost.forest import NO_SUCH_SPLIT, strict
 from knothole.trees.libraries.catboost.parts import CategoricalFeature, NumericFeature, Parts
 from knothole.trees.libraries.catboost.splits import Splits, known_hashes, splits_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import bz2
 import csv
+import glob
 import gzip
 import json
 import lzma
-import shutil
-import sys
-import tempfile
+import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,15 +17,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pandas as pd
 
 from knothole.errors import DamagedFile, InvalidInput, MissingExtra
 from knothole.files import without_doubles
+from knothole.tables.city_hash import hash_of
 from knothole.tables.columns import Column, Kind
 from knothole.tables.levels import HashedLevel
-from knothole.trees.libraries.catboost.categories import hash_of
+from knothole.tables.read import listed
 
 #: Rows read, answered and written at a time.
 CHUNK = 20_000
@@ -35,6 +35,9 @@ JSON_LINES = (".jsonl", ".ndjson")
 #: What standard input is called, once it is a file that can be read twice.
 STDIN = "standard input"
 
+# How files of a directory that are tables end.
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+_SUFFIXES = {*PARQUET, *SEPARATORS, *JSON_LINES, *_COMPRESSED}
 # Bytes from the end of a file in which its last row begins.
 _LONGEST_ROW = 1 << 20
 # What pandas takes for a hole in a CSV file.
@@ -67,10 +70,14 @@ class Source(ABC):
         """
 
 
-def source(path: Path) -> Source:
-    """The table in a file, by its suffix, or for ``-`` in standard input."""
-    if str(path) == "-":
-        path = _standard_input()
+def source(path: str | os.PathLike[str]) -> Source:
+    """The table in a file, by its suffix; in all files of a directory, or that a pattern names."""
+    path = Path(path)
+    if path.is_dir():
+        inside = (p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+        return Several(path, [p for p in inside if p.suffix.lower() in _SUFFIXES])
+    if glob.has_magic(str(path)) and not path.exists():
+        return Several(path, [Path(name) for name in glob.glob(str(path), recursive=True)])
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in PARQUET:
         return ParquetSource(path)
@@ -83,23 +90,6 @@ def source(path: Path) -> Source:
         f"{path}: tables are read from .csv, .tsv or .jsonl (also .gz, .bz2, .xz, .zst) and "
         f".parquet; its name ends in none of them."
     )
-
-
-def _standard_input() -> Path:
-    """A file of what it has, for as long as a command runs: tables are read twice.
-
-    What begins like an object is JSON lines, everything else CSV.
-    """
-    context = click.get_current_context()
-    if STDIN not in context.meta:
-        kept = Path(context.with_resource(tempfile.TemporaryDirectory()), STDIN)
-        with kept.open("w+b") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
-            file.seek(0)
-            lines = file.read(1024).lstrip().startswith(b"{")
-        context.meta[STDIN] = kept.rename(kept.with_suffix(".jsonl" if lines else ".csv"))
-    found: Path = context.meta[STDIN]
-    return found
 
 
 def shown(path: Path) -> str:
@@ -259,6 +249,38 @@ class ParquetSource(Source):
                 yield batch.to_pandas()[list(names)], batch.num_rows
 
 
+class Several(Source):
+    """Files with the same columns, one after the other, in the order of the numbers in names."""
+
+    def __init__(self, path: Path, files: Sequence[Path]) -> None:
+        if not files:
+            raise InvalidInput(f"{path}: no tables are there (.csv, .tsv, .jsonl or .parquet).")
+        self.path, self.names, self.size = path, [], 0
+        self._files = sorted(files, key=_in_order)
+        for file in self._files:
+            opened = source(file)
+            self.names = self.names or opened.names
+            if set(opened.names) != set(self.names):
+                raise InvalidInput(
+                    f"{path}: all files must have the same columns; {file.name} has "
+                    f"{listed(opened.names)}, {self._files[0].name} has {listed(self.names)}."
+                )
+            self.size += opened.size
+
+    def chunks(
+        self, names: Sequence[str], columns: Sequence[Column], rows: int
+    ) -> Iterator[tuple[pd.DataFrame, int]]:
+        """See :class:`Source`."""
+        for file in self._files:
+            yield from source(file).chunks(names, columns, rows)
+
+
+def _in_order(path: Path) -> list[tuple[int, int | str]]:
+    """By which "part.10" comes after "part.2"."""
+    pieces = re.split(r"(\d+)", str(path))
+    return [(0, int(piece)) if piece.isdigit() else (1, piece) for piece in pieces]
+
+
 def pyarrow_for(path: Path) -> Any:
     """The library of Parquet files."""
     try:
@@ -319,8 +341,7 @@ def _open_zstd(path: Path, mode: str, **options: Any) -> Any:
 
 
 def _compression(path: Path) -> Any:
-    known = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
-    return known.get(path.suffix.lower())
+    return _COMPRESSED.get(path.suffix.lower())
 
 
 def sampled(
