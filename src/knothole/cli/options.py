@@ -49,6 +49,14 @@ calibrate_option = click.option(
 )
 
 
+all_option = click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Learn from every row of TRAIN, however many: chosen on 200,000 of them, then going on "
+    "with all, read again and again in parts, with no more memory.",
+)
+USE_ALL = " --all learns from every row."
 cost_option = click.option(
     "--cost",
     "costs",
@@ -209,13 +217,14 @@ def parts_of_file(
     """All rows of a file as :func:`read_rows` has them, so many at a time."""
     table, found, names = _matched(path, model, target, learning)
 
-    def tables() -> Iterator[tuple[pd.DataFrame, NDArray[Any] | None]]:
+    def tables() -> Iterator[tuple[pd.DataFrame, NDArray[Any] | None, None]]:
         for chunk, _ in table.chunks(names, found.described, CHUNK):
             if target is None:
-                yield found.table(chunk), None
+                yield found.table(chunk), None, None
             else:
                 known = chunk[chunk[target].notna()]
-                yield found.table(known), _targets(known[target], model.ensemble, table.shown)
+                y = _targets(known[target], model.ensemble, table.shown)
+                yield found.table(known), y, None
 
     return LocalParts.of(tables)
 

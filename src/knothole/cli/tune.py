@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -64,6 +65,7 @@ predict; --native writes the same trees with the new leaves as the library's own
     help="Whether training holes are filled knowing the target.",
 )
 @options.calibrate_option
+@options.all_option
 @options.learning_options(200_000, "tune on")
 def tune(
     model: Path,
@@ -76,6 +78,7 @@ def tune(
     objective: Objective,
     condition_on_target: bool,
     calibration: Path | None,
+    every: bool,
     learning: options.Learning,
 ) -> None:
     """Refit the leaves of MODEL for rows with holes, over every completion of TRAIN's."""
@@ -97,8 +100,15 @@ def tune(
             )
         check_native_path(opened.native, native)
         check_output(native, model, train)
-    frame, y = options.read_rows(train, opened, target, learning)
-    table, robust = read_table(frame), opened.robust
+    table: Any
+    y: Any
+    if every:
+        table, y = options.parts_of_file(train, opened, target, learning), None
+        frame = table
+    else:
+        frame, y = options.read_rows(train, opened, target, learning, options.USE_ALL)
+        table = read_table(frame)
+    robust = opened.robust
     if robust is None:
         rows = frame if is_composed(opened.native) else table  # steps take a table as it is
         robust = options.learn(opened, rows, y, learning, "all")

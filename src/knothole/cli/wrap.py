@@ -45,13 +45,7 @@ ignored.
     "What NaN means: auto leaves it to the model in columns that had NaN in training; all "
     "integrates over every one.",
 )
-@click.option(
-    "--all",
-    "every",
-    is_flag=True,
-    help="Learn from every row of TRAIN, however many: chosen on 200,000 of them, then going on "
-    "with all, read again and again in parts, with no more memory.",
-)
+@options.all_option
 @options.learning_options(200_000, "learn the density from")
 def wrap(
     model: Path,
@@ -74,8 +68,7 @@ def wrap(
     if every:
         table, y = options.parts_of_file(train, opened, target, learning), None
     else:
-        hint = " --all learns from every row."
-        table, y = options.read_rows(train, opened, target, learning, hint)
+        table, y = options.read_rows(train, opened, target, learning, options.USE_ALL)
     robust = options.learn(opened, table, y, learning, holes)
     robust = options.calibrated(robust, calibration, target, learning)
     robust.save(place)

@@ -113,13 +113,14 @@ class Density(Trained):
         Parameters
         ----------
         X : table
-            Anything :class:`~knothole.tables.columns.Columns` takes. Of a Dask DataFrame or Array
-            the size and the prior are chosen on 200,000 rows, drawn evenly from all partitions;
-            EM then goes on with all rows, on the workers.
+            Anything :class:`~knothole.tables.columns.Columns` takes. Also a Dask DataFrame or
+            Array, or the path of CSV or Parquet files (a directory, a pattern), which is read some
+            rows at a time: the size and the prior are chosen on 200,000 rows, drawn evenly from
+            all; EM then goes on with all rows, where they are.
         y : ignored
             For scikit-learn's sake.
         sample_weight : array (rows,), optional
-            Weights of the rows.
+            Weights of the rows. Of Dask where ``X`` is, the name of a column where it is a path.
         target : array (rows,), optional
             A further variable to learn beside X; marginalised unless it is given again.
         columns : Columns, optional
@@ -128,9 +129,9 @@ class Density(Trained):
             Which NaN are holes; the others are the state "not recorded", in columns that are
             described as nullable. By default every NaN of a column that is not nullable.
         """
-        parts = parts_of(X)
+        parts = parts_of(X, None, sample_weight, columns)
         if parts is not None:
-            refuse_beside_parts(sample_weight=sample_weight, target=target, holes=holes)
+            refuse_beside_parts(target=target, holes=holes)
             return fit_parts(self, parts, columns)
         described = Columns.infer(X) if columns is None else columns
         return self.fit_matrix(
@@ -218,8 +219,8 @@ class Density(Trained):
 
     # ---- rows in parts -----------------------------------------------------------------------
 
-    def encoded(self, evidence: Evidence) -> Any:
-        """Rows, each of weight 1, as EM takes them."""
+    def encoded(self, evidence: Evidence, weight: Floats) -> Any:
+        """Rows and their weights as EM takes them."""
         raise InvalidInput(
             f"a {type(self).__name__} learns from tables in memory only; use Mixture, "
             f"GaussianMixture or LatentTree, or fit a sample of the rows."

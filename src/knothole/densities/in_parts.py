@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_limits
 from knothole.arrays import Floats
 from knothole.densities.em import train
 from knothole.errors import InvalidInput
-from knothole.parts.base import Parts
-from knothole.parts.sample import sample
+from knothole.parts.base import Part, Parts
+from knothole.parts.sample import Sample, sample, weights_of
 from knothole.tables.columns import Columns, Evidence
 from knothole.tables.holes import with_nan
 
@@ -42,27 +42,29 @@ def refuse_beside_parts(**given: Any) -> None:
 def fit_parts(density: D, parts: Parts, columns: Columns | None) -> D:
     """Fit a density to all rows of a table in parts."""
     drawn = sample(parts, int(density._rng().integers(2**31)))
+    drawn.tell(bool(density.verbose))
     described = Columns.infer(drawn.shown) if columns is None else columns
-    density.fit_matrix(described.matrix(drawn.table), described)
-    return density if drawn.whole else go_on(density, parts, drawn.total)
+    density.fit_matrix(described.matrix(drawn.table), described, sample_weight=drawn.weight)
+    return density if drawn.whole else go_on(density, drawn)
 
 
-def go_on(density: D, parts: Parts, n_rows: int, sentinel: Floats | None = None) -> D:
+def go_on(density: D, drawn: Sample, sentinel: Floats | None = None) -> D:
     """EM goes on with all rows of a table in parts; ``sentinel`` is what a model takes for NaN."""
+    parts = drawn.parts
     holes = Evidence(np.full((WEIGHED, len(density.columns_.variables)), np.nan))
-    some = density.encoded(density.extended(holes, None))
-    size = n_rows * len(pickle.dumps(some)) / WEIGHED
+    some = density.encoded(density.extended(holes, None), np.ones(WEIGHED))
+    size = drawn.total * len(pickle.dumps(some)) / WEIGHED
     rows = parts.made(encode, density, sentinel, size=size)
     training = density._training(density._rng())
     parameters, step = density.going_on(rows)
     with threadpool_limits(1, "blas"):  # ours are around it
-        run = train(step, parameters, density.strength_, float(n_rows), training)
+        run = train(step, parameters, density.strength_, drawn.total_weight, training)
     density._adopt(run)
     density._warn_of_early_stop()
     return density
 
 
-def encode(part: tuple[int, Any, Any], density: Density, sentinel: Floats | None) -> Any:
+def encode(part: Part, density: Density, sentinel: Floats | None) -> Any:
     """The rows of a part as EM takes them; None where there are none."""
     table = part[1]
     if not len(table):
@@ -71,4 +73,4 @@ def encode(part: tuple[int, Any, Any], density: Density, sentinel: Floats | None
     matrix = columns.matrix(table)
     if sentinel is not None:
         matrix = with_nan(matrix, sentinel, columns)
-    return density.encoded(density.extended(columns.evidence(matrix), None))
+    return density.encoded(density.extended(columns.evidence(matrix), None), weights_of(part))

@@ -325,11 +325,12 @@ class Robust(Frozen, Calibrating, Asking):
         Parameters
         ----------
         X : table
-            Training rows, with holes. Of a Dask DataFrame or Array 200,000 rows, drawn evenly from
-            all partitions, are what everything is chosen by; leaves are then solved for with sums
-            over all rows, which the workers gather.
+            Training rows, with holes. Of a Dask DataFrame or Array, or of the path of CSV or
+            Parquet files, 200,000 rows, drawn evenly from all, are what everything is chosen by;
+            leaves are then solved for with sums over all rows.
         y : array (rows,)
-            Their targets or labels; a Dask Series or Array, where ``X`` is one of Dask.
+            Their targets or labels; a Dask Series or Array, where ``X`` is one of Dask, and the
+            name of a column where it is a path. So it is with ``sample_weight``.
         options : TuningOptions, optional
         **changes
             Options by name, instead of those in ``options``: ``ridge``, ``method``,
@@ -362,11 +363,12 @@ class Robust(Frozen, Calibrating, Asking):
                 "with one of knothole's, such as density='auto'."
             )
         expectation, options = self.expectation_, (options or TuningOptions()).changed(**changes)
-        parts, drawn = parts_of(X, y), None
+        parts, drawn = parts_of(X, y, options.sample_weight, self.columns_), None
         if parts is not None:
             check_options(options)
             drawn = sample(parts, options.seed)
-            X, y = drawn.table, drawn.y
+            drawn.tell(options.verbose is True)
+            X, y, options = drawn.table, drawn.y, options.changed(sample_weight=drawn.weight)
         if options.samples == "bootstrap":
             counts = bootstrap_counts(last(self._model), len(y))
             options = options.changed(samples="whole", counts=counts)

@@ -16,7 +16,7 @@ from knothole.compiled.ahead import compiling_ahead
 from knothole.densities.base import Density
 from knothole.densities.gaussian import fill
 from knothole.densities.gaussian.density import GaussianMixture
-from knothole.densities.in_parts import go_on, refuse_beside_parts
+from knothole.densities.in_parts import go_on
 from knothole.densities.own import OwnDensity
 from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
 from knothole.densities.selection.held_out import HeldOut, hold_out
@@ -26,8 +26,10 @@ from knothole.estimators.correcting import Correcting, Rows
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
-from knothole.parts.base import parts_of
+from knothole.parts.base import Parts, parts_of
+from knothole.parts.files import is_path
 from knothole.parts.sample import sample
+from knothole.parts.work import is_lazy
 from knothole.progress import Advance, Verbose, bar, check_verbose, tell
 from knothole.questions.correction.patterns import Patterns
 from knothole.reach.expectation import Expectation
@@ -76,11 +78,13 @@ def wrap(
         CalibratedClassifierCV, VotingRegressor and VotingClassifier of such models.
     X_train : table
         What the model was trained on, or rows like it: numpy array, pandas or polars DataFrame,
-        Dask DataFrame or Array. Of the latter 200,000 rows, drawn evenly from all partitions, are
-        what everything is chosen by; the density then goes on learning from all of them.
+        Dask DataFrame or Array, or the path of CSV or Parquet files (a directory, a pattern), read
+        some rows at a time. Of the latter two 200,000 rows, drawn evenly from all, are what
+        everything is chosen by; the density then goes on learning from all of them.
         For a pipeline the raw table, which is also what :meth:`Robust.predict` is given.
     y_train : array (rows,), optional
-        Targets (a Dask Series or Array, where ``X_train`` is one of Dask). With them ``"auto"``
+        Targets (a Dask Series or Array, where ``X_train`` is one of Dask, and the name of a column
+        where it is a path; so with ``sample_weight``). With them ``"auto"``
         chooses the density, and what NaN means in columns that had it in training, by prediction
         error; without, by how well the model's own predictions are met.
     density : "auto", Density, sequence of them, or any object with ``complete``
@@ -155,11 +159,16 @@ def wrap(
             f"it to predict."
         )
     composed = is_composed(model)
-    parts, drawn, shown = parts_of(X_train, y_train), None, X_train
+    own = None
+    if not composed and (is_path(X_train) or is_lazy(X_train) or isinstance(X_train, Parts)):
+        own = read(model)
+    parts = parts_of(X_train, y_train, sample_weight, None if own is None else own.columns)
+    drawn, shown = None, X_train
     if parts is not None:
-        refuse_beside_parts(sample_weight=sample_weight)
-        drawn = sample(parts, seed, () if composed else _categories(read(model)))
+        drawn = sample(parts, seed, () if own is None else _categories(own))
+        drawn.tell(verbose is True)
         X_train, y_train, shown = drawn.table, drawn.y, drawn.shown
+        sample_weight = drawn.weight
     ensemble = read_over(model, shown, holes) if composed else read(model)
     table = ensemble.columns.read(X_train)
     check_rows(table)
@@ -188,7 +197,7 @@ def wrap(
         chosen, selected = _choose(density, task, loss, advance)
         learned = isinstance(chosen, Density) and not is_fitted(density)
         if drawn is not None and learned and not drawn.whole:
-            chosen = go_on(chosen, drawn.parts, drawn.total, ensemble.sentinel)
+            chosen = go_on(chosen, drawn, ensemble.sentinel)
         integrate, meaning = None, unmeasured(described, matrix)
         if y_train is not None and not meaning.empty:
             tried = selected.scored if selected is not None else task.tried(density, chosen)

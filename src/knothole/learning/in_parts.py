@@ -19,7 +19,8 @@ from knothole.learning.options import TuningOptions
 from knothole.learning.problem import margin_targets
 from knothole.learning.sums import LeafSums, Summands
 from knothole.learning.system import LeafSystem
-from knothole.parts.base import Parts
+from knothole.parts.base import Part, Parts
+from knothole.parts.sample import weights_of
 from knothole.reach.expectation import Expectation
 
 
@@ -45,7 +46,7 @@ class Reader:
 
 def check_options(options: TuningOptions) -> None:
     """Refuse what is about single rows."""
-    given = {"sample_weight": options.sample_weight, "counts": options.counts}
+    given = {"counts": options.counts}
     given["holes"] = None if isinstance(options.holes, str) else options.holes
     for name, value in given.items():
         if value is not None:
@@ -55,9 +56,9 @@ def check_options(options: TuningOptions) -> None:
             )
 
 
-def summands(part: tuple[int, Any, Any], reader: Reader) -> Summands | None:
+def summands(part: Part, reader: Reader) -> Summands | None:
     """The rows of a part; None where there are none."""
-    _, table, y = part
+    _, table, y, _ = part
     if not len(table):
         return None
     expectation, targets = reader.expectation, np.asarray(y)
@@ -65,7 +66,7 @@ def summands(part: tuple[int, Any, Any], reader: Reader) -> Summands | None:
     known = reader.known.given(reader.y, targets)
     evidence = expectation.evidence_of(matrix, reader.options.holes, known)
     encoded = margin_targets(expectation.original, targets, len(matrix))
-    return Summands(evidence, encoded - reader.offset, np.ones(len(matrix)))
+    return Summands(evidence, encoded - reader.offset, weights_of(part))
 
 
 def leaf_sums(rows: Parts, expectation: Expectation) -> LeafSums:

@@ -1,7 +1,8 @@
 """A table in parts: some functions of each part, wherever it is, and their sum.
 
-A part is a tuple of its number, its table and its targets (None where there are none). Parts are
-a Dask collection's partitions, on their workers, or what an iterator gives, one after the other.
+A part is a tuple of its number, its table, its targets and the weights of its rows (None where
+there are none). Parts are a Dask collection's partitions, on their workers, or what an iterator
+gives, one after the other: the rows of a file.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from knothole.errors import InvalidInput
+from knothole.parts.files import FileTable, is_path
 from knothole.parts.work import added, done, is_lazy, key, tree
+from knothole.tables.columns import Columns
+
+#: The number of a part, its table, its targets and its rows' weights.
+Part = tuple[int, Any, Any, Any]
 
 # Bytes that are kept in memory in one process, and the part of the memory of a cluster.
 LOCAL = 2**28
@@ -53,9 +59,9 @@ class LocalParts(Parts):
         self.passes = passes
 
     @classmethod
-    def of(cls, tables: Callable[[], Iterable[tuple[Any, Any]]]) -> LocalParts:
-        """Tables and their targets as parts."""
-        return cls(lambda: ((i, table, y) for i, (table, y) in enumerate(tables())))
+    def of(cls, tables: Callable[[], Iterable[tuple[Any, Any, Any]]]) -> LocalParts:
+        """Tables, their targets and weights as parts."""
+        return cls(lambda: ((i, *one) for i, one in enumerate(tables())))
 
     def _results(self, work: Callable[..., Any], shared: tuple[Any, ...]) -> Iterable[Any]:
         for number, part in enumerate(self.passes()):
@@ -84,16 +90,19 @@ class DaskParts(Parts):
         self.parts = list(parts)
 
     @classmethod
-    def of(cls, X: Any, y: Any = None) -> DaskParts:
-        """The partitions of a collection, each with those of its targets."""
-        tables = _partitions(X)
-        targets = [None] * len(tables) if y is None else _partitions(y)
-        if len(targets) != len(tables):
-            raise InvalidInput(
-                f"y must have the partitions of X; it has {len(targets)} and X has {len(tables)}. "
-                f"Take both from one collection, or use y.repartition."
-            )
-        return cls(list(zip(range(len(tables)), tables, targets, strict=True)))
+    def of(cls, X: Any, y: Any = None, weight: Any = None) -> DaskParts:
+        """The partitions of a collection, each with those of its targets and weights."""
+        tables = _partitions(X, "X")
+        beside = []
+        for name, one in (("y", y), ("sample_weight", weight)):
+            own = [None] * len(tables) if one is None else _partitions(one, name)
+            if len(own) != len(tables):
+                raise InvalidInput(
+                    f"{name} must have the partitions of X; it has {len(own)} and X has "
+                    f"{len(tables)}. Take both from one collection, or use {name}.repartition."
+                )
+            beside.append(own)
+        return cls(list(zip(range(len(tables)), tables, *beside, strict=True)))
 
     def _tasks(self, work: Callable[..., Any], shared: tuple[Any, ...]) -> list[Any]:
         import dask
@@ -136,19 +145,27 @@ class DaskParts(Parts):
         return DaskParts(dask.persist(*tasks) if size <= _memory() else tasks)
 
 
-def parts_of(X: Any, y: Any = None) -> Parts | None:
-    """The parts of a Dask collection; parts as they are; None for a table in memory."""
+def parts_of(
+    X: Any, y: Any = None, weight: Any = None, columns: Columns | None = None
+) -> Parts | None:
+    """The parts of a Dask collection or of a path; parts as they are; None for other tables.
+
+    ``columns`` are a model's, by which a file's are told.
+    """
     if isinstance(X, Parts):
-        if y is not None:
-            raise InvalidInput("y must be None for parts, which have targets of their own.")
+        for name, given in (("y", y), ("sample_weight", weight)):
+            if given is not None:
+                raise InvalidInput(f"{name} must be None for parts, which have their own.")
         return X
-    return DaskParts.of(X, y) if is_lazy(X) else None
+    if is_path(X):
+        return LocalParts.of(FileTable.of(X, columns, y, weight).parts)
+    return DaskParts.of(X, y, weight) if is_lazy(X) else None
 
 
-def _partitions(collection: Any) -> list[Any]:
+def _partitions(collection: Any, name: str) -> list[Any]:
     if not hasattr(collection, "to_delayed"):
         raise InvalidInput(
-            f"y must be a Dask Series or Array, as X is a Dask collection; got "
+            f"{name} must be a Dask Series or Array, as X is a Dask collection; got "
             f"{type(collection).__name__}."
         )
     if getattr(collection, "ndim", 1) == 2 and hasattr(collection, "numblocks"):

@@ -1,4 +1,7 @@
-"""Questions about Dask collections: lazy answers, whose partitions are asked on the workers.
+"""Questions about tables in parts: Dask collections, and files.
+
+Answers to Dask collections are lazy ones, whose partitions are asked on the workers. Those to a file
+are in memory, the file's rows are not.
 
 A question is asked of a table without rows at once. So mistakes in it are told before anything is
 computed, and it shows what the answer is made of: whatever has rows there (Series, DataFrames,
@@ -17,7 +20,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from knothole.errors import InvalidInput
+from knothole.parts.files import FileTable, is_path
 from knothole.parts.work import done, is_lazy, key
+from knothole.progress import bar
 from knothole.tables.columns import Columns, Kind
 from knothole.tables.fill import DRAW
 
@@ -25,17 +30,47 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def lazily(method: F) -> F:
-    """Let a method that answers each row of a table by itself take Dask collections, too."""
+    """Let a method that answers each row of a table by itself take paths and Dask collections."""
     signature = inspect.signature(method)
 
     @wraps(method)
     def asked(self: Any, X: Any, *arguments: Any, **options: Any) -> Any:
-        if not is_lazy(X):
+        if not is_lazy(X) and not is_path(X):
             return method(self, X, *arguments, **options)
         given = dict(list(signature.bind(self, X, *arguments, **options).arguments.items())[2:])
-        return _Question(self, method.__name__, X, given.pop("options", {}) | given).answer()
+        given = given.pop("options", {}) | given
+        if not isinstance(given.get("holes"), (str, type(None))):
+            raise InvalidInput(
+                "holes must be 'auto' or 'all' for a table in parts; a mask is about single rows. "
+                "Ask part by part (map_partitions), with the mask of each."
+            )
+        if is_path(X):
+            return _of_file(lambda rows: method(self, rows, **given), X, self.columns_)
+        return _Question(self, method.__name__, X, given).answer()
 
     return asked  # type: ignore[return-value]
+
+
+def _of_file(ask: Callable[[Any], Any], path: Any, columns: Columns) -> Any:
+    """What is asked of all rows of a file, of which no more than some are in memory."""
+    import pandas as pd
+
+    table = FileTable.of(path, columns)
+    answers: list[Any] = []
+    template = None
+    with bar(f"asking of {table.source.shown}") as advance:
+        for number, (rows, _, _) in enumerate(table.parts()):
+            template = ask(rows.iloc[:0]) if template is None else template
+            answers.append(done(ask, number, rows, alone=False))
+            advance(amount=len(rows))
+    if template is None:
+        raise InvalidInput(f"{table.source.shown}: has no rows.")
+
+    def together(empty: Any, path: tuple[Any, ...]) -> Any:
+        several = [_picked(answer, path, None) for answer in answers]
+        return np.concatenate(several) if isinstance(empty, np.ndarray) else pd.concat(several)
+
+    return _with_lazy_rows(template, (), together)
 
 
 class _Question:
@@ -49,11 +84,6 @@ class _Question:
         self.X = X if self.is_frame else _in_row_blocks(X)
         # The table without its rows; an array's own has no columns either.
         self.empty: Any = X._meta if self.is_frame else np.empty((0, self.X.shape[1]), X.dtype)
-        if not isinstance(options.get("holes"), (str, type(None))):
-            raise InvalidInput(
-                "holes must be 'auto' or 'all' for a Dask collection; a mask is about single rows. "
-                "Use map_partitions with a function that makes the mask of each partition."
-            )
         self.columns.read(self.empty, options.get("absent", "error"))  # refuses other columns
 
     def answer(self) -> Any:

@@ -177,9 +177,8 @@ class GaussianMixture(Density):
         tables = run.parameters.discrete
         self.emissions_ = () if tables is None else tables.emissions
 
-    def encoded(self, evidence: Evidence) -> ScoreRows:
+    def encoded(self, evidence: Evidence, weight: Floats) -> ScoreRows:
         """Rows as EM takes them."""
-        weight = np.ones(len(evidence.points))
         return self._layout.rows(evidence, weight, self.scores_, self.emissions_).by_pattern()
 
     def going_on(self, rows: Parts) -> tuple[GaussianComponents, Step[GaussianComponents]]:

@@ -145,9 +145,9 @@ class LatentTree(EmissionDensity):
         self.prior_, self.transition_ = parameters.prior, parameters.transition
         self.emissions_ = parameters.emissions
 
-    def encoded(self, evidence: Evidence) -> EncodedRows:
+    def encoded(self, evidence: Evidence, weight: Floats) -> EncodedRows:
         """Rows as EM takes them."""
-        return EncodedRows(pack(self.emissions_, evidence), np.ones(len(evidence.points)))
+        return EncodedRows(pack(self.emissions_, evidence), weight)
 
     def going_on(self, rows: Parts) -> tuple[TreeParameters, Step[TreeParameters]]:
         """See :meth:`Density.going_on`."""

@@ -116,9 +116,9 @@ class Mixture(EmissionDensity):
         self.weights_, self.emissions_ = run.parameters.weight, run.parameters.emissions
         self.objective_ = run.objective
 
-    def encoded(self, evidence: Evidence) -> EncodedRows:
+    def encoded(self, evidence: Evidence, weight: Floats) -> EncodedRows:
         """Rows as EM takes them."""
-        return EncodedRows(pack(self.emissions_, evidence), np.ones(len(evidence.points)))
+        return EncodedRows(pack(self.emissions_, evidence), weight)
 
     def going_on(self, rows: Parts) -> tuple[ProductMixture, Step[ProductMixture]]:
         """See :meth:`Density.going_on`."""
