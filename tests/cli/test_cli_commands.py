@@ -209,7 +209,7 @@ def test_all_rows_of_a_larger_training_table_are_learned_from(
     assert call(*arguments, "--density", "mixture", "--target", "price", "--all") == FINE
     assert "chosen at random" not in capsys.readouterr().err
     whole = table[FEATURES][:200].astype({"city": object})
-    parts = LocalParts.of(lambda: iter([(whole, table["price"][:200].to_numpy())]))
+    parts = LocalParts.of(lambda: iter([(whole, table["price"][:200].to_numpy(), None)]))
     alone = kh.wrap(folder / "model.json", parts, density=kh.Mixture(random_state=0))
     found = kh.load(place)
     assert found.density_.n_iter_ == alone.density_.n_iter_

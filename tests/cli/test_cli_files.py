@@ -16,8 +16,9 @@ import knothole as kh
 from knothole import files
 from knothole.cli import app
 from knothole.cli.app import FINE, INTERRUPTED, TERMINATED, WRONG_INPUT
-from knothole.cli.files import sinks, sources
+from knothole.cli.files import sinks
 from knothole.estimators import Robust
+from knothole.parts import sources
 
 
 def test_places_that_cannot_be_written(wrapped, folder, tmp_path, capsys, monkeypatch):

@@ -53,7 +53,7 @@ def cut(frame, partitions):
     """Local parts of nearly the same size; there may be more of them than rows."""
     at = np.linspace(0, len(frame), partitions + 1).astype(int)
     pieces = [frame.iloc[a:b] for a, b in pairwise(at)]
-    return LocalParts.of(lambda: ((piece, None) for piece in pieces))
+    return LocalParts.of(lambda: ((piece, None, None) for piece in pieces))
 
 
 DENSITIES = {
@@ -96,7 +96,7 @@ def test_a_cluster_learns_what_one_process_does_to_the_last_bit(cluster, name):
     lazy = dd.from_pandas(table(), npartitions=7)
     found = DENSITIES[name]().fit(lazy)
     pieces = [lazy.partitions[i].compute() for i in range(7)]
-    close(found, DENSITIES[name]().fit(LocalParts.of(lambda: ((p, None) for p in pieces))), 0)
+    close(found, DENSITIES[name]().fit(LocalParts.of(lambda: ((p, None, None) for p in pieces))), 0)
 
 
 def test_going_on_is_em_on_all_rows():
@@ -108,7 +108,7 @@ def test_going_on_is_em_on_all_rows():
     columns = found.columns_
     begun = kh.Mixture(3, strength=1.0, random_state=0)
     begun.fit_matrix(columns.matrix(drawn.table), columns)
-    rows = begun.encoded(columns.evidence(columns.matrix(frame)))
+    rows = begun.encoded(columns.evidence(columns.matrix(frame)), np.ones(1000))
     assert isinstance(rows, EncodedRows)
     training = begun._training(begun._rng())
     run = train(lambda m: step(rows, m, 1.0), begun._mixture, 1.0, 1000.0, training)
@@ -140,7 +140,7 @@ def test_what_is_larger_than_memory_is_encoded_again_for_each_step(monkeypatch, 
     monkeypatch.setattr(base, "LOCAL", 0)
     passes = []
 
-    pieces = LocalParts.of(lambda: ((p, None) for p in (table()[:400], table()[400:])))
+    pieces = LocalParts.of(lambda: ((p, None, None) for p in (table()[:400], table()[400:])))
     counted = LocalParts(lambda: passes.append(None) or pieces.passes())
     found = DENSITIES["Mixture"]().fit(counted)
     assert len(passes) == found.n_iter_ + 2  # a look, a sample, and the steps
@@ -166,7 +166,7 @@ def test_a_model_is_wrapped_as_on_one_machine(partitions):
     with dask.config.set(scheduler="sync"):
         robust = kh.wrap(model, lazy[["a", "b", "c"]], lazy["y"], density)
     one = cut(frame, 1).passes
-    parts = LocalParts(lambda: ((i, X, y.to_numpy()) for i, X, _ in one()))
+    parts = LocalParts(lambda: ((i, X, y.to_numpy(), None) for i, X, _, _ in one()))
     alone = kh.wrap(model, parts, density=density)
     close(robust.density_, alone.density_)
     np.testing.assert_allclose(robust.predict(frame), alone.predict(frame), rtol=1e-8)
@@ -234,7 +234,7 @@ def test_nothing_is_left_on_the_workers(cluster):
 
 def test_what_cannot_be_learned_is_refused_with_a_way_out():
     frame = table()
-    with pytest.raises(InvalidInput, match=r"sample_weight must be None for a table in parts"):
+    with pytest.raises(InvalidInput, match=r"sample_weight must be None for parts"):
         kh.Mixture().fit(cut(frame, 2), sample_weight=np.ones(len(frame)))
     with pytest.raises(InvalidInput, match=r"'low-rank' is learned from rows in memory only"):
         kh.GaussianMixture(2, covariance="low-rank", random_state=0).fit(cut(frame, 2))

@@ -91,7 +91,7 @@ def test_what_a_sample_chooses_does_not_depend_on_the_partitions(models, partiti
     lazy = dd.from_pandas(X.assign(y=y), npartitions=partitions)
     with dask.config.set(scheduler="sync"):
         found = robust.tune(lazy[list("abc")], lazy["y"])
-    alone = robust.tune(LocalParts.of(lambda: iter([(X, y.to_numpy())])), None)
+    alone = robust.tune(LocalParts.of(lambda: iter([(X, y.to_numpy(), None)])), None)
     np.testing.assert_allclose(found.ensemble_.value, alone.ensemble_.value, rtol=1e-8)
     assert found.tuning_.objective == "deployed" and found.tuning_.conditioned != "none"
 
@@ -120,10 +120,12 @@ def test_a_worker_that_is_killed_while_tuning_changes_nothing(cluster, models):
 def test_what_is_not_summed_is_refused_with_a_way_out(models):
     robust, y, _ = models["boosting"]
     X, _ = rows()
-    parts = LocalParts.of(lambda: iter([(X, y.to_numpy())]))
+    parts = LocalParts.of(lambda: iter([(X, y.to_numpy(), None)]))
     with pytest.raises(InvalidInput, match=r"tables in parts are tuned by sums"):
         robust.tune(parts, None, reach="completions", **PLAIN)
-    with pytest.raises(InvalidInput, match=r"sample_weight must not be about single rows"):
+    with pytest.raises(InvalidInput, match=r"sample_weight must be None for parts"):
         robust.tune(parts, None, sample_weight=np.ones(len(X)))
+    with pytest.raises(InvalidInput, match=r"holes must not be about single rows"):
+        robust.tune(parts, None, holes=np.isnan(X.to_numpy()))
     with pytest.raises(InvalidInput, match=r"y must be None for parts"):
         robust.tune(parts, y)

@@ -46,8 +46,8 @@ class Reader:
 
 def check_options(options: TuningOptions) -> None:
     """Refuse what is about single rows."""
-    given = {"counts": options.counts}
-    given["holes"] = None if isinstance(options.holes, str) else options.holes
+    holes = None if isinstance(options.holes, str) else options.holes
+    given: dict[str, Any] = {"counts": options.counts, "holes": holes}
     for name, value in given.items():
         if value is not None:
             raise InvalidInput(

@@ -32,9 +32,18 @@ class FileTable:
 
     @classmethod
     def of(
-        cls, path: Any, columns: Columns | None = None, y: Any = None, weight: Any = None
+        cls,
+        path: Any,
+        columns: Columns | None = None,
+        y: Any = None,
+        weight: Any = None,
+        *,
+        every: bool = False,
     ) -> FileTable:
-        """Open a path; ``columns`` are a model's, ``y`` and ``weight`` names of columns."""
+        """Open a path; ``columns`` are a model's, ``y`` and ``weight`` names of columns.
+
+        Of the file's columns those of the model are read, or ``every`` one.
+        """
         opened = source(path)
         beside = {"y": y, "sample_weight": weight}
         for what, name in beside.items():
@@ -52,7 +61,7 @@ class FileTable:
         known: dict[str, Column] = {}
         if columns is not None and columns.named:
             known = {column.name: column for column in columns}
-            own = [name for name in own if name in known] or own
+            own = own if every else [name for name in own if name in known] or own
         elif columns is not None and len(columns) == len(own):
             known = {n: replace(c, name=n) for n, c in zip(own, columns, strict=True)}
         further = [name for name in (y, weight) if name is not None]

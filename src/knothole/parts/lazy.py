@@ -1,7 +1,7 @@
 """Questions about tables in parts: Dask collections, and files.
 
-Answers to Dask collections are lazy ones, whose partitions are asked on the workers. Those to a file
-are in memory, the file's rows are not.
+Answers to Dask collections are lazy ones, whose partitions are asked on the workers. Those to a
+file are in memory, the file's rows are not.
 
 A question is asked of a table without rows at once. So mistakes in it are told before anything is
 computed, and it shows what the answer is made of: whatever has rows there (Series, DataFrames,
@@ -28,6 +28,9 @@ from knothole.tables.fill import DRAW
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# The question whose answer is a table like X, other columns and all.
+FILLING = "impute"
+
 
 def lazily(method: F) -> F:
     """Let a method that answers each row of a table by itself take paths and Dask collections."""
@@ -45,17 +48,17 @@ def lazily(method: F) -> F:
                 "Ask part by part (map_partitions), with the mask of each."
             )
         if is_path(X):
-            return _of_file(lambda rows: method(self, rows, **given), X, self.columns_)
+            table = FileTable.of(X, self.columns_, every=method.__name__ == FILLING)
+            return _of_file(lambda rows: method(self, rows, **given), table)
         return _Question(self, method.__name__, X, given).answer()
 
     return asked  # type: ignore[return-value]
 
 
-def _of_file(ask: Callable[[Any], Any], path: Any, columns: Columns) -> Any:
+def _of_file(ask: Callable[[Any], Any], table: FileTable) -> Any:
     """What is asked of all rows of a file, of which no more than some are in memory."""
     import pandas as pd
 
-    table = FileTable.of(path, columns)
     answers: list[Any] = []
     template = None
     with bar(f"asking of {table.source.shown}") as advance:
@@ -80,7 +83,7 @@ class _Question:
         self.model, self.method, self.options = model, method, options
         self.columns: Columns = model.columns_
         self.is_frame = hasattr(X, "_meta") and hasattr(X._meta, "columns")
-        self.filled = method == "impute"  # a table like X, other columns and all
+        self.filled = method == FILLING
         self.X = X if self.is_frame else _in_row_blocks(X)
         # The table without its rows; an array's own has no columns either.
         self.empty: Any = X._meta if self.is_frame else np.empty((0, self.X.shape[1]), X.dtype)
