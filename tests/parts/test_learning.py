@@ -17,6 +17,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
 from knothole.densities.em import train
+from knothole.densities.in_parts import go_on
 from knothole.densities.mixture.em import step
 from knothole.densities.rows import EncodedRows
 from knothole.errors import InvalidInput
@@ -117,6 +118,35 @@ def test_going_on_is_em_on_all_rows():
     assert np.diff(found.objective_).min() > 0
     np.testing.assert_allclose(run.parameters.weight, found.weights_, rtol=1e-8)
     assert found.score(frame) > begun.score(frame)
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_a_row_of_weight_two_is_two_rows(name):
+    """The slow twin: the rows themselves, repeated, where the sample is the whole table."""
+    frame, rng = table(250), np.random.default_rng(1)
+    weight = rng.integers(1, 4, size=250)
+    lazy = dd.from_pandas(frame.assign(w=weight.astype(float)), npartitions=4)
+    begun = DENSITIES[name]().fit(frame, sample_weight=weight)
+    with dask.config.set(scheduler="sync"):
+        whole = DENSITIES[name]().fit(lazy[["a", "b", "c"]], sample_weight=lazy["w"])
+    close(whole, begun, tolerance=0)
+    repeated = frame.loc[np.repeat(frame.index, weight)].reset_index(drop=True)
+    parts = {
+        "weights": LocalParts.of(lambda: iter([(frame[:99], None, weight[:99]),
+                                               (frame[99:], None, weight[99:])])),
+        "rows": LocalParts.of(lambda: iter([(repeated, None, None)])),
+    }  # fmt: skip
+    found = {}
+    for how, own in parts.items():
+        drawn = sample.Sample(own, None, None, None, None, 250, float(weight.sum()))
+        found[how] = go_on(DENSITIES[name]().fit(frame, sample_weight=weight), drawn)
+    close(found["weights"], found["rows"])
+
+
+def test_progress_is_told_on_request(capsys):
+    kh.Mixture(3, strength=1.0, random_state=0, verbose=True).fit(cut(table(), 3))
+    told = capsys.readouterr().err
+    assert "X has 1,000 rows: 300 of them" in told and told.count("\n") > 2
 
 
 def test_as_many_rows_as_a_sample_has_are_learned_as_in_memory():
@@ -241,10 +271,13 @@ def test_what_cannot_be_learned_is_refused_with_a_way_out():
     with pytest.raises(InvalidInput, match=r"at least one row"):
         kh.Mixture().fit(cut(frame[:0], 2))
     lazy = dd.from_pandas(frame, npartitions=3)
+    model = DecisionTreeRegressor().fit([[0.0] * 3], [1.0])
     with pytest.raises(InvalidInput, match=r"y must have the partitions of X; it has 1 and"):
-        kh.wrap(DecisionTreeRegressor(), lazy, dd.from_pandas(frame["a"], npartitions=1))
+        kh.wrap(model, lazy, dd.from_pandas(frame["a"], npartitions=1))
     with pytest.raises(InvalidInput, match=r"y must be a Dask Series or Array"):
-        kh.wrap(DecisionTreeRegressor(), lazy, frame["a"])
+        kh.wrap(model, lazy, frame["a"])
+    with pytest.raises(InvalidInput, match=r"sample_weight must be a Dask Series or Array"):
+        kh.Mixture().fit(lazy, sample_weight=frame["a"])
 
 
 def test_a_bad_value_is_an_error_that_names_partition_and_column():
