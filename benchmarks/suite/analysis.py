@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from benchmarks.suite.datasets import NATURAL
 from knothole.errors import InvalidInput
 
 CELL = ["dataset", "scenario"]
@@ -202,6 +203,31 @@ def by_dataset(duels: pd.DataFrame) -> pd.DataFrame:
     order = found["p_value"].sort_values(kind="stable").index
     holm = found["p_value"][order] * np.arange(len(order), 0, -1)
     return found.assign(p_value=holm.cummax().clip(upper=1.0))
+
+
+def by_group(duels: pd.DataFrame) -> pd.DataFrame:
+    """How one peer does by the way holes come, "MCAR" and so on, and on "natural" tables.
+
+    Those have holes of their own, and are in the other groups too. Of a group: its ``cells``, the
+    share of duels that are no loss, ``ratio``, the geometric mean of the error over that of the
+    cell's best rival, the largest of these, and how many ``cells_behind`` are above 1.03.
+    """
+    kind = duels["scenario"].str.split().str[0]
+    groups = {name: duels[kind == name] for name in dict.fromkeys(kind)}
+    groups["natural"] = duels[duels["dataset"].isin(NATURAL)]
+    rows = {}
+    for name, own in groups.items():
+        cells = own.groupby(CELL).agg({"error": "first", "rival_error": "min"})
+        ratio = (cells["error"] / cells["rival_error"]).where(np.isfinite(cells["error"]), np.inf)
+        if len(cells):
+            rows[name] = {
+                "cells": len(cells),
+                "win_or_tie": float((own["outcome"] != "loss").mean()),
+                "ratio": float(np.exp(np.log(ratio).mean())),
+                "largest": float(ratio.max()),
+                "cells_behind": int((ratio > 1.03).sum()),
+            }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def tally(duels: pd.DataFrame) -> pd.DataFrame:

@@ -114,6 +114,10 @@ REGISTRY: Mapping[str, Entry] = {
 }
 
 
+#: Tables with holes of their own in more than a row in twenty.
+NATURAL = ("adult", "credit_approval", "heart_hungarian", "hypothyroid", "pima_diabetes", "titanic")
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A table and its target.

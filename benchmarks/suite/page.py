@@ -15,7 +15,7 @@ import pandas as pd
 
 from benchmarks import pictures
 from benchmarks.markdown import number, p_value, percent, table
-from benchmarks.suite.analysis import CELL
+from benchmarks.suite.analysis import CELL, by_group
 from benchmarks.suite.figures import PANELS, duels, ranks, tables, times
 from benchmarks.suite.peers.roster import OWN, all_peers
 from benchmarks.suite.results import Suite, load
@@ -100,6 +100,7 @@ def _section(suite: Suite, why: str) -> Iterator[str]:
     yield _ranks(suite)
     if suite.tallies:
         yield _duels(suite)
+        yield _groups(suite)
     yield _errors(suite)
     yield from _losses(suite)
     if why:
@@ -175,6 +176,29 @@ def _duels(suite: Suite) -> str:
     once = pd.DataFrame(columns).reindex(shown.index)
     once.insert(0, "rival", shown["rival"])
     return "\n".join([*lines, table(once), ""])
+
+
+def _groups(suite: Suite) -> str:
+    lines = [
+        "### By the way holes come\n",
+        "Duels that are no loss; errors over those of the cell's best rival, whichever that is:\n"
+        "geometric mean, largest, and cells where it is above 1.03. *natural*: tables that have\n"
+        "holes of their own, which are in the other groups too.\n",
+    ]
+    rows = [
+        {
+            "holes": name,
+            "ours": own,
+            "cells": f"{group['cells']:g}",
+            "no loss": percent(group["win_or_tie"]),
+            "over the best": f"{group['ratio']:.3f}",
+            "largest": f"{group['largest']:.3f}",
+            "above 1.03": f"{group['cells_behind']:g}",
+        }
+        for own, duels in suite.duels.items()
+        for name, group in by_group(duels).iterrows()
+    ]
+    return "\n".join([*lines, table(pd.DataFrame(rows), text_columns=2), ""])
 
 
 def _errors(suite: Suite) -> str:

@@ -145,3 +145,21 @@ def test_by_dataset_every_dataset_counts_once():
     )
     failed = analysis.duels(results_of(errors | {"rival": [np.inf] * 2 + [2.0] * 18}))
     assert analysis.by_dataset(failed).loc["rival", "datasets"] == 9
+
+
+def test_groups_by_the_way_holes_come():
+    """Against the best rival of each cell; a table with holes of its own is in two groups."""
+    lines = [
+        ("concrete", "MCAR 10 %", "a", 1.0, 1.0, "tie"),
+        ("concrete", "MCAR 10 %", "b", 1.0, 2.0, "win"),
+        ("titanic", "MCAR 30 %", "a", 1.21, 1.0, "loss"),
+        ("titanic", "outage of column 1", "a", 1.02, 1.0, "tie"),
+    ]
+    columns = ["dataset", "scenario", "rival", "error", "rival_error", "outcome"]
+    found = analysis.by_group(pd.DataFrame(lines, columns=columns))
+    assert found.index.tolist() == ["MCAR", "outage", "natural"]
+    assert found["cells"].tolist() == [2, 1, 2]
+    assert found["win_or_tie"].tolist() == pytest.approx([2 / 3, 1.0, 0.5])
+    assert found["ratio"].tolist() == pytest.approx([1.1, 1.02, np.sqrt(1.21 * 1.02)])
+    assert found["largest"].tolist() == pytest.approx([1.21, 1.02, 1.21])
+    assert found["cells_behind"].tolist() == [1, 0, 1]

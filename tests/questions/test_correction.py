@@ -6,7 +6,7 @@ import pytest
 import xgboost
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import knothole as kh
 from knothole.errors import DamagedFile, InvalidInput
@@ -97,6 +97,18 @@ def test_margin_and_reach_are_the_papers_and_so_is_corrected_false(wrapped):
     assert (robust.reach(rows) != plain.reach(rows)).nnz == 0
     assert_array_equal(robust.predict(rows, corrected=False), plain.predict(rows))
     assert (robust.predict(rows) != plain.predict(rows)).any()
+
+
+def test_margins_are_corrected_on_request_where_they_are_predictions(wrapped):
+    robust, _ = wrapped
+    plain, rows = Robust(robust.expectation_), holed()
+    assert_array_equal(robust.margin(rows, corrected=True), robust.predict(rows))
+    assert_allclose(plain.margin(rows, corrected=True), plain.margin(rows), rtol=1e-12)
+    X = np.tile(np.eye(4)[:, :2], (5, 1))
+    labels = DecisionTreeClassifier(max_depth=2).fit(X, 5 * [0, 1, 1, 1])
+    classifier = kh.wrap(labels, X, density=kh.Factorized())
+    with pytest.raises(InvalidInput, match="ask predict"):
+        classifier.margin(X, corrected=True)
 
 
 def test_one_row_has_one_answer_in_any_batch_and_with_any_threads(wrapped):

@@ -278,12 +278,21 @@ class Robust(Frozen, Calibrating, Asking):
         holes: Holes | None = None,
         *,
         return_error: bool = False,
+        corrected: bool = False,
         **options: Unpack[RowOptions],
     ) -> Any:
         """Expected margin (Prop. 1): (rows,), or (rows, outputs) where there are several.
 
         With ``return_error`` also its standard error, 0 where the density allows exact answers.
+        A correction moves predictions, and margins with ``corrected=True`` where they are the same.
         """
+        if corrected and (is_classifier(self.ensemble_) or not self.ensemble_.link.linear):
+            raise InvalidInput(
+                "corrected: predictions are corrected, and margins of this model are none; ask "
+                "predict or predict_proba, or leave out corrected=True."
+            )
+        if corrected:
+            return self.predict(X, holes, return_error=return_error, **options)
         margin, error = self.answers(X, holes, **options).margin
         return (margin, error) if return_error else margin
 
