@@ -5,7 +5,7 @@ import pytest
 from tests.learning.worlds import problem_of, random_world, tune
 
 from knothole.compiled.sobol import GROUPS
-from knothole.learning import descent
+from knothole.learning import descent, solvers
 from knothole.learning.draw_matrix import DRAWS, DrawMatrix
 from knothole.learning.system import LeafSystem
 from knothole.reach.expectation import Expectation
@@ -191,3 +191,11 @@ def test_losses_are_told_of_draws_that_took_no_part(method):
     by_hand = [losses_by_hand(world, other, each)[of] for each in (old, new)]
     np.testing.assert_allclose(told, by_hand, rtol=1e-9)
     assert abs(losses_by_hand(world, used, new)[of] - tuned.summary.after) > 1e-4
+
+
+def test_the_error_of_a_loss_is_that_of_a_mean():
+    """Of groups of draws; a single, exact one has none."""
+    values = np.array([1.0, 2.0, 4.0, 5.0])
+    assert solvers._standard_error(values) == pytest.approx(np.sqrt(10 / 3) / 2)
+    assert solvers._standard_error(values[:1]) == 0.0
+    assert np.isnan(solvers._standard_error(np.append(values, np.inf)))

@@ -180,26 +180,25 @@ def test_several_outputs():
     assert alone.value.shape[1] == 1
 
 
-def test_each_tree_of_a_forest_has_a_density_of_its_own():
+@pytest.mark.parametrize("row_weight", [None, rng.choice([0.5, 1.0, 3.0], size=300)])
+def test_each_tree_of_a_forest_has_a_density_of_its_own(row_weight):
     forest = RandomForestRegressor(3, max_depth=3, random_state=0).fit(X, y)
     ensemble = read(forest)
     density = Mixture(2, max_iter=20, tol=0.1, random_state=0).fit(HOLES)
     counts = bootstrap_counts(forest, len(X))
-    options = {"ridge": 1.0, "condition_on_target": False}
+    options = {"ridge": 1.0, "condition_on_target": False, "sample_weight": row_weight}
     tuned = tune(ensemble, density, HOLES, y, counts=counts, **options)
     assert tuned.summary.samples == "bootstrap samples"
+    each = np.ones(300) if row_weight is None else row_weight
+    mean = np.average(y, weights=each)
     for tree in range(3):
         own, leaves = some_trees(ensemble, np.array([tree]))
-        rows = np.repeat(np.arange(300), counts[tree])
-        weight = counts[tree].astype(float)
+        weight = counts[tree] * each
         learned = Mixture(2, max_iter=20, tol=0.1, random_state=0).fit(
             HOLES, sample_weight=weight, columns=density.columns_
         )
-        by_hand = np.asarray(
-            asked(Expectation.of(own, learned), "reach", HOLES[rows], "all").todense()
-        )
-        mean = y.mean()
-        expected = mean + (y[rows] - mean) @ by_hand / (1.0 + by_hand.sum(axis=0))
+        reach = np.asarray(asked(Expectation.of(own, learned), "reach", HOLES, "all").todense())
+        expected = mean + (weight * (y - mean)) @ reach / (1.0 + weight @ reach)
         np.testing.assert_allclose(tuned.ensemble.value[leaves, 0], expected, atol=1e-8)
 
 
