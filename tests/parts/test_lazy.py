@@ -62,6 +62,9 @@ class Described:
         levels = frame.astype({"city": "category"})
         model = lightgbm.LGBMRegressor(n_estimators=5, verbose=-1, n_jobs=1).fit(levels, y)
         self.levels = kh.wrap(model, levels, density=kh.Mixture(4, random_state=0))
+        self.levels = self.levels.calibrate(levels, y + 0.1)
+        model = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1, n_jobs=1).fit(levels, y > 1)
+        self.level_classes = kh.wrap(model, levels, density=kh.Mixture(4, random_state=0))
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +176,35 @@ def test_text_and_categories_that_only_partitions_know(models):
     assert_eq(known, models.levels.impute(rows.astype({"city": "category"})), scheduler="sync")
 
 
+@pytest.mark.parametrize("kind", ["pyarrow", "unknown"])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_each_question_takes_odd_partitions(models, question, kind):
+    """Without rows, without divisions, with levels or text that only the partitions know."""
+    name, ask = QUESTIONS[question]
+    model = models.levels if name == "regressor" else models.level_classes
+    rows = with_holes(table(40, 3)).sort_values("size")
+    rows = rows[rows["size"].notna()]
+    with dask.config.set({"dataframe.convert-string": kind == "pyarrow"}):
+        lazy = dd.from_pandas(rows.reset_index(drop=True), npartitions=4)
+    lazy = lazy[lazy["size"] > 0].clear_divisions()
+    if kind == "unknown":
+        lazy = lazy.astype({"city": "category"})
+        assert not lazy["city"].cat.known
+    else:
+        assert isinstance(lazy.dtypes["city"], pd.StringDtype)
+    with dask.config.set(scheduler="sync"):
+        own = lazy.compute()
+        assert lazy.map_partitions(len).compute().iloc[0] == 0
+        for part, wanted in zip(parts_of(ask(model, lazy)), parts_of(ask(model, own)), strict=True):
+            found = part.compute()
+            assert len(found) == len(own) > 5
+            if isinstance(wanted, np.ndarray):
+                np.testing.assert_array_equal(found, wanted)
+            else:
+                as_text = pd.DataFrame(found).astype(str), pd.DataFrame(wanted).astype(str)
+                assert_frame_equal(*as_text, check_column_type=False)
+
+
 def test_draws_of_a_lazy_table_are_those_in_memory(models, rows):
     lazy = models.regressor.impute(dd.from_pandas(rows, npartitions=4), draws=3)
     assert not lazy.known_divisions
@@ -237,6 +269,24 @@ def test_the_model_is_unpacked_once_by_each_worker(cluster, models, rows):
     after = cluster.run(loads)
     assert all(0 <= after[worker] - before[worker] <= 1 for worker in after)
     pd.testing.assert_series_equal(found, models.regressor.predict(rows))
+
+
+def left(dask_scheduler):
+    """Tasks that a scheduler still knows."""
+    return len(dask_scheduler.tasks)
+
+
+def test_what_is_cancelled_leaves_nothing_behind(cluster, models, rows):
+    frame = dd.from_pandas(rows, npartitions=40)
+    slow = frame.map_partitions(slowly, meta=frame._meta)
+    future = cluster.compute(models.regressor.predict(slow))
+    time.sleep(0.3)
+    assert cluster.run_on_scheduler(left) > 0
+    future.cancel()
+    until = time.monotonic() + 20
+    while cluster.run_on_scheduler(left) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert cluster.run_on_scheduler(left) == 0
 
 
 def slowly(frame):

@@ -1,5 +1,6 @@
 """Densities learned from tables in parts are those of one machine, however they are cut."""
 
+import _thread
 import gc
 import os
 import signal
@@ -255,11 +256,24 @@ def test_nothing_is_left_on_the_workers(cluster):
     bad = lazy.map_partitions(lambda part: part.assign(b=np.inf), meta=lazy._meta)
     with pytest.raises(InvalidInput, match=r"partition \d: column 'b'"):
         DENSITIES["Mixture"]().fit(bad)
+    nothing_is_left(cluster)
+
+
+def nothing_is_left(cluster):
     until = time.monotonic() + 20
     while cluster.run_on_scheduler(left) and time.monotonic() < until:
         gc.collect()
         time.sleep(0.1)
     assert cluster.run_on_scheduler(left) == 0
+
+
+def test_a_fit_that_is_interrupted_leaves_nothing_behind(cluster):
+    lazy = dd.from_pandas(table(), npartitions=20)
+    slow = lazy.map_partitions(slowly, meta=lazy._meta)
+    threading.Timer(0.5, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        DENSITIES["Mixture"]().fit(slow)
+    nothing_is_left(cluster)
 
 
 def test_what_cannot_be_learned_is_refused_with_a_way_out():

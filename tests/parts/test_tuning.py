@@ -117,6 +117,18 @@ def test_a_worker_that_is_killed_while_tuning_changes_nothing(cluster, models):
     np.testing.assert_allclose(found.ensemble_.value, expected.ensemble_.value, rtol=1e-8)
 
 
+def test_a_bad_value_names_partition_and_column(models):
+    robust, y, options = models["tree"]
+    X, _ = rows()
+    X.loc[395, "b"] = np.inf
+    bad = dd.from_pandas(X.assign(y=y), npartitions=5)
+    with (
+        dask.config.set(scheduler="sync"),
+        pytest.raises(InvalidInput, match=r"partition 4: column 'b' must hold finite numbers"),
+    ):
+        robust.tune(bad[list("abc")], bad["y"], **options)
+
+
 def test_what_is_not_summed_is_refused_with_a_way_out(models):
     robust, y, _ = models["boosting"]
     X, _ = rows()
