@@ -18,7 +18,7 @@ COMPONENTS = 128
 
 def measured(rows):
     """Log p of other rows, RMSE of predictions for them with holes against f(x), CPU seconds."""
-    X, y = table(rows)
+    X, _ = table(rows)
     model = xgboost_model(*table(20_000), trees=50)
     start = time.process_time()
     density = kh.Mixture(COMPONENTS, random_state=0).fit(X)
