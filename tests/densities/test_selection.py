@@ -361,3 +361,11 @@ def test_a_larger_size_must_be_better_by_a_standard_error(gain, chosen):
         None, [None], size, strength, [None], [log_p[size]], [np.ones(100)]
     )
     assert search.try_sizes([1, 2, 4], 1.0).size == chosen
+
+
+def test_a_way_to_read_that_is_clearly_behind_is_not_searched_either():
+    rng = np.random.default_rng(0)
+    X = np.exp(1.5 * rng.multivariate_normal(np.zeros(3), 0.1 * np.eye(3) + 0.9, size=600))
+    candidates = [Mixture(random_state=0, n_init=1), GaussianMixture(random_state=0)]
+    ((scored, _),) = select(candidates, X).scored
+    assert isinstance(scored, GaussianMixture) and scored.normal_scores is True

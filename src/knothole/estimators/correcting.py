@@ -21,7 +21,7 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators.answers import is_classifier
 from knothole.questions.correction.corrected import Correction
-from knothole.questions.correction.learn import Honest, learn, no_correction
+from knothole.questions.correction.learn import WIDE, Honest, learn, no_correction
 from knothole.questions.correction.patterns import Patterns
 from knothole.reach.expectation import Expectation
 from knothole.tables.holes import with_nan
@@ -31,8 +31,8 @@ from knothole.trees.read import read
 if TYPE_CHECKING:
     import pandas as pd
 
-# Clones, and the rows that they are made with at most.
-FOLDS = 3
+# Clones, fewer of models with many columns, and the rows that they are made with at most.
+FOLDS, FOLDS_OF_WIDE = 3, 2
 ROWS = 4000
 _ADVICE = "pass X_valid, rows that the model was not trained on"
 
@@ -102,7 +102,8 @@ def by_clones(
     order = np.random.default_rng(seed).permutation(len(rows.matrix))[:ROWS]
     labels = np.asarray(rows.y)[order]
     stratified = is_classifier(expectation.original) and labels.ndim == 1
-    folds = (StratifiedKFold if stratified else KFold)(FOLDS)
+    n_folds = FOLDS if rows.matrix.shape[1] <= WIDE else FOLDS_OF_WIDE
+    folds = (StratifiedKFold if stratified else KFold)(n_folds)
     unknown = np.full((len(rows.matrix), expectation.original.n_outputs), np.nan)
     target = unknown if rows.target is None else rows.target
     found = []

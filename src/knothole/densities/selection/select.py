@@ -213,12 +213,14 @@ def rehearse(
     for candidate, own in ways:
         for rehearsal in own:
             judge(rehearsal, REHEARSING / len(ways) / len(own))
-        rehearsals.append((candidate, min(own, key=lambda one: one.rank)))
-        candidate.effort = rehearsals[-1][1].seconds
+        first, *others = sorted(own, key=lambda one: one.rank)
+        rehearsals.append((candidate, first))
+        candidate.effort = first.seconds
+        if others and all(other.clearly_behind(first) for other in others):
+            candidate.settle("normal_scores", first)
     best = min((rehearsal for _, rehearsal in rehearsals), key=lambda one: one.rank)
     for candidate, rehearsal in rehearsals:
-        behind, error = rehearsal.behind(best)
-        if behind > BEHIND * error:
+        if rehearsal.clearly_behind(best):
             candidate.loss, candidate.weight = rehearsal.loss, rehearsal.weight
             candidate.seconds, candidate.out = rehearsal.seconds, True
 
@@ -284,6 +286,16 @@ class Candidate:
         if not (np.isfinite(self.score) and np.isfinite(best.score)):
             return best.score - self.score, np.nan
         return mean_and_error(self.loss - best.loss, best.weight)
+
+    def clearly_behind(self, best: Candidate) -> bool:
+        """Whether the mean loss is larger than another's beyond doubt."""
+        behind, error = self.behind(best)
+        return bool(behind > BEHIND * error)
+
+    def settle(self, parameter: str, rehearsal: Candidate) -> None:
+        """Search no more for what a rehearsal has shown."""
+        value = rehearsal.density.get_params()[parameter]
+        self.density = clone(self.density).set_params(**{parameter: value})
 
     def for_all(self) -> Density:
         """What to fit on all rows: with the size and the prior found, which took long enough."""

@@ -49,6 +49,8 @@ FEWEST = 100
 COPIES = {True: 6000, False: 2500}
 COPIES_OF_ONE = {True: 2000, False: 800}
 SINGLE = {True: 5, False: 3}
+# Of more variables than this there are fewer copies, as what one takes grows with them.
+WIDE = 100
 HELD_OUT = 0.3
 # Stages at most; it ends earlier where so many did not gain.
 STAGES = 8
@@ -309,6 +311,7 @@ def _learned(learner: Learner, rows: int, always: bool) -> tuple[Correction | No
         general = variable == GENERAL
         count = (COPIES if general else COPIES_OF_ONE)[learner.linear]
         count = count if general else min(count, rows)
+        count = round(count * min(1.0, WIDE / len(learner.columns.variables)))
         copies = learner.copies(count, learner.hide_some if general else learner.hide_one(variable))
         sides = learner.side[copies.row] < 0
         if min(sides.sum(), (~sides).sum()) < FEWEST // 4:  # NaN is a value of the model there
