@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from knothole.errors import InvalidInput, KnotholeError
@@ -62,6 +62,7 @@ def frames(draw):
     return frame
 
 
+@example(pd.DataFrame({"c": [1], "a": [2.5], "d": ["x"], "1": [3]}), NAMED, "error")
 @given(frame=frames(), columns=st.sampled_from([NAMED, UNNAMED]), absent=st.sampled_from(
     ["error", "hole", "nothing"]))  # fmt: skip
 def test_frames_are_read_as_column_by_column(frame, columns, absent):
