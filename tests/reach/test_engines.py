@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.tree import DecisionTreeRegressor
 from tests.reach.cases import EXACT, as_table, random_case
 
 from knothole.densities.gaussian.density import GaussianMixture
@@ -13,6 +14,7 @@ from knothole.reach.completions.engine import Completion, CompletionsEngine
 from knothole.reach.expectation import Expectation
 from knothole.reach.walks.product import ProductEngine
 from knothole.tables.columns import Column, Columns
+from knothole.trees.read import read
 
 
 def known(case, expectation):
@@ -42,6 +44,20 @@ def test_other_leaf_values_are_answered_as_by_a_fresh_expectation(density, link)
         np.testing.assert_array_equal(found.original.value, value)
     np.testing.assert_array_equal(expectation.margin(evidence)[0], old)
     assert early.engine.nodes is expectation.engine.nodes
+
+
+def test_other_leaf_values_of_trees_that_are_walked_node_by_node():
+    """Those with more leaves than a word has bits; values of two leaves are kept together there."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    ensemble = read(DecisionTreeRegressor(max_leaf_nodes=100).fit(X, X @ [1.0, -2.0, 0.5]))
+    expectation = Expectation.of(ensemble, Mixture(3, random_state=0).fit(X))
+    X[rng.random(X.shape) < 0.4] = np.nan
+    evidence = expectation.evidence(X)
+    before = expectation.margin(evidence)[0]
+    np.testing.assert_allclose(
+        expectation.with_values(2 * ensemble.value).margin(evidence)[0], 2 * before
+    )
 
 
 def test_nothing_is_tabulated_that_is_not_asked_for(monkeypatch):
