@@ -5,7 +5,11 @@ import pandas as pd
 import pytest
 import xgboost
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+)
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import knothole as kh
@@ -222,6 +226,44 @@ def test_every_link_is_corrected_towards_the_models_own_output(kind):
     if hasattr(model, "predict_proba"):
         assert_allclose(moved.sum(axis=1), 1.0)
     assert_array_equal(answer(fresh[:20]), answer(fresh[:20], corrected=False))
+
+
+def of_library(library):
+    if library == "lightgbm":
+        import lightgbm
+
+        return lightgbm.LGBMClassifier(n_estimators=15, num_leaves=8, verbose=-1, n_jobs=1)
+    if library == "catboost":
+        import catboost
+
+        return catboost.CatBoostClassifier(
+            iterations=15, depth=3, cat_features=["c"], verbose=False, thread_count=1,
+            allow_writing_files=False,
+        )  # fmt: skip
+    return HistGradientBoostingClassifier(max_iter=15, categorical_features=["c"], random_state=0)
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "catboost", "scikit-learn"])
+def test_other_libraries_and_categories(library, tmp_path):
+    """A category that says what a number says, of which a density by columns knows nothing."""
+    X, y = copied(900)
+    frame = pd.DataFrame(X, columns=["a", "b", "d"])
+    frame["c"] = pd.Categorical(np.array(["low", "mid", "high"])[np.digitize(X[:, 0], [-0.5, 0.5])])
+    model = of_library(library).fit(frame, y > 0)
+    robust = kh.wrap(model, frame, y > 0, kh.Factorized(), correct=True, tol=None)
+    rows = frame.iloc[:300].copy()
+    own = model.predict_proba(rows)[:, 1]
+    assert_allclose(robust.predict_proba(rows).to_numpy()[:, 1], own, atol=1e-6)
+    rows["a"], rows["b"] = np.nan, np.nan
+    moved, plain = (
+        robust.predict_proba(rows, corrected=corrected).to_numpy()[:, 1]
+        for corrected in (True, False)
+    )
+    assert np.mean((moved - own) ** 2) < 0.8 * np.mean((plain - own) ** 2)
+    robust.save(tmp_path / "model.knothole")
+    assert_array_equal(
+        kh.load(tmp_path / "model.knothole").predict_proba(rows).to_numpy()[:, 1], moved
+    )
 
 
 # ---- files ---------------------------------------------------------------------------------------

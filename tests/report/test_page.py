@@ -9,9 +9,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from knothole.errors import MissingExtra
+from knothole.report import page
 from knothole.report.page import duration, number, render
 
 VOID = {"meta", "link", "img", "source", "br"}
@@ -176,3 +178,23 @@ def test_a_screenshot_of_a_phone_shows_the_page(html, tmp_path):
     assert blue[:400].any() and blue[600:].any()  # the name above, our line in the plot below
     ink = (pixels.sum(axis=2) < 300).mean()
     assert 0.005 < ink < 0.2
+
+
+def test_what_nan_means_says_what_decided_it():
+    """A reading whose own gain is within its error goes with columns that have as much NaN."""
+    meaning = pd.DataFrame(
+        {
+            "column": ["a", "b", "c"],
+            "nan_in_training": [0.1, 0.2, 0.3],
+            "integrate": [True, True, False],
+            "gain": [0.05, -0.01, np.nan],
+            "error": [0.01, 0.02, np.nan],
+        }
+    )
+    table = page._nan_meaning_table(meaning)
+    assert [len(row) for row in table.rows] == 3 * [len(table.header)]
+    assert [(row[2], row[-1]) for row in table.rows] == [
+        ("yes", "its own gain"),
+        ("yes", "columns with as much NaN"),
+        ("no", "columns with as much NaN"),
+    ]

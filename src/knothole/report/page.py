@@ -158,8 +158,13 @@ def _nan_meaning_table(meaning: pd.DataFrame | None) -> Table | None:
     """What NaN means in columns that had some in training; None where none had."""
     if meaning is None or meaning.empty:
         return None
-    names = tuple(str(name) for name in meaning.columns)
-    return Table(names, tuple(tuple(map(_cell, row)) for row in meaning.to_numpy().tolist()))
+    header = ("column", "NaN in training", "integrated over", "gain", "± error", "decided by")
+    rows = []
+    for row in meaning.to_dict("records"):
+        own = abs(row["gain"]) > row["error"]  # not so where either is NaN
+        cells = tuple(_cell(row[name]) for name in meaning.columns)
+        rows.append((*cells, "its own gain" if own else "columns with as much NaN"))
+    return Table(header, tuple(rows))
 
 
 def _cell(value: Any) -> str:
