@@ -267,7 +267,15 @@ def nothing_is_left(cluster):
     assert cluster.run_on_scheduler(left) == 0
 
 
-def test_a_fit_that_is_interrupted_leaves_nothing_behind(cluster):
+@pytest.fixture
+def can_be_interrupted():
+    """Workers of pytest ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_fit_that_is_interrupted_leaves_nothing_behind(cluster, can_be_interrupted):
     lazy = dd.from_pandas(table(), npartitions=20)
     slow = lazy.map_partitions(slowly, meta=lazy._meta)
     threading.Timer(0.5, _thread.interrupt_main).start()
