@@ -170,6 +170,21 @@ def test_mistakes_in_paths_are_told(place, robust, tmp_path, frame):
         robust.predict(tmp_path / "none.csv")
 
 
+def test_a_column_that_is_numbers_here_and_text_there_is_refused(tmp_path):
+    """Rows are read 90 at a time; 1 and "1" would be two categories. Holes alone say nothing."""
+    path = tmp_path / "codes.csv"
+    codes = 90 * [""] + 90 * ["1"] + 90 * [""] + 90 * ["2"]
+    pd.DataFrame({"a": np.arange(360.0), "code": codes}).to_csv(path, index=False)
+    fitted = kh.Factorized().fit(path)
+    assert [column.name for column in fitted.columns_] == ["a", "code"]
+    codes[-1] = "red"
+    pd.DataFrame({"a": np.arange(360.0), "code": codes}).to_csv(path, index=False)
+    with pytest.raises(
+        InvalidInput, match=r"'code' holds numbers at first, and text among rows 271"
+    ):
+        kh.Factorized().fit(path)
+
+
 def test_a_bad_value_names_the_part_and_the_column(tmp_path, frame, robust):
     bad = frame.copy()
     bad.loc[400, "rooms"] = np.inf

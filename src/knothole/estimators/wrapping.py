@@ -169,7 +169,9 @@ def wrap(
         drawn.tell(verbose is True)
         X_train, y_train, shown = drawn.table, drawn.y, drawn.shown
         sample_weight = drawn.weight
-    ensemble = read_over(model, shown, holes) if composed else read(model)
+    if own is None:
+        own = read_over(model, shown, holes) if composed else read(model)
+    ensemble = own
     table = ensemble.columns.read(X_train)
     check_rows(table)
     everything = table if drawn is None else ensemble.columns.read(shown)

@@ -22,11 +22,15 @@ def is_path(table: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class FileTable:
-    """A table in files: the columns that are read of it, and those for targets and weights."""
+    """A table in files: the columns that are read of it, and those for targets and weights.
+
+    What is ``unknown`` to the caller is what it looks like: numbers, or text.
+    """
 
     source: Source
     names: list[str]
     described: list[Column]
+    unknown: list[str]
     y: str | None = None
     weight: str | None = None
 
@@ -64,18 +68,33 @@ class FileTable:
             own = own if every else [name for name in own if name in known] or own
         elif columns is not None and len(columns) == len(own):
             known = {n: replace(c, name=n) for n, c in zip(own, columns, strict=True)}
-        further = [name for name in (y, weight) if name is not None]
-        # What nobody has described is what it looks like.
-        described = [known.get(name, Column(name)) for name in [*own, *further]]
-        return cls(opened, own, described, y, weight)
+        every_name = [*own, *(name for name in (y, weight) if name is not None)]
+        described = [known.get(name, Column(name)) for name in every_name]
+        unknown = [name for name in every_name if name not in known]
+        return cls(opened, own, described, unknown, y, weight)
 
     def parts(self) -> Iterator[tuple[pd.DataFrame, Any, Any]]:
         """Some rows at a time, their targets and their weights; rows are numbered throughout."""
-        start = 0
+        start, numbers = 0, dict[str, bool]()
         for chunk, _ in self.source.chunks([c.name for c in self.described], self.described, CHUNK):
+            self._check_kinds(chunk, numbers, start)
             chunk.index = pd.RangeIndex(start, start + len(chunk))
             start += len(chunk)
             y, weight = (
                 None if name is None else chunk[name].to_numpy() for name in (self.y, self.weight)
             )
             yield chunk[self.names], y, weight
+
+    def _check_kinds(self, chunk: pd.DataFrame, numbers: dict[str, bool], start: int) -> None:
+        """Refuse text where there were numbers before: 1 and "1" would be two categories."""
+        for name in self.unknown:
+            if chunk[name].isna().all():
+                continue
+            now = pd.api.types.is_numeric_dtype(chunk[name])
+            if numbers.setdefault(name, now) != now:
+                kinds = ("text", "numbers")
+                raise InvalidInput(
+                    f"{self.source.shown}: column {name!r} holds {kinds[not now]} at first, and "
+                    f"{kinds[now]} among rows {start + 1} to {start + len(chunk)}. Write it as one "
+                    f"kind throughout; Parquet keeps types."
+                )
