@@ -14,7 +14,9 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import knothole as kh
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.estimators import correcting
 from knothole.estimators.robust import Robust
+from knothole.questions.correction import learn
 from knothole.questions.correction.boosting import as_ensemble, boost, coarse, step
 from knothole.questions.correction.corrected import input_names
 from knothole.questions.correction.patterns import given_masks, masks
@@ -264,6 +266,39 @@ def test_other_libraries_and_categories(library, tmp_path):
     assert_array_equal(
         kh.load(tmp_path / "model.knothole").predict_proba(rows).to_numpy()[:, 1], moved
     )
+
+
+class Counted(DecisionTreeRegressor):
+    fits = 0
+
+    def fit(self, X, y, **options):
+        Counted.fits += 1
+        return super().fit(X, y, **options)
+
+
+@pytest.mark.parametrize(("wide", "clones"), [(3, 3), (2, 2)])
+def test_tables_with_many_columns_have_fewer_clones_and_copies(wide, clones, monkeypatch):
+    """Here three columns are many; it is nearer to f all the same."""
+    monkeypatch.setattr(correcting, "WIDE", wide)
+    monkeypatch.setattr(learn, "WIDE", wide)
+    copies, made = [], learn.Learner.copies
+    monkeypatch.setattr(
+        learn.Learner,
+        "copies",
+        lambda self, count, hide: copies.append(count) or made(self, count, hide),
+    )
+    X, y = copied(900)
+    model = Counted(max_depth=6, random_state=0).fit(X, y)
+    Counted.fits = 0
+    robust = kh.wrap(model, X, y, kh.Factorized(), correct=True)
+    assert Counted.fits == clones
+    assert max(copies) == round(learn.COPIES[True] * wide / 3)
+    fresh, _ = copied(500, 8)
+    rows = fresh.copy()
+    rows[:, 0] = np.nan
+    moved, plain = robust.predict(rows), robust.predict(rows, corrected=False)
+    own = model.predict(fresh)
+    assert np.mean((moved - own) ** 2) < 0.8 * np.mean((plain - own) ** 2)
 
 
 # ---- files ---------------------------------------------------------------------------------------
