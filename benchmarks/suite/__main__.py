@@ -54,6 +54,8 @@ each kind of --holes: run them one after the other, each in a directory of its o
               help="Rows of a dataset that are used at most.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True,
               help="Processes.")  # fmt: skip
+@click.option("--rivals", type=options.FILE,
+              help="Directory of a page: rivals are taken from there, not run.")  # fmt: skip
 @click.option("--page", type=options.FILE, help="Directory whose suite.md is to show the results.")
 @click.option("--page-only", is_flag=True, help="Run nothing: only show what OUTPUT has.")
 def suite(
@@ -66,6 +68,7 @@ def suite(
     first: int,
     max_rows: int,
     workers: int,
+    rivals: Path | None,
     page: Path | None,
     page_only: bool,
 ) -> None:
@@ -82,6 +85,8 @@ def suite(
             max_rows=max_rows,
             data=None if data is None else str(data),
         )
+        if rivals is not None:
+            say(f"{results.take_rivals(plan, output, rivals)} cells of rivals are from {rivals}")
         try:
             runner.run(plan, output, workers)
         except KeyboardInterrupt:

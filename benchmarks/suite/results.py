@@ -131,6 +131,38 @@ def gather(folder: str | os.PathLike[str]) -> Suite:
     return Suite(results, about)
 
 
+def take_rivals(plan: runner.Plan, folder: Path, page: Path) -> int:
+    """Make results of rivals that stand beside a page cells of a run, and tell how many.
+
+    Rivals stay what they are when knothole changes: a run with these has only ours to do. Results
+    of other rows, models, libraries or scenarios are refused.
+    """
+    setting, asked = setting_of(plan.scenarios), plan.settings()
+    found = next((each for each in load(page) if each.setting == setting), None)
+    if found is None:
+        raise InvalidInput(f"{os.fspath(page)!r} has no results of {setting!r} to take rivals of.")
+    asked["scenarios"] = [scenario.name for scenario in plan.scenarios]
+    stands, asked = (
+        each | {"versions": {**each["versions"], "knothole": ""}} for each in (found.about, asked)
+    )
+    others = [name for name in asked if asked[name] != stands[name]]
+    if others:
+        raise InvalidInput(
+            f"rivals beside {os.fspath(page)!r} were run with other {' and '.join(others)}: theirs "
+            f"{stands[others[0]]}, asked for {asked[others[0]]}. Ask for the same, or run them."
+        )
+    peers, taken = {peer.name: peer for peer in plan.peers if peer.name not in OWN}, 0
+    names = ["dataset", "repeat", "peer"]
+    for key, part in found.results.groupby(names, observed=True):
+        dataset, repeat, peer = map(str, key)
+        if peer in peers and not part["failure"].any():
+            records: Any = part.assign(groups=part["groups"].map(np.ndarray.tolist))
+            cell = runner.Cell(dataset, int(repeat), peers[peer])
+            cell.keep(folder, records.to_dict("records"))
+            taken += 1
+    return taken
+
+
 def setting_of(planned: Sequence[Scenario]) -> str:
     """Which setting scenarios make: "deployment", "same" or "changed"."""
     if all(scenario.training is None for scenario in planned):

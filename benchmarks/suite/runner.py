@@ -20,7 +20,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
@@ -117,6 +117,10 @@ class Cell:
         name = re.sub(r"[^a-z0-9.]+", "-", self.peer.name.lower()).strip("-")
         return folder / "cells" / self.dataset / str(self.repeat) / f"{name}.json"
 
+    def keep(self, folder: Path, results: Sequence[Mapping[str, Any]]) -> None:
+        """Write its results, one a scenario."""
+        _replace(self.file(folder), json.dumps(list(results), indent=1).encode())
+
     def done(self, folder: Path) -> bool:
         """Whether its results are there, without a failure."""
         file = self.file(folder)
@@ -186,8 +190,7 @@ def _finished(plan: Plan, cells: list[Cell], folder: Path, workers: int) -> Iter
 def _work(plan: Plan, cell: Cell, folder: Path) -> None:
     stage = _stage(cell.dataset, cell.repeat, plan.max_rows, plan.data)
     results = run_cell(stage, cell.peer, plan.scenarios)
-    text = json.dumps([result.as_dict() for result in results], indent=1)
-    _replace(cell.file(folder), text.encode())
+    cell.keep(folder, [result.as_dict() for result in results])
 
 
 @lru_cache(maxsize=2)

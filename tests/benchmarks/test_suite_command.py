@@ -3,6 +3,7 @@
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from tests.benchmarks.tables import use_small_datasets
@@ -83,6 +84,29 @@ def test_a_run_that_was_stopped_continues(tmp_path, capsys, monkeypatch):
     assert len(results) == 2 * 2 * 7 * 2 and (results["failure"] == "").all()
     assert benchmark(tmp_path, "--peers", "native,median") == FINE
     assert len(fits) == 5
+
+
+def test_rivals_of_a_page_are_not_run_again(tmp_path, capsys, monkeypatch):
+    docs = tmp_path / "docs"
+    assert benchmark(tmp_path / "run", "--peers", PEERS, "--page", docs) == FINE
+    before = pd.read_parquet(tmp_path / "run" / "results.parquet")
+
+    def fit(self, training):
+        raise AssertionError("a rival was run")
+
+    monkeypatch.setattr(Native, "fit", fit)
+    again = ("--peers", PEERS, "--rivals", docs)
+    assert benchmark(tmp_path / "again", *again) == FINE
+    assert "cells of rivals are from" in capsys.readouterr().err
+    after = pd.read_parquet(tmp_path / "again" / "results.parquet")
+    assert (after["failure"] == "").all() and len(after) == len(before)
+    scores = ["rmse", "log_loss", "auc"]
+    np.testing.assert_allclose(after[scores], before[scores], rtol=1e-6)
+    groups = [np.stack(frame["groups"].to_numpy()) for frame in (before, after)]
+    np.testing.assert_allclose(*groups, rtol=1e-6)
+    # Other rows are other results.
+    message = refused(capsys, "-o", tmp_path / "other", "--max-rows", 150, *again, command=suite)
+    assert "were run with other max_rows" in message
 
 
 @pytest.mark.parametrize(
