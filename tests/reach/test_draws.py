@@ -1,5 +1,8 @@
 """Continuous cases against a million draws; errors, tolerances and quantiles of completions."""
 
+import pickle
+from copy import copy
+
 import numpy as np
 import pytest
 from tests.reach.cases import as_table, asked, random_case
@@ -11,6 +14,8 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
+from knothole.reach.completions import shared
+from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.completions.masks import ALL, fill_masks
 from knothole.reach.completions.statistics import FACTOR
 from knothole.reach.cuts import Lookup, cut_cells
@@ -91,6 +96,48 @@ def test_walks_by_level_and_by_tree_are_the_same(numbers, ensemble):
     engine.forest = engine.forest._replace(levels=-1)  # as if trees were deep
     for first, second in zip(by_level, engine.masks(evidence, 0), strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+def walked_margins(engine, evidence, words):
+    """Margins of draws that walk all trees from the roots: the slow twin of :mod:`splits`."""
+    walking = copy(engine)
+    walking.__dict__["splits"] = None
+    return CompletionsEngine.margins(walking, evidence, words)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
+@pytest.mark.parametrize("seed", range(3))
+def test_splits_that_are_left_lead_where_walks_do(seed, density, outputs, monkeypatch):
+    """Categories, blocks known in part, and what is not recorded; draws shared and rows' own."""
+    case = random_case(seed, density, n_rows=20, n_trees=6, depth=4, n_outputs=outputs)
+    expectation = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
+    evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    engine = expectation.completions
+    assert engine.splits is not None
+    for rows, part in evidence.parts():
+        assert len(rows)
+        found = engine.margins(part, range(1, 4))
+        np.testing.assert_allclose(found, walked_margins(engine, part, range(1, 4)), atol=1e-12)
+        drawn = CompletionsEngine.margins(engine, part, range(1, 4))
+        np.testing.assert_array_equal(drawn, found)
+        monkeypatch.setattr(shared, "BYTES", 0)  # as if there were no room
+        np.testing.assert_array_equal(engine.margins(part, range(1, 4)), found)
+        monkeypatch.undo()
+
+
+def test_shared_draws_are_the_same_whenever_they_are_made(numbers, ensemble):
+    fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
+    rows = np.where(np.random.default_rng(0).random((30, 4)) < 0.4, np.nan, numbers[:30])
+    one, other = (Expectation.of(ensemble, fitted) for _ in range(2))
+    evidence = one.evidence(rows)
+    whole = one.completions.margins(evidence, range(4))
+    parts = [other.completions.margins(evidence, range(w, w + 1)) for w in (3, 0, 2, 1)]
+    for word, part in zip((3, 0, 2, 1), parts, strict=True):
+        np.testing.assert_array_equal(part[:, 0], whole[:, word])
+    again = pickle.loads(pickle.dumps(other.completions))
+    assert not again._made and other.completions._made
+    np.testing.assert_array_equal(again.margins(evidence, range(4)), whole)
 
 
 @njit

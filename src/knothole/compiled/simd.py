@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.extending import intrinsic, overload, register_model
 from numpy.typing import NDArray
@@ -80,6 +81,48 @@ def spread(typing_context: Any, value: Any) -> Any:
         return builder.shuffle_vector(first, ir.Constant(_VECTOR, ir.Undefined), everywhere)
 
     return four(types.float64), codegen
+
+
+@intrinsic
+def add_where(typing_context: Any, out: Any, words: Any, values: Any, n: Any) -> Any:
+    """Add each of ``n`` numbers to those of 64, at ``out``, whose bits are set in its word.
+
+    In their order, for 32 of the 64 after the other, which stay in registers meanwhile.
+    """
+    at_once, half = 8, 32
+    vector, bit, integer = ir.VectorType(ir.DoubleType(), at_once), ir.IntType(1), ir.IntType(32)
+    undefined = ir.Constant(vector, ir.Undefined)
+    everywhere = ir.Constant(ir.VectorType(integer, at_once), [0] * at_once)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        out, words, values, n = args
+        for first in range(0, 64, half):
+            totals = [(i, cgutils.alloca_once(builder, vector)) for i in range(0, half, at_once)]
+            places = {
+                i: builder.bitcast(
+                    builder.gep(out, [ir.Constant(integer, first + i)]), vector.as_pointer()
+                )
+                for i, _ in totals
+            }
+            for i, total in totals:
+                builder.store(builder.load(places[i], align=8), total)
+            with cgutils.for_range(builder, n) as loop:
+                word = builder.load(builder.gep(words, [loop.index]))
+                value = builder.load(builder.gep(values, [loop.index]))
+                one = builder.insert_element(undefined, value, ir.Constant(integer, 0))
+                same = builder.shuffle_vector(one, undefined, everywhere)
+                for i, total in totals:
+                    moved = builder.lshr(word, ir.Constant(word.type, first + i))
+                    bits = builder.trunc(moved, ir.IntType(at_once))
+                    here = builder.bitcast(bits, ir.VectorType(bit, at_once))
+                    before = builder.load(total)
+                    after = builder.fadd(before, same, flags=_FLAGS)
+                    builder.store(builder.select(here, after, before), total)
+            for i, total in totals:
+                builder.store(builder.load(total), places[i], align=8)
+        return context.get_dummy_value()
+
+    return types.none(out, words, values, types.int64), codegen
 
 
 @intrinsic

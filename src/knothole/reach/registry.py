@@ -22,6 +22,7 @@ from knothole.reach.completions.engine import (
     Sampler,
 )
 from knothole.reach.completions.impossible import ForgetsImpossible
+from knothole.reach.completions.shared import SharedEngine
 from knothole.reach.engine import Engine
 from knothole.reach.gaussian import GaussianEngine
 from knothole.reach.walks.latent import LatentEngine
@@ -61,6 +62,8 @@ def completions_engine(ensemble: Ensemble, density: Any, seed: int) -> Completio
     """The engine that draws the holes of rows."""
     if isinstance(density, GaussianMixture):
         return GaussianEngine(ensemble, density.sampler(seed), density)
+    if isinstance(density, Mixture):
+        return SharedEngine(ensemble, Inversion(completer_of(density), seed), density)
     return CompletionsEngine(ensemble, sampler_of(density, seed))
 
 

@@ -147,14 +147,14 @@ def pick(share, uniform, out):  # type: ignore[no-untyped-def]
     n_states = share.shape[1]
     for i in range(len(share)):
         for d in range(uniform.shape[1]):
-            left = uniform[i, d]
+            reached = 0.0
             k = 0
             last = 0
             while k < n_states:
                 if share[i, k] > 0:
                     last = k
-                    left -= share[i, k]
-                    if left < 0:
+                    reached += share[i, k]
+                    if uniform[i, d] < reached:
                         break
                 k += 1
             out[i, d] = last

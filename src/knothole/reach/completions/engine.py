@@ -12,6 +12,7 @@ would. Which row gets how many depends on that row alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from knothole.compiled.threads import Memory
 from knothole.densities.base import Inverted
 from knothole.reach.completions import kernels as kernels
 from knothole.reach.completions.masks import ALL
+from knothole.reach.completions.splits import Splits
 from knothole.reach.completions.statistics import Statistic, mean_and_error, mean_and_std
 from knothole.reach.cuts import lookup
 from knothole.reach.engine import (
@@ -170,6 +172,16 @@ class CompletionsEngine(Engine):
         self.row_bytes = 8 * WORD * max(1, self.n_variables)
         kept = 8 * WORD * WORDS * ensemble.n_outputs
         self.chunk = min(max(KEPT_BYTES // kept, LEAST_ROWS), MOST_ROWS_OF_CHUNK)
+
+    @cached_property
+    def splits(self) -> Splits | None:
+        """What words of draws are divided at, where trees are small enough."""
+        return Splits.of(self.ensemble, self.forest)
+
+    @property
+    def leaves(self) -> tuple[Floats, Floats]:
+        """What margins are sums of: the weighted values of leaves, and the base."""
+        return self.value, self.ensemble.base
 
     def _steps(self, grid: Grid) -> NDArray[np.void]:
         """Nodes as records; categorical splits read the mask that is always 0."""
@@ -319,6 +331,9 @@ class CompletionsEngine(Engine):
         """Margins of the completions themselves, (rows, words, 64, outputs)."""
         points = self.merged.points(evidence.points)
         out = np.empty((len(points), len(words), WORD, self.ensemble.n_outputs))
+        if self.splits is not None:
+            self.splits.margins(points, self._draws(evidence, words), self.leaves, out)
+            return out
         out[:] = self.ensemble.base
         kernels.chunk_margins(
             points, self._draws(evidence, words), self.forest, self.plain,

@@ -1,0 +1,89 @@
+"""Draws that all rows share: those of a mixture, component by component.
+
+Given the component, holes are independent of what is observed, and the points of predictions are
+the same for all rows (:mod:`knothole.compiled.sobol`). So what a draw is in each component, and on
+which side of every cut, is worked out once for all rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from knothole.arrays import Floats
+from knothole.compiled.sobol import COMMON, WORD
+from knothole.densities.mixture.density import Mixture
+from knothole.reach.completions.engine import CompletionsEngine, Inversion
+from knothole.reach.completions.splits import Shared
+from knothole.tables.evidence import Evidence
+from knothole.trees.ensemble import Ensemble
+
+# The most memory for the masks of shared draws.
+BYTES = 1 << 25
+
+
+class SharedEngine(CompletionsEngine):
+    """Completions under a mixture: the first words of draws are the same for all rows.
+
+    They are made when first asked for; should two threads make them, they are alike.
+    """
+
+    def __init__(self, ensemble: Ensemble, sampler: Inversion, density: Mixture) -> None:
+        super().__init__(ensemble, sampler)
+        self.density, self.points = density, sampler.points
+        self._made: list[Shared] = []
+
+    @property
+    def shared_words(self) -> int:
+        """Words that there is room for."""
+        if self.splits is None:
+            return 0
+        return BYTES // (8 * len(self.density.weights_) * self.splits.width)
+
+    def margins(self, evidence: Evidence, words: range) -> Floats:
+        """Margins of the completions themselves, (rows, words, 64, outputs)."""
+        if self.splits is None or words.stop > self.shared_words or evidence.allowed is not None:
+            return super().margins(evidence, words)
+        log_p, share = self.density.responsibilities(evidence)
+        points = self.merged.points(evidence.points)
+        out = np.empty((len(points), len(words), WORD, self.ensemble.n_outputs))
+        self.splits.margins_of_shared(points, share, self._shared(words), self.leaves, out)
+        impossible = np.flatnonzero(np.isneginf(log_p))
+        if len(impossible):
+            out[impossible] = super().margins(evidence[impossible], words)
+        return out
+
+    def _shared(self, words: range) -> Shared:
+        """What draws are in each component."""
+        made = self._made[-1] if self._made else None
+        start = 0 if made is None else len(made.masks)
+        if made is None or start < words.stop:
+            parts = [self._make(word) for word in range(start, words.stop)]
+            parts = parts if made is None else [made, *parts]
+            made = Shared(*map(np.concatenate, zip(*parts, strict=True)))
+            self._made[:] = [made]
+        return Shared(*(array[words.start : words.stop] for array in made))
+
+    def _make(self, word: int) -> Shared:
+        assert self.splits is not None
+        uniform = self.points.uniform(range(word, word + 1), COMMON)[0]
+        order = np.argsort(uniform[:, 0], kind="stable")
+        bits = np.uint64(1) << order.astype(np.uint64)
+        lowest = np.concatenate([np.zeros(1, np.uint64), np.bitwise_or.accumulate(bits)])
+        masks = self.splits.masks_of_components(self.merged.points(self._components(uniform)))
+        return Shared(masks[None], uniform[order, 0][None], lowest[None])
+
+    def _components(self, uniform: Floats) -> Floats:
+        """What points (64, coordinates) are in each component, (components, variables, 64)."""
+        used, n = self.forest.look.used, len(self.density.weights_)
+        states, first = np.repeat(np.arange(n), WORD), self.density.state_coordinates
+        out = np.zeros((n, len(used), WORD))
+        for v in np.flatnonzero(used):
+            own = np.tile(uniform[:, first + v], n)
+            out[:, v] = self.density.emissions_[v].invert(states, own).reshape(n, WORD)
+        return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was made: it is large, and soon made again."""
+        return self.__dict__ | {"_made": []}
