@@ -15,7 +15,7 @@ from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine
-from knothole.reach.completions.statistics import Statistic, mean_of, quantiles_of, std_of
+from knothole.reach.completions.statistics import MeanOf, quantiles_of, std_of
 from knothole.reach.engine import Engine, Moments, used_variables
 from knothole.reach.registry import EngineMaker, completions_engine, exact_engine
 from knothole.reach.tolerance import (
@@ -285,10 +285,13 @@ class Expectation:
         if self.exact_predictions:
             return self._linked.margin(evidence, threads=threads)
 
-        def statistic(part: Evidence) -> Statistic:
-            return mean_of(link, self.engine.margin(part)[0] if self.corrects else None)
+        def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
+            mean = MeanOf(link)
+            if self.corrects:
+                mean = MeanOf(link, lambda rows: self.engine.margin(part[rows])[0])
+            return self.completions.mean(part, mean, tolerance)
 
-        return self._drawn("prediction", evidence, statistic, threads, self.ensemble.predict)
+        return self._drawn("prediction", evidence, of_holes, threads, self.ensemble.predict)
 
     @property
     def exact_predictions(self) -> bool:
@@ -324,7 +327,10 @@ class Expectation:
         def nothing(points: Floats, _: int) -> Floats:
             return np.zeros((len(points), self.ensemble.n_responses))
 
-        return self._drawn("spread", evidence, lambda _: std_of(link), threads, nothing)
+        def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
+            return self.completions.of_draws(part, std_of(link), tolerance)
+
+        return self._drawn("spread", evidence, of_holes, threads, nothing)
 
     def quantiles(
         self, evidence: Evidence, quantiles: Sequence[float], *, threads: int | None = None
@@ -356,17 +362,17 @@ class Expectation:
         self,
         what: str,
         evidence: Evidence,
-        statistic: Callable[[Evidence], Statistic],
+        of_holes: Callable[[Evidence, Tolerance], tuple[Floats, ...]],
         threads: int | None,
         of_complete: Callable[[Floats, int], Floats],
     ) -> tuple[Floats, Floats]:
         """An answer from the draws of rows with holes, and its standard error."""
         tolerance = self._tolerance(self.spread.prediction)
 
-        def of_holes(part: Evidence) -> tuple[Floats, ...]:
-            return self.completions.of_draws(part, statistic(part), tolerance)
+        def work(part: Evidence) -> tuple[Floats, ...]:
+            return of_holes(part, tolerance)
 
-        found, error = self._answers(2, self.completions, evidence, of_holes, threads, of_complete)
+        found, error = self._answers(2, self.completions, evidence, work, threads, of_complete)
         warn_missed(error, tolerance, what)
         return found, error
 

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit
 
 from knothole.arrays import Floats
 from knothole.checks import check_type, require
 from knothole.errors import InvalidInput
 
+
+def _softmax(margin: Floats) -> Floats:
+    """Over the last axis, which is short: a whole array for each output is far quicker."""
+    by_output = np.ascontiguousarray(np.moveaxis(margin, -1, 0))
+    by_output = np.exp(by_output - by_output.max(axis=0))
+    by_output /= by_output.sum(axis=0)
+    return np.moveaxis(by_output, 0, -1)
+
+
 FUNCTIONS: dict[str, Callable[[Floats], Any]] = {
     "identity": np.asarray,
     "sigmoid": expit,
-    "softmax": partial(softmax, axis=-1),
+    "softmax": _softmax,
     "exp": np.exp,
 }
 

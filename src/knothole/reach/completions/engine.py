@@ -25,7 +25,12 @@ from knothole.densities.base import Inverted
 from knothole.reach.completions import kernels as kernels
 from knothole.reach.completions.masks import ALL
 from knothole.reach.completions.splits import Splits
-from knothole.reach.completions.statistics import Statistic, mean_and_error, mean_and_std
+from knothole.reach.completions.statistics import (
+    MeanOf,
+    Statistic,
+    mean_and_error,
+    mean_and_std,
+)
 from knothole.reach.cuts import lookup
 from knothole.reach.engine import (
     ENTRIES,
@@ -43,12 +48,17 @@ from knothole.trees.alike import Merged
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.traverse import LEVELS, tree_depths
 
-# Words that a row begins with: for means of margins, and for what needs the draws themselves.
+# Words that a row begins with: for means, and for what needs the draws themselves.
 FIRST_WORDS = 1
 FIRST_WORDS_OF_DRAWS = 4
 # Groups may agree because none of them has met a rare step. So a standard error is never told to be
 # less than this part of what one draw more or less could change an answer by.
 RESOLUTION = 0.15
+# A mean of predictions is settled by its first word of draws, which may miss what happens once in
+# a hundred times, only with an error of less than this part of what is allowed; and it has a
+# coarser resolution.
+SETTLED_AT_ONCE = 0.5
+RESOLUTION_OF_ONE_WORD = 0.2
 # What twice as many draws are taken to multiply a standard error by. The first doubling gains more
 # than later ones; with this number told errors are calibrated (tests/trust/test_errors_hold.py).
 DECAY = 0.48
@@ -57,6 +67,10 @@ DRAWS_BYTES = 1 << 23
 LEAST_ROWS, MOST_ROWS = 16, 512
 # A chunk has more of them: as many as may keep all the margins that their draws can have.
 KEPT_BYTES, MOST_ROWS_OF_CHUNK = 1 << 27, 1024
+
+
+#: From the numbers of some rows of a chunk, and consecutive words, to something of their draws.
+Collect = Callable[[NDArray[np.intp], range], Floats]
 
 
 class Sampler(Protocol):
@@ -205,12 +219,15 @@ class CompletionsEngine(Engine):
         return mean, error
 
     def _refined_margin(self, evidence: Evidence) -> tuple[Floats, Floats, NDArray[np.int64]]:
+        def collect(rows: NDArray[np.intp], words: range) -> Floats:
+            return self._group_sums(evidence[rows], words)
+
         def settle(sums: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
             # Parts after the first have as many draws as all before them.
             draws = SIZE * FIRST_WORDS << (sums.shape[1] - 1)
             return mean_and_error(sums.sum(axis=1) / draws + self.ensemble.base)
 
-        return self._refined(evidence, self._group_sums, settle, self.tolerance, FIRST_WORDS)
+        return self._refined(evidence, collect, settle, self.tolerance, FIRST_WORDS)
 
     def group_margins(self, evidence: Evidence, words: range) -> Floats:
         """Mean margins of the independent groups of some words, (rows, groups, outputs)."""
@@ -229,8 +246,22 @@ class CompletionsEngine(Engine):
         def settle(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
             return statistic(by_group(margins), rows)
 
-        first = min(FIRST_WORDS_OF_DRAWS, self.max_words)
-        value, error, _ = self._refined(evidence, self.margins, settle, tolerance, first)
+        first, margins = min(FIRST_WORDS_OF_DRAWS, self.max_words), self.margins_of(evidence)
+        value, error, _ = self._refined(evidence, margins, settle, tolerance, first)
+        return value, error
+
+    def mean(
+        self, evidence: Evidence, mean: MeanOf, tolerance: Tolerance = NONE
+    ) -> tuple[Floats, Floats]:
+        """Means of predictions, and their standard errors."""
+        margins = self.margins_of(evidence)
+
+        def collect(rows: NDArray[np.intp], words: range) -> Floats:
+            return mean.summary(margins(rows, words))
+
+        many = min(FIRST_WORDS_OF_DRAWS, self.max_words)
+        first = FIRST_WORDS if tolerance.share < np.inf else many
+        value, error, _ = self._refined(evidence, collect, mean.settle, tolerance, first, many)
         return value, error
 
     def moments(self, evidence: Evidence) -> Moments:
@@ -327,6 +358,10 @@ class CompletionsEngine(Engine):
         )  # fmt: skip
         return out[:, None]
 
+    def margins_of(self, evidence: Evidence) -> Collect:
+        """:meth:`margins` of some rows of a chunk, which may be asked for again and again."""
+        return lambda rows, words: self.margins(evidence[rows], words)
+
     def margins(self, evidence: Evidence, words: range) -> Floats:
         """Margins of the completions themselves, (rows, words, 64, outputs)."""
         points = self.merged.points(evidence.points)
@@ -344,39 +379,43 @@ class CompletionsEngine(Engine):
     def _refined(
         self,
         evidence: Evidence,
-        collect: Callable[[Evidence, range], Floats],
+        collect: Collect,
         settle: Callable[[Floats, NDArray[np.intp]], tuple[Floats, Floats]],
         tolerance: Tolerance,
         words: int,
+        least: int = 0,
     ) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Answers, their standard errors, and how many words each row was given.
 
         ``collect`` is asked for consecutive words of some rows, ``settle`` makes answers of all
-        that was collected, (rows, parts, ...). Rows with a larger error than allowed go on; their
-        new error is told together with what the last one leads to expect, or those that stop
-        would be the ones whose error happens to look small.
+        that was collected, (rows, parts, ...). Rows with a larger error than allowed go on, with
+        ``least`` words or more; their new error is told together with what the last one leads to
+        expect, or those that stop would be the ones whose error happens to look small.
         """
 
         def collected(rows: NDArray[np.intp], words: range) -> Floats:
             step = self._rows_at_once(len(words))
             parts = [rows[i : i + step] for i in range(0, len(rows), step)]
-            return np.concatenate([collect(evidence[part], words) for part in parts])
+            return np.concatenate([collect(part, words) for part in parts])
 
         rows = np.arange(len(evidence.points))
-        kept = collected(rows, range(words)) if len(rows) else collect(evidence, range(words))
+        kept = collected(rows, range(words)) if len(rows) else collect(rows, range(words))
         value, error = settle(kept, rows)
-        error = _resolved(error, tolerance, words)
+        begins = words < least
+        error = _resolved(error, tolerance, words, RESOLUTION_OF_ONE_WORD if begins else RESOLUTION)
         used = np.full(len(rows), words)
         while words < self.max_words:
-            late = (error[rows] > tolerance.allowed).any(axis=1)
+            allowed = tolerance.allowed * (SETTLED_AT_ONCE if words < least else 1.0)
+            late = (error[rows] > allowed).any(axis=1)
             rows, kept = rows[late], kept[late]
             if not len(rows):
                 break
-            kept = np.concatenate([kept, collected(rows, range(words, 2 * words))], axis=1)
-            words *= 2
+            before, words = words, max(2 * words, least)
+            kept = np.concatenate([kept, collected(rows, range(before, words))], axis=1)
             value[rows], now = settle(kept, rows)
             now = _resolved(now, tolerance, words)
-            error[rows] = np.sqrt((now**2 + (DECAY * error[rows]) ** 2) / 2)
+            led_to = DECAY ** np.log2(words / before) * error[rows]
+            error[rows] = np.sqrt((now**2 + led_to**2) / 2)
             used[rows] = words
         return value, error, used
 
@@ -408,6 +447,8 @@ def by_group(margins: Floats) -> Floats:
     return groups.reshape(rows, GROUPS, words * SIZE, outputs)
 
 
-def _resolved(error: Floats, tolerance: Tolerance, words: int) -> Floats:
+def _resolved(
+    error: Floats, tolerance: Tolerance, words: int, resolution: float = RESOLUTION
+) -> Floats:
     """Standard errors, with what so many draws can tell."""
-    return np.hypot(error, RESOLUTION * tolerance.unit / (WORD * words))
+    return np.hypot(error, resolution * tolerance.unit / (WORD * words))

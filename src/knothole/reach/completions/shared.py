@@ -10,17 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.compiled.sobol import COMMON, WORD
 from knothole.densities.mixture.density import Mixture
-from knothole.reach.completions.engine import CompletionsEngine, Inversion
+from knothole.reach.completions.engine import LEAST_ROWS, Collect, CompletionsEngine, Inversion
 from knothole.reach.completions.splits import Shared
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
-# The most memory for the masks of shared draws.
-BYTES = 1 << 25
+# The most memory for the masks of shared draws, and for margins of rows at once.
+BYTES = 1 << 26
+MARGIN_BYTES = 1 << 19
 
 
 class SharedEngine(CompletionsEngine):
@@ -41,26 +43,48 @@ class SharedEngine(CompletionsEngine):
             return 0
         return BYTES // (8 * len(self.density.weights_) * self.splits.width)
 
+    def _rows_at_once(self, words: int) -> int:
+        if not self.shared_words:
+            return super()._rows_at_once(words)
+        return max(MARGIN_BYTES // (8 * WORD * words * self.ensemble.n_outputs), LEAST_ROWS)
+
     def margins(self, evidence: Evidence, words: range) -> Floats:
         """Margins of the completions themselves, (rows, words, 64, outputs)."""
-        if self.splits is None or words.stop > self.shared_words or evidence.allowed is not None:
-            return super().margins(evidence, words)
+        return self.margins_of(evidence)(np.arange(len(evidence.points)), words)
+
+    def margins_of(self, evidence: Evidence) -> Collect:
+        """:meth:`margins` of some rows of a chunk, which may be asked for again and again."""
+        own = super().margins
+        splits, last = self.splits, self.shared_words
+        if splits is None or evidence.allowed is not None:
+            return lambda rows, words: own(evidence[rows], words)
         log_p, share = self.density.responsibilities(evidence)
+        impossible = np.isneginf(log_p)
         points = self.merged.points(evidence.points)
-        out = np.empty((len(points), len(words), WORD, self.ensemble.n_outputs))
-        self.splits.margins_of_shared(points, share, self._shared(words), self.leaves, out)
-        impossible = np.flatnonzero(np.isneginf(log_p))
-        if len(impossible):
-            out[impossible] = super().margins(evidence[impossible], words)
-        return out
+        sets = splits.sets(points)
+
+        def collect(rows: NDArray[np.intp], words: range) -> Floats:
+            middle = min(max(words.start, last), words.stop)
+            out = np.empty((len(rows), middle - words.start, WORD, self.ensemble.n_outputs))
+            shared = self._shared(range(words.start, middle))
+            some = points[rows], sets[rows], share[rows]
+            splits.margins_of_shared(some, shared, self.leaves, out)
+            if middle < words.stop:
+                rest = own(evidence[rows], range(middle, words.stop))
+                out = np.concatenate([out, rest], axis=1)
+            lost = impossible[rows]
+            if lost.any():
+                out[lost] = own(evidence[rows[lost]], words)
+            return out
+
+        return collect
 
     def _shared(self, words: range) -> Shared:
         """What draws are in each component."""
-        made = self._made[-1] if self._made else None
-        start = 0 if made is None else len(made.masks)
-        if made is None or start < words.stop:
-            parts = [self._make(word) for word in range(start, words.stop)]
-            parts = parts if made is None else [made, *parts]
+        made = self._made[0] if self._made else self._make(0)
+        start = len(made.masks)
+        if not self._made or start < words.stop:
+            parts = [made, *map(self._make, range(start, words.stop))]
             made = Shared(*map(np.concatenate, zip(*parts, strict=True)))
             self._made[:] = [made]
         return Shared(*(array[words.start : words.stop] for array in made))

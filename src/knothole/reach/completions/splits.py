@@ -43,6 +43,8 @@ class Trees(NamedTuple):
     own : int64
         Splits that no cut's mask tells of, on categories or what may be not recorded: their masks
         stand behind those of the cuts, in this order.
+    ranges : int64 (variables, 4)
+        Where a variable's masks begin and end, those of its cuts and those of its own splits.
     """
 
     parting: Any
@@ -52,6 +54,7 @@ class Trees(NamedTuple):
     output: Any
     mask_row: Any
     own: Any
+    ranges: Any
 
 
 class Room(NamedTuple):
@@ -67,7 +70,6 @@ class Room(NamedTuple):
     place: Any
     row: Any
     step: Any
-    goes: Any
     draws: Any
     met: Any
     by: Any
@@ -89,8 +91,16 @@ class Splits:
         feature = ensemble.feature
         nullable = ensemble.columns.nullable[feature]
         own = (feature >= 0) & ((ensemble.set_start >= 0) | (ensemble.missing_left & nullable))
+        own = np.flatnonzero(own)
+        own = own[np.argsort(feature[own], kind="stable")]
         mask_row = forest.steps["mask_row"].astype(np.int32)
-        mask_row[own] = self.n_masks + 2 + np.arange(np.count_nonzero(own))
+        first = self.n_masks + 2
+        mask_row[own] = first + np.arange(len(own))
+        offset = forest.look.offset
+        ends = [
+            first + np.searchsorted(feature[own], np.arange(len(offset) - 1), side)
+            for side in ("left", "right")
+        ]
         sizes = [len(group.root) for group in groups]
         self.trees = Trees(
             np.concatenate([group.parting for group in groups]),
@@ -99,9 +109,10 @@ class Splits:
             np.concatenate([group.leaf for group in groups]),
             np.repeat([group.output for group in groups], sizes).astype(np.int64),
             mask_row,
-            np.flatnonzero(own),
+            own,
+            np.stack([offset[:-1], offset[1:], *ends], axis=1),
         )
-        self.width = self.n_masks + 2 + len(self.trees.own)
+        self.width = first + len(own)
         self.n_leaves, self.n_outputs = ensemble.n_leaves, ensemble.n_outputs
         self.memory = Memory()
 
@@ -132,15 +143,14 @@ class Splits:
 
     def margins_of_shared(
         self,
-        points: Floats,
-        share: Floats,
+        rows: tuple[Floats, Words, Floats],
         shared: Shared,
         leaves: tuple[Floats, Floats],
         out: Floats,
     ) -> None:
-        """Margins of shared draws, given the shares (rows, components) of rows."""
+        """Margins of shared draws, for rows' points, sets and shares (rows, components)."""
         room = self.memory.once(self._room)
-        shared_margins(self.sets(points), share, shared, self.trees, leaves, room, out)
+        shared_margins(*rows, shared, self.trees, leaves, room, out)
 
     def masks_of_components(self, draws: Floats) -> Words:
         """Masks of a word's draws (components, variables, 64), (components, rows of masks)."""
@@ -158,7 +168,6 @@ class Splits:
             place=np.empty(n, dtype=np.int32),
             row=np.empty(n, dtype=np.int32),
             step=np.empty(n),
-            goes=np.empty(n, dtype=np.uint64),
             draws=np.empty(n + k, dtype=np.uint64),
             met=np.empty(n, dtype=np.uint64),
             by=np.empty(n),
@@ -243,17 +252,17 @@ def find_splits(sets, trees, leaves, room):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def add_word(n, n_trees, room, out):  # type: ignore[no-untyped-def]
+def add_word(n, n_trees, masks, room, out):  # type: ignore[no-untyped-def]
     """Divide a word's draws at all splits, and write their margins, ``out`` (64, outputs)."""
     room_ = pointers(room)
-    place, goes, draws, total = room_.place, room_.goes, room_.draws, room_.total
+    place, row, draws, total = room_.place, room_.row, room_.draws, room_.total
     for t in range(n_trees):
         draws[t] = ALL
     for split in range(n):
         at = np.int64(place[split])
-        here = draws[at]
-        draws[at] = here & goes[split]
-        draws[n_trees + split] = here & ~goes[split]
+        here, goes = draws[at], masks[np.int64(row[split])]
+        draws[at] = here & goes
+        draws[n_trees + split] = here & ~goes
     split = 0
     for output in range(len(room.start)):
         for draw in range(WORD):
@@ -270,24 +279,24 @@ def add_word(n, n_trees, room, out):  # type: ignore[no-untyped-def]
 
 
 @njit
-def shared_margins(sets, share, shared, trees, leaves, room, out):  # type: ignore[no-untyped-def]
+def shared_margins(points, sets, share, shared, trees, leaves, room, out):  # type: ignore[no-untyped-def]
     """Margins of completions that rows share, ``out`` (rows, words, 64, outputs)."""
-    rows, goes = pointers((room.row, room.goes))
     for i in range(len(sets)):
         n = find_splits(sets[i], trees, leaves, room)
         for word in range(len(shared.masks)):
-            allot(share[i], word, shared, n, rows, goes)
-            add_word(n, sets.shape[1], room, out[i, word])
+            masks = allotted(points[i], share[i], word, shared, trees.ranges, room)
+            add_word(n, sets.shape[1], masks, room, out[i, word])
 
 
 @inlined
-def allot(share, word, shared, n, rows, goes):  # type: ignore[no-untyped-def]
-    """Which draws go left at each split, given the shares of a row's components.
+def allotted(x, share, word, shared, ranges, room):  # type: ignore[no-untyped-def]
+    """The masks of a row's holes, given the shares of its components.
 
-    By the first coordinate of their points: a component has those from where the one before it
-    ends, and the last that is possible at all has the rest.
+    A component has the draws whose first coordinates lie from where the one before it ends, and the
+    last that is possible at all has the rest.
     """
     uniform, lowest = shared.uniform[word], shared.lowest[word]
+    masks = pointers(room.masks)
     last = 0
     for k in range(len(share)):
         if share[k] > 0.0:
@@ -299,13 +308,20 @@ def allot(share, word, shared, n, rows, goes):  # type: ignore[no-untyped-def]
         while now < WORD and (k == last or uniform[now] < reached):
             now += 1
         if now > before:
+            theirs = pointers(shared.masks[word, k])
+            if now - before == WORD:
+                return theirs
             draws = lowest[now] ^ lowest[before]
-            masks = pointers(shared.masks[word, k])
             kept = np.uint64(0) if before == 0 else ALL
-            for split in range(n):
-                goes[split] = (goes[split] & kept) | (draws & masks[np.int64(rows[split])])
+            for v in range(len(ranges)):
+                if np.isnan(x[v]):
+                    for row in range(ranges[v, 0], ranges[v, 1]):
+                        masks[row] = (masks[row] & kept) | (theirs[row] & draws)
+                    for row in range(ranges[v, 2], ranges[v, 3]):
+                        masks[row] = (masks[row] & kept) | (theirs[row] & draws)
         before = now
         k += 1
+    return masks
 
 
 @njit
@@ -321,8 +337,7 @@ def drawn_margins(points, sets, draws, forest, trees, leaves, room, out):  # typ
                 own = row - len(masks) + len(trees.own)
                 if own >= 0:
                     masks[row] = own_mask(trees.own[own], forest, masks, absent)
-                room.goes[split] = masks[row]
-            add_word(n, sets.shape[1], room, out[i, word])
+            add_word(n, sets.shape[1], pointers(masks), room, out[i, word])
 
 
 @inlined

@@ -7,12 +7,14 @@ say of the same thing, one by one, tells how far their common answer may be off.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.sobol import GROUPS
+from knothole.compiled.policy import njit
+from knothole.compiled.sobol import GROUPS, SIZE
 
 # The spread of so few groups is itself uncertain. With this factor, 1.96 standard errors cover the
 # truth as often as they would if it were not: the 97.5 % quantile of Student's t with as many
@@ -45,24 +47,120 @@ def mean_and_std(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Float
     return np.hstack([mean, std]), np.hstack([error, std_error])
 
 
-def mean_of(link: Link, expected_margin: Floats | None = None) -> Statistic:
-    """Means of predictions.
+class MeanOf:
+    """Means of predictions, from what is summed up of draws as they come.
 
-    Where the expected margin (all rows, outputs) is known exactly, what the draws' own mean margin
-    misses it by corrects the answer: a control variate. It never goes beyond what draws have.
+    Where the expected margin is known exactly, what the draws' own mean margin misses it by
+    corrects the answer: a control variate. It never goes beyond what draws have. A row that is
+    settled by its first word has no need of it.
+
+    Parameters
+    ----------
+    link : callable
+    expected_margin : callable, optional
+        From the numbers of some rows to their expected margins (rows, outputs). Rows that it is
+        asked for later are among those that it was asked for first.
     """
 
-    def statistic(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
-        values = link(margins)
-        known = None if expected_margin is None else expected_margin[rows]
-        mean, error = mean_and_error(group_means(values, margins, known))
-        return np.clip(mean, values.min(axis=(1, 2)), values.max(axis=(1, 2))), error
+    def __init__(
+        self, link: Link, expected_margin: Callable[[NDArray[np.intp]], Floats] | None = None
+    ) -> None:
+        self.link, self.expected_margin = link, expected_margin
+        self._known: tuple[NDArray[np.intp], Floats] | None = None
 
-    return statistic
+    def summary(self, margins: Floats) -> Floats:
+        """What is kept of the margins of some words (rows, words, 64, outputs), (rows, 1, ...)."""
+        values = np.ascontiguousarray(self.link(margins))
+        out = np.empty((len(values), 1, values.shape[3], len(Summary._fields), GROUPS))
+        summarise(values if self.expected_margin is None else margins, values, out[:, 0])
+        return out
+
+    def settle(self, summaries: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """Answers and standard errors (rows, outputs) from summaries (rows, parts, ...)."""
+        parts = Summary(*np.moveaxis(summaries, 3, 0))
+        draws = parts.draws[:1, :, :1]
+        part = draws / draws.sum(axis=1, keepdims=True)
+        means = (part * parts.value).sum(axis=1)
+        if self.expected_margin is not None and draws.sum() > SIZE * GROUPS:
+            means -= _slope(parts, part) * (
+                (part * parts.margin).sum(axis=1) - self._expected(rows)[:, :, None]
+            )
+        mean, error = mean_and_error(means.swapaxes(1, 2))
+        return np.clip(mean, parts.least.min(axis=(1, 3)), parts.most.max(axis=(1, 3))), error
+
+    def _expected(self, rows: NDArray[np.intp]) -> Floats:
+        if self._known is None:
+            assert self.expected_margin is not None
+            self._known = rows, self.expected_margin(rows)
+        first, known = self._known
+        return known[np.searchsorted(first, rows)]
+
+
+class Summary(NamedTuple):
+    """What is kept of a row's draws for the mean of an output, (..., groups) each.
+
+    Numbers of draws, means of values and margins, squares of margins and products of both about
+    the mean of the draws that are summed up, and the least and the largest value.
+    """
+
+    draws: Floats
+    value: Floats
+    margin: Floats
+    square: Floats
+    product: Floats
+    least: Floats
+    most: Floats
+
+
+def _slope(parts: Summary, part: Floats) -> Floats:
+    """How much values rise with margins, (rows, outputs, 1); ``part`` of the draws has each."""
+    draws = parts.draws.sum(axis=(1, 3))
+    value, margin = parts.value.mean(axis=3), parts.margin.mean(axis=3)
+    part = part[..., 0]
+    centre, middle = ((part * means).sum(axis=1, keepdims=True) for means in (value, margin))
+    square = parts.square.sum(axis=(1, 3)) + draws * (part * (margin - middle) ** 2).sum(axis=1)
+    product = (part * (margin - middle) * (value - centre)).sum(axis=1)
+    product = parts.product.sum(axis=(1, 3)) + draws * product
+    # Margins that differ by rounding alone have no slope.
+    differ = square > ROUNDING * (square + draws * middle[:, 0] ** 2)
+    slope = np.divide(product, square, out=np.zeros_like(square), where=differ)
+    return np.asarray(slope[..., None])
+
+
+@njit
+def summarise(margins, values, out):  # type: ignore[no-untyped-def]
+    """Summaries of draws (rows, words, 64, outputs), ``out`` (rows, outputs, fields, groups)."""
+    n_rows, words, _, n_outputs = values.shape
+    for row in range(n_rows):
+        for output in range(n_outputs):
+            draws, value, margin, square, product, least, most = out[row, output]
+            middle, centre = 0.0, 0.0
+            for group in range(GROUPS):
+                total, of_margins = 0.0, 0.0
+                low, high = np.inf, -np.inf
+                for word in range(words):
+                    for draw in range(group * SIZE, (group + 1) * SIZE):
+                        x = values[row, word, draw, output]
+                        total += x
+                        of_margins += margins[row, word, draw, output]
+                        low, high = min(low, x), max(high, x)
+                draws[group] = words * SIZE
+                value[group], margin[group] = total / draws[group], of_margins / draws[group]
+                least[group], most[group] = low, high
+                centre += value[group] / GROUPS
+                middle += margin[group] / GROUPS
+            for group in range(GROUPS):
+                squares, products = 0.0, 0.0
+                for word in range(words):
+                    for draw in range(group * SIZE, (group + 1) * SIZE):
+                        off = margins[row, word, draw, output] - middle
+                        squares += off * off
+                        products += off * (values[row, word, draw, output] - centre)
+                square[group], product[group] = squares, products
 
 
 def group_means(values: Floats, margins: Floats, expected_margin: Floats | None) -> Floats:
-    """Means of the predictions of each group, (rows, groups, outputs); see :func:`mean_of`."""
+    """Means of the predictions of each group, (rows, groups, outputs); see :class:`MeanOf`."""
     means = np.asarray(values.mean(axis=2))
     if expected_margin is None:
         return means
