@@ -214,7 +214,7 @@ class Expectation:
 
     def margin(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Expected margin (Prop. 1) and its standard error, (rows, outputs) each."""
-        mean, error = self._answers(2, self.engine, evidence, self.engine.margin, threads)
+        mean, error = self._answers(2, self.engine.chunk, evidence, self.engine.margin, threads)
         if not self.exact:
             warn_missed(error, self._tolerance(self.spread.margin), "margin")
         return mean, error
@@ -234,7 +234,7 @@ class Expectation:
             matrix.eliminate_zeros()
             return matrix
 
-        found = self._by_chunk(self.engine, evidence, work, threads)
+        found = self._by_chunk(self.engine.chunk, evidence, work, threads)
         return sparse.csr_matrix(
             sparse.vstack(found, format="csr") if found else (len(evidence.points), n_leaves)
         )
@@ -263,7 +263,7 @@ class Expectation:
             found = engine.moments(part)
             return found.mean, found.std, found.error, found.std_error
 
-        found = Moments(*self._answers(4, engine, evidence, of_holes, threads))
+        found = Moments(*self._answers(4, engine.chunk, evidence, of_holes, threads))
         if not engine.exact:
             warn_missed(found.std_error, self._tolerance(self.spread.margin), "spread")
         return found
@@ -291,7 +291,8 @@ class Expectation:
                 mean = MeanOf(link, lambda rows: self.engine.margin(part[rows])[0])
             return self.completions.mean(part, mean, tolerance)
 
-        return self._drawn("prediction", evidence, of_holes, threads, self.ensemble.predict)
+        chunk, native = self.completions.chunk_of_means, self.ensemble.predict
+        return self._drawn("prediction", chunk, evidence, of_holes, threads, native)
 
     @property
     def exact_predictions(self) -> bool:
@@ -330,7 +331,8 @@ class Expectation:
         def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
             return self.completions.of_draws(part, std_of(link), tolerance)
 
-        return self._drawn("spread", evidence, of_holes, threads, nothing)
+        chunk = self.completions.chunk
+        return self._drawn("spread", chunk, evidence, of_holes, threads, nothing)
 
     def quantiles(
         self, evidence: Evidence, quantiles: Sequence[float], *, threads: int | None = None
@@ -353,7 +355,8 @@ class Expectation:
             own = np.repeat(self.ensemble.predict(points, threads), len(levels), axis=1)
             return np.hstack([own, np.zeros_like(own)])
 
-        both, of_levels = self._answers(2, self.completions, evidence, of_holes, threads, native)
+        chunk = self.completions.chunk
+        both, of_levels = self._answers(2, chunk, evidence, of_holes, threads, native)
         warn_missed(of_levels, tolerance, "quantile")
         found, error = (part.reshape(-1, n, len(levels)) for part in np.hsplit(both, 2))
         return found, error
@@ -361,6 +364,7 @@ class Expectation:
     def _drawn(
         self,
         what: str,
+        chunk: int,
         evidence: Evidence,
         of_holes: Callable[[Evidence, Tolerance], tuple[Floats, ...]],
         threads: int | None,
@@ -372,7 +376,7 @@ class Expectation:
         def work(part: Evidence) -> tuple[Floats, ...]:
             return of_holes(part, tolerance)
 
-        found, error = self._answers(2, self.completions, evidence, work, threads, of_complete)
+        found, error = self._answers(2, chunk, evidence, work, threads, of_complete)
         warn_missed(error, tolerance, what)
         return found, error
 
@@ -380,20 +384,20 @@ class Expectation:
 
     def _by_chunk(
         self,
-        engine: Engine,
+        chunk: int,
         evidence: Evidence,
         work: Callable[[Evidence], T],
         threads: int | None,
     ) -> list[T]:
         """What ``work`` makes of each chunk of rows."""
         n_rows = len(evidence.points)
-        size = even_size(n_rows, engine.chunk, threads)
+        size = even_size(n_rows, chunk, threads)
         return over_chunks(lambda start, stop: work(evidence[start:stop]), n_rows, size, threads)
 
     def _answers(
         self,
         n: int,
-        engine: Engine,
+        chunk: int,
         evidence: Evidence,
         of_holes: Callable[[Evidence], tuple[Floats, ...]],
         threads: int | None,
@@ -422,7 +426,7 @@ class Expectation:
                     whole[holes[rows]] = found
             return out
 
-        parts = self._by_chunk(engine, evidence, work, threads)
+        parts = self._by_chunk(chunk, evidence, work, threads)
         if not parts:
             width = native(np.empty((0, len(self.ensemble.columns))), 1).shape[1]
             parts = [[np.empty((0, width))] * n]

@@ -66,7 +66,8 @@ DECAY = 0.48
 DRAWS_BYTES = 1 << 23
 LEAST_ROWS, MOST_ROWS = 16, 512
 # A chunk has more of them: as many as may keep all the margins that their draws can have.
-KEPT_BYTES, MOST_ROWS_OF_CHUNK = 1 << 27, 1024
+# (Of means, what is kept is less.)
+KEPT_BYTES, MOST_ROWS_OF_CHUNK, MOST_ROWS_OF_MEANS = 1 << 27, 1024, 4096
 
 
 #: From the numbers of some rows of a chunk, and consecutive words, to something of their draws.
@@ -186,6 +187,7 @@ class CompletionsEngine(Engine):
         self.row_bytes = 8 * WORD * max(1, self.n_variables)
         kept = 8 * WORD * WORDS * ensemble.n_outputs
         self.chunk = min(max(KEPT_BYTES // kept, LEAST_ROWS), MOST_ROWS_OF_CHUNK)
+        self.chunk_of_means = min(4 * self.chunk, MOST_ROWS_OF_MEANS)
 
     @cached_property
     def splits(self) -> Splits | None:

@@ -90,8 +90,8 @@ class Splits:
         self.n_masks = int(forest.look.offset[-1])
         feature = ensemble.feature
         nullable = ensemble.columns.nullable[feature]
-        own = (feature >= 0) & ((ensemble.set_start >= 0) | (ensemble.missing_left & nullable))
-        own = np.flatnonzero(own)
+        alone = (feature >= 0) & ((ensemble.set_start >= 0) | (ensemble.missing_left & nullable))
+        own = np.flatnonzero(alone)
         own = own[np.argsort(feature[own], kind="stable")]
         mask_row = forest.steps["mask_row"].astype(np.int32)
         first = self.n_masks + 2
