@@ -55,6 +55,20 @@ class Points:
     def __init__(self, seed: int, coordinates: int) -> None:
         self.seed = seed
         self.coordinates = coordinates
+        self.order: NDArray[np.intp] | None = None
+
+    def arrange(self, weight: Floats) -> None:
+        """Give the sequence's first coordinates, which cover the cube best, to what weighs most.
+
+        Examples
+        --------
+        >>> points = Points(seed=0, coordinates=3)
+        >>> points.arrange(np.array([2.0, 5.0, 7.0]))
+        >>> points.order.tolist()
+        [2, 1, 0]
+        """
+        if self.coordinates <= NET_COORDINATES:
+            self.order = np.argsort(np.argsort(-weight, kind="stable"))
 
     def of(self, words: range) -> tuple[np.uint64, NDArray[np.uint32]]:
         """The seed of consecutive words, and their points before the xor.
@@ -63,8 +77,9 @@ class Points:
         :data:`WORDS`; the next run has another seed.
         """
         run, first = divmod(words.start, WORDS)
-        net = sobol_net(min(self.coordinates, NET_COORDINATES))
-        return hashed_seed(self.seed, run), net[first : first + len(words)]
+        net = sobol_net(min(self.coordinates, NET_COORDINATES))[first : first + len(words)]
+        net = net if self.order is None else np.ascontiguousarray(net[:, self.order])
+        return hashed_seed(self.seed, run), net
 
     def uniform(self, words: range, keys: Words) -> Floats:
         """Uniform numbers, (keys, 64 * words, coordinates)."""

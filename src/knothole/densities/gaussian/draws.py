@@ -195,6 +195,12 @@ class Sampler:
         self._memory = Memory()
         self._common: dict[range, Source] = {}
 
+    def arrange(self, weight: Floats) -> None:
+        """Give what weighs most among the variables the best coordinates, after the components'."""
+        variables = np.concatenate([self.tables.numeric, self.tables.discrete.variable])
+        self.points.arrange(np.concatenate([[np.inf], weight[variables]]))
+        self._common.clear()
+
     def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
         """Draws (words, rows, variables, 64), from common points or from those of ``keys``.
 

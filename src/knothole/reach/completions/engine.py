@@ -79,6 +79,10 @@ class Sampler(Protocol):
 
     n_variables: int
 
+    def arrange(self, weight: Floats) -> None:
+        """Let what weighs most among the variables have the best coordinates, if there are some."""
+        ...
+
     def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
         """Draws (words, rows, variables, 64); only the entries of holes are read.
 
@@ -105,6 +109,11 @@ class Inversion:
         self.n_variables = len(density.variables_)
         self.points = Points(seed, density.coordinates)
 
+    def arrange(self, weight: Floats) -> None:
+        """After the coordinates of states."""
+        states = np.full(self.points.coordinates - self.n_variables, np.inf)
+        self.points.arrange(np.concatenate([states, weight]))
+
     def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
         """Draws (words, rows, variables, 64)."""
         n_rows = len(evidence.points)
@@ -126,6 +135,9 @@ class Completion:
         self.density = density
         self.n_variables = len(density.variables_)
         self.seed = seed
+
+    def arrange(self, weight: Floats) -> None:
+        """There are none that we know of."""
 
     def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
         """Draws (words, rows, variables, 64)."""
@@ -184,6 +196,8 @@ class CompletionsEngine(Engine):
         self.plain = not len(ensemble.sets) and not ensemble.columns.nullable.any()
         self._memory = Memory()
         self.n_variables = sampler.n_variables
+        splits = ensemble.feature[ensemble.feature >= 0]
+        sampler.arrange(np.bincount(splits, minlength=self.n_variables).astype(np.float64))
         self.row_bytes = 8 * WORD * max(1, self.n_variables)
         kept = 8 * WORD * WORDS * ensemble.n_outputs
         self.chunk = min(max(KEPT_BYTES // kept, LEAST_ROWS), MOST_ROWS_OF_CHUNK)
@@ -196,8 +210,9 @@ class CompletionsEngine(Engine):
 
     @property
     def leaves(self) -> tuple[Floats, Floats]:
-        """What margins are sums of: the weighted values of leaves, and the base."""
-        return self.value, self.ensemble.base
+        """What margins are sums of: the weighted values of leaves by tree and bit, and the base."""
+        assert self.splits is not None
+        return self.splits.values(self.value), self.ensemble.base
 
     def _steps(self, grid: Grid) -> NDArray[np.void]:
         """Nodes as records; categorical splits read the mask that is always 0."""

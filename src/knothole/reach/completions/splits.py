@@ -35,11 +35,12 @@ class Trees(NamedTuple):
 
     Attributes
     ----------
-    parting, right, root, leaf
-        Those of :class:`~knothole.reach.leaf_sets.LeafSets`, for all trees.
+    parting : uint8 (trees, 64, 64)
+        That of :class:`~knothole.reach.leaf_sets.LeafSets`, for all trees.
+    node : uint64 (trees, 128, 2)
+        The leaves on the right of a split, and where the draws that go left stand among the masks
+        of a word.
     output : int64 (trees,)
-    mask_row : int32 (nodes,)
-        Where the draws that go left at a split stand among a word's masks.
     own : int64
         Splits that no cut's mask tells of, on categories or what may be not recorded: their masks
         stand behind those of the cuts, in this order.
@@ -48,11 +49,8 @@ class Trees(NamedTuple):
     """
 
     parting: Any
-    right: Any
-    root: Any
-    leaf: Any
+    node: Any
     output: Any
-    mask_row: Any
     own: Any
     ranges: Any
 
@@ -93,7 +91,7 @@ class Splits:
         alone = (feature >= 0) & ((ensemble.set_start >= 0) | (ensemble.missing_left & nullable))
         own = np.flatnonzero(alone)
         own = own[np.argsort(feature[own], kind="stable")]
-        mask_row = forest.steps["mask_row"].astype(np.int32)
+        mask_row = forest.steps["mask_row"].astype(np.uint64)
         first = self.n_masks + 2
         mask_row[own] = first + np.arange(len(own))
         offset = forest.look.offset
@@ -102,13 +100,14 @@ class Splits:
             for side in ("left", "right")
         ]
         sizes = [len(group.root) for group in groups]
+        self.leaf = np.concatenate([group.leaf for group in groups])
+        right = np.concatenate([group.right for group in groups])
+        nodes = np.concatenate([group.root for group in groups])[:, None] + np.arange(2 * LEAVES)
+        rows = mask_row[np.minimum(nodes, len(mask_row) - 1)]
         self.trees = Trees(
             np.concatenate([group.parting for group in groups]),
-            np.concatenate([group.right for group in groups]),
-            np.concatenate([group.root for group in groups]),
-            np.concatenate([group.leaf for group in groups]),
+            np.ascontiguousarray(np.stack([right, rows], axis=2)),
             np.repeat([group.output for group in groups], sizes).astype(np.int64),
-            mask_row,
             own,
             np.stack([offset[:-1], offset[1:], *ends], axis=1),
         )
@@ -122,9 +121,13 @@ class Splits:
         groups = leaf_sets(ensemble)
         return cls(ensemble, forest, groups) if groups else None
 
+    def values(self, value: Floats) -> Floats:
+        """The values of leaves by tree and bit, (trees, 64), from those of all leaves."""
+        return np.ascontiguousarray(value[:, 0][self.leaf])
+
     def sets(self, points: Floats) -> Words:
         """The leaves of each tree that what is observed leaves, (rows, trees)."""
-        out = np.empty((len(points), len(self.trees.root)), dtype=np.uint64)
+        out = np.empty((len(points), len(self.leaf)), dtype=np.uint64)
         first = 0
         for group in self.groups:
             read_rows(points, group, out[:, first : first + len(group.root)])
@@ -161,7 +164,7 @@ class Splits:
         return out
 
     def _room(self) -> Room:
-        n, k = self.n_leaves + 2, len(self.trees.root)
+        n, k = self.n_leaves + 2, len(self.leaf)
         return Room(
             left=np.empty(n, dtype=np.uint64),
             tree=np.empty(n, dtype=np.int32),
@@ -220,14 +223,15 @@ def find_splits(sets, trees, leaves, room):  # type: ignore[no-untyped-def]
     """
     one, n_trees = np.uint64(1), len(sets)
     value, base = leaves
-    sets_, trees_, value_, room_ = pointers((sets, trees, value, room))
+    sets_, parting, nodes, outputs = pointers((sets, trees.parting, trees.node, trees.output))
+    value_, room_ = pointers((value, room))
     left, tree, place = room_.left, room_.tree, room_.place
     n, split, t = np.int64(0), 0, 0
     for output in range(len(base)):
         start = base[output]
-        while t < n_trees and trees_.output[t] == output:
+        while t < n_trees and outputs[t] == output:
             word = sets_[t]
-            room_.first[t] = value_[trees_.leaf[t * LEAVES + np.int64(lowest_bit(word))]]
+            room_.first[t] = value_[t * LEAVES + np.int64(lowest_bit(word))]
             start += room_.first[t]
             left[n], tree[n], place[n] = word, t, t
             n += np.int64(word & (word - one) != 0)
@@ -235,11 +239,11 @@ def find_splits(sets, trees, leaves, room):  # type: ignore[no-untyped-def]
         while split < n:
             word, own = left[split], np.int64(tree[split])
             pair = (own * LEAVES + np.int64(lowest_bit(word))) * LEAVES
-            node = np.int64(trees_.parting[pair + np.int64(highest_bit(word))])
-            above = word & trees_.right[2 * own * LEAVES + node]
+            node = 2 * own * LEAVES + np.int64(parting[pair + np.int64(highest_bit(word))])
+            above = word & nodes[2 * node]
             below = word ^ above
-            room_.row[split] = trees_.mask_row[trees_.root[own] + node]
-            leaf = trees_.leaf[own * LEAVES + np.int64(lowest_bit(above))]
+            room_.row[split] = nodes[2 * node + 1]
+            leaf = own * LEAVES + np.int64(lowest_bit(above))
             room_.step[split] = value_[leaf] - room_.first[own]
             left[n], tree[n], place[n] = below, own, place[split]
             n += np.int64(below & (below - one) != 0)
