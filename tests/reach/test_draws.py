@@ -1,10 +1,13 @@
 """Continuous cases against a million draws; errors, tolerances and quantiles of completions."""
 
+import itertools
 import pickle
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from tests.reach.cases import as_table, asked, random_case
 from tests.reach.naive import enumerate_row
 from tests.trees.generate import random_ensemble
@@ -15,11 +18,18 @@ from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
 from knothole.reach.completions import shared
-from knothole.reach.completions.engine import CompletionsEngine
+from knothole.reach.completions.engine import (
+    RESOLUTION_OF_ONE_WORD,
+    SETTLED_AT_ONCE,
+    CompletionsEngine,
+    by_group,
+)
 from knothole.reach.completions.masks import ALL, fill_masks
-from knothole.reach.completions.statistics import FACTOR
+from knothole.reach.completions.statistics import FACTOR, MeanOf, group_means, mean_and_error
 from knothole.reach.cuts import Lookup, cut_cells
 from knothole.reach.expectation import Expectation
+from knothole.reach.tolerance import SHARE, SPREAD_OF_PROBABILITIES
+from knothole.trees.links import Link
 
 DRAWS = 1_000_000
 DENSITIES = {
@@ -138,6 +148,84 @@ def test_shared_draws_are_the_same_whenever_they_are_made(numbers, ensemble):
     again = pickle.loads(pickle.dumps(other.completions))
     assert not again._made and other.completions._made
     np.testing.assert_array_equal(again.margins(evidence, range(4)), whole)
+
+
+@pytest.mark.parametrize("parts", [(1,), (4,), (1, 3), (1, 3, 4, 8)])
+@pytest.mark.parametrize("far", [0.0, 1e6])
+def test_summaries_tell_of_means_what_all_draws_do(parts, far):
+    """The slow twin has all margins at once. The first word by itself is not corrected."""
+    rng = np.random.default_rng(0)
+    words, n = sum(parts), 12
+    margins = rng.normal(size=(n, words, 64, 2)) + rng.normal(size=(n, 1, 1, 2)) + far
+    margins[0] = margins[0, 0, 0]  # margins that do not differ have no slope
+    known = margins.mean(axis=(1, 2)) + 0.01
+
+    def link(values):
+        return expit(values - far)
+
+    rows = np.array([0, 2, 3, 11])
+    for expected in (None, known.__getitem__):
+        mean = MeanOf(link, expected)
+        ends = np.cumsum([0, *parts])
+        found = [mean.summary(margins[:, a:b]) for a, b in itertools.pairwise(ends)]
+        mean.settle(np.concatenate(found, axis=1), np.arange(n))
+        value, error = mean.settle(np.concatenate(found, axis=1)[rows], rows)
+        drawn = by_group(margins[rows])
+        corrects = expected is not None and words > 1
+        groups = group_means(link(drawn), drawn, known[rows] if corrects else None)
+        slow, slow_error = mean_and_error(groups)
+        np.testing.assert_allclose(value, slow, rtol=1e-6 if far else 1e-12)
+        np.testing.assert_allclose(error, slow_error, rtol=1e-4 if far else 1e-9, atol=1e-12)
+
+
+def test_a_mean_is_within_what_draws_have():
+    margins = np.where(np.arange(512).reshape(1, 8, 64, 1) % 2, 3.0, 3.1)
+    mean = MeanOf(expit, lambda rows: np.full((1, 1), 90.0))
+    value, _ = mean.settle(mean.summary(margins), np.zeros(1, dtype=np.intp))
+    np.testing.assert_allclose(value, expit(3.1), rtol=1e-12)
+
+
+def test_few_words_settle_a_prediction_and_more_where_they_must(numbers, ensemble):
+    """The first word alone must be well below the tolerance; then come four, eight, ..."""
+    fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
+    model = replace(ensemble, link=Link("sigmoid"))
+    rows = np.where(np.random.default_rng(0).random((200, 4)) < 0.4, np.nan, numbers[:200])
+    expectation = Expectation.of(model, fitted)
+    assert expectation.spread.prediction == SPREAD_OF_PROBABILITIES
+    engine, asked = expectation.completions, []
+    collect = engine.margins_of
+
+    def counted(evidence):
+        margins = collect(evidence)
+
+        def count(rows, words):
+            asked.append((len(rows), words))
+            return margins(rows, words)
+
+        return count
+
+    engine.margins_of = counted
+    _, error = expectation.predict(expectation.evidence(rows), threads=1)
+    words = [words for _, words in asked]
+    assert words[0] == range(1) and words[1] == range(1, 4) and words[2] == range(4, 8)
+    holes = asked[0][0]
+    assert holes > asked[1][0] > asked[2][0]
+    allowed = SHARE * SPREAD_OF_PROBABILITIES
+    assert error.max() <= allowed
+    at_once = np.sort(error[error > 0])[: holes - asked[1][0]]
+    assert at_once.max() <= SETTLED_AT_ONCE * allowed
+
+
+def test_draws_that_agree_have_the_error_of_what_64_can_tell(numbers, ensemble):
+    fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
+    far = np.where(ensemble.feature == 1, 1e9, ensemble.cut)  # no draw of this variable is there
+    model = replace(ensemble, link=Link("sigmoid"), cut=far)
+    rows = numbers[:9].copy()
+    rows[:, 1] = np.nan
+    expectation = Expectation.of(model, fitted)
+    value, error = expectation.predict(expectation.evidence(rows))
+    np.testing.assert_allclose(value, expit(model.margin(np.nan_to_num(rows))), rtol=1e-12)
+    np.testing.assert_allclose(error, RESOLUTION_OF_ONE_WORD * SPREAD_OF_PROBABILITIES / 64)
 
 
 @njit

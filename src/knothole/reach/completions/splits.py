@@ -59,8 +59,8 @@ class Room(NamedTuple):
     """Working memory of a row; not to be shared between threads.
 
     A split divides the draws of one ``place``, at first those of a whole tree: what goes right has
-    a new place. ``left`` are the leaves it parts, ``step`` what its first leaf on the right adds to
-    the tree's first.
+    a new place. ``left`` are the leaves it parts, ``step`` what the first of them on the right adds
+    to the first of all; so a draw has the value of its leaf when it has come to it.
     """
 
     left: Any
@@ -71,7 +71,6 @@ class Room(NamedTuple):
     draws: Any
     met: Any
     by: Any
-    first: Any
     start: Any
     stop: Any
     total: Any
@@ -174,7 +173,6 @@ class Splits:
             draws=np.empty(n + k, dtype=np.uint64),
             met=np.empty(n, dtype=np.uint64),
             by=np.empty(n),
-            first=np.empty(k),
             start=np.empty(self.n_outputs),
             stop=np.empty(self.n_outputs, dtype=np.int64),
             total=np.empty(WORD),
@@ -231,20 +229,20 @@ def find_splits(sets, trees, leaves, room):  # type: ignore[no-untyped-def]
         start = base[output]
         while t < n_trees and outputs[t] == output:
             word = sets_[t]
-            room_.first[t] = value_[t * LEAVES + np.int64(lowest_bit(word))]
-            start += room_.first[t]
+            start += value_[t * LEAVES + np.int64(lowest_bit(word))]
             left[n], tree[n], place[n] = word, t, t
             n += np.int64(word & (word - one) != 0)
             t += 1
         while split < n:
             word, own = left[split], np.int64(tree[split])
-            pair = (own * LEAVES + np.int64(lowest_bit(word))) * LEAVES
-            node = 2 * own * LEAVES + np.int64(parting[pair + np.int64(highest_bit(word))])
+            first = own * LEAVES + np.int64(lowest_bit(word))
+            node = np.int64(parting[first * LEAVES + np.int64(highest_bit(word))])
+            node += 2 * own * LEAVES
             above = word & nodes[2 * node]
             below = word ^ above
             room_.row[split] = nodes[2 * node + 1]
-            leaf = own * LEAVES + np.int64(lowest_bit(above))
-            room_.step[split] = value_[leaf] - room_.first[own]
+            new = own * LEAVES + np.int64(lowest_bit(above))
+            room_.step[split] = value_[new] - value_[first]
             left[n], tree[n], place[n] = below, own, place[split]
             n += np.int64(below & (below - one) != 0)
             left[n], tree[n], place[n] = above, own, n_trees + split
@@ -256,27 +254,26 @@ def find_splits(sets, trees, leaves, room):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def add_word(n, n_trees, masks, room, out):  # type: ignore[no-untyped-def]
+def add_word(n_trees, masks, room, out):  # type: ignore[no-untyped-def]
     """Divide a word's draws at all splits, and write their margins, ``out`` (64, outputs)."""
     room_ = pointers(room)
     place, row, draws, total = room_.place, room_.row, room_.draws, room_.total
     for t in range(n_trees):
         draws[t] = ALL
-    for split in range(n):
-        at = np.int64(place[split])
-        here, goes = draws[at], masks[np.int64(row[split])]
-        draws[at] = here & goes
-        draws[n_trees + split] = here & ~goes
     split = 0
     for output in range(len(room.start)):
-        for draw in range(WORD):
-            total[draw] = room.start[output]
         n_met = np.int64(0)
         while split < room.stop[output]:
-            met = draws[n_trees + split]
-            room_.met[n_met], room_.by[n_met] = met, room_.step[split]
-            n_met += np.int64(met != 0)
+            at = np.int64(place[split])
+            here, goes = draws[at], masks[np.int64(row[split])]
+            right = here & ~goes
+            draws[at] = here & goes
+            draws[n_trees + split] = right
+            room_.met[n_met], room_.by[n_met] = right, room_.step[split]
+            n_met += np.int64(right != 0)
             split += 1
+        for draw in range(WORD):
+            total[draw] = room.start[output]
         add_where(total, room_.met, room_.by, n_met)
         for draw in range(WORD):
             out[draw, output] = total[draw]
@@ -286,10 +283,10 @@ def add_word(n, n_trees, masks, room, out):  # type: ignore[no-untyped-def]
 def shared_margins(points, sets, share, shared, trees, leaves, room, out):  # type: ignore[no-untyped-def]
     """Margins of completions that rows share, ``out`` (rows, words, 64, outputs)."""
     for i in range(len(sets)):
-        n = find_splits(sets[i], trees, leaves, room)
+        find_splits(sets[i], trees, leaves, room)
         for word in range(len(shared.masks)):
             masks = allotted(points[i], share[i], word, shared, trees.ranges, room)
-            add_word(n, sets.shape[1], masks, room, out[i, word])
+            add_word(sets.shape[1], masks, room, out[i, word])
 
 
 @inlined
@@ -341,7 +338,7 @@ def drawn_margins(points, sets, draws, forest, trees, leaves, room, out):  # typ
                 own = row - len(masks) + len(trees.own)
                 if own >= 0:
                     masks[row] = own_mask(trees.own[own], forest, masks, absent)
-            add_word(n, sets.shape[1], pointers(masks), room, out[i, word])
+            add_word(sets.shape[1], pointers(masks), room, out[i, word])
 
 
 @inlined
