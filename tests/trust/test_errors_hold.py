@@ -321,6 +321,43 @@ def test_a_single_number_has_the_masses_of_its_intervals(normal_scores):
         np.testing.assert_allclose(margin, slow, rtol=1e-9, atol=1e-9 * np.ptp(y))
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_single_number_is_exact_through_links_under_a_mixture(classes):
+    """The slow twin: the model's own probabilities in every interval, with the density's masses.
+
+    A hole that no tree asks about does not count, a second number does.
+    """
+    X = table(800, 3, d=5)
+    X[:, 2] = np.round(X[:, 2])
+    score = X[:, 0] * X[:, 2] + X[:, 1] + X[:, 3]
+    y = np.digitize(score, np.quantile(score, np.arange(1, classes) / classes))
+    weights = np.ones(5) - np.eye(5)[4]
+    common = {"n_estimators": 10, "max_depth": 3, "n_jobs": 1, "feature_weights": weights}
+    model = xgb.XGBClassifier(**common, colsample_bytree=0.8, random_state=0).fit(X, y)
+    robust = kh.wrap(model, X, density=kh.Mixture(4, n_init=1, random_state=0))
+    ensemble, names = robust.ensemble_, robust.columns_.names
+    assert not (ensemble.feature == 4).any()
+    for v in range(4):
+        rows = X[:6].copy()
+        rows[:, v] = np.nan
+        rows[3:, 4] = np.nan
+        found, error = robust.predict_proba(rows, return_error=True)
+        assert not error.any()
+        ends = [-np.inf, *np.unique(ensemble.cut[ensemble.feature == v]), np.inf]
+        base = robust.density_.score_samples(rows)
+        slow, total = np.zeros((6, classes)), np.zeros(6)
+        for low, high in itertools.pairwise(ends):
+            mass = np.exp(robust.density_.log_mass(rows, {names[v]: (low, high)}) - base)
+            inside = np.nan_to_num(rows)
+            inside[:, v] = low if np.isfinite(low) else high - 1.0
+            slow += mass[:, None] * robust.predict_proba(inside)
+            total += mass
+        np.testing.assert_allclose(total, 1, rtol=1e-9)
+        np.testing.assert_allclose(found, slow, rtol=1e-8, atol=1e-9)
+        rows[:, (v + 1) % 4] = np.nan
+        assert (robust.predict_proba(rows, return_error=True)[1] > 0).all()
+
+
 @pytest.mark.parametrize("normal_scores", [False, True])
 def test_rows_that_lack_a_single_number_are_exact_under_a_gaussian_mixture(normal_scores):
     """Against many draws of that number, sorted: the slow twin is a mean over quantiles."""

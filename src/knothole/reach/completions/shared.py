@@ -7,6 +7,7 @@ which side of every cut, is worked out once for all rows.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,12 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.sobol import COMMON, WORD
 from knothole.densities.mixture.density import Mixture
+from knothole.reach.completions.cells import lone_numbers, mean_over_cells
 from knothole.reach.completions.engine import LEAST_ROWS, Collect, CompletionsEngine, Inversion
 from knothole.reach.completions.splits import Shared
+from knothole.reach.completions.statistics import MeanOf
+from knothole.reach.tables import Grid
+from knothole.reach.tolerance import NONE, Tolerance
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
 
@@ -47,6 +52,41 @@ class SharedEngine(CompletionsEngine):
         if not self.shared_words:
             return super()._rows_at_once(words)
         return max(MARGIN_BYTES // (8 * WORD * words * self.ensemble.n_outputs), LEAST_ROWS)
+
+    def mean(
+        self, evidence: Evidence, mean: MeanOf, tolerance: Tolerance = NONE
+    ) -> tuple[Floats, Floats]:
+        """Exactly where a single number is missing."""
+        splits = self.splits
+        if splits is None or evidence.allowed is not None:
+            return super().mean(evidence, mean, tolerance)
+        points, columns = self.merged.points(evidence.points), self.ensemble
+        numbers = (columns.n_levels == 0) & ~columns.columns.nullable
+        variable = lone_numbers(points[:, : len(numbers)], self.forest.look.used, numbers)
+        log_p, share = self.density.responsibilities(evidence[np.flatnonzero(variable >= 0)])
+        lone = np.flatnonzero(variable >= 0)[~np.isneginf(log_p)]
+        share = share[~np.isneginf(log_p)]
+        rest = np.setdiff1d(np.arange(len(points)), lone, assume_unique=True)
+        if not len(lone):
+            return super().mean(evidence, mean, tolerance)
+        value = np.empty((len(points), self.ensemble.n_responses))
+        error = np.zeros_like(value)
+        value[rest], error[rest] = super().mean(evidence[rest], mean.of(rest), tolerance)
+        sets, leaves = splits.sets(points[lone]), self.leaves
+        for number in np.unique(variable[lone]):
+            start, stop = self.forest.look.offset[number : number + 2].tolist()
+            masses = start, np.ascontiguousarray(np.diff(self._below[start:stop], axis=0).T)
+            rows = np.flatnonzero(variable[lone] == number)
+            step = self._rows_at_once(1 + (stop - start) // WORD)
+            for some in (rows[i : i + step] for i in range(0, len(rows), step)):
+                own = sets[some], share[some]
+                value[lone[some]] = mean_over_cells(splits, leaves, own, masses, mean.link)
+        return value, error
+
+    @cached_property
+    def _below(self) -> Floats:
+        """What each component has below every cut, (rows of masks, components)."""
+        return Grid.of(self.ensemble).masses(self.density.emissions_, self.merged)
 
     def margins(self, evidence: Evidence, words: range) -> Floats:
         """Margins of the completions themselves, (rows, words, 64, outputs)."""

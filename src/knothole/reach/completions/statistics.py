@@ -68,6 +68,11 @@ class MeanOf:
         self.link, self.expected_margin = link, expected_margin
         self._known: tuple[NDArray[np.intp], Floats] | None = None
 
+    def of(self, some: NDArray[np.intp]) -> MeanOf:
+        """The same for some of the rows."""
+        expected = self.expected_margin
+        return MeanOf(self.link, None if expected is None else lambda rows: expected(some[rows]))
+
     def summary(self, margins: Floats) -> Floats:
         """What is kept of the margins of some words (rows, words, 64, outputs), (rows, 1, ...)."""
         values = np.ascontiguousarray(self.link(margins))
