@@ -79,7 +79,7 @@ def residuals(z, mean, out):  # type: ignore[no-untyped-def]
 
 
 @njit
-def expectations(rows, packed, scratch, residual, product, joint, log_density, second):  # type: ignore[no-untyped-def]
+def expectations(rows, packed, scratch, residual, product, joint, log_density, sums):  # type: ignore[no-untyped-def]
     """EM's expectation step over rows, but for sums that are products of matrices.
 
     Parameters
@@ -87,22 +87,26 @@ def expectations(rows, packed, scratch, residual, product, joint, log_density, s
     rows : (float64 (rows, d), float64 (rows, d), float64 (rows,), int64 (variables,))
         Scores, their variances (0 at holes), the rows' weights, and which scores have variances.
     residual : float64 (rows, k, d)
-        In: :func:`residuals`. Out: with holes at their expectation.
+        In: :func:`residuals`. Out, for each component, those of rows that it has a share of, one
+        after the other, with holes at their expectation.
     product : float64 (rows, k, d)
-        In: P r. Out: residuals times responsibilities.
+        In: P r. Out: the same residuals times responsibilities.
     joint : float64 (rows, k)
         In: what other variables add to the log joint density. Out: responsibilities, times the
         row's weight.
     log_density : float64 (rows,)
         Out: log p of the observed part.
-    second : float64 (k, d, d)
+    sums : (float64 (k, d, d), int64 (k,))
         Added to: what conditional and own variances add to the products of residuals (lower
-        triangle), times responsibilities.
+        triangle), times responsibilities. Out: how many rows a component has a share of.
     """
     z, variance, weight, repeats = rows
+    second, filled = sums
     _, _, blocks, log_weight = packed
     places, lower, covariance, log_det, _, _, solved, distance, slope = scratch
     n_observed, n_missing = 0, 0
+    for k in range(len(log_weight)):
+        filled[k] = 0
     for n in range(len(z)):
         if n == 0 or other_pattern(z[n], z[n - 1]):
             n_observed, n_missing, _ = read_pattern(z[n], places)
@@ -119,8 +123,11 @@ def expectations(rows, packed, scratch, residual, product, joint, log_density, s
         for k in range(len(log_weight)):
             joint[n, k] *= weight[n]
             share = joint[n, k]
-            for j in range(z.shape[1]):
-                product[n, k, j] = share * residual[n, k, j]
             if share > _NO_SHARE * weight[n]:
+                at = filled[k]  # no row after this one: what is there has been read
+                for j in range(z.shape[1]):
+                    product[at, k, j] = share * residual[n, k, j]
+                    residual[at, k, j] = residual[n, k, j]
+                filled[k] = at + 1
                 add_covariance(k, share, places, n_missing, covariance, second)
                 add_spread_moments(k, share, variance[n], repeats, places, n_missing, slope, second)

@@ -329,7 +329,7 @@ def _passed(
         count, first, second = np.zeros(k), np.zeros((k, d)), np.zeros((k, d, d))
         of_codes = () if discrete is None else discrete.nothing(k)
         scratch, memory = kernels.scratch(packed), np.empty((2, size, k, d))
-        log_density = np.empty(size)
+        log_density, filled = np.empty(size), np.zeros(k, dtype=np.int64)
         for begin in range(start, stop, size):
             part = slice(begin, min(begin + size, stop))
             some = rows[part]
@@ -341,11 +341,12 @@ def _passed(
             np.matmul(of_each, packed.precision, out=times)
             expectations(
                 (some.z, some.variance, some.weight, repeats), packed, scratch,
-                residual, product, joint, log_p, own,
+                residual, product, joint, log_p, (own, filled),
             )  # fmt: skip
             count += joint.sum(axis=0)
-            first += np.matmul(joint.T[:, None, :], of_each)[:, 0]
-            second += np.matmul(times.transpose(0, 2, 1), of_each)
+            for c, n in enumerate(filled.tolist()):
+                first[c] += times[c, :n].sum(axis=0)
+                second[c] += times[c, :n].T @ of_each[c, :n]
             log_p += some.base
             total += float((some.weight * log_p).sum())
             if some.discrete is not None and discrete is not None:
