@@ -6,7 +6,7 @@ its own, and in variables that have none, :data:`RATE` of the entries go missing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,11 @@ class HeldOut:
     def some(self, rows: NDArray[np.intp]) -> HeldOut:
         """The same with some of the held-out rows."""
         return HeldOut(self.train, self.held[rows], self.matrix[rows], self.holes[rows])
+
+    def with_fewer(self, count: int) -> HeldOut:
+        """The same with so many of the rows to learn from, evenly."""
+        chosen = np.linspace(0, len(self.train) - 1, count).round().astype(np.intp)
+        return replace(self, train=self.train[chosen])
 
 
 def hold_out(

@@ -11,7 +11,8 @@ A candidate's score is what the remaining entries say of it:
 - or any **loss** that a caller defines, such as the error of a model's expected prediction.
 
 Searching for a size costs most. So candidates that would search first *rehearse* with a modest size
-and prior, and whoever is clearly behind on the same held-out rows is out.
+and prior, and whoever is clearly behind on the same held-out rows is out. Of many rows some do for
+whoever is behind beyond any doubt; those that are left rehearse again with all, if there are two.
 """
 
 from __future__ import annotations
@@ -60,8 +61,10 @@ REHEARSALS_OF_WIDE: dict[str, tuple[dict[str, Any], ...]] = {
 }
 # Parts of 100 that rehearsals, searches and learning from all rows take, as bars have it.
 REHEARSING, SEARCH, AGAIN = 22.0, 72.0, 6.0
-# Standard errors that a rehearsal may be behind the best one.
-BEHIND = 2.0
+# Rows of a first rehearsal, which must be less than half of all, and standard errors that rehearsals
+# may be behind the best one: with those rows, and with all.
+FEW_TO_REHEARSE = 900
+FAR_BEHIND, BEHIND = 4.0, 2.0
 
 
 #: The loss of every held-out row under a density fitted on the rows to learn from.
@@ -138,11 +141,11 @@ def select(
     loss = minus_log_p(unit) if score is None else score
     tried = [Candidate(name, candidate) for name, candidate in named.items()]
 
-    def judge(candidate: Candidate, work: float) -> None:
-        candidate.judge(parts, lambda rows: matrix[rows] / unit, columns, weight, loss)
+    def judge(candidate: Candidate, work: float, learned: list[HeldOut] = parts) -> None:
+        candidate.judge(learned, lambda rows: matrix[rows] / unit, columns, weight, loss)
         advance(str(candidate), work)
 
-    rehearse(tried, judge, wide=len(columns.variables) > WIDE)
+    rehearse(tried, judge, parts, wide=len(columns.variables) > WIDE)
     left = [candidate for candidate in tried if not candidate.out]
     effort = sum(candidate.effort for candidate in left)
     for candidate in left:
@@ -193,36 +196,46 @@ def default_candidates(columns: Columns, random_state: Any = 0) -> list[Density]
 
 
 def rehearse(
-    tried: Sequence[Candidate], judge: Callable[[Candidate, float], None], wide: bool
+    tried: Sequence[Candidate],
+    judge: Callable[[Candidate, float, list[HeldOut]], None],
+    parts: list[HeldOut],
+    wide: bool,
 ) -> None:
     """Let candidates that search for a size try a modest one; out with those clearly behind.
 
     Their rehearsal is what is told of them.
     """
-    ways: list[tuple[Candidate, list[Candidate]]] = []
+    left: list[tuple[Candidate, list[Density]]] = []
     known = REHEARSALS | REHEARSALS_OF_WIDE if wide else REHEARSALS
     for candidate in tried:
         modest = known.get(type(candidate.density).__name__, ())
-        given, name = candidate.density.get_params(), f"{candidate.name}, rehearsing"
+        given = candidate.density.get_params()
         if modest and all(given[parameter] == "auto" for parameter in modest[0]):
-            densities = [clone(candidate.density).set_params(**way) for way in modest]
-            ways.append((candidate, [Candidate(name, density) for density in densities]))
-    if len(ways) < 2:
-        return
-    rehearsals = []
-    for candidate, own in ways:
-        for rehearsal in own:
-            judge(rehearsal, REHEARSING / len(ways) / len(own))
-        first, *others = sorted(own, key=lambda one: one.rank)
-        rehearsals.append((candidate, first))
-        candidate.effort = first.seconds
-        if others and all(other.clearly_behind(first) for other in others):
-            candidate.settle("normal_scores", first)
-    best = min((rehearsal for _, rehearsal in rehearsals), key=lambda one: one.rank)
-    for candidate, rehearsal in rehearsals:
-        if rehearsal.clearly_behind(best):
-            candidate.loss, candidate.weight = rehearsal.loss, rehearsal.weight
-            candidate.seconds, candidate.out = rehearsal.seconds, True
+            ways = [clone(candidate.density).set_params(**way) for way in modest]
+            left.append((candidate, ways))
+    rounds = [(parts, BEHIND)]
+    if len(parts) == 1 and len(parts[0].train) > 2 * FEW_TO_REHEARSE:
+        rounds.insert(0, ([parts[0].with_fewer(FEW_TO_REHEARSE)], FAR_BEHIND))
+    for learned, bound in rounds:
+        if len(left) < 2:
+            return
+        rehearsals = []
+        for candidate, ways in left:
+            own = [Candidate(f"{candidate.name}, rehearsing", density) for density in ways]
+            for rehearsal in own:
+                judge(rehearsal, REHEARSING / len(rounds) / len(left) / len(own), learned)
+            first, *others = sorted(own, key=lambda one: one.rank)
+            rehearsals.append((candidate, first))
+            candidate.effort = first.seconds
+            if others and all(other.clearly_behind(first, bound) for other in others):
+                candidate.settle("normal_scores", first)
+                ways[:] = [first.density]
+        best = min((rehearsal for _, rehearsal in rehearsals), key=lambda one: one.rank)
+        for candidate, rehearsal in rehearsals:
+            if rehearsal.clearly_behind(best, bound):
+                candidate.loss, candidate.weight = rehearsal.loss, rehearsal.weight
+                candidate.seconds, candidate.out = rehearsal.seconds, True
+        left = [(candidate, ways) for candidate, ways in left if not candidate.out]
 
 
 class Candidate:
@@ -287,10 +300,10 @@ class Candidate:
             return best.score - self.score, np.nan
         return mean_and_error(self.loss - best.loss, best.weight)
 
-    def clearly_behind(self, best: Candidate) -> bool:
-        """Whether the mean loss is larger than another's beyond doubt."""
+    def clearly_behind(self, best: Candidate, bound: float) -> bool:
+        """Whether the mean loss is larger than another's by more than so many standard errors."""
         behind, error = self.behind(best)
-        return bool(behind > BEHIND * error)
+        return bool(behind > bound * error)
 
     def settle(self, parameter: str, rehearsal: Candidate) -> None:
         """Search no more for what a rehearsal has shown."""
