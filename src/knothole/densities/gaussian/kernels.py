@@ -222,22 +222,6 @@ def factor(blocks, places, n_missing, lower, log_det):  # type: ignore[no-untype
 
 
 @inlined
-def dot(one, other):  # type: ignore[no-untyped-def]
-    """The product of two vectors: four sums at once, which wait less for one another."""
-    d = len(one)
-    whole = d - d % 4
-    e0, e1, e2, e3 = 0.0, 0.0, 0.0, 0.0
-    for i in range(0, whole, 4):
-        e0 += one[i] * other[i]
-        e1 += one[i + 1] * other[i + 1]
-        e2 += one[i + 2] * other[i + 2]
-        e3 += one[i + 3] * other[i + 3]
-    for i in range(whole, d):
-        e0 += one[i] * other[i]
-    return (e0 + e1) + (e2 + e3)
-
-
-@inlined
 def project(z, mean, precision, n_missing, scratch):  # type: ignore[no-untyped-def]
     """Residuals of a row, 0 at holes; L^-1 P_mo r_o; the squared distance of the observed part."""
     places, lower, _, _, residual, product, solved, distance, _ = scratch
@@ -245,22 +229,24 @@ def project(z, mean, precision, n_missing, scratch):  # type: ignore[no-untyped-
     for k in range(n):
         for j in range(d):
             residual[k, j] = 0.0 if np.isnan(z[j]) else z[j] - mean[k, j]
-        for i in range(d):
-            product[i] = 0.0
-        # P is symmetric: sums along its rows, all entries at once, four rows at a time.
         whole = d - d % 4
-        for j in range(0, whole, 4):
-            r0, r1, r2, r3 = (
-                residual[k, j], residual[k, j + 1], residual[k, j + 2], residual[k, j + 3],
-            )  # fmt: skip
-            for i in range(d):
-                product[i] += (precision[k, j, i] * r0 + precision[k, j + 1, i] * r1) + (
-                    precision[k, j + 2, i] * r2 + precision[k, j + 3, i] * r3
-                )
-        for j in range(whole, d):
-            for i in range(d):
-                product[i] += precision[k, j, i] * residual[k, j]
-        distance[k] = dot(product, residual[k])
+        for i in range(0, whole, 4):  # four sums at once, which wait less for one another
+            e0, e1, e2, e3 = 0.0, 0.0, 0.0, 0.0
+            for j in range(d):
+                e0 += precision[k, i, j] * residual[k, j]
+                e1 += precision[k, i + 1, j] * residual[k, j]
+                e2 += precision[k, i + 2, j] * residual[k, j]
+                e3 += precision[k, i + 3, j] * residual[k, j]
+            product[i], product[i + 1], product[i + 2], product[i + 3] = e0, e1, e2, e3
+        for i in range(whole, d):
+            entry = 0.0
+            for j in range(d):
+                entry += precision[k, i, j] * residual[k, j]
+            product[i] = entry
+        total = 0.0
+        for i in range(d):
+            total += product[i] * residual[k, i]
+        distance[k] = total
         for i in range(n_missing):
             solved[i, k] = product[places[1, i]]
     forward(n_missing, lower, solved)
@@ -274,7 +260,10 @@ def measure(residual, product, places, n_missing, lower, solved, distance):  # t
     """L^-1 P_mo r_o and the squared distances, as :func:`project`, from r and P r (k, d)."""
     n, d = residual.shape
     for k in range(n):
-        distance[k] = dot(product[k], residual[k])
+        total = 0.0
+        for i in range(d):
+            total += product[k, i] * residual[k, i]
+        distance[k] = total
         for i in range(n_missing):
             solved[i, k] = product[k, places[1, i]]
     forward(n_missing, lower, solved)
