@@ -96,12 +96,12 @@ def expectations(rows, packed, scratch, residual, product, joint, log_density, s
         row's weight.
     log_density : float64 (rows,)
         Out: log p of the observed part.
-    sums : (float64 (k, d, d), int64 (k,))
-        Added to: what conditional and own variances add to the products of residuals (lower
+    sums : (float64 (k, d), float64 (k, d, d), int64 (k,))
+        Added to: residuals, and what conditional and own variances add to their products (lower
         triangle), times responsibilities. Out: how many rows a component has a share of.
     """
     z, variance, weight, repeats = rows
-    second, filled = sums
+    first, second, filled = sums
     _, _, blocks, log_weight = packed
     places, lower, covariance, log_det, _, _, solved, distance, slope = scratch
     n_observed, n_missing = 0, 0
@@ -126,7 +126,9 @@ def expectations(rows, packed, scratch, residual, product, joint, log_density, s
             if share > _NO_SHARE * weight[n]:
                 at = filled[k]  # no row after this one: what is there has been read
                 for j in range(z.shape[1]):
-                    product[at, k, j] = share * residual[n, k, j]
+                    part = share * residual[n, k, j]
+                    first[k, j] += part
+                    product[at, k, j] = part
                     residual[at, k, j] = residual[n, k, j]
                 filled[k] = at + 1
                 add_covariance(k, share, places, n_missing, covariance, second)

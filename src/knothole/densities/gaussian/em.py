@@ -341,11 +341,10 @@ def _passed(
             np.matmul(of_each, packed.precision, out=times)
             expectations(
                 (some.z, some.variance, some.weight, repeats), packed, scratch,
-                residual, product, joint, log_p, (own, filled),
+                residual, product, joint, log_p, (first, own, filled),
             )  # fmt: skip
             count += joint.sum(axis=0)
             for c, n in enumerate(filled.tolist()):
-                first[c] += times[c, :n].sum(axis=0)
                 second[c] += times[c, :n].T @ of_each[c, :n]
             log_p += some.base
             total += float((some.weight * log_p).sum())

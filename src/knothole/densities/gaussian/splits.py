@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import sub
 
 import numpy as np
 
-from knothole.arrays import Floats, Mask, joined
+from knothole.arrays import Floats
 from knothole.densities.em import Run
 from knothole.densities.gaussian.em import ANCHOR, GaussianComponents, Prior, ScoreRows, expected
 from knothole.densities.learner import SHORT
@@ -22,6 +21,8 @@ from knothole.densities.learner import SHORT
 # of more, those whose values are the farthest from a single hill.
 CUTS = 3
 MOST_VARIABLES = 64
+# Entries of covariances that are worked on at once.
+AT_ONCE = 2**18
 # Two components in one place: their parts of its variances.
 NARROW, WIDE = 0.3, 1.7
 # A component's own rows are those it has this part of; one with fewer than two rows splits last.
@@ -73,28 +74,33 @@ def best_cuts(rows: ScoreRows, one: GaussianComponents, prior: Prior) -> list[Sp
     residual, two = np.nan_to_num(rows.z - one.mean), one.take([0, 0])
     own = np.diag(prior.strength * prior.variance)
 
-    def sums(side: Mask) -> tuple[float, Floats, Floats]:
-        weight, there = rows.weight[side], residual[side]
-        scatter = (there * weight[:, None]).T @ there
-        scatter += np.diag(rows.spread(rows.weight * side))
-        return float(weight.sum()), weight @ there, scatter
+    def sums(weight: Floats) -> tuple[Floats, Floats, Floats]:
+        weighed = residual * weight[:, None]
+        scatter = weighed.T @ residual + np.diag(rows.spread(weight))
+        return weight.sum(), weighed.sum(axis=0), scatter
 
-    whole = sums(np.ones(len(residual), dtype=np.bool_))
-    found = []
+    whole = sums(rows.weight)
     spread = np.sqrt(np.maximum(np.diag(whole[2]) / whole[0], np.finfo(np.float64).tiny))
     two_hills = rows.weight @ np.abs(residual) / whole[0] / spread
-    for above in (residual > 0).T[np.sort(np.argsort(-two_hills, kind="stable")[:MOST_VARIABLES])]:
-        part = sums(above)
-        sides = []
-        for weight, total, scatter in (part, joined(whole, part, sub)):
-            n = weight + ANCHOR
-            covariance = (scatter - np.outer(total, total) / n + own) / (n + prior.strength)
-            sides.append((n, one.mean[0] + total / n, covariance))
-        n, mean, covariance = (np.array(both) for both in zip(*sides, strict=True))
-        entropy = n @ (0.5 * np.linalg.slogdet(covariance)[1] - np.log(n))
-        pair = replace(two, weight=n / n.sum(), mean=mean, covariance=covariance)
-        found.append((-float(entropy), pair))
-    return sorted(found, key=lambda cut: -cut[0])[:CUTS]
+    cut = np.sort(np.argsort(-two_hills, kind="stable")[:MOST_VARIABLES])
+    best: list[Split] = []
+    for some in np.array_split(cut, -(-cut.size * own.size // AT_ONCE)):
+        parts = [sums(rows.weight * (residual[:, j] > 0)) for j in some]
+        # Of each cut and both sides: weights (cuts, 2), sums (.., d), products (.., d, d).
+        weight, total, scatter = (
+            np.stack([above, everywhere - above], axis=1)
+            for above, everywhere in zip(map(np.array, zip(*parts, strict=True)), whole, strict=True)
+        )
+        n = weight + ANCHOR
+        mean = total / n[:, :, None]
+        covariance = scatter - total[:, :, :, None] * mean[:, :, None, :] + own
+        covariance /= (n + prior.strength)[:, :, None, None]
+        gain = (n * (np.log(n) - 0.5 * np.linalg.slogdet(covariance)[1])).sum(axis=1)
+        for c in range(len(some)):
+            sides = {"weight": n[c] / n[c].sum(), "mean": one.mean + mean[c]}
+            best.append((float(gain[c]), replace(two, covariance=covariance[c], **sides)))
+        best = sorted(best, key=lambda cut: -cut[0])[:CUTS]
+    return best
 
 
 def together(parts: Sequence[GaussianComponents], weight: Floats) -> GaussianComponents:
