@@ -10,8 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from knothole.errors import InvalidInput
+from knothole.parts.disk import room
 from knothole.parts.files import FileTable, is_path
 from knothole.parts.work import added, done, is_lazy, key, tree
 from knothole.tables.columns import Columns
@@ -37,9 +39,9 @@ class Parts(ABC):
 
     @abstractmethod
     def made(self, work: Callable[..., Any], *shared: Any, size: float) -> Parts:
-        """What ``work`` makes of each part, ``size`` bytes in all: kept where there is memory.
+        """What ``work`` makes of each part, ``size`` bytes in all: kept in memory, or on disk.
 
-        Otherwise it is made again whenever it is asked for.
+        Where there is room on neither, it is made again whenever it is asked for.
         """
 
 
@@ -63,23 +65,24 @@ class LocalParts(Parts):
         """Tables, their targets and weights as parts."""
         return cls(lambda: ((i, *one) for i, one in enumerate(tables())))
 
-    def _results(self, work: Callable[..., Any], shared: tuple[Any, ...]) -> Iterable[Any]:
+    def _results(self, work: Callable[..., Any], *shared: Any, keep: Any = None) -> Iterable[Any]:
         for number, part in enumerate(self.passes()):
-            yield done(work, number, part, *shared, alone=False)
+            yield done(work, number, part, *shared, alone=False, keep=keep)
 
     def each(self, work: Callable[..., Any], *shared: Any) -> list[Any]:
         """See :class:`Parts`."""
-        return list(self._results(work, shared))
+        return list(self._results(work, *shared))
 
     def summed(self, work: Callable[..., Any], *shared: Any) -> Any:
         """See :class:`Parts`."""
-        return tree(self._results(work, shared), added)
+        return tree(self._results(work, *shared), added)
 
     def made(self, work: Callable[..., Any], *shared: Any, size: float) -> LocalParts:
         """See :class:`Parts`."""
-        if size > LOCAL:
-            return LocalParts(lambda: self._results(work, shared))
-        kept = self.each(work, *shared)
+        small = size <= LOCAL
+        if not small and size > room():
+            return LocalParts(lambda: self._results(work, *shared))
+        kept = list(self._results(work, *shared, keep=None if small else key("kept")))
         return LocalParts(lambda: kept)
 
 
@@ -104,7 +107,7 @@ class DaskParts(Parts):
             beside.append(own)
         return cls(list(zip(range(len(tables)), tables, *beside, strict=True)))
 
-    def _tasks(self, work: Callable[..., Any], shared: tuple[Any, ...]) -> list[Any]:
+    def _tasks(self, work: Callable[..., Any], *shared: Any, keep: Any = None) -> list[Any]:
         import dask
 
         name = key(work.__name__)
@@ -115,7 +118,7 @@ class DaskParts(Parts):
         ]
         call = dask.delayed(done, pure=False)
         return [
-            call(work, number, part, *once, dask_key_name=f"{name}-{number}")
+            call(work, number, part, *once, keep=keep, dask_key_name=f"{name}-{number}")
             for number, part in enumerate(self.parts)
         ]
 
@@ -123,7 +126,7 @@ class DaskParts(Parts):
         """See :class:`Parts`."""
         import dask
 
-        return list(dask.compute(*self._tasks(work, shared)))
+        return list(dask.compute(*self._tasks(work, *shared)))
 
     def summed(self, work: Callable[..., Any], *shared: Any) -> Any:
         """See :class:`Parts`."""
@@ -135,14 +138,17 @@ class DaskParts(Parts):
         def join(several: list[Any]) -> Any:
             return add(list(several), dask_key_name=f"{name}-{next(numbers)}")
 
-        return tree(self._tasks(work, shared), join).compute()
+        return tree(self._tasks(work, *shared), join).compute()
 
     def made(self, work: Callable[..., Any], *shared: Any, size: float) -> DaskParts:
         """See :class:`Parts`."""
         import dask
 
-        tasks = self._tasks(work, shared)
-        return DaskParts(dask.persist(*tasks) if size <= _memory() else tasks)
+        small = size <= _memory()
+        if not small and size > _room():
+            return DaskParts(self._tasks(work, *shared))
+        tasks = self._tasks(work, *shared, keep=None if small else key("kept"))
+        return DaskParts(dask.persist(*tasks))
 
 
 def parts_of(
@@ -174,13 +180,29 @@ def _partitions(collection: Any, name: str) -> list[Any]:
     return list(delayed.ravel() if hasattr(delayed, "ravel") else delayed)
 
 
-def _memory() -> float:
-    """Bytes that may be kept."""
+def _client() -> Any:
+    """That of the cluster in use, if any."""
     try:
         from distributed import get_client
 
-        client = get_client()
+        return get_client()
     except (ImportError, ValueError):
+        return None
+
+
+def _room() -> float:
+    """Bytes that may be kept on disk, where all machines have as much as the one with the least."""
+    client = _client()
+    if client is None:
+        return room()
+    free = client.run(room, on_error="ignore")
+    return len({urlsplit(worker).hostname for worker in free}) * min(free.values(), default=0.0)
+
+
+def _memory() -> float:
+    """Bytes that may be kept in memory."""
+    client = _client()
+    if client is None:
         return LOCAL
     limits = client.run_on_scheduler(_limits)
     return SHARE * float(sum(limits)) if limits and all(limits) else LOCAL

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from knothole.arrays import joined
 from knothole.compiled.threads import over_chunks
 from knothole.errors import KnotholeError
+from knothole.parts.disk import Kept
 
 T = TypeVar("T")
 
@@ -32,19 +33,25 @@ def key(name: str) -> str:
 
 
 def done(
-    work: Callable[..., T], number: int, part: Any, *shared: Any, alone: bool = True
-) -> T | None:
+    work: Callable[..., T],
+    number: int,
+    part: Any,
+    *shared: Any,
+    alone: bool = True,
+    keep: str | None = None,
+) -> T | Kept | None:
     """What ``work`` makes of a part, nothing where that is None; an error names the partition.
 
     ``alone`` is for work of which other threads do more at the same time: it starts none itself.
+    What is made is kept on disk where ``keep`` is a name for it.
     """
     if part is None:
         return None
+    rows = part.read() if isinstance(part, Kept) else part
     try:
-        if not alone:
-            return work(part, *shared)
-        found: T = over_chunks(lambda *_: work(part, *shared), 1, 1, threads=1)[0]
-        return found
+        threads = 1 if alone else None
+        found = over_chunks(lambda *_: work(rows, *shared), 1, 1, threads)[0]
+        return found if keep is None or found is None else Kept(keep, found)
     except KnotholeError as error:
         raise type(error)(f"partition {number}: {error}") from error
 

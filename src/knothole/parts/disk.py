@@ -1,0 +1,115 @@
+"""What is too large for memory, kept in a file without a name.
+
+Its space is free again once nothing refers to it any more, and when the process ends, however that
+is.
+"""
+
+from __future__ import annotations
+
+import mmap
+import pickle
+import shutil
+import tempfile
+import threading
+import weakref
+from itertools import accumulate
+from typing import Any, ClassVar
+
+# Of what is free on a disk, the share that may be taken.
+SHARE = 0.5
+# Where arrays begin, in bytes.
+ALIGNED = 64
+
+
+def place() -> str:
+    """Where files go: a Dask worker's own directory, or that of temporary files."""
+    try:
+        from distributed import get_worker
+
+        return str(get_worker().local_directory)
+    except (ImportError, ValueError):
+        return tempfile.gettempdir()
+
+
+def _up(number: int, step: int) -> int:
+    """The next multiple."""
+    return -(-number // step) * step
+
+
+def room() -> float:
+    """Bytes that may be kept."""
+    return SHARE * shutil.disk_usage(place()).free
+
+
+class Store:
+    """The file in which a process keeps what goes by one name."""
+
+    _open: ClassVar[weakref.WeakValueDictionary[str, Store]] = weakref.WeakValueDictionary()
+    _opening = threading.Lock()
+
+    def __init__(self) -> None:
+        self.file = tempfile.TemporaryFile(dir=place(), buffering=0)  # noqa: SIM115
+        weakref.finalize(self, self.file.close)
+        self._end = 0
+        self._free: list[tuple[int, int]] = []  # the size of something that is gone, and its place
+        self._lock = threading.RLock()  # a finalizer may come at any time
+
+    @classmethod
+    def called(cls, name: str) -> Store:
+        """The one of this process that has this name."""
+        with cls._opening:
+            return cls._open.get(name) or cls._open.setdefault(name, cls())
+
+    def put(self, pieces: list[Any], starts: list[int], size: int) -> int:
+        """Where pieces were written, which start so far from there."""
+        with self._lock:
+            fits = [one for one in self._free if one[0] == size]
+            if fits:
+                self._free.remove(fits[0])
+            start = fits[0][1] if fits else self._end
+            self._end = max(self._end, start + size)
+            self.file.truncate(self._end)
+            for piece, at in zip(pieces, starts, strict=True):
+                self.file.seek(start + at)
+                rest = memoryview(piece).cast("B")
+                while rest:
+                    rest = rest[self.file.write(rest) :]
+        return start
+
+    def free(self, size: int, start: int) -> None:
+        """Let something else be written there."""
+        with self._lock:
+            self._free.append((size, start))
+
+
+class _Mapped(mmap.mmap):
+    """A part of a file, for as long as there is an array of it; nothing else is written there."""
+
+    kept: Kept
+
+
+class Kept:
+    """Something on disk, in the file of a name. Pickles hold the thing itself."""
+
+    def __init__(self, name: str, what: Any) -> None:
+        arrays: list[pickle.PickleBuffer] = []
+        head = pickle.dumps(what, protocol=5, buffer_callback=arrays.append)
+        pieces = [head, *(array.raw() for array in arrays)]
+        self._lengths = [len(piece) for piece in pieces]
+        *self._starts, end = accumulate((_up(n, ALIGNED) for n in self._lengths), initial=0)
+        size = _up(end, mmap.ALLOCATIONGRANULARITY)
+        self._name, self._store = name, Store.called(name)
+        self._place = size, self._store.put(pieces, self._starts, size)
+        weakref.finalize(self, self._store.free, *self._place)
+
+    def read(self) -> Any:
+        """It, with arrays that are mapped: memory is taken up for as long as there is one."""
+        size, start = self._place
+        mapped = _Mapped(self._store.file.fileno(), size, access=mmap.ACCESS_COPY, offset=start)
+        mapped.kept, view = self, memoryview(mapped)
+        spans = zip(self._starts, self._lengths, strict=True)
+        head, *arrays = (view[at : at + length] for at, length in spans)
+        return pickle.loads(head, buffers=arrays)
+
+    def __reduce__(self) -> tuple[type[Kept], tuple[str, Any]]:
+        return Kept, (self._name, self.read())
