@@ -7,12 +7,16 @@ on how many there are.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from knothole.arrays import joined
 from knothole.errors import InvalidInput
@@ -29,6 +33,17 @@ class Memory(threading.local):
         if name not in self.__dict__:
             self.__dict__[name] = make()
         found: T = self.__dict__[name]
+        return found
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
+        """An array with anything in it, this thread's until it asks for one of the name again.
+
+        Fresh memory takes time, most of all where a worker of Dask gives it back at once.
+        """
+        size, own = math.prod(shape), self.__dict__.get(name)
+        if own is None or own.dtype != dtype or len(own) < size:
+            own = self.__dict__[name] = np.empty(size, dtype)
+        found: NDArray[Any] = own[:size].reshape(shape)
         return found
 
     def __reduce__(self) -> tuple[type[Memory], tuple[()]]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.threads import over_chunks
+from knothole.compiled.threads import Memory, over_chunks
 from knothole.densities.emissions.base import Emission, Statistics
 from knothole.densities.emissions.gaussian import Gaussian, standardised
 from knothole.densities.emissions.table import Tables, log_of
@@ -27,6 +27,7 @@ from knothole.tables.columns import Evidence
 BLOCK = 4096
 # Codes whose tables are worth keeping for the next call.
 FEW = 4096
+_memory = Memory()
 _NO_SLOTS = np.empty((0, 1)), np.empty((0, 1))
 
 
@@ -149,9 +150,16 @@ def expected_levels(emission: Emission, sets: NDArray[np.bool_], count: Floats) 
 
 
 def pack(
-    emissions: Sequence[Emission], evidence: Evidence, order: NDArray[np.intp] | None = None
+    emissions: Sequence[Emission],
+    evidence: Evidence,
+    order: NDArray[np.intp] | None = None,
+    *,
+    passing: bool = False,
 ) -> Packed:
-    """Encode rows: all, or those that ``order`` names."""
+    """Encode rows: all, or those that ``order`` names.
+
+    ``passing`` rows are of no use once this thread packs others.
+    """
     n_rows = len(evidence.points) if order is None else len(order)
     if order is not None and evidence.allowed is not None:
         evidence, order = evidence[order], None
@@ -165,9 +173,10 @@ def pack(
     offset = np.append(0, np.cumsum(n_codes))
     slot = order_of.slot
     small = offset[-1] <= np.iinfo(np.int16).max
-    code = np.empty((n_rows, len(emissions)), dtype=np.int16 if small else np.int32)
-    z = np.empty((n_rows, order_of.n_slots))
-    base = np.zeros(n_rows)
+    room = _memory if passing and n_rows <= BLOCK else Memory()
+    code = room.array("code", (n_rows, len(emissions)), np.int16 if small else np.int32)
+    z, base = room.array("z", (n_rows, order_of.n_slots)), room.array("base", (n_rows,))
+    base[:] = 0.0
     normal, alike = order_of.normal, not order_of.others
     first = offset[normal].astype(code.dtype)
 

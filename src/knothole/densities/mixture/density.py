@@ -145,7 +145,7 @@ class Mixture(EmissionDensity):
 
         A row that no component can have has log p = -inf and the weights for responsibilities.
         """
-        return shares(pack(self.emissions_, evidence), self._mixture)
+        return shares(pack(self.emissions_, evidence, passing=True), self._mixture)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
