@@ -107,7 +107,8 @@ class DaskParts(Parts):
             beside.append(own)
         return cls(list(zip(range(len(tables)), tables, *beside, strict=True)))
 
-    def _tasks(self, work: Callable[..., Any], *shared: Any, keep: Any = None) -> list[Any]:
+    def tasks(self, work: Callable[..., Any], *shared: Any, keep: Any = None) -> list[Any]:
+        """``work`` of each part, to be done."""
         import dask
 
         name = key(work.__name__)
@@ -126,7 +127,7 @@ class DaskParts(Parts):
         """See :class:`Parts`."""
         import dask
 
-        return list(dask.compute(*self._tasks(work, *shared)))
+        return list(dask.compute(*self.tasks(work, *shared)))
 
     def summed(self, work: Callable[..., Any], *shared: Any) -> Any:
         """See :class:`Parts`."""
@@ -138,7 +139,7 @@ class DaskParts(Parts):
         def join(several: list[Any]) -> Any:
             return add(list(several), dask_key_name=f"{name}-{next(numbers)}")
 
-        return tree(self._tasks(work, *shared), join).compute()
+        return tree(self.tasks(work, *shared), join).compute()
 
     def made(self, work: Callable[..., Any], *shared: Any, size: float) -> DaskParts:
         """See :class:`Parts`."""
@@ -146,8 +147,8 @@ class DaskParts(Parts):
 
         small = size <= _memory()
         if not small and size > _room():
-            return DaskParts(self._tasks(work, *shared))
-        tasks = self._tasks(work, *shared, keep=None if small else key("kept"))
+            return DaskParts(self.tasks(work, *shared))
+        tasks = self.tasks(work, *shared, keep=None if small else key("kept"))
         return DaskParts(dask.persist(*tasks))
 
 

@@ -127,7 +127,7 @@ class _Question:
         """What is answered where there are no rows."""
         empty = self.empty
         if self.filled:
-            return _filled_meta(empty, self.columns, self.options.get("draws"))
+            return filled_meta(empty, self.columns, self.options.get("draws"))
         if not self.is_frame:
             empty = np.empty((0, len(self.columns)))
         else:  # no levels, which may not be known before partitions are read
@@ -157,29 +157,33 @@ class _Question:
 
     def _collected(self, parts: list[Any], empty: Any) -> Any:
         """Lazy parts as one lazy Series, DataFrame or array, like one without rows."""
-        times = self._times()
-        if not isinstance(empty, np.ndarray):
-            import dask
-            import dask.dataframe as dd
-
-            known = self.X.divisions if self.is_frame else None
-            # Columns of objects hold numbers, too: they must not become text.
-            with dask.config.set({"dataframe.convert-string": False}):
-                return dd.from_delayed(parts, meta=empty, divisions=known, verify_meta=False)
-        import dask.array as da
-
-        sizes = [np.nan] * len(parts) if self.is_frame else self.X.chunks[0]
-        blocks = [
-            da.from_delayed(part, shape=(size * times, *empty.shape[1:]), dtype=empty.dtype)
-            for part, size in zip(parts, sizes, strict=True)
-        ]
-        return da.concatenate(blocks, allow_unknown_chunksizes=True)
+        if self.is_frame:
+            return collected(parts, empty, self.X.divisions)
+        return collected(parts, empty, None, [size * self._times() for size in self.X.chunks[0]])
 
     def _starts(self) -> list[float] | None:
         """The number of the first row of each block of an array, where known; None for frames."""
         if self.is_frame:
             return None
         return [0, *np.cumsum(self.X.chunks[0])[:-1].tolist()]
+
+
+def collected(parts: list[Any], empty: Any, divisions: Any = None, sizes: Any = None) -> Any:
+    """Delayed parts as one lazy Series, DataFrame or array, like one without rows."""
+    if not isinstance(empty, np.ndarray):
+        import dask
+        import dask.dataframe as dd
+
+        # Columns of objects hold numbers, too: they must not become text.
+        with dask.config.set({"dataframe.convert-string": False}):
+            return dd.from_delayed(parts, meta=empty, divisions=divisions, verify_meta=False)
+    import dask.array as da
+
+    blocks = [
+        da.from_delayed(part, shape=(size, *empty.shape[1:]), dtype=empty.dtype)
+        for part, size in zip(parts, sizes or [np.nan] * len(parts), strict=True)
+    ]
+    return da.concatenate(blocks, allow_unknown_chunksizes=True)
 
 
 def _in_row_blocks(X: Any) -> Any:
@@ -221,10 +225,10 @@ class _Asking:
         asked, options = getattr(unpacked(model), self.method), self.options
         alone = options.get("threads") is None and options.get("n_jobs") is None
         found = done(lambda rows: asked(rows, **options), number, part, alone=alone)
-        return found if self.kinds is None else _as_told(found, self.kinds)
+        return found if self.kinds is None else as_told(found, self.kinds)
 
 
-def _as_told(found: Any, kinds: Any) -> Any:
+def as_told(found: Any, kinds: Any) -> Any:
     """A filled partition with the types that were told before it was read."""
     import pandas as pd
 
@@ -256,7 +260,7 @@ def _with_lazy_rows(found: Any, path: tuple[Any, ...], lazy: Callable[..., Any])
     return lazy(found, path) if shape and shape[0] == 0 else found
 
 
-def _filled_meta(empty: Any, columns: Columns, draws: int | None) -> Any:
+def filled_meta(empty: Any, columns: Columns, draws: int | None) -> Any:
     """What a table without rows is once holes are filled, which may take other types."""
     if isinstance(empty, np.ndarray):
         return empty if draws is None else np.empty((0, empty.shape[1] + 1), empty.dtype)

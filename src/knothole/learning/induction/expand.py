@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.densities.base import Density
+from knothole.densities.in_parts import refuse_beside_parts
 from knothole.errors import InvalidInput, NotFitted
 from knothole.learning.induction.filling import Completions
+from knothole.parts.base import DaskParts, Part
+from knothole.parts.files import is_path
+from knothole.parts.lazy import as_told, collected, filled_meta
+from knothole.parts.work import is_lazy, key
 from knothole.tables.encoding import row_weights
 from knothole.tables.holes import holes_in
 
@@ -33,7 +39,7 @@ class Expanded:
     weight : float64 array
         Sample weights: the completions of a row share its weight.
     row : int array
-        The row of X that each came from.
+        The row of X that each came from; of a Dask collection, its number in its partition.
     """
 
     X: Any
@@ -64,6 +70,9 @@ def expand(
     density : Density
         Fitted; with ``target=y`` to condition on y.
     X : table
+        Of a Dask collection, completions are lazy, partition by partition: Series and frames that
+        have the labels of the rows they came from, or arrays. A row has the same ones wherever
+        partitions begin.
     y : array (rows,), optional
     draws : int
         Completions of each row that has holes.
@@ -107,6 +116,15 @@ def expand(
     check_draws(draws)
     if not hasattr(density, "columns_"):
         raise NotFitted(f"this {type(density).__name__} is not fitted yet; call fit(X) first.")
+    if is_path(X):
+        raise InvalidInput(
+            "X must be a table: completions of a file are many times as large. Read it with Dask "
+            "(dd.read_parquet), whose completions are lazy."
+        )
+    if is_lazy(X):
+        refuse_beside_parts(holes=holes)
+        options = {"draws": draws, "condition_on_target": condition_on_target, "seed": seed}
+        return _lazily(density, X, y, sample_weight, options)
     matrix = density.columns_.matrix(X)
     n = len(matrix)
     if y is not None and len(y) != n:
@@ -117,6 +135,45 @@ def expand(
     weight = row_weights(sample_weight, n)
     table, row = completions.expanded(int(draws), seed)
     return Expanded(table, None if y is None else np.asarray(y)[row], shared(weight, row), row)
+
+
+def _lazily(density: Density, X: Any, y: Any, weight: Any, options: dict[str, Any]) -> Expanded:
+    """Completions of a Dask collection, partition by partition."""
+    import dask
+
+    parts, index = DaskParts.of(X, y, weight), getattr(X._meta, "index", None)
+    like: dict[str, Any] = {} if y is None else {"y": y._meta[:0]}
+    like |= {"weight": np.empty(0), "row": np.empty(0, np.intp)}
+    if index is None:
+        like["X"] = np.empty((0, X.shape[1]), X.dtype)
+    else:
+        like = {name: pd.Series(one, index, name=name) for name, one in like.items()}
+        like["X"] = filled_meta(X._meta, density.columns_, None)
+        if y is not None:
+            like["y"].name = getattr(y, "name", None)
+    density.columns_.read(like["X"])  # refuses other columns
+    found = parts.tasks(_expanded, density, options, None if index is None else like["X"].dtypes)
+    pick = dask.delayed(getattr, pure=False)
+    for name, empty in like.items():
+        whole = key(name)
+        several = [pick(one, name, dask_key_name=f"{whole}-{i}") for i, one in enumerate(found)]
+        like[name] = collected(several, empty)
+    return Expanded(**{"y": None} | like)
+
+
+def _expanded(part: Part, density: Density, options: dict[str, Any], kinds: Any) -> Expanded:
+    """The completions of a partition's rows, which are known by their labels."""
+    _, table, y, weight = part
+    found = expand(density, table, y, sample_weight=weight, **options)
+    if kinds is None:
+        return found
+    label = table.index[found.row]
+    beside: dict[str, Any] = {
+        "y": None if y is None else pd.Series(y).iloc[found.row].set_axis(label),
+        "weight": pd.Series(found.weight, label, name="weight"),
+        "row": pd.Series(found.row, label, name="row"),
+    }
+    return Expanded(as_told(found.X.set_axis(label), kinds), **beside)
 
 
 def shared(weight: Floats, row: NDArray[np.intp]) -> Floats:
