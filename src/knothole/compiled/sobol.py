@@ -60,6 +60,8 @@ class Points:
     def arrange(self, weight: Floats) -> None:
         """Give the sequence's first coordinates, which cover the cube best, to what weighs most.
 
+        For points that all rows share: errors of rows with their own cancel out in sums.
+
         Examples
         --------
         >>> points = Points(seed=0, coordinates=3)
@@ -70,21 +72,22 @@ class Points:
         if self.coordinates <= NET_COORDINATES:
             self.order = np.argsort(np.argsort(-weight, kind="stable"))
 
-    def of(self, words: range) -> tuple[np.uint64, NDArray[np.uint32]]:
-        """The seed of consecutive words, and their points before the xor.
+    def of(self, words: range, keys: Words) -> tuple[np.uint64, NDArray[np.uint32]]:
+        """The seed of consecutive words, and their points before the xor, arranged if common.
 
         The points are (words, coordinates, points of a group). Words are of one run of
         :data:`WORDS`; the next run has another seed.
         """
         run, first = divmod(words.start, WORDS)
         net = sobol_net(min(self.coordinates, NET_COORDINATES))[first : first + len(words)]
-        net = net if self.order is None else np.ascontiguousarray(net[:, self.order])
+        if self.order is not None and keys is COMMON:
+            net = np.ascontiguousarray(net[:, self.order])
         return hashed_seed(self.seed, run), net
 
     def uniform(self, words: range, keys: Words) -> Floats:
         """Uniform numbers, (keys, 64 * words, coordinates)."""
         out = np.empty((len(keys), WORD * len(words), self.coordinates))
-        seed, net = self.of(words)
+        seed, net = self.of(words, keys)
         fill_uniform(net, seed, keys, words.start, out)
         return out
 

@@ -243,7 +243,7 @@ class Sampler:
         over_chunks(work, len(evidence.points), _BLOCK)
 
     def _source(self, words: range, keys: Words) -> Source:
-        seed, net = self.points.of(words)
+        seed, net = self.points.of(words, keys)
         bits = np.empty((len(words), 0, WORD), dtype=np.uint32)
         normal = np.empty((len(words), 0, WORD))
         return Source(bits, normal, keys, seed, net, words.start)

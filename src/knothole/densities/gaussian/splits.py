@@ -89,7 +89,9 @@ def best_cuts(rows: ScoreRows, one: GaussianComponents, prior: Prior) -> list[Sp
         # Of each cut and both sides: weights (cuts, 2), sums (.., d), products (.., d, d).
         weight, total, scatter = (
             np.stack([above, everywhere - above], axis=1)
-            for above, everywhere in zip(map(np.array, zip(*parts, strict=True)), whole, strict=True)
+            for above, everywhere in zip(
+                map(np.array, zip(*parts, strict=True)), whole, strict=True
+            )
         )
         n = weight + ANCHOR
         mean = total / n[:, :, None]
