@@ -115,6 +115,15 @@ def test_memory_is_each_threads_own_and_not_copied():
         assert not hasattr(other, "room")
 
 
+def test_arrays_to_use_again_grow_where_they_must():
+    memory = Memory()
+    first = memory.array("a", (3, 2))
+    assert memory.array("a", (2, 2)).base is first.base and memory.array("b", (1,)).shape == (1,)
+    more = memory.array("a", (4, 2))
+    assert more.base is not first.base and more.flags.c_contiguous
+    assert memory.array("a", (2, 2), np.int16).dtype == np.int16
+
+
 def test_a_kernel_is_forgotten_when_one_that_it_calls_changes(tmp_path):
     """Also in another folder, where numba itself does not look."""
     (tmp_path / "below").mkdir()

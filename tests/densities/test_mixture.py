@@ -201,6 +201,21 @@ def test_families_can_be_named():
     assert [emission.family for emission in density.emissions_] == ["gaussian", "histogram"]
 
 
+def test_rows_packed_to_pass_are_those_packed_to_stay():
+    X, columns = clusters()
+    density = Mixture(2, random_state=0).fit(X, columns=columns)
+    for some in (X, X[::-1][:50], X[:, :] * np.nan, X[:0]):
+        evidence = columns.evidence(columns.matrix(some))
+        stay, passing = (pack(density.emissions_, evidence, passing=own) for own in (False, True))
+        for name in ("code", "z", "base", "slot", "offset"):
+            one, other = getattr(stay, name), getattr(passing, name)
+            np.testing.assert_array_equal(one, other, err_msg=name)
+            assert one.dtype == other.dtype and one.shape == other.shape
+        log_p, share = density.responsibilities(evidence)
+        np.testing.assert_array_equal(share, shares(stay, density._mixture)[1])
+        np.testing.assert_array_equal(log_p, shares(stay, density._mixture)[0])
+
+
 def test_weights_count_as_rows():
     X, columns = clusters(rows=60)
     weight = np.random.default_rng(1).integers(1, 4, 60)
