@@ -15,7 +15,7 @@ from knothole.parts.disk import Kept, Store
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk, "place", lambda: str(tmp_path))
+    monkeypatch.setattr(disk, "place", lambda _=None: str(tmp_path))
     return tmp_path
 
 
@@ -73,6 +73,18 @@ def test_the_file_is_closed_with_the_last_that_is_in_it(folder):
     del copy
     gc.collect()
     assert file.closed and "b" not in Store._open
+
+
+def test_there_is_room_only_where_something_can_be_written(folder, monkeypatch):
+    assert 0 < disk.room() < np.inf
+    monkeypatch.setattr(disk, "place", lambda _=None: str(folder / "nowhere"))
+    assert disk.room() == 0.0
+
+
+def test_files_of_a_worker_are_in_its_own_directory(cluster):
+    places = cluster.run(lambda dask_worker: dask_worker.local_directory)
+    assert cluster.run(disk.place) == places
+    assert cluster.submit(disk.place).result() in places.values()
 
 
 def test_a_process_that_is_killed_leaves_no_file(tmp_path):

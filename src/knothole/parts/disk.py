@@ -21,12 +21,15 @@ SHARE = 0.5
 ALIGNED = 64
 
 
-def place() -> str:
-    """Where files go: a Dask worker's own directory, or that of temporary files."""
+def place(dask_worker: Any = None) -> str:
+    """Where files go: a Dask worker's own directory, or that of temporary files.
+
+    The worker is given to what is run on it beside its tasks.
+    """
     try:
         from distributed import get_worker
 
-        return str(get_worker().local_directory)
+        return str((dask_worker or get_worker()).local_directory)
     except (ImportError, ValueError):
         return tempfile.gettempdir()
 
@@ -36,9 +39,14 @@ def _up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-def room() -> float:
-    """Bytes that may be kept."""
-    return SHARE * shutil.disk_usage(place()).free
+def room(dask_worker: Any = None) -> float:
+    """Bytes that may be kept; none where nothing can be written."""
+    try:
+        where = place(dask_worker)
+        with tempfile.TemporaryFile(dir=where):
+            return SHARE * shutil.disk_usage(where).free
+    except OSError:
+        return 0.0
 
 
 class Store:
