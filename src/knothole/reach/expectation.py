@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from knothole.arrays import Floats, Ints, Mask
-from knothole.compiled.threads import Memory, even_size, over_chunks
+from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine
@@ -34,7 +34,6 @@ from knothole.trees.in_variables import in_variables
 from knothole.trees.links import Link
 
 T = TypeVar("T")
-_memory = Memory()
 
 
 @dataclass(frozen=True, eq=False)
@@ -422,12 +421,7 @@ class Expectation:
             out = [np.zeros((len(points), first.shape[1])) for _ in range(n)]
             out[0][~has_hole] = first
             holes = np.flatnonzero(has_hole)
-            if engine.exact and part.allowed is None:  # which keeps nothing of it
-                room = _memory.array("points", (len(holes), points.shape[1]))
-                incomplete = Evidence(np.take(points, holes, axis=0, out=room, mode="clip"))
-            else:
-                incomplete = part[holes]
-            for rows, some in incomplete.parts():
+            for rows, some in part[holes].parts():
                 for whole, found in zip(out, of_holes(some), strict=True):
                     whole[holes[rows]] = found
             return out
