@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from knothole.learning.draw_matrix import DRAWS, Chunk, DrawMatrix
 from knothole.learning.losses.base import Location
 from knothole.learning.losses.pinball import Pinball
 from knothole.learning.problem import Problem
+from knothole.learning.sums import LeafSums
 from knothole.learning.system import Symmetric
 from knothole.progress import Advance, silent
 
@@ -172,7 +174,7 @@ def boosting(
 ) -> Descent:
     """Each tree given the ones before it (Prop. 4), all of them from their start."""
     ensemble, turn = problem.ensemble, Turn(problem, drawn)
-    theta = problem.leaf_start
+    theta, squared = problem.leaf_start, problem.loss.name == "squared error"
     values = [turn.value()]
     for tree in range(ensemble.n_trees):
         leaves = slice(*ensemble.leaf_start[tree : tree + 2])
@@ -184,13 +186,16 @@ def boosting(
             gradient, hessian, weight = turn.derivatives(tree)
             step[leaves] = learning_rate * _newton(gradient, hessian, ridge)[leaves]
             turn.add(tree, step)
-            if problem.loss.name != "squared error" and turn.value() > values[-1]:
+            if not squared and turn.value() > values[-1]:
                 turn.add(tree, -step)
                 bound = _newton(gradient, problem.loss.curvature * weight, ridge)
                 step[leaves] = learning_rate * bound[leaves]
                 turn.add(tree, step)
         theta = theta + step
-        values.append(turn.value())
+        if squared:  # what a step gains is known: no draw is in two leaves of a tree
+            values.append(values[-1] + float((step * (gradient + 0.5 * hessian * step)).sum()))
+        else:
+            values.append(turn.value())
         advance()
     return Descent(theta, np.array(values), "tree by tree")
 
@@ -222,19 +227,37 @@ class Turn:
         return float(self.drawn.total(work, ()))
 
     def derivatives(self, tree: int) -> tuple[Floats, Floats, Floats]:
-        """Gradient and second derivative of a tree's leaves, and their reach, summed over rows."""
+        """Gradient and second derivative of a tree's leaves, and their reach, summed over rows.
+
+        Only what is asked of the one tree is right.
+        """
         problem, trees = self.problem, slice(tree, tree + 1)
         shape = problem.ensemble.value.shape
+        if problem.loss.name == "squared error":
+            sums = self.sums
+            weight = np.repeat(sums.weight[:, None], shape[1], axis=1)
+
+            def gather(chunk: Chunk, out: Floats) -> None:
+                own = self.drawn.of_tree(chunk, tree)
+                self.drawn.gather(own, self.margins[chunk.index], out, trees)
+
+            return self.drawn.total(gather, shape) - sums.target, weight, weight
 
         def work(chunk: Chunk, out: Floats) -> None:
             y = problem.y[chunk.rows, :, None]
             first, second = problem.loss.derivatives(self.margins[chunk.index], y)
-            self.drawn.gather(chunk, first, out[0], trees)
-            self.drawn.gather(chunk, second, out[1], trees)
-            self.drawn.gather(chunk, np.ones_like(first), out[2], trees)
+            own = self.drawn.of_tree(chunk, tree)
+            self.drawn.gather(own, first, out[0], trees)
+            self.drawn.gather(own, second, out[1], trees)
+            self.drawn.gather(own, np.ones_like(first), out[2], trees)
 
         gradient, hessian, weight = self.drawn.total(work, (3, *shape))
         return gradient, hessian, weight
+
+    @cached_property
+    def sums(self) -> LeafSums:
+        """Reach of all leaves, and reach times target."""
+        return self.drawn.sums(self.problem.y)[0]
 
     def best(self, tree: int, loss: Location, ridge: float) -> Floats:
         """The best values of a tree's leaves given the trees before it, (leaves, width).
@@ -262,6 +285,7 @@ class Turn:
         """Move a tree's leaves."""
 
         def work(chunk: Chunk) -> None:
-            self.margins[chunk.index] += self.drawn.margins(chunk, step, slice(tree, tree + 1))
+            own = self.drawn.of_tree(chunk, tree)
+            self.drawn.add_margins(own, step, self.margins[chunk.index], slice(tree, tree + 1))
 
         self.drawn.map(work)

@@ -11,7 +11,9 @@ themselves are off is told by draws that took no part.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from knothole.arrays import Floats
-from knothole.compiled.bits import lowest_bit, popcount
+from knothole.compiled.bits import popcount
 from knothole.compiled.policy import inlined, njit
 from knothole.compiled.sobol import GROUPS, WORD
 from knothole.compiled.threads import over_chunks
@@ -27,7 +29,6 @@ from knothole.learning import system
 from knothole.learning.sums import LeafSums
 from knothole.progress import Advance, silent
 from knothole.reach.completions.engine import CompletionsEngine
-from knothole.reach.completions.masks import ALL
 from knothole.tables.evidence import Evidence
 
 T = TypeVar("T")
@@ -57,12 +58,31 @@ class Bits(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """The bits of some rows: the part of A that one word of their draws makes."""
+    """The bits of some rows: the part of A that one word of their draws makes.
+
+    They may be of trees from ``first`` on only.
+    """
 
     index: int
     rows: slice
     word: int
     bits: Bits
+    first: int = 0
+
+    def by_tree(self) -> list[Chunk]:
+        """A chunk for each tree by itself: what is asked of one tree then lies together."""
+        leaf, word, stop = self.bits
+        rows, trees = stop.shape
+        count = np.diff(stop.ravel(), prepend=0).reshape(rows, trees)
+        number = np.arange(trees, dtype=np.uint16 if trees < 2**16 else np.intp)  # sorts quickly
+        tree = np.repeat(np.tile(number, rows), count.ravel())
+        order = np.argsort(tree, kind="stable")
+        ends = np.cumsum(count, axis=0)
+        bounds = pairwise([0, *np.cumsum(ends[-1]).tolist()])
+        return [
+            replace(self, bits=Bits(leaf[part], word[part], ends[:, [t]]), first=t)
+            for t, part in enumerate(order[start:stop] for start, stop in bounds)
+        ]
 
 
 class DrawMatrix:
@@ -111,7 +131,9 @@ class DrawMatrix:
             for start in range(0, self.n_rows, engine.chunk)
         ]
         self._kept: list[Chunk] | None = None
-        if self._size() <= room:
+        size = self._size()
+        self._twice = 2 * size <= room
+        if size <= room:
 
             def kept(chunk: Chunk) -> Chunk:
                 advance(amount=len(chunk.bits.stop))
@@ -135,6 +157,18 @@ class DrawMatrix:
         rows = slice(start, stop)
         found = self.engine.masks(self.evidence[rows], self.first_word + word)
         return Chunk(index, rows, word, Bits(*found))
+
+    def of_tree(self, chunk: Chunk, tree: int) -> Chunk:
+        """A chunk for what is asked of one tree: of that alone, where there is room to keep it."""
+        if self._kept is None or not self._twice:
+            return chunk
+        if chunk.index not in self._of_trees:
+            self._of_trees[chunk.index] = chunk.by_tree()
+        return self._of_trees[chunk.index][tree]
+
+    @cached_property
+    def _of_trees(self) -> dict[int, list[Chunk]]:
+        return {}
 
     def map(self, work: Callable[[Chunk], T]) -> list[T]:
         """``work`` of every chunk, in order."""
@@ -173,15 +207,21 @@ class DrawMatrix:
     def margins(self, chunk: Chunk, theta: Floats, trees: slice | None = None) -> Floats:
         """A theta for a chunk, without the base, (rows, outputs, draws); perhaps of some trees."""
         out = np.zeros((len(chunk.bits.stop), self.ensemble.n_outputs, DRAWS))
-        add_margins(chunk.bits, *self._span(trees), theta, self.ensemble.tree_output, out)
+        self.add_margins(chunk, theta, out, trees)
         return out
+
+    def add_margins(
+        self, chunk: Chunk, theta: Floats, out: Floats, trees: slice | None = None
+    ) -> None:
+        """Add the same to ``out``."""
+        add_margins(chunk.bits, *self._span(chunk, trees), theta, self._outputs(chunk), out)
 
     def leaves(self, chunk: Chunk, tree: int) -> NDArray[np.int32]:
         """The leaf that each draw of a chunk reaches, by its number in the tree, (rows, draws)."""
         start, stop = self.ensemble.leaf_start[tree : tree + 2]
         number = np.zeros(self.ensemble.value.shape)
         number[start:stop] = np.arange(stop - start)[:, None]
-        found = self.margins(chunk, number, slice(tree, tree + 1))
+        found = self.margins(self.of_tree(chunk, tree), number, slice(tree, tree + 1))
         return np.asarray(found[:, self.ensemble.tree_output[tree]].astype(np.int32))
 
     def reach(self, tree: int, draws: Any = slice(None)) -> sparse.csr_matrix:
@@ -200,8 +240,8 @@ class DrawMatrix:
     def gather(self, chunk: Chunk, values: Floats, out: Floats, trees: slice | None = None) -> None:
         """Add A' f for a chunk, the mean over a row's draws, to ``out`` (leaves, width)."""
         add_means(
-            chunk.bits, *self._span(trees), values, self.row_weight[chunk.rows],
-            self.ensemble.tree_output, out,
+            chunk.bits, *self._span(chunk, trees), values, self.row_weight[chunk.rows],
+            self._outputs(chunk), out,
         )  # fmt: skip
 
     def apply(self, theta: Floats) -> Floats:
@@ -274,8 +314,19 @@ class DrawMatrix:
             out[word] += values
         return out.reshape(-1)
 
-    def _span(self, trees: slice | None) -> tuple[int, int]:
-        return (0, self.ensemble.n_trees) if trees is None else (trees.start, trees.stop)
+    def _span(self, chunk: Chunk, trees: slice | None) -> tuple[int, int]:
+        if trees is None:
+            return 0, self.ensemble.n_trees
+        return trees.start - chunk.first, trees.stop - chunk.first
+
+    def _outputs(self, chunk: Chunk) -> Any:
+        return self.ensemble.tree_output[chunk.first :]
+
+
+@inlined
+def has_bit(word, draw):  # type: ignore[no-untyped-def]
+    """Whether a draw is in a word."""
+    return (word >> np.uint64(draw)) & np.uint64(1) != 0
 
 
 @inlined
@@ -298,15 +349,9 @@ def add_margins(bits, first_tree, last_tree, theta, tree_output, out):  # type: 
             for j in range(theta.shape[1]):
                 margin = out[row, tree_output[tree] + j]
                 for e in range(entry, stop[row, tree]):
-                    x = theta[leaf[e], j]
-                    if word[e] == ALL:
-                        for draw in range(DRAWS):
-                            margin[draw] += x
-                        continue
-                    rest = word[e]
-                    while rest != 0:
-                        margin[lowest_bit(rest)] += x
-                        rest &= rest - np.uint64(1)
+                    x, own = theta[leaf[e], j], word[e]
+                    for draw in range(DRAWS):  # several at once; to look for bits takes longer
+                        margin[draw] += x if has_bit(own, draw) else 0.0
             entry = stop[row, tree]
 
 
@@ -321,15 +366,9 @@ def add_means(bits, first_tree, last_tree, values, row_weight, tree_output, out)
             for j in range(out.shape[1]):
                 value = values[row, tree_output[tree] + j]
                 for e in range(entry, stop[row, tree]):
-                    total = 0.0
-                    if word[e] == ALL:
-                        for draw in range(DRAWS):
-                            total += value[draw]
-                    else:
-                        rest = word[e]
-                        while rest != 0:
-                            total += value[lowest_bit(rest)]
-                            rest &= rest - np.uint64(1)
+                    total, own = 0.0, word[e]
+                    for draw in range(DRAWS):
+                        total += value[draw] if has_bit(own, draw) else 0.0
                     out[leaf[e], j] += unit * total
             entry = stop[row, tree]
 
