@@ -14,6 +14,7 @@ import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401 (it registers the class)
 from sklearn.impute import IterativeImputer
+from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats
 
@@ -85,7 +86,8 @@ class Iterative(Imputer):
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # tol=0 never counts as converged
-            self.imputer_.fit(sampled(self.dummies_.numbers(table), seed))
+            with threadpool_limits(1, "blas"):  # its matrices are small: threads would only wait
+                self.imputer_.fit(sampled(self.dummies_.numbers(table), seed))
         return self
 
     def fill(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -93,7 +95,8 @@ class Iterative(Imputer):
         numbers = self.dummies_.numbers(table)
         if not np.isnan(numbers).any():
             return table
-        return self.dummies_.table(self.imputer_.transform(numbers), table)
+        with threadpool_limits(1, "blas"):
+            return self.dummies_.table(self.imputer_.transform(numbers), table)
 
 
 class Dummies:

@@ -120,18 +120,17 @@ def compare(
     """
     rates, repeats, seed = comparison.rates, comparison.repeats, comparison.seed
     blocks = {block.name: list(block.columns) for block in case.robust.columns_.blocks} or None
-    methods = case.methods(comparison.methods)
+    methods, runs = case.methods(comparison.methods), list(comparison.runs())
+    left_out = too_slow(case, comparison, methods, blocks)
+    for name in left_out:
+        del methods[name]
+        advance(case.labels[name], 1 + len(runs))
     learned: dict[str, float] = {}
     for name, method in methods.items():
         start = time.perf_counter()
         method.learn(case.train, seed)
         learned[name] = time.perf_counter() - start
         advance(case.labels[name])
-    left_out = too_slow(case, comparison, methods, blocks)
-    runs = list(comparison.runs())
-    for name in left_out:
-        del methods[name]
-        advance(case.labels[name], len(runs))
     constant = constant_errors(case)
     errors = {
         metric: {name: np.empty((len(rates), repeats)) for name in methods} for metric in constant
@@ -163,13 +162,18 @@ def compare(
 def too_slow(
     case: Case, comparison: Comparison, methods: dict[str, Method], blocks: Any
 ) -> dict[str, float]:
-    """Methods that have learned but would take too long, with the seconds, by a try on few rows."""
+    """Methods that would take too long, with the seconds, by a try on few rows.
+
+    They learn from few rows for it: how long they take to predict does not depend on how many.
+    """
     if comparison.patience is None:
         return {}
     poked = missingness.mcar(case.test, max(comparison.rates), comparison.seed, blocks=blocks)
     times = sum(comparison.rates[rate] > 0 for rate, _ in comparison.runs())
     found = {}
+    some = case.train.iloc[np.linspace(0, len(case.train) - 1, FEW[1]).round().astype(np.intp)]
     for name in methods.keys() - {KNOTHOLE}:
+        methods[name].learn(some, comparison.seed)
         spent = []
         for rows in FEW:
             start = time.perf_counter()
