@@ -268,6 +268,34 @@ def test_who_is_clearly_behind_in_a_rehearsal_is_not_searched(monkeypatch):
     assert again["score"]["search"] > found["score"]["search"]
 
 
+def test_who_is_far_behind_on_few_rows_rehearses_no_more(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.multivariate_normal(np.zeros(8), 0.02 * np.eye(8) + 0.98, size=800)
+    candidates = {
+        "search": Mixture(random_state=0, n_init=1),
+        "gauss": GaussianMixture(random_state=0),
+    }
+    monkeypatch.setattr(module, "FEW_TO_REHEARSE", 150)
+    rows = []
+    judge = module.Candidate.judge
+
+    def noted(self, parts, *rest):
+        rows.append((self.name, *(len(part.train) for part in parts)))
+        judge(self, parts, *rest)
+
+    monkeypatch.setattr(module.Candidate, "judge", noted)
+    found = select(candidates, X).selection_.set_index("name")
+    assert found["note"]["search"] == "clearly behind in a rehearsal"
+    few = [("search, rehearsing", 150), *2 * [("gauss, rehearsing", 150)]]
+    assert rows == [*few, ("gauss", 600)]
+    # Whoever is not that far behind rehearses with all rows, too.
+    rows.clear()
+    monkeypatch.setattr(module, "FAR_BEHIND", np.inf)
+    again = select(candidates, X).selection_.set_index("name")
+    assert again["note"]["search"] == "clearly behind in a rehearsal"
+    assert rows[:3] == few and ("search, rehearsing", 600) in rows[3:]
+
+
 def test_there_is_no_rehearsal_for_one_that_searches():
     X = two_groups(300)
     table = select([Factorized(), Mixture(random_state=0, n_init=1)], X).selection_

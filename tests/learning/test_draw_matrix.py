@@ -199,3 +199,30 @@ def test_the_error_of_a_loss_is_that_of_a_mean():
     assert solvers._standard_error(values) == pytest.approx(np.sqrt(10 / 3) / 2)
     assert solvers._standard_error(values[:1]) == 0.0
     assert np.isnan(solvers._standard_error(np.append(values, np.inf)))
+
+
+def test_a_tree_by_itself_is_as_among_the_others(world):
+    together, apart = draws_of(world), draws_of(world)
+    apart.of_tree = lambda chunk, tree: chunk
+    theta = np.random.default_rng(0).normal(size=together.ensemble.value.shape)
+    for tree in range(together.ensemble.n_trees):
+        trees, (one,) = slice(tree, tree + 1), together.map(lambda chunk: chunk)
+        own = together.of_tree(one, tree)
+        assert own.first == tree and own.bits.stop.shape == (together.n_rows, 1)
+        margins = together.margins(own, theta, trees)
+        np.testing.assert_array_equal(margins, apart.margins(one, theta, trees))
+        sums = np.zeros((2, *theta.shape))
+        together.gather(own, margins, sums[0], trees)
+        apart.gather(one, margins, sums[1], trees)
+        np.testing.assert_array_equal(*sums)
+        np.testing.assert_array_equal(together.leaves(one, tree), apart.leaves(one, tree))
+
+
+def test_squared_errors_need_no_second_pass(world, monkeypatch):
+    """Derivatives and what steps gain, against those that every loss has."""
+    problem, drawn = problem_of(world), draws_of(world)
+    found = descent.boosting(problem, drawn, 0.1, 0.5)
+    monkeypatch.setattr(type(problem.loss), "name", "any other")
+    plain = descent.boosting(problem, drawn, 0.1, 0.5)
+    np.testing.assert_allclose(found.theta, plain.theta, atol=1e-10)
+    np.testing.assert_allclose(found.objective, plain.objective, rtol=1e-10)

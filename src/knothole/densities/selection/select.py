@@ -61,8 +61,8 @@ REHEARSALS_OF_WIDE: dict[str, tuple[dict[str, Any], ...]] = {
 }
 # Parts of 100 that rehearsals, searches and learning from all rows take, as bars have it.
 REHEARSING, SEARCH, AGAIN = 22.0, 72.0, 6.0
-# Rows of a first rehearsal, which must be less than half of all, and standard errors that rehearsals
-# may be behind the best one: with those rows, and with all.
+# Rows of a first rehearsal, which must be less than half of all, and standard errors that a
+# rehearsal may be behind the best one: with those rows, and with all.
 FEW_TO_REHEARSE = 900
 FAR_BEHIND, BEHIND = 4.0, 2.0
 
