@@ -409,18 +409,19 @@ class EmissionDensity(Density):
         of categories is drawn within it. Rows of probability 0 are refused.
         """
         draws, n = uniform.shape[1], self.state_coordinates
-        points = np.repeat(evidence.points[:, None, :], draws, axis=1)
+        # The draws of a variable lie together, as they are made and as trees ask for them.
+        points = np.repeat(evidence.points[:, :, None], draws, axis=2)
         states, impossible = self.draw_states(evidence, uniform[:, :, :n])
         _refuse_impossible(impossible)
         for v, emission in enumerate(self.emissions_):
             rows = np.flatnonzero(np.isnan(evidence.points[:, v]))
             state, own = states[rows, :, v].reshape(-1), uniform[rows, :, n + v].reshape(-1)
-            points[rows, :, v] = emission.invert(state, own).reshape(len(rows), draws)
+            points[rows, v] = emission.invert(state, own).reshape(len(rows), draws)
         for v, rows, allowed in evidence.restricted():
             table, sets = self.emissions_[v].form.table, np.repeat(allowed, draws, axis=0)
             state, own = states[rows, :, v].reshape(-1), uniform[rows, :, n + v].reshape(-1)
-            points[rows, :, v] = draw_allowed(table, state, sets, own).reshape(len(rows), draws)
-        return points
+            points[rows, v] = draw_allowed(table, state, sets, own).reshape(len(rows), draws)
+        return points.transpose(0, 2, 1)
 
 
 class Inverted(Protocol):

@@ -148,8 +148,9 @@ class Completion:
 
 def _by_word(drawn: Floats, words: int) -> Floats:
     """(rows, draws, variables) as (words, rows, variables, 64)."""
-    shaped = drawn.reshape(len(drawn), words, WORD, drawn.shape[2])
-    return np.ascontiguousarray(shaped.transpose(1, 0, 3, 2))
+    rows, _, variables = drawn.shape
+    shaped = drawn.transpose(0, 2, 1).reshape(rows, variables, words, WORD)
+    return np.ascontiguousarray(shaped.transpose(2, 0, 1, 3))
 
 
 class CompletionsEngine(Engine):
