@@ -92,13 +92,16 @@ class DeployedSums:
     weight_square: float
 
     @classmethod
-    def of(cls, reach: sparse.csr_matrix, rest: Floats, row_weight: Floats) -> DeployedSums:
-        """Sums over rows, given their reach (rows, leaves) and e (rows, width)."""
+    def of(
+        cls, reach: sparse.csr_matrix, rest: Floats, row_weight: Floats, first: int = 0
+    ) -> DeployedSums:
+        """Sums over rows, given e (rows, width), and reach (rows, leaves) from a first row on."""
         if not reach.has_sorted_indices:
             reach = reach.sorted_indices()
         leaves, square = reach.shape[1], float(row_weight @ (rest**2).sum(axis=1))
         gram, target = np.zeros((leaves, leaves)), np.zeros((leaves, rest.shape[1]))
-        _add_products(reach.indptr, reach.indices, reach.data, rest, row_weight, gram, target)
+        places = reach.indptr[first : first + len(rest) + 1]
+        _add_products(places, reach.indices, reach.data, rest, row_weight, gram, target)
         return cls(gram, target, square, float(row_weight.sum()), float(row_weight @ row_weight))
 
     def solve(self, ridge: float, theta: Floats, kappas: Floats = KAPPAS) -> tuple[Floats, float]:
@@ -199,10 +202,11 @@ def _gathered(
     reach: sparse.csr_matrix, rest: Floats, row_weight: Floats, threads: int | None
 ) -> DeployedSums:
     """Sums over all rows."""
+    reach.sort_indices()
 
     def work(start: int, stop: int) -> DeployedSums:
         rows = slice(start, stop)
-        return DeployedSums.of(reach[rows], rest[rows], row_weight[rows])
+        return DeployedSums.of(reach, rest[rows], row_weight[rows], start)
 
     return summed(work, len(rest), BLOCKS, threads)
 
