@@ -185,12 +185,8 @@ def test_a_mean_is_within_what_draws_have():
     np.testing.assert_allclose(value, expit(3.1), rtol=1e-12)
 
 
-def test_few_words_settle_a_prediction_and_more_where_they_must(numbers, ensemble):
-    """The first word alone must be well below the tolerance; then come four, eight, ..."""
-    fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
-    model = replace(ensemble, link=Link("sigmoid"))
-    rows = np.where(np.random.default_rng(0).random((200, 4)) < 0.4, np.nan, numbers[:200])
-    expectation = Expectation.of(model, fitted)
+def words_asked_for(expectation, rows):
+    """How many rows were drawn for, and which words, call by call; and the errors told."""
     assert expectation.spread.prediction == SPREAD_OF_PROBABILITIES
     engine, asked = expectation.completions, []
     collect = engine.margins_of
@@ -206,22 +202,34 @@ def test_few_words_settle_a_prediction_and_more_where_they_must(numbers, ensembl
 
     engine.margins_of = counted
     _, error = expectation.predict(expectation.evidence(rows), threads=1)
+    return asked, error
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0])
+def test_few_words_settle_a_prediction_and_more_where_they_must(scale, numbers, ensemble):
+    """The first word alone must be well below the tolerance; then come four, eight, ..."""
+    fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
+    model = replace(ensemble.with_values(scale * ensemble.value), link=Link("sigmoid"))
+    rows = np.where(np.random.default_rng(0).random((200, 4)) < 0.5, np.nan, numbers[:200])
+    asked, error = words_asked_for(Expectation.of(model, fitted), rows)
     words = [words for _, words in asked]
-    assert words[0] == range(1) and words[1] == range(1, 4) and words[2] == range(4, 8)
-    holes = asked[0][0]
-    assert holes > asked[1][0] > asked[2][0]
+    steps = [range(1), range(1, 4), range(4, 8), range(8, 16)]
+    assert words[:4] == steps[: len(words)]
+    settled = asked[0][0] - asked[1][0]
+    assert (settled > 0, len(words) > 2) == (scale < 1, scale == 1)
     allowed = SHARE * SPREAD_OF_PROBABILITIES
     assert error.max() <= allowed
-    at_once = np.sort(error[error > 0])[: holes - asked[1][0]]
-    assert at_once.max() <= SETTLED_AT_ONCE * allowed
+    drawn = np.sort(error[error > 0])  # of single numbers it is 0
+    assert len(drawn) == asked[0][0]
+    assert drawn[:settled].max(initial=0) <= SETTLED_AT_ONCE * allowed
 
 
 def test_draws_that_agree_have_the_error_of_what_64_can_tell(numbers, ensemble):
     fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
-    far = np.where(ensemble.feature == 1, 1e9, ensemble.cut)  # no draw of this variable is there
+    far = np.where(np.isin(ensemble.feature, [1, 2]), 1e9, ensemble.cut)  # no draw is there
     model = replace(ensemble, link=Link("sigmoid"), cut=far)
     rows = numbers[:9].copy()
-    rows[:, 1] = np.nan
+    rows[:, [1, 2]] = np.nan
     expectation = Expectation.of(model, fitted)
     value, error = expectation.predict(expectation.evidence(rows))
     np.testing.assert_allclose(value, expit(model.margin(np.nan_to_num(rows))), rtol=1e-12)
