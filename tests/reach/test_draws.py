@@ -19,6 +19,8 @@ from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
 from knothole.reach.completions import shared
 from knothole.reach.completions.engine import (
+    DECAY,
+    RESOLUTION,
     RESOLUTION_OF_ONE_WORD,
     SETTLED_AT_ONCE,
     CompletionsEngine,
@@ -312,6 +314,28 @@ def test_tol_adds_words_until_it_is_met(numbers, ensemble):
     # Few groups make a rough error: its noise is allowed for.
     assert (np.abs(closer - exact) <= 8 * bounded + 1e-9).all()
     assert np.abs(closer - exact).mean() < np.abs(plain - exact).mean()
+
+
+def test_a_later_error_is_told_together_with_the_ones_before(numbers, ensemble):
+    """Slow twin: the error of all draws so far, and what each doubling leads to expect."""
+    columns = ensemble.columns.describe(numbers)
+    fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers, columns=columns)
+    rows = np.where(np.random.default_rng(0).random((40, 4)) < 0.5, np.nan, numbers[:40])
+    expectation = Expectation.of(ensemble, fitted, method="completions", tol=0.004)
+    engine, evidence = expectation.engine, expectation.evidence(rows)
+    tolerance, doubled = engine.tolerance, 0
+    _, found = engine.margin(evidence)
+    for row, told in enumerate(found):
+        error = None
+        for words in 2 ** np.arange(12):
+            _, own = mean_and_error(engine.group_margins(evidence[[row]], range(words)))
+            own = np.hypot(own, RESOLUTION * tolerance.unit / (64 * words))[0]
+            error = own if error is None else np.sqrt((own**2 + (DECAY * error) ** 2) / 2)
+            if (error <= tolerance.allowed).all():
+                break
+            doubled += 1
+        np.testing.assert_allclose(told, error, rtol=1e-9)
+    assert doubled > 40
 
 
 @pytest.mark.parametrize("density", ["Mixture", "GaussianMixture"])
