@@ -94,8 +94,8 @@ def better_by_dataset(peer: str, found: pd.DataFrame) -> Verdict:
 def against_each(peer: str, tally: pd.DataFrame, goal: float) -> Verdict:
     """Whether a peer of ours has no loss in enough cells, against every single rival."""
     claim = f"{peer}: a win or tie in at least {percent(goal)} of cells against each rival"
-    if tally.empty:
-        return Verdict(claim, None, "no rival was run")
+    if not set(tally.index) - {NATIVE}:
+        return Verdict(claim, None, f"no rival but {NATIVE} was run")
     short = tally[tally["win_or_tie"] < goal]
     if short.empty:
         return Verdict(claim, True, f"the hardest is {_shares(tally.head(1))}")
