@@ -16,11 +16,16 @@ from pathlib import Path
 
 from tools.mutants.__main__ import copy_tree
 
+EXPECTED = "ignore:compiled kernels are not kept on disk:RuntimeWarning"
+
 
 def seal(folder: Path) -> None:
     """Let nothing be written into a tree but its own top, where tests run."""
     for cache in list(folder.rglob("__pycache__")):
-        shutil.rmtree(cache)
+        if cache.is_dir():
+            shutil.rmtree(cache)
+        else:  # of a tree that is sealed already
+            cache.unlink()
     for inner in [path for path in folder.rglob("*") if path.is_dir()]:
         (inner / "__pycache__").touch()
         inner.chmod(0o555)
@@ -39,9 +44,9 @@ def run(folder: Path, arguments: list[str]) -> int:
     (folder / "file").touch()
     environment |= {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {"XDG_CACHE_HOME": str(folder / "file" / "cache")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    expected = ["-W", "ignore:compiled kernels are not kept on disk:RuntimeWarning"]
-    return subprocess.run([*command, *expected, *arguments], cwd=folder, env=environment).returncode
+    environment |= {"KNOTHOLE_EXPECTED": EXPECTED}  # of processes that tests start, too
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", EXPECTED]
+    return subprocess.run([*command, *arguments], cwd=folder, env=environment).returncode
 
 
 def main() -> None:

@@ -56,7 +56,7 @@ def test_wrap_and_predict_in_processes_of_their_own(save, table, folder, tmp_pat
     done = in_subprocess(
         "wrap", name, folder / "train.csv", "--density", "factorized", *trust, cwd=tmp_path
     )
-    assert (done.returncode, done.stdout) == (FINE, "")
+    assert (done.returncode, done.stdout) == (FINE, ""), done.stderr
     assert "wrote model.knothole" in done.stderr
 
     complete = tmp_path / "complete.csv"

@@ -26,7 +26,11 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 # What tests need of the tree. Compiled kernels come along: most faults leave them as they are.
-COPIED = ("src", "tests", "benchmarks", "tools", "docs", "pyproject.toml", "README.md", "Makefile")
+COPIED = (
+    "src", "tests", "benchmarks", "tools", "docs", "examples", "conda", "changelog.d",
+    "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md",
+    "LICENSE", "SECURITY.md",
+)  # fmt: skip
 # A test that never comes to an end under a fault has noticed it.
 SECONDS = 900
 
