@@ -56,9 +56,9 @@ FIRST_WORDS_OF_DRAWS = 4
 RESOLUTION = 0.15
 # A mean of predictions is settled by its first word of draws, which may miss what happens once in
 # a hundred times, only with an error of less than this part of what is allowed; and it has a
-# coarser resolution.
+# coarser resolution, so that in effect its groups must agree.
 SETTLED_AT_ONCE = 0.5
-RESOLUTION_OF_ONE_WORD = 0.2
+RESOLUTION_OF_ONE_WORD = 0.3
 # What twice as many draws are taken to multiply a standard error by. The first doubling gains more
 # than later ones; with this number told errors are calibrated (tests/trust/test_errors_hold.py).
 DECAY = 0.48
