@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ def filled(table: Any, columns: Columns, matrix: Floats, holes: Mask) -> Any:
     table = as_table(table)
     places = places_of(table, columns.names) if columns.named else range(len(columns))
     parts = {
-        place: (np.flatnonzero(holes[:, i]), _entries(column, matrix[holes[:, i], i]))
+        place: _Part(np.flatnonzero(holes[:, i]), column, matrix[holes[:, i], i])
         for i, (column, place) in enumerate(zip(columns, places, strict=True))
         if holes[:, i].any() and place is not None
     }
@@ -69,28 +69,47 @@ def _names(table: Any) -> list[str]:
     return [] if names == list(range(len(names))) else [str(name) for name in names]
 
 
-def _entries(column: Column, numbers: Floats) -> list[Any]:
-    """Numbers or levels; None for what stays a hole."""
-    if column.kind is Kind.CATEGORICAL:
-        return [None if np.isnan(x) else column.levels[int(x)] for x in numbers]
-    whole = column.kind is Kind.INTEGER
-    return [None if np.isnan(x) else int(x) if whole else float(x) for x in numbers]
+class _Part(NamedTuple):
+    """Which rows of a column are to be filled, and with what, as a matrix has it."""
+
+    rows: NDArray[np.intp]
+    column: Column
+    numbers: Floats
+
+    def fits(self, dtype: Any) -> bool:
+        """Whether a column of this type takes the numbers as they are: what is NaN stays so."""
+        return isinstance(dtype, np.dtype) and dtype.kind == "f" and not self.column.levels
+
+    @property
+    def entries(self) -> list[Any]:
+        """Numbers or levels; None for what stays a hole."""
+        column, numbers = self.column, self.numbers.tolist()
+        if column.kind is Kind.CATEGORICAL:
+            return [None if x != x else column.levels[int(x)] for x in numbers]
+        whole = column.kind is Kind.INTEGER
+        return [None if x != x else int(x) if whole else x for x in numbers]
 
 
-# Which rows of a column are to be filled, and with what.
-_Parts = dict[int, tuple[NDArray[np.intp], list[Any]]]
+_Parts = dict[int, _Part]
 
 
 def _numpy(table: NDArray[Any], parts: _Parts) -> NDArray[Any]:
-    values = [value for _, entries in parts.values() for value in entries]
+    if all(part.fits(table.dtype) for part in parts.values()):
+        out = table.copy()
+        for i, part in parts.items():
+            out[part.rows, i] = part.numbers
+        return out
+    values = [value for part in parts.values() for value in part.entries]
     if table.dtype.kind in "UST" or any(isinstance(value, str) for value in values):
         table = table.astype(object)  # text of any length
     elif table.dtype.kind in "iub" and any(isinstance(value, float) for value in values):
         table = table.astype(np.float64)
     out = table.copy()
-    for i, (rows, entries) in parts.items():
+    for i, part in parts.items():
         known = [
-            (row, value) for row, value in zip(rows, entries, strict=True) if value is not None
+            (row, value)
+            for row, value in zip(part.rows, part.entries, strict=True)
+            if value is not None
         ]
         if known:
             at, new = zip(*known, strict=True)
@@ -110,16 +129,20 @@ def _like_booleans(entries: list[Any], column: Any) -> list[Any]:
 
 def _pandas(table: Any, parts: _Parts) -> Any:
     out = table.copy()
-    for i, (rows, entries) in parts.items():
+    for i, part in parts.items():
         series = table.iloc[:, i]
-        out.isetitem(i, _pandas_column(series.copy(), rows, entries))
+        out.isetitem(i, _pandas_column(series.copy(), part))
     return out
 
 
-def _pandas_column(series: Any, rows: NDArray[np.intp], entries: list[Any]) -> Any:
+def _pandas_column(series: Any, part: _Part) -> Any:
     import pandas as pd
 
     dtype = series.dtype
+    if part.fits(dtype):
+        series.iloc[part.rows] = part.numbers.astype(dtype)
+        return series
+    entries = part.entries
     if isinstance(dtype, pd.CategoricalDtype):
         known = set(dtype.categories)
         further = [value for value in dict.fromkeys(entries) if value not in (None, *known)]
@@ -130,18 +153,18 @@ def _pandas_column(series: Any, rows: NDArray[np.intp], entries: list[Any]) -> A
         entries = [None if value is None else bool(value) for value in entries]
     elif pd.api.types.is_integer_dtype(dtype) and any(isinstance(x, float) for x in entries):
         series = series.astype("Float64" if series.hasnans else "float64")
-    series.iloc[rows] = pd.array(entries, dtype=series.dtype)
+    series.iloc[part.rows] = pd.array(entries, dtype=series.dtype)
     return series
 
 
 def _as_lists(
     entries_of: Callable[[Any], list[Any]], rebuilt: Callable[[Any, list[Any]], Any]
-) -> Callable[[Any, NDArray[np.intp], list[Any]], Any]:
+) -> Callable[[Any, _Part], Any]:
     """How a column of a library whose columns do not change is filled: by way of a list."""
 
-    def fill(column: Any, rows: NDArray[np.intp], entries: list[Any]) -> Any:
+    def fill(column: Any, part: _Part) -> Any:
         values = entries_of(column)
-        for row, value in zip(rows.tolist(), entries, strict=True):
+        for row, value in zip(part.rows.tolist(), part.entries, strict=True):
             values[row] = value
         return rebuilt(column, values)
 
@@ -161,7 +184,7 @@ def _polars(table: Any, parts: _Parts) -> Any:
 
     fill = _as_lists(lambda series: series.to_list(), rebuilt)
     columns = table.get_columns()
-    return table.with_columns([fill(columns[i], *part) for i, part in parts.items()])
+    return table.with_columns([fill(columns[i], part) for i, part in parts.items()])
 
 
 def _arrow(table: Any, parts: _Parts) -> Any:
@@ -177,7 +200,7 @@ def _arrow(table: Any, parts: _Parts) -> Any:
 
     fill = _as_lists(lambda column: column.to_pylist(), rebuilt)
     columns = [
-        fill(table.column(i), *parts[i]) if i in parts else table.column(i)
+        fill(table.column(i), parts[i]) if i in parts else table.column(i)
         for i in range(table.num_columns)
     ]
     return type(table).from_arrays(columns, names=table.schema.names)
