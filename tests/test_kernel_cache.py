@@ -4,13 +4,14 @@ import ast
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from llvmlite.binding import get_host_cpu_features
 
 import knothole
-from knothole.compiled import kept
+from knothole.compiled import claims, kept
 
 PACKAGE = Path(knothole.__file__).parent
 
@@ -39,6 +40,19 @@ def one(x):
 """
 
 FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+# Both have looked for the kernel, and have not found it, before one of them compiles it.
+LOOK = (
+    "import os, time\n"
+    "from knothole.compiled import kept\n"
+    "claim = kept.claim\n"
+    "def after_all(folder, kernel):\n"
+    "    if not kernel.startswith('caller'): return claim(folder, kernel)\n"
+    "    open(os.path.join(folder, f'looked{os.getpid()}'), 'w').close()\n"
+    "    while sum(name.startswith('looked') for name in os.listdir(folder)) < 2:\n"
+    "        time.sleep(0.01)\n"
+    "    claim(folder, kernel)\n"
+    "kept.claim = after_all\n"
+)
 READ_ONLY = (
     "import tempfile\n"
     "def refuse(*_, **__): raise OSError(30, 'Read-only file system')\n"
@@ -115,6 +129,53 @@ def test_without_a_home_nothing_is_kept_in_the_current_directory(folder):
 def test_a_full_disk_is_no_error(folder):
     settings = {"NUMBA_CACHE_DIR": str(folder / "cache")}
     assert run(folder, before=FULL, **settings) == ((4, 6), 0, 1)
+
+
+ASKS = "import sys; from knothole.compiled import claims; print(claims._locked(*sys.argv[1:]))"
+
+
+def is_free(folder, kernel):
+    """Whether another process could have a kernel to itself."""
+    asked = [sys.executable, "-c", ASKS, str(folder), kernel]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_what_one_process_compiles_others_wait_for(tmp_path, monkeypatch):
+    folder = str(tmp_path)
+    assert is_free(folder, "one")
+    claims.claim(folder, "one")
+    claims.claim(folder, "one")  # it is ours already
+    assert not is_free(folder, "one")
+    assert is_free(folder, "another")
+    claims.release(folder, "one")
+    assert is_free(folder, "one")
+    holds = ASKS + "; sys.stdout.flush(); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holds, folder, "one"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"True\n"
+        monkeypatch.setattr(claims, "LONGEST", 0.1)  # one that was stopped is not waited for
+        claims.claim(folder, "one")
+        assert not claims._locked(folder, "one")
+        other.kill()
+        other.wait()
+        assert claims._locked(folder, "one"), "a claim ends with its process"
+    claims.release(folder, "one")
+
+
+def test_two_processes_compile_a_kernel_once(folder):
+    """Both want it at the same time: one waits for the other, and finds it on disk."""
+    settings = {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(run, folder, LOOK, **settings) for _ in range(2)]
+    assert sorted(found for _, found, _ in (each.result() for each in both)) == [0, 1]
+
+
+def test_where_there_are_no_claims_everyone_compiles(tmp_path, monkeypatch):
+    for folder in (str(tmp_path / "nowhere"), str(tmp_path)):
+        claims.claim(folder, "one")
+        claims.release(folder, "one")
+        monkeypatch.setattr(claims, "locks", None)
 
 
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])

@@ -28,6 +28,8 @@ from numba.core.caching import (
 from numba.core.compiler import CompileResult
 from numba.core.dispatcher import Dispatcher
 
+from knothole.compiled.claims import claim, release
+
 #: Kernels of a wheel, which kind of processor they are for, and what such a processor has.
 SHIPPED = Path(__file__).parent / "kernels"
 PROCESSOR = "x86-64-v3"
@@ -119,10 +121,16 @@ class _Cache(FunctionCache):
         return kept or not os.access(self._cache_path, os.W_OK)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The kernel, unless it has to be compiled."""
+        """The kernel, unless it has to be compiled: here, or by another process that is at it."""
         try:
             shipped = self._shipped.load_overload(sig, target_context)
-            return shipped or super().load_overload(sig, target_context)
+            found = shipped or super().load_overload(sig, target_context)
+            if found is None:
+                claim(self._cache_path, self._claimed(sig))
+                found = super().load_overload(sig, target_context)
+                if found is not None:
+                    release(self._cache_path, self._claimed(sig))
+            return found
         except Exception as error:  # there is no end to what unpickling a damaged file may raise
             with suppress(OSError):
                 self.flush()
@@ -141,6 +149,12 @@ class _Cache(FunctionCache):
                         os.unlink(os.path.join(self._cache_path, name))
         except OSError as error:
             _warn_once(str(error))
+        finally:
+            release(self._cache_path, self._claimed(sig))
+
+    def _claimed(self, sig: Any) -> str:
+        """What all processes call a kernel for these types."""
+        return f"{_name(self._py_func)} {sig}"
 
 
 class _NoCache(NullCache):
