@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -191,9 +192,8 @@ def test_another_process_compiles_where_that_gains_something(
     monkeypatch.setattr(ahead.subprocess, "Popen", start)
     monkeypatch.setattr(ahead.sys, "executable", executable)
     monkeypatch.setenv("KNOTHOLE_THREADS", threads)
-    told = pytest.raises(Started) if starts else nullcontext()
-    with told, ahead.compiling_ahead(put, "Mixture"):
-        pass
+    with pytest.raises(Started) if starts else nullcontext():
+        ahead.compile_ahead(put, "use", "Mixture")
 
 
 def test_kernels_are_kept_once_they_are_compiled(tmp_path, monkeypatch):
@@ -239,3 +239,18 @@ def test_sets_of_codes_are_those_that_were_put_in(sets, n_levels):
     for start, codes in zip(starts, sets, strict=True):
         for code in range(n_levels + 1):
             assert has(others, start, code) != (code in codes)
+
+
+def test_what_compiles_ahead_is_one_process_and_ends_with_this_one(monkeypatch):
+    monkeypatch.setattr(ahead, "is_kept", lambda kernel: False)
+    monkeypatch.setattr(ahead, "_SCRIPT", "import time\n# {} {!r}\ntime.sleep(99)")
+    monkeypatch.setenv("KNOTHOLE_THREADS", "2")
+    try:
+        ahead.compile_ahead(put, "use", "auto", True)
+        (process,) = ahead._started
+        ahead.compile_ahead(put, "use", "auto", True)
+        assert ahead._started == [process]
+    finally:
+        ahead.stop()
+    assert process.returncode == -signal.SIGKILL
+    assert not ahead._started

@@ -333,8 +333,8 @@ CHILDREN = {
         "import time\n"
         "from knothole.compiled import ahead\n"
         "ahead.is_kept, ahead.thread_count = lambda kernel: False, lambda: 2\n"
-        "with ahead.compiling_ahead(None, 'Mixture'):\n"
-        "    time.sleep(2)\n"
+        "ahead.compile_ahead(None, 'use', 'Mixture')\n"
+        "time.sleep(2)\n"
     ),
 }
 

@@ -6,12 +6,11 @@ others find it. Nothing depends on what is done here: what is not there is compi
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from knothole import progress
@@ -21,36 +20,56 @@ from knothole.compiled.threads import thread_count
 _SCRIPT = """
 from knothole.compiled.ahead import until_closed
 until_closed()
-from knothole.estimators.warm import use
-use({!r})
+from knothole.estimators import warm
+warm.{}(*{!r})
 """
 
+# The process that compiles ahead of this one; in that one itself nothing is compiled ahead.
+_started: list[subprocess.Popen[bytes]] = []
+_is_ahead = threading.Event()
 
-@contextmanager
-def compiling_ahead(kernel: Any, density: str, *, tell: bool = False) -> Iterator[None]:
-    """Let another process compile what a density needs, where ``kernel``, the last of it, is not.
 
-    Only where kernels can be kept, and there is a core for it. It ends with this block, or with
-    this process. ``tell`` says whether a terminal is told of it.
+def compile_ahead(kernel: Any, use: str, *of: str | bool, tell: bool = False) -> None:
+    """Let another process compile what is needed, where ``kernel``, the largest of it, is not kept.
+
+    Only where kernels can be kept, and there is a core for it. It ends when all is compiled, or
+    with this process.
+
+    Parameters
+    ----------
+    kernel : compiled function
+    use : str
+        What of :mod:`knothole.estimators.warm` needs the kernels,
+    of : str or bool
+        and what it is called with.
+    tell : bool
+        Whether a terminal is told of it.
     """
-    if is_kept(kernel) or thread_count() < 2 or not sys.executable:
-        yield
+    at_work = _is_ahead.is_set() or any(process.poll() is None for process in _started)
+    if at_work or is_kept(kernel) or thread_count() < 2 or not sys.executable:
         return
     progress.tell(
         "knothole compiles its kernels, once on this machine ...",
         verbose=tell and sys.stderr.isatty(),
     )
     # -P: nothing of the current directory is imported, whatever it is called.
-    with subprocess.Popen(
-        [sys.executable, "-P", "-c", _SCRIPT.format(density)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as helper:
-        try:
-            yield
-        finally:
-            helper.kill()
+    _started[:] = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", _SCRIPT.format(use, of)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    ]
+
+
+@atexit.register
+def stop() -> None:
+    """End what compiles ahead."""
+    for process in _started:
+        process.kill()
+        process.communicate()
+    _started.clear()
 
 
 def until_closed() -> None:
@@ -60,4 +79,5 @@ def until_closed() -> None:
         sys.stdin.buffer.read()
         os._exit(0)
 
+    _is_ahead.set()
     threading.Thread(target=watch, daemon=True).start()

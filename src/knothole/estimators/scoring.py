@@ -16,6 +16,7 @@ from knothole.estimators.answers import is_classifier
 from knothole.learning.losses.pinball import Pinball
 from knothole.learning.problem import encode, in_rows, numbers
 from knothole.reach.expectation import Expectation
+from knothole.reach.tolerance import Spread
 from knothole.tables.columns import Columns
 from knothole.tables.holes import holes_in
 from knothole.trees.ensemble import Ensemble
@@ -37,6 +38,8 @@ class PredictionLoss:
         The losses of responses against the truth, (rows,).
     eligible : bool (rows,)
         Rows whose truth is known.
+    spread : Spread
+        Of the model's outputs on all rows.
     of_y : bool
         Whether the truth is y, and predictions its mean.
     """
@@ -45,11 +48,12 @@ class PredictionLoss:
     truth: Floats
     measure: Measure
     eligible: NDArray[np.bool_]
+    spread: Spread
     of_y: bool = False
 
     def __call__(self, density: Density, part: HeldOut) -> Floats:
         """Losses of the held-out rows."""
-        expectation = Expectation.of(self.ensemble, density, tol=None)
+        expectation = Expectation.of(self.ensemble, density, tol=None, spread=self.spread)
         return self.under(expectation, part, part.holes)
 
     def under(self, expectation: Expectation, part: HeldOut, holes: NDArray[np.bool_]) -> Floats:
@@ -84,20 +88,22 @@ def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any
     Targets that the model's own predictions do not explain at all (those of rankers, say, whose
     margins are on a scale of their own) are passed over for the model's predictions.
     """
-    response, levels = ensemble.predict(matrix), ensemble.recipe.levels
+    margin, levels = ensemble.margin(matrix), ensemble.recipe.levels
+    response, spread = ensemble.link(margin), Spread.of(ensemble, margin)
     if y is not None:
         truth = _targets(ensemble, y, len(matrix))
         everyone = np.ones(len(matrix), dtype=np.bool_)
         if is_classifier(ensemble):
-            return PredictionLoss(ensemble, truth, log_loss, everyone, of_y=True)
+            return PredictionLoss(ensemble, truth, log_loss, everyone, spread, of_y=True)
         measure = pinball(levels) if levels else squared
         constant = np.quantile(truth[:, 0], levels) if levels else truth.mean(axis=0)
         if measure(response, truth).sum() < measure(constant[None], truth).sum():
-            return PredictionLoss(ensemble, truth, measure, everyone, of_y=not levels)
+            return PredictionLoss(ensemble, truth, measure, everyone, spread, of_y=not levels)
     used = np.zeros(len(columns), dtype=np.bool_)
     used[ensemble.feature[ensemble.feature >= 0]] = True
     hole = holes_in(columns, matrix) & used
-    return PredictionLoss(ensemble, response, squared, np.asarray(~hole.any(axis=1)))
+    eligible = np.asarray(~hole.any(axis=1))
+    return PredictionLoss(ensemble, response, squared, eligible, spread)
 
 
 def _targets(ensemble: Ensemble, y: Any, rows: int) -> Floats:

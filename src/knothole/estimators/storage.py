@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Mask
 from knothole.checks import check_array, check_type, require
+from knothole.compiled.ahead import compile_ahead
 from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.errors import DamagedFile, InvalidInput
@@ -26,6 +27,7 @@ from knothole.learning.solvers import TuningSummary
 from knothole.questions.correction.corrected import Correction, Part, level_counts
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
+from knothole.reach.registry import largest_kernel
 from knothole.reach.tolerance import SHARE, Spread
 from knothole.tables import json_form
 from knothole.trees.ensemble import Ensemble, Nodes
@@ -44,6 +46,9 @@ OF_BLENDS = 2
 
 # Entries of the header that had another name in files of earlier commits.
 RENAMED = {"readings": "nan_meaning"}
+
+# What is read a second time, to compile what it needs ahead, is no larger.
+MOST_BYTES = 2**26
 
 # Where the arrays of each part are kept.
 TREES, DENSITY, CALIBRATION = "trees.", "density.", "calibration."
@@ -119,6 +124,8 @@ def load(path: str | os.PathLike[str]) -> Robust:
     header = {RENAMED.get(key, key): value for key, value in header.items()}
     with fitting_together(path):
         density = storage.restored(header["density"], _part(arrays, DENSITY), path)
+        if os.path.getsize(path) <= MOST_BYTES:
+            compile_ahead(largest_kernel(density), "use_file", os.path.abspath(path))
         ensemble = ensemble_from(header["trees"], _part(arrays, TREES))
         _check_header(header)
         integrate = np.array(header["integrate"], dtype=np.bool_)

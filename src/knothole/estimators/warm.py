@@ -15,35 +15,84 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 
+from knothole.arrays import Floats, Words
+from knothole.compiled.sobol import WORD
 from knothole.densities.base import Density
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
-from knothole.densities.mixture.density import Mixture
+from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.estimators.robust import Robust
+from knothole.estimators.storage import load
 from knothole.estimators.wrapping import wrap
+from knothole.reach.completions.engine import CompletionsEngine
+from knothole.reach.gaussian import GaussianEngine
+from knothole.tables.evidence import Evidence
 
 #: What kernels are compiled for.
 DENSITIES: tuple[type[Density], ...] = (GaussianMixture, LatentTree, Mixture)
 
 
-def use(name: str) -> None:
-    """Have the kernels that predictions under a density need compiled by using each of them.
+def use(name: str, classifier: bool = False) -> None:
+    """Use the kernels that ``wrap`` and predictions under a density need.
+
+    In another order than they do (see :func:`_backwards`). "auto" is for what is compared, without
+    the kernels that learn: these are what ``wrap`` begins with itself.
 
     Examples
     --------
     >>> use("Mixture")
     """
-    density = {kind.__name__: kind for kind in DENSITIES}[name](2, random_state=0)
+    kinds = {kind.__name__: [kind(2, random_state=0)] for kind in DENSITIES}
+    kinds["auto"] = [Factorized(), GaussianMixture(2, random_state=0)]
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4)) + rng.normal(size=(300, 1))
-    y, asked = X.sum(axis=1), np.where(rng.random(X.shape) < 0.4, np.nan, X)
+    y = X.sum(axis=1)
+    regressor = GradientBoostingRegressor(n_estimators=5).fit(X, y)
+    models = [regressor, GradientBoostingClassifier(n_estimators=5).fit(X, y > 0)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for model in (
-            GradientBoostingRegressor(n_estimators=5).fit(X, y),
-            GradientBoostingClassifier(n_estimators=5).fit(X, y > 0),
-        ):
-            wrap(model, X, density=density).predict(asked)
+        for model in models[::-1] if classifier else models:
+            for density in kinds[name]:
+                _backwards(wrap(model, X, density=density))
+
+
+def use_file(path: str) -> None:
+    """Use the kernels that predictions of a model in a file need."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _backwards(load(path))
+
+
+def _backwards(robust: Robust) -> None:
+    """Ask for predictions so that what is needed last is compiled first.
+
+    Whoever uses the kernels begins at the other end: where two meet, one waits for the other.
+    """
+    expectation = robust.expectation_
+    engine, n_variables = expectation.engine, len(expectation.density.variables_)
+    if isinstance(engine, GaussianEngine):
+        points = np.zeros((1, n_variables))
+        points[:, expectation.used[:1]] = np.nan
+        expectation.margin(Evidence(points))
+        if expectation.original.classes is None:
+            walk = CompletionsEngine(expectation.ensemble, _Nothing(n_variables))
+            walk.margin(Evidence(np.full((1, n_variables), np.nan)))
+    asked = np.full((1, len(robust.columns_)), np.nan)
+    robust.predict(pd.DataFrame(asked, columns=robust.columns_.names), holes="all")
+
+
+class _Nothing:
+    """A sampler that draws nothing but zeros."""
+
+    def __init__(self, n_variables: int) -> None:
+        self.n_variables = n_variables
+
+    def arrange(self, weight: Floats) -> None:
+        """They are alike."""
+
+    def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
+        """Zeros for all draws."""
+        return np.zeros((len(words), len(evidence.points), self.n_variables, WORD))
 
 
 def use_all(density: Any) -> None:

@@ -12,10 +12,9 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
-from knothole.compiled.ahead import compiling_ahead
+from knothole.compiled.ahead import compile_ahead
 from knothole.densities.base import Density
-from knothole.densities.gaussian import fill
-from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.gaussian.fill import fill
 from knothole.densities.in_parts import go_on
 from knothole.densities.own import OwnDensity
 from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
@@ -33,7 +32,7 @@ from knothole.parts.work import is_lazy
 from knothole.progress import Advance, Verbose, bar, check_verbose, tell
 from knothole.questions.correction.patterns import Patterns
 from knothole.reach.expectation import Expectation
-from knothole.reach.tolerance import SHARE, Spread
+from knothole.reach.tolerance import SHARE
 from knothole.tables.columns import Blocks, Columns, Kind
 from knothole.tables.encoding import row_weights
 from knothole.tables.holes import nullable_as_met, with_nan, without_nullable
@@ -158,6 +157,8 @@ def wrap(
             f"holes must be 'auto' or 'all' here; got {holes!r}. A mask is about single rows: pass "
             f"it to predict."
         )
+    if isinstance(density, str) and density == "auto":
+        compile_for("auto", hasattr(model, "predict_proba"))
     composed = is_composed(model)
     own = None
     if not composed and (is_path(X_train) or is_lazy(X_train) or isinstance(X_train, Parts)):
@@ -193,7 +194,6 @@ def wrap(
     weight = row_weights(sample_weight, len(matrix))
     task = _Task(ensemble, matrix, described, weight, random_state)
     loss = prediction_loss(ensemble, matrix, described, y_train)
-    spread = Spread.of(ensemble, ensemble.margin(matrix))
     correction, table_of_it = None, None
     with _told(verbose) as advance:
         chosen, selected = _choose(density, task, loss, advance)
@@ -207,7 +207,7 @@ def wrap(
                 integrate, meaning = NanMeaning(loss, tried, described, matrix).choose()
         advance("what NaN means", NAN_MEANING)
         expectation = Expectation.of(
-            ensemble, chosen, tol=tol, seed=seed, integrate=integrate, spread=spread
+            ensemble, chosen, tol=tol, seed=seed, integrate=integrate, spread=loss.spread
         )
         if correct is True or (correct == "auto" and selected is not None):
             rows = Rows(X_train, matrix, y_train, loss.truth if loss.of_y else None)
@@ -221,6 +221,11 @@ def wrap(
         selection=None if selected is None else selected.selection_,
         nan_meaning=meaning,
     )
+
+
+def compile_for(density: str, classifier: bool) -> None:
+    """Begin to compile what :func:`wrap` will need, where that has never been done."""
+    compile_ahead(fill, "use", density, classifier, tell=True)
 
 
 def _described(
@@ -321,13 +326,12 @@ def _choose(
         candidates = default_candidates(task.columns, task.random_state)
     if isinstance(candidates, (Sequence, Mapping)):
         enough = loss.eligible.sum() >= FEW_TRUTHS
-        with compiling_ahead(fill.fill, GaussianMixture.__name__, tell=True):
-            selected = select(
-                candidates, task.matrix, task.columns, score=loss if enough else None,
-                eligible=loss.eligible if enough else None, sample_weight=task.weight,
-                random_state=task.random_state,
-                advance=lambda doing="", amount=1.0: advance(doing, amount * work / 100.0),
-            )  # fmt: skip
+        selected = select(
+            candidates, task.matrix, task.columns, score=loss if enough else None,
+            eligible=loss.eligible if enough else None, sample_weight=task.weight,
+            random_state=task.random_state,
+            advance=lambda doing="", amount=1.0: advance(doing, amount * work / 100.0),
+        )  # fmt: skip
         return selected.density, selected
     if is_fitted(density):
         return density, None

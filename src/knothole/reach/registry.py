@@ -12,6 +12,7 @@ from typing import Any
 from knothole.densities.base import EmissionDensity
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.gaussian.fill import fill
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.reach.circuit import CircuitEngine
@@ -25,6 +26,7 @@ from knothole.reach.completions.impossible import ForgetsImpossible
 from knothole.reach.completions.shared import SharedEngine
 from knothole.reach.engine import Engine
 from knothole.reach.gaussian import GaussianEngine
+from knothole.reach.walks import latent_kernels, product_kernels
 from knothole.reach.walks.latent import LatentEngine
 from knothole.reach.walks.product import ProductEngine
 from knothole.trees.ensemble import Ensemble
@@ -45,6 +47,13 @@ SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
     GaussianMixture: lambda density, seed: density.sampler(seed),
 }
 
+#: The kernel that takes longest to compile before a first prediction.
+LARGEST: dict[type, Any] = {
+    GaussianMixture: fill,
+    LatentTree: latent_kernels.add_expected,
+    Mixture: product_kernels.add_expected,
+}
+
 
 def exact_engine(density: Any) -> EngineMaker | None:
     """The exact engine for a density, if there is one.
@@ -56,6 +65,11 @@ def exact_engine(density: Any) -> EngineMaker | None:
     ('ProductEngine', None)
     """
     return next((ENGINES[base] for base in type(density).__mro__ if base in ENGINES), None)
+
+
+def largest_kernel(density: Any) -> Any:
+    """The largest kernel that predictions under a density need, None where none is large."""
+    return next((LARGEST[base] for base in type(density).__mro__ if base in LARGEST), None)
 
 
 def completions_engine(ensemble: Ensemble, density: Any, seed: int) -> CompletionsEngine:
