@@ -1,6 +1,7 @@
 """Threads around kernels, the cache of kernels, and sets of bits."""
 
 import copy
+import gc
 import pickle
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knothole.compiled import ahead, bits
+from knothole.compiled import ahead, bits, policy
 from knothole.compiled.kept import is_kept
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import Memory, over_chunks, thread_count
@@ -254,3 +255,34 @@ def test_what_compiles_ahead_is_one_process_and_ends_with_this_one(monkeypatch):
         ahead.stop()
     assert process.returncode == -signal.SIGKILL
     assert not ahead._started
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_collected_after_a_kernel_was_compiled_if_it_was_before(collects):
+    before = gc.isenabled()
+    found = []
+    compiles = njit(lambda x: x + 1)
+    fails = njit(lambda x: np.zeros(x))  # allocates
+    try:
+        (gc.enable if collects else gc.disable)()
+        assert compiles(1) == 2
+        found.append(gc.isenabled())
+        with pytest.raises(numba.core.errors.NumbaError):
+            fails(1)
+        found.append(gc.isenabled())
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert found == [collects, collects]
+
+
+def test_options_of_kernels_are_alike_where_they_say_the_same():
+    one, other = policy._Flags(), policy._Flags()
+    assert one == other
+    one.nrt = True
+    assert one != other
+    other.nrt = True
+    assert one == other == one.copy()
+    assert hash(one) == hash(other) == hash(one.copy())
+    other.nrt = False
+    assert one != other
+    assert one != policy.Flags()

@@ -7,13 +7,14 @@ be in them at once.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numba
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, Flags
 from numba.core.dispatcher import Dispatcher
 
 from knothole.compiled.kept import keep
@@ -55,10 +56,36 @@ class _Part(JITCodeLibrary):
         """Forget it: there is nowhere to write it to."""
 
 
+class _Flags(Flags):
+    """numba's options of a kernel, which it looks up tens of thousands of times in each.
+
+    Its own hash, and its own comparison, go through all options that there are.
+    """
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Flags) and bool(self._values == other._values)
+
+
 class _Compiler(Compiler):
     """numba's compiler, into such a library."""
 
     library: type[JITCodeLibrary] = _Library
+
+    def compile_extra(self, func: Any) -> Any:
+        """As ever, but nothing is looked through for garbage meanwhile: hardly any is made."""
+        self.state.flags.__class__ = _Flags
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return super().compile_extra(func)
+        finally:
+            if collects:
+                gc.enable()
 
     def define_pipelines(self) -> Any:
         """As ever."""
