@@ -49,7 +49,9 @@ def demo(output: Path, repeats: int) -> None:
     No download, under two minutes. Writes demo.png, demo.html and demo.knothole.
     """
     import knothole
+    from knothole.estimators.wrapping import compile_for
 
+    compile_for("auto", classifier=True)
     # The matrices are small: more threads of the linear algebra would only wait for each other.
     threadpool_limits(limits=1)
     output.mkdir(parents=True, exist_ok=True)
