@@ -15,10 +15,12 @@ from knothole.densities.base import EmissionDensity
 from knothole.densities.em import Training, train
 from knothole.densities.emissions import start_emission
 from knothole.densities.emissions.packed import pack
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture import learner
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.mixture.em import ProductMixture, expected, shares, step
 from knothole.densities.mixture.start import assign, comparable
-from knothole.densities.rows import EncodedRows
+from knothole.densities.rows import EncodedRows, WeightedRows
 from knothole.densities.search import FEW_ROWS
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
@@ -297,3 +299,59 @@ def test_progress(capsys):
 def test_parameters_are_checked(parameters):
     with pytest.raises(InvalidInput, match=next(iter(parameters))):
         Mixture(**parameters).fit(np.random.default_rng(0).normal(size=(30, 2)))
+
+
+def test_families_are_compared_once_for_the_same_rows_and_again_for_others(monkeypatch):
+    X, columns = clusters(400)
+    evidence, times = columns.evidence(columns.matrix(X)), []
+    training = Training(9, tol=1, n_init=3, fraction=0.1, may_mask=True, seed=0, report=print)
+
+    def compared(*_):
+        times.append(0)
+        return {"a": "gaussian"}
+
+    def chosen(points=evidence.points, weight=1.0, order=400, named=(), **changes):
+        rows = WeightedRows(
+            columns.variables, replace(evidence, points=points), np.full(400, weight),
+            np.arange(order),
+        )  # fmt: skip
+        return learner.choose_families(rows, replace(training, **changes), dict(named))
+
+    monkeypatch.setattr(learner, "_compared", compared)
+    monkeypatch.setattr(learner, "_last_choice", {})
+    for same in ({}, {}, {"n_init": 1}, {"max_iter": 200}, {"report": repr}):
+        chosen(**same)["a"] = "changed by whoever asked"
+        assert chosen(**same) == {"a": "gaussian"}
+    assert len(times) == 1
+    for other in (
+        {"points": evidence.points + 1}, {"weight": 2.0}, {"order": 300}, {"seed": 1},
+        {"fraction": 0.2}, {"tol": 2}, {"may_mask": False}, {"named": {"b": "histogram"}},
+    ):  # fmt: skip
+        before = len(times)
+        chosen(**other)
+        assert len(times) == before + 1, other
+    chosen()
+    assert len(times) == 10, "only the last is remembered"
+
+
+def test_compared_families_are_what_they_were(monkeypatch):
+    """The twin: what is remembered is what a comparison gives."""
+    rng = np.random.default_rng(0)
+    X = np.exp(rng.normal(size=(400, 3)) + rng.normal(size=(400, 1)))
+    fitted = []
+    for remembered in ({}, None):
+        if remembered is None:  # nothing ever is
+            monkeypatch.setattr(learner, "_last_choice", NeverKept())
+        else:
+            monkeypatch.setattr(learner, "_last_choice", remembered)
+        fitted.append([Mixture(4, random_state=0).fit(X), LatentTree(2, random_state=0).fit(X)])
+    for one, other in zip(*fitted, strict=True):
+        assert [type(e) for e in one.emissions_] == [type(e) for e in other.emissions_]
+        assert (one.score_samples(X) == other.score_samples(X)).all()
+
+
+class NeverKept(dict):
+    """A dictionary that forgets."""
+
+    def __contains__(self, key):
+        return False

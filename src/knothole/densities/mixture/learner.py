@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -99,9 +100,36 @@ def choose_families(
 
     A Gaussian follows neighbouring columns closely, a histogram follows the shape of its own:
     which one counts depends on all columns together. So a small mixture is trained with each,
-    and with whichever fits each column alone.
+    and with whichever fits each column alone. Densities that are compared with one another all
+    learn from the same rows: the last choice is remembered.
     """
     rows = rows[:FIRST_ROWS]
+    asked = _digest(rows, training, named)
+    if asked not in _last_choice:
+        chosen = _compared(rows, training, named)
+        _last_choice.clear()
+        _last_choice[asked] = chosen
+        return dict(chosen)
+    return dict(_last_choice[asked])
+
+
+_last_choice: dict[bytes, dict[str, str]] = {}
+
+
+def _digest(rows: WeightedRows, training: Training, named: Mapping[str, str]) -> bytes:
+    """All that families are chosen by."""
+    found = rows.evidence[rows.order]
+    how = training.tol, training.fraction, training.may_mask, training.seed
+    variables = [
+        (v.name, v.kind.name, len(v.levels), v.columns, v.nullable) for v in rows.variables
+    ]
+    said = hashlib.sha256(repr((variables, how, sorted(named.items()))).encode())
+    for array in (found.points, rows.own_weight(), found.allowed):
+        said.update(b"" if array is None else array.tobytes())
+    return said.digest()
+
+
+def _compared(rows: WeightedRows, training: Training, named: Mapping[str, str]) -> dict[str, str]:
     options = [continuous_families(rows, family) for family in ("gaussian", "histogram", None)]
     options = [{n: family for n, family in option.items() if n not in named} for option in options]
     distinct = [option for i, option in enumerate(options) if option not in options[:i]]
