@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knothole.compiled import ahead, bits, policy
+from knothole.compiled import ahead, bits
 from knothole.compiled.kept import is_kept
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import Memory, over_chunks, thread_count
@@ -273,16 +273,3 @@ def test_garbage_is_collected_after_a_kernel_was_compiled_if_it_was_before(colle
     finally:
         (gc.enable if before else gc.disable)()
     assert found == [collects, collects]
-
-
-def test_options_of_kernels_are_alike_where_they_say_the_same():
-    one, other = policy._Flags(), policy._Flags()
-    assert one == other
-    one.nrt = True
-    assert one != other
-    other.nrt = True
-    assert one == other == one.copy()
-    assert hash(one) == hash(other) == hash(one.copy())
-    other.nrt = False
-    assert one != other
-    assert one != policy.Flags()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numba
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, Flags
+from numba.core.compiler import Compiler
 from numba.core.dispatcher import Dispatcher
 
 from knothole.compiled.kept import keep
@@ -56,21 +56,6 @@ class _Part(JITCodeLibrary):
         """Forget it: there is nowhere to write it to."""
 
 
-class _Flags(Flags):
-    """numba's options of a kernel, which it looks up tens of thousands of times in each.
-
-    Its own hash, and its own comparison, go through all options that there are.
-    """
-
-    __slots__ = ()
-
-    def __hash__(self) -> int:
-        return len(self._values)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Flags) and bool(self._values == other._values)
-
-
 class _Compiler(Compiler):
     """numba's compiler, into such a library."""
 
@@ -78,7 +63,6 @@ class _Compiler(Compiler):
 
     def compile_extra(self, func: Any) -> Any:
         """As ever, but nothing is looked through for garbage meanwhile: hardly any is made."""
-        self.state.flags.__class__ = _Flags
         collects = gc.isenabled()
         gc.disable()
         try:
