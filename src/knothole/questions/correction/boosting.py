@@ -85,12 +85,15 @@ def as_ensemble(stages: list[Stage], names: Sequence[str]) -> Ensemble:
     return hist.added_up(stages, Columns(tuple(Column(name) for name in names)))
 
 
-def precisions(inputs: Floats, squares: Floats, learning: NDArray[np.bool_]) -> Floats:
-    """One over what squares are expected to be, with a mean of 1; learned from some of the rows."""
-    unit = float(squares[learning].mean())
-    if not unit > 0:
-        return np.ones(len(squares))
-    model = HistGradientBoostingRegressor(loss="poisson", **SHAPE | {"max_iter": 3 * TREES})
-    model.fit(coarse(inputs[learning]), squares[learning] / unit)
-    weight = 1.0 / (model.predict(inputs) + LEAST_VARIANCE)
+def precisions(inputs: Floats, squares: Floats, fold: NDArray[np.intp]) -> Floats:
+    """One over what squares are expected to be, by those of other folds; their mean is 1."""
+    weight, few = np.ones(len(squares)), coarse(inputs)
+    for number in np.unique(fold):
+        own = fold == number
+        unit = float(squares[~own].mean())
+        if not unit > 0:
+            return np.ones(len(squares))
+        model = HistGradientBoostingRegressor(loss="poisson", **SHAPE | {"max_iter": 3 * TREES})
+        model.fit(few[~own], squares[~own] / unit)
+        weight[own] = 1.0 / (unit * (model.predict(few[own]) + LEAST_VARIANCE))
     return np.asarray(weight / weight.mean())

@@ -2,10 +2,12 @@
 
 Rows that the model was not trained on (*honest* rows: held out by the user, or of clones of the
 model) are copied with holes put into them. On these copies each part of a correction is boosted
-from E_p[f given x_o] towards f(x). Copies of a row are on one side of every split: 70 % of the rows
-teach the trees; of the rest, one half chooses how many there are and the other says what they gain,
-and the other way round. A part is kept where it gains more than its standard error, and where, as
-far as y is known, y is met no worse. It then learns from all copies again.
+from E_p[f given x_o] towards f(x). Copies of a row are on one side of every split. Each third of the
+rows is answered by trees that the other two have taught; one half of all rows chooses how many trees
+there are and which share of their step is taken, the other says what that gains, and the other way
+round. A part is kept where it gains more than twice its standard error, towards f and, as far as y
+is known, towards y: trees that come closer to an f that is too sure of itself may move away from y.
+It then learns from all copies again.
 """
 
 from __future__ import annotations
@@ -51,10 +53,14 @@ COPIES_OF_ONE = {True: 2000, False: 800}
 SINGLE = {True: 5, False: 3}
 # Of more variables than this there are fewer copies, as what one takes grows with them.
 WIDE = 100
-HELD_OUT = 0.3
-# Stages at most; it ends earlier where so many did not gain.
+# Parts of the rows, each answered by trees that the others have taught.
+FOLDS = 3
+# Stages at most; it ends earlier where so many did not gain. Shares of their step.
 STAGES = 8
 PATIENCE = 2
+SHARES = (0.25, 0.5, 0.75, 1.0)
+# A gain is beyond doubt from so many standard errors on: a model has several parts.
+DOUBT = 2.0
 # Rows that tell how much a model needs a variable, and copies that tell the spread.
 PROBES = 500
 SPREAD_COPIES = 400
@@ -108,27 +114,32 @@ class Copies(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """How a part did on copies that were held out.
+    """How a part does on copies of rows that its trees have not seen.
 
-    ``gains`` by copy, their mean ``gain`` and its standard ``error`` are shares of the loss without
-    a correction; ``of_y`` is the gain against y, NaN where y is not known.
+    ``share`` of the step of so many ``stages`` is taken. ``gains`` by copy, their mean ``gain`` and
+    its standard ``error`` are shares of the loss without a correction; ``y_gain`` and ``y_error``
+    are those against y, NaN where y is not known.
     """
 
     stages: int
+    share: float
     gains: Floats
     gain: float
     error: float
-    of_y: float
-    held: Copies
+    y_gain: float
+    y_error: float
+    copies: Copies
     corrected: Floats
 
     def why_not(self) -> str:
         """Why the part is not worth it; empty where it is."""
         if not self.stages:
             return "no number of trees gains on rows held out"
-        if not self.gain > self.error:
-            return "the gain on rows held out is within its standard error"
-        return "y is met no better on rows held out" if self.of_y < 0 else ""
+        if not self.gain > DOUBT * self.error:
+            return "the gain on rows held out is within two standard errors"
+        if self.y_gain <= DOUBT * self.y_error:
+            return "the gain against y on rows held out is within two standard errors"
+        return ""
 
 
 class Learner:
@@ -144,9 +155,7 @@ class Learner:
         self.rng = np.random.default_rng(seed)
         self.starts = np.cumsum([0, *(len(one.matrix) for one in honest)])
         order = self.rng.permutation(self.starts[-1])
-        held = order[: round(HELD_OUT * len(order))]
-        self.side = np.full(len(order), -1)  # 0 and 1: the halves of those held out
-        self.side[held] = np.arange(len(held)) % 2
+        self.fold, self.half = order % FOLDS, order // FOLDS % 2
         self.levels = self._levels()
 
     def _levels(self) -> tuple[Floats, ...]:
@@ -226,59 +235,59 @@ class Learner:
         """One over the variance to expect of f(x), so that rows with few holes count too."""
         squares = ((copies.truth - copies.mean) ** 2).mean(axis=1)
         known = np.hstack([np.isnan(copies.points), copies.mean])
-        return boosting.precisions(known, squares, self.side[copies.row] < 0)
+        return boosting.precisions(known, squares, self.fold[copies.row])
 
     def tried(self, copies: Copies, weight: Floats) -> Trial:
-        """A part that has learned from some copies, as it does on others."""
-        learning = self.side[copies.row] < 0
+        """A part as it does on copies of rows that its trees have not seen."""
         inputs, base = self.inputs(copies)
-        stages = boosting.boost(
-            inputs[learning], base[learning], copies.truth[learning], weight[learning], self.space
-        )
-        held, seen = copies.some(~learning), inputs[~learning]
-        z, weight = base[~learning], weight[~learning]
-        means = [held.mean]
-        losses = [weight * self.space.losses(held.mean, held.truth)]
-        for _ in range(STAGES):
-            z = z + boosting.step(next(stages), seen)
-            means.append(self.space.means(z))
-            losses.append(weight * self.space.losses(means[-1], held.truth))
-            if len(losses) - 1 - int(np.argmin([loss.mean() for loss in losses])) >= PATIENCE:
+        fold, z = self.fold[copies.row], [base]
+        boosts = []
+        for number in range(FOLDS):
+            own, others = fold == number, fold != number
+            known = inputs[others], base[others], copies.truth[others], weight[others]
+            boosts.append((own, boosting.boost(*known, self.space)))
+        choices, losses = [(0, 0.0)], [self.losses(base, copies, weight)]
+        for stages in range(1, STAGES + 1):
+            z.append(z[-1].copy())
+            for own, boost in boosts:
+                z[-1][own] += boosting.step(next(boost), inputs[own])
+            for share in SHARES:
+                choices.append((stages, share))
+                losses.append(self.losses(base + share * (z[-1] - base), copies, weight))
+            best = int(np.argmin([of_f.mean() for of_f, _ in losses]))
+            if stages - choices[best][0] >= PATIENCE:
                 break
-        return self._judged(held, weight, np.array(means), np.array(losses))
+        stages, share = choices[best]
+        corrected = self.space.means(base + share * (z[stages] - base))
+        judged = judge(np.array(losses), copies.row, self.half[copies.row])
+        return Trial(stages, share, *judged, copies, corrected)
 
-    def _judged(self, held: Copies, weight: Floats, means: Floats, losses: Floats) -> Trial:
-        """What the stages that one half chooses gain on the other half."""
-        side, stage = self.side[held.row], np.zeros(len(held.row), dtype=np.intp)
-        for half in (0, 1):
-            if (side == half).any():
-                stage[side != half] = losses[:, side == half].mean(axis=1).argmin()
-        copies = np.arange(len(side))
-        unit = losses[0].mean() or 1.0
-        gains = (losses[0] - losses[stage, copies]) / unit
-        of_y = self.space.losses(held.mean, held.y)
-        of_y -= self.space.losses(means[stage, copies], held.y)
-        best = int(losses.mean(axis=1).argmin())
-        y_gain = float((weight * of_y).mean())
-        return Trial(best, gains, *by_rows(gains, held.row), y_gain, held, means[best])
+    def losses(self, z: Floats, copies: Copies, weight: Floats) -> tuple[Floats, Floats]:
+        """Losses of copies against f and against y."""
+        mean = self.space.means(z)
+        of_f, of_y = (self.space.losses(mean, truth) for truth in (copies.truth, copies.y))
+        return weight * of_f, weight * of_y
 
     def part(self, variable: int, copies: Copies, weight: Floats, trial: Trial) -> Part:
         """The part itself, learned from all copies."""
         inputs, base = self.inputs(copies)
         stages = boosting.boost(inputs, base, copies.truth, weight, self.space)
-        kept = [next(stages) for _ in range(trial.stages)]
+        kept = [
+            [(model, trial.share * unit) for model, unit in next(stages)]
+            for _ in range(trial.stages)
+        ]
         names = input_names(len(self.levels), base.shape[1])
         return Part(variable, boosting.as_ensemble(kept, names), self.spread(trial))
 
     def spread(self, trial: Trial) -> Floats:
         """How much farther f lies from corrected predictions than p says, for each output."""
-        held, squares, variances = trial.held, [], []
+        copies, squares, variances = trial.copies, [], []
         for number, one in enumerate(self.honest):
-            own = np.flatnonzero(held.source == number)[: SPREAD_COPIES // len(self.honest)]
-            points = held.points[own][:, : len(self.levels)]
+            own = np.flatnonzero(copies.source == number)[: SPREAD_COPIES // len(self.honest)]
+            points = copies.points[own][:, : len(self.levels)]
             evidence = one.expectation.density.extended(Evidence(points), None)
             variances.append(one.expectation.rough.std(evidence)[0] ** 2)
-            squares.append((held.truth[own] - trial.corrected[own]) ** 2)
+            squares.append((copies.truth[own] - trial.corrected[own]) ** 2)
         found, expected = (np.concatenate(each).mean(axis=0) for each in (squares, variances))
         return np.where(expected > 0, np.sqrt(found / np.where(expected > 0, expected, 1.0)), 1.0)
 
@@ -313,8 +322,8 @@ def _learned(learner: Learner, rows: int, always: bool) -> tuple[Correction | No
         count = count if general else min(count, rows)
         count = round(count * min(1.0, WIDE / len(learner.columns.variables)))
         copies = learner.copies(count, learner.hide_some if general else learner.hide_one(variable))
-        sides = learner.side[copies.row] < 0
-        if min(sides.sum(), (~sides).sum()) < FEWEST // 4:  # NaN is a value of the model there
+        folds = np.bincount(learner.fold[copies.row], minlength=FOLDS)
+        if folds.min() < FEWEST // 4:  # NaN is a value of the model there
             continue
         varied = general and learner.space.name == "plain"
         weight = learner.weights(copies) if varied else np.ones(len(copies.row))
@@ -334,16 +343,16 @@ def _learned(learner: Learner, rows: int, always: bool) -> tuple[Correction | No
 def told(columns: Columns, variable: int, trial: Trial, why: str) -> list[dict[str, Any]]:
     """Rows of the table: a variable that is gone, or shares of holes."""
     trees = trial.stages * boosting.TREES * trial.corrected.shape[1]
-    about = {"trees": trees, "kept": not why, "why": why}
+    about = {"trees": trees, "share": trial.share, "kept": not why, "why": why}
     if variable != GENERAL:
         name = f"{columns.variables[variable].name} gone"
         return [{"holes": name, "gain": trial.gain, "error": trial.error, **about}]
-    share = np.isnan(trial.held.points).mean(axis=1)
+    share = np.isnan(trial.copies.points).mean(axis=1)
     rows = [{"holes": "any other", "gain": trial.gain, "error": trial.error, **about}]
     for low, high in pairwise(BANDS):
         own = (share > low) & (share <= high)
         if own.any():
-            gain, error = by_rows(trial.gains[own], trial.held.row[own])
+            gain, error = by_rows(trial.gains[own], trial.copies.row[own])
             name = f"any other, {100 * low:.0f} to {100 * high:.0f} %"
             rows.append({"holes": name, "gain": gain, "error": error, **about})
     return rows
@@ -353,8 +362,24 @@ def no_correction(why: str) -> pd.DataFrame:
     """The table where nothing was learned."""
     import pandas as pd
 
-    row = {"holes": "any", "gain": np.nan, "error": np.nan, "trees": 0, "kept": False, "why": why}
-    return pd.DataFrame([row])
+    row = {"holes": "any", "gain": np.nan, "error": np.nan, "trees": 0, "share": 0.0}
+    return pd.DataFrame([row | {"kept": False, "why": why}])
+
+
+def judge(losses: Floats, rows: Rows, half: Rows) -> tuple[Floats, float, float, float, float]:
+    """What choices of one half of the rows gain on the other: by copy, and means with their errors.
+
+    ``losses`` (choices, 2, copies) are against f, by which is chosen, and against y; the first of
+    the choices is to do nothing.
+    """
+    chosen = np.zeros(len(rows), dtype=np.intp)
+    for number in (0, 1):
+        own = half == number
+        if own.any():
+            chosen[~own] = losses[:, 0, own].mean(axis=1).argmin()
+    gains = losses[0] - losses[chosen, :, np.arange(len(rows))].T
+    of_f, of_y = gains[0] / (losses[0, 0].mean() or 1.0), gains[1] / (losses[0, 1].mean() or 1.0)
+    return of_f, *by_rows(of_f, rows), *by_rows(of_y, rows)
 
 
 def by_rows(values: Floats, rows: Rows) -> tuple[float, float]:
