@@ -2,12 +2,12 @@
 
 Rows that the model was not trained on (*honest* rows: held out by the user, or of clones of the
 model) are copied with holes put into them. On these copies each part of a correction is boosted
-from E_p[f given x_o] towards f(x). Copies of a row are on one side of every split. Each third of the
-rows is answered by trees that the other two have taught; one half of all rows chooses how many trees
-there are and which share of their step is taken, the other says what that gains, and the other way
-round. A part is kept where it gains more than twice its standard error, towards f and, as far as y
-is known, towards y: trees that come closer to an f that is too sure of itself may move away from y.
-It then learns from all copies again.
+from E_p[f given x_o] towards f(x). Copies of a row are on one side of every split. Each half of the
+rows is answered by trees that the other half has taught. Some of all rows choose how many trees
+there are and which share of their step is taken, others say what that gains, and the other way
+round. A part is kept where it gains more than twice its standard error, against f and, as far as y
+is known, against y: trees that come closer to an f too sure of itself may move away from y. It then
+learns from all copies again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SINGLE = {True: 5, False: 3}
 # Of more variables than this there are fewer copies, as what one takes grows with them.
 WIDE = 100
 # Parts of the rows, each answered by trees that the others have taught.
-FOLDS = 3
+FOLDS = 2
 # Stages at most; it ends earlier where so many did not gain. Shares of their step.
 STAGES = 8
 PATIENCE = 2
@@ -155,7 +155,7 @@ class Learner:
         self.rng = np.random.default_rng(seed)
         self.starts = np.cumsum([0, *(len(one.matrix) for one in honest)])
         order = self.rng.permutation(self.starts[-1])
-        self.fold, self.half = order % FOLDS, order // FOLDS % 2
+        self.fold, self.chooser = order % FOLDS, order // FOLDS % 2
         self.levels = self._levels()
 
     def _levels(self) -> tuple[Floats, ...]:
@@ -259,7 +259,7 @@ class Learner:
                 break
         stages, share = choices[best]
         corrected = self.space.means(base + share * (z[stages] - base))
-        judged = judge(np.array(losses), copies.row, self.half[copies.row])
+        judged = judge(np.array(losses), copies.row, self.chooser[copies.row])
         return Trial(stages, share, *judged, copies, corrected)
 
     def losses(self, z: Floats, copies: Copies, weight: Floats) -> tuple[Floats, Floats]:
@@ -366,15 +366,15 @@ def no_correction(why: str) -> pd.DataFrame:
     return pd.DataFrame([row | {"kept": False, "why": why}])
 
 
-def judge(losses: Floats, rows: Rows, half: Rows) -> tuple[Floats, float, float, float, float]:
-    """What choices of one half of the rows gain on the other: by copy, and means with their errors.
+def judge(losses: Floats, rows: Rows, chooser: Rows) -> tuple[Floats, float, float, float, float]:
+    """What choosers 0 gain on copies of choosers 1, and these on those: by copy, means and errors.
 
     ``losses`` (choices, 2, copies) are against f, by which is chosen, and against y; the first of
     the choices is to do nothing.
     """
     chosen = np.zeros(len(rows), dtype=np.intp)
     for number in (0, 1):
-        own = half == number
+        own = chooser == number
         if own.any():
             chosen[~own] = losses[:, 0, own].mean(axis=1).argmin()
     gains = losses[0] - losses[chosen, :, np.arange(len(rows))].T
