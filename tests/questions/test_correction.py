@@ -17,7 +17,7 @@ from knothole.errors import DamagedFile, InvalidInput
 from knothole.estimators import correcting
 from knothole.estimators.robust import Robust
 from knothole.questions.correction import learn
-from knothole.questions.correction.boosting import as_ensemble, boost, coarse, step
+from knothole.questions.correction.boosting import as_ensemble, boost, coarse, precisions, step
 from knothole.questions.correction.corrected import input_names
 from knothole.questions.correction.patterns import given_masks, masks
 from knothole.questions.correction.space import Space
@@ -191,6 +191,120 @@ def test_without_honest_rows_there_is_none_and_the_table_says_why():
     few = kh.wrap(model, X, y, [kh.Factorized()], X_valid=X[:50])
     assert "at least 100" in few.correction_["why"][0]
     assert kh.wrap(model, X, y, kh.Factorized()).correction_ is None
+
+
+def trial(**found):
+    """A trial in which everything gains beyond doubt, but for what is said."""
+    sure = {"stages": 1, "share": 0.5, "gain": 0.3, "error": 0.1, "y_gain": 0.3, "y_error": 0.1}
+    return learn.Trial(gains=None, copies=None, corrected=None, **sure | found)
+
+
+def test_gains_must_be_beyond_two_standard_errors_against_f_and_against_y():
+    assert trial().why_not() == ""
+    assert trial(y_gain=np.nan, y_error=np.nan).why_not() == ""  # y is not known
+    assert "no number of trees" in trial(stages=0).why_not()
+    for gain in (-0.1, 0.0, 0.15, 0.19):
+        assert (
+            trial(gain=gain).why_not() == "the gain on rows held out is within two standard errors"
+        )
+        assert "against y" in trial(y_gain=gain).why_not()
+    assert trial(gain=0.21, y_gain=0.21).why_not() == ""
+    assert "against y" in trial(y_gain=0.0, y_error=0.0).why_not()
+
+
+def test_what_one_half_of_the_rows_chooses_is_judged_on_the_other():
+    """Against a twin that goes copy by copy, and row by row for errors."""
+    rng = np.random.default_rng(0)
+    losses = rng.gamma(2.0, size=(5, 2, 60))
+    rows = rng.integers(12, size=60)
+    chooser = rows % 2
+    gains, gain, error, y_gain, y_error = learn.judge(losses, rows, chooser)
+    slow = np.empty((2, 60))
+    for copy in range(60):
+        others = [other for other in range(60) if chooser[other] != chooser[copy]]
+        mean = [np.mean([losses[choice, 0, other] for other in others]) for choice in range(5)]
+        for against in (0, 1):
+            unit = np.mean(losses[0, against])
+            after = losses[int(np.argmin(mean)), against, copy]
+            slow[against, copy] = (losses[0, against, copy] - after) / unit
+    assert_allclose(gains, slow[0])
+    for own, told, off in ((slow[0], gain, error), (slow[1], y_gain, y_error)):
+        sums = [np.sum(own[rows == row] - own.mean()) for row in np.unique(rows)]
+        assert_allclose([told, off], [own.mean(), np.sqrt(np.sum(np.square(sums))) / 60])
+
+
+@pytest.fixture
+def learner(wrapped):
+    robust, _ = wrapped
+    X, y = copied(400, 11)
+    honest = learn.Honest(robust.expectation_, X, X, y[:, None])
+    return learn.Learner(robust.expectation_, [honest], None, 0)
+
+
+def test_no_row_is_answered_by_trees_that_it_has_taught(learner, monkeypatch):
+    copies = learner.copies(800, learner.hide_one(0))
+    answered = []
+
+    def boost(inputs, base, truth, weight, space):
+        while True:
+            yield set(inputs[:, 1])
+
+    def step(taught, inputs):
+        assert taught and not taught & set(inputs[:, 1])
+        answered.append(len(inputs))
+        return np.zeros((len(inputs), 1))
+
+    monkeypatch.setattr(learn.boosting, "boost", boost)
+    monkeypatch.setattr(learn.boosting, "step", step)
+    found = learner.tried(copies, np.ones(len(copies.row)))
+    assert found.stages == 0 and sum(answered) == learn.PATIENCE * len(copies.row)
+
+
+def test_a_part_takes_the_share_of_the_step_that_rows_held_out_choose(learner, monkeypatch):
+    """Trees that always go twice as far as they should: half of their step is the best."""
+    copies = learner.copies(400, learner.hide_one(0))
+    weight, inputs = np.ones(len(copies.row)), learner.inputs(copies)[0]
+    far = dict(zip(inputs[:, 1], 2 * (copies.truth - copies.mean), strict=True))
+    with monkeypatch.context() as patched:
+        patched.setattr(learn.boosting, "boost", lambda *_: iter(lambda: None, 0))
+        patched.setattr(
+            learn.boosting,
+            "step",
+            lambda _, seen: np.array([far.pop(x, [0.0]) for x in seen[:, 1]]),
+        )
+        found = learner.tried(copies, weight)
+    assert (found.stages, found.share) == (1, 0.5)
+    assert found.gain == pytest.approx(1.0) and found.why_not() == ""
+    assert_allclose(found.corrected, copies.truth)
+    half, whole = (
+        learner.part(0, copies, weight, found._replace(share=share)).ensemble.margin(inputs)
+        for share in (0.5, 1.0)
+    )
+    assert np.abs(whole).max() > 0.1
+    assert_allclose(half, whole / 2, rtol=1e-12, atol=1e-12)
+
+
+def test_a_copys_own_square_has_no_say_in_its_weight():
+    rng = np.random.default_rng(0)
+    inputs, squares, fold = rng.normal(size=(300, 2)), rng.gamma(1.0, size=300), np.arange(300) % 2
+    weight = precisions(inputs, squares, fold)
+    louder = precisions(inputs, np.where(fold == 0, 1 + 3 * squares[::-1], squares), fold)
+    assert weight.mean() == pytest.approx(1.0)
+    assert_allclose(
+        louder[fold == 0] / louder[fold == 0].mean(), weight[fold == 0] / weight[fold == 0].mean()
+    )
+    assert_array_equal(precisions(inputs, np.zeros(300), fold), np.ones(300))
+
+
+def test_the_table_tells_the_rule_that_runs():
+    X, y = copied(600)
+    model = xgboost.XGBRegressor(**SMALL).fit(X, y)
+    table = kh.wrap(model, X, y, [kh.Factorized()]).correction_
+    whole = table[~table["holes"].str.contains("%")]
+    assert whole["kept"].any()
+    kept = whole[whole["kept"]]
+    assert (kept["gain"] > 2 * kept["error"]).all() and kept["share"].between(0.25, 1).all()
+    assert whole.loc[~whole["kept"], "why"].ne("").all()
 
 
 # ---- every link ----------------------------------------------------------------------------------

@@ -113,8 +113,9 @@ def wrap(
         says of rows that it was not trained on, with holes put into them; see ``correction_``.
         "auto": where the density is chosen here, such rows are to be had (``X_valid``, or with
         ``y_train`` clones of the model, each fitted without some rows), and where the correction
-        gains more than its standard error on rows held out. True: whatever the density, on
-        training rows if there are no others, and whether or not the gain is beyond doubt.
+        gains more than twice its standard error on rows held out, against the model's output and,
+        where known, against y. True: whatever the density, on training rows if there are no
+        others, and whether or not the gain is beyond doubt.
     patterns : bool (patterns, columns) or callable, optional
         How holes come at deployment, for the correction: patterns to draw from, or a function
         ``patterns(X, seed)`` that returns a mask of the table's shape, such as
