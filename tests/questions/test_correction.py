@@ -256,8 +256,23 @@ def test_no_row_is_answered_by_trees_that_it_has_taught(learner, monkeypatch):
 
     monkeypatch.setattr(learn.boosting, "boost", boost)
     monkeypatch.setattr(learn.boosting, "step", step)
-    found = learner.tried(copies, np.ones(len(copies.row)))
-    assert found.stages == 0 and sum(answered) == learn.PATIENCE * len(copies.row)
+    for always, stages in ((False, 1), (True, learn.PATIENCE)):
+        answered.clear()
+        found = learner.tried(copies, np.ones(len(copies.row)), always)
+        assert found.stages == 0 and sum(answered) == stages * len(copies.row)
+
+
+def test_a_first_stage_in_doubt_is_the_last():
+    rng = np.random.default_rng(0)
+    rows, before = np.arange(100), rng.gamma(2.0, size=(2, 100))
+    assert learn.in_doubt(before, before, rows)
+    assert not learn.in_doubt(before, before / 2, rows)
+    assert learn.in_doubt(before, [before[0] / 2, before[1] + 0.01], rows)  # y is met no better
+    assert learn.in_doubt(before, [before[0] + 0.01, before[1] / 2], rows)
+    assert not learn.in_doubt([before[0], rows * np.nan], [before[0] / 2, rows * np.nan], rows)
+    swings = 0.15 + np.where(rows % 2, 1.0, -1.0)  # a gain of 1.5 standard errors
+    assert learn.in_doubt(before, before - swings, rows)
+    assert not learn.in_doubt(before, before - swings - 0.1, rows)
 
 
 def test_a_part_takes_the_share_of_the_step_that_rows_held_out_choose(learner, monkeypatch):

@@ -237,8 +237,11 @@ class Learner:
         known = np.hstack([np.isnan(copies.points), copies.mean])
         return boosting.precisions(known, squares, self.fold[copies.row])
 
-    def tried(self, copies: Copies, weight: Floats) -> Trial:
-        """A part as it does on copies of rows that its trees have not seen."""
+    def tried(self, copies: Copies, weight: Floats, always: bool = False) -> Trial:
+        """A part as it does on copies of rows that its trees have not seen.
+
+        It goes on after the first stage only if that gains beyond doubt, or ``always``.
+        """
         inputs, base = self.inputs(copies)
         fold, z = self.fold[copies.row], [base]
         boosts = []
@@ -256,6 +259,8 @@ class Learner:
                 losses.append(self.losses(base + share * (z[-1] - base), copies, weight))
             best = int(np.argmin([of_f.mean() for of_f, _ in losses]))
             if stages - choices[best][0] >= PATIENCE:
+                break
+            if stages == 1 and not always and in_doubt(losses[0], losses[best], copies.row):
                 break
         stages, share = choices[best]
         corrected = self.space.means(base + share * (z[stages] - base))
@@ -327,7 +332,7 @@ def _learned(learner: Learner, rows: int, always: bool) -> tuple[Correction | No
             continue
         varied = general and learner.space.name == "plain"
         weight = learner.weights(copies) if varied else np.ones(len(copies.row))
-        trial = learner.tried(copies, weight)
+        trial = learner.tried(copies, weight, always)
         why = trial.why_not()
         if always and trial.stages:
             why = ""
@@ -380,6 +385,12 @@ def judge(losses: Floats, rows: Rows, chooser: Rows) -> tuple[Floats, float, flo
     gains = losses[0] - losses[chosen, :, np.arange(len(rows))].T
     of_f, of_y = gains[0] / (losses[0, 0].mean() or 1.0), gains[1] / (losses[0, 1].mean() or 1.0)
     return of_f, *by_rows(of_f, rows), *by_rows(of_y, rows)
+
+
+def in_doubt(before: Sequence[Floats], after: Sequence[Floats], rows: Rows) -> bool:
+    """Whether losses against f or y, as far as they are known, may be none the smaller."""
+    found = [by_rows(one - other, rows) for one, other in zip(before, after, strict=True)]
+    return any(gain <= DOUBT * error for gain, error in found)
 
 
 def by_rows(values: Floats, rows: Rows) -> tuple[float, float]:
