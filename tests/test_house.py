@@ -14,7 +14,7 @@ LONGEST_FILE = 500  # lines
 #: Lines of the package, by the issues that brought them.
 BUDGET = {
     "house": 27_500,
-    "trust, to the letter, hardened": 3_930,
+    "trust, to the letter, hardened": 3_945,
     "quick": 2_890,
     "correct": 1_154,
     "induction": 771,

@@ -55,6 +55,21 @@ def test_held_out_rows_take_the_patterns_of_other_rows():
     assert_allclose(part.holes[:, 2].mean(), RATE, atol=0.08)
 
 
+@pytest.mark.parametrize("n", [60, 5000])
+def test_a_value_that_hardly_any_row_has_is_learned_from(n):
+    """Few rows are held out in folds, and of many rows only some are looked at."""
+    X = np.random.default_rng(0).normal(size=(n, 3))
+    X[1:, 2] = np.nan
+    for seed in range(4):
+        parts = hold_out(X, Columns.infer(X), random_state=seed)
+        for part in parts:
+            assert 0 in part.train and 0 not in part.held
+            assert len(part.matrix) == len(part.held) == len(part.holes)
+        assert len(np.unique(np.concatenate([part.held for part in parts]))) >= n / 6
+    found = select_from([Factorized(random_state=0)], X, Columns.infer(X))
+    assert np.isfinite(found.density.score(X))
+
+
 def test_a_block_is_masked_as_one_and_a_state_is_no_hole():
     rng = np.random.default_rng(2)
     X = np.column_stack([np.eye(3)[rng.integers(3, size=800)], rng.normal(size=800)])

@@ -75,8 +75,8 @@ def hold_out(
     else:
         parts = [candidates[: round(HELD_OUT * len(rows))]]
     out = []
-    for held in parts:
-        train = np.setdiff1d(rows, held, assume_unique=True)
+    for own in parts:
+        train, held = _all_observed(np.setdiff1d(rows, own, assume_unique=True), own, matrix)
         added = holes[rng.choice(train, size=len(held))]
         for variable in columns.variables:
             members = list(variable.columns)
@@ -86,6 +86,18 @@ def hold_out(
         masked = np.where(added, np.nan, matrix[held])
         out.append(HeldOut(train, held, masked, holes[held] | added))
     return out
+
+
+def _all_observed(
+    train: NDArray[np.intp], held: NDArray[np.intp], matrix: Floats
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The same, but that rows to learn from have a value of each column that has any."""
+    known = ~np.isnan(matrix)
+    lost = known.any(axis=0) & ~known[train].any(axis=0)
+    if not lost.any():
+        return train, held
+    needed = known[:, lost].argmax(axis=0)
+    return np.union1d(train, needed), held[~np.isin(held, needed)]
 
 
 def mean_and_error(difference: Floats, weight: Floats) -> tuple[float, float]:
