@@ -8,6 +8,7 @@ from knothole.densities.mixture.density import Mixture
 from knothole.densities.selection.held_out import hold_out
 from knothole.estimators.nan_meaning import NanMeaning, nullable
 from knothole.estimators.scoring import PredictionLoss, squared
+from knothole.reach.tolerance import Spread
 from knothole.tables.columns import Columns
 from knothole.trees.read import read
 
@@ -82,7 +83,8 @@ def test_only_rows_whose_holes_change_are_predicted_again():
             asked.append(len(holes))
             return super().under(expectation, part, holes)
 
-    loss = Loss(ensemble, y[:, None], squared, np.ones(300, dtype=np.bool_))
+    spread_of_f = Spread.of(ensemble, ensemble.margin(X))
+    loss = Loss(ensemble, y[:, None], squared, np.ones(300, dtype=np.bool_), spread_of_f)
     meaning = NanMeaning(loss, ((density, part),), columns, X)
     for chosen in ([0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 1, 1]):
         found = meaning.losses(np.array(chosen, dtype=bool))
