@@ -5,6 +5,7 @@ import os
 import tracemalloc
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from knothole.compiled.policy import njit
 from knothole.compiled.sobol import GROUPS, SIZE, WORD, normals, quantiles, row_keys, sobol_net
 from knothole.densities.base import Within
+from knothole.densities.gaussian import splits as splitting
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.gaussian.em import (
     GaussianComponents,
@@ -752,3 +754,36 @@ def test_many_rows_are_learned_from_in_little_memory():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 3 * X.nbytes
+
+
+def test_the_component_that_gains_most_is_split(monkeypatch):
+    """Three components from two: the gains of the pairs decide."""
+    two = GaussianComponents(
+        np.array([0.5, 0.5]), np.array([[0.0], [5.0]]), np.ones((2, 1, 1)), None, None
+    )
+    gains = {0.0: 1.0, 5.0: 3.0}
+    monkeypatch.setattr(splitting, "expected", lambda rows, mixture: (None, np.ones((4, 2)), None))
+    monkeypatch.setattr(
+        splitting, "split", lambda _, share, one, *how: (gains[one.mean[0, 0]], one.take([0, 0]))
+    )
+    train = lambda rows, mixture, steps: SimpleNamespace(parameters=mixture)  # noqa: E731
+    for larger in (5.0, 0.0):
+        found = splitting.grown(None, two, 3, None, train)
+        assert sorted(found.mean[:, 0]) == sorted([0.0, 5.0, larger])
+        gains[0.0] = 9.0
+
+
+@pytest.mark.parametrize("normal_scores", [False, True])
+def test_cuts_have_the_mass_of_draws_below_them(normal_scores):
+    """The slow twin decodes normals: draws by rank are confined to what was seen, cuts are not."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.lognormal(size=300), np.round(3 * rng.normal(size=300))])
+    density = GaussianMixture(2, normal_scores=normal_scores, random_state=0).fit(X)
+    z = stats.norm.ppf((np.arange(200_000) + 0.5) / 200_000)
+    drawn = density.scores_.decode(np.column_stack([z, z]))
+    for v, x in enumerate(X.T):
+        cuts = np.array([x.min() - 0.7, x.min(), 0.4, np.median(x), x.max(), x.max() + 0.3])
+        share = (drawn[:, v, None] < cuts).mean(axis=0)
+        found = stats.norm.cdf(density.cut_scores(v, cuts))
+        np.testing.assert_allclose(found, share, atol=2e-5)
+        assert (share[[0, -1]] == [0, 1]).all() == normal_scores

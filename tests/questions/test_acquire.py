@@ -13,6 +13,7 @@ from tests.reach.cases import random_case
 
 import knothole as kh
 from knothole.errors import ColumnMismatch, InvalidInput
+from knothole.questions import acquire
 from knothole.questions.acquire import Asked
 from knothole.questions.players import Players
 from knothole.reach.expectation import Expectation
@@ -253,3 +254,17 @@ def test_one_row_one_answer(robust):
 def test_bad_input_is_refused(robust, options, error, message):
     with pytest.raises(error, match=message):
         robust.acquire(nothing(), **options)
+
+
+def test_noise_of_draws_is_no_gain(monkeypatch):
+    """Nothing is found out, and yet every group of draws has means of its own."""
+    rng, rows, levels, groups = np.random.default_rng(0), 400, 5, 8
+    then = rng.normal(size=(rows * levels, groups, 1))
+    monkeypatch.setattr(acquire, "replicates", lambda *how: then)
+    asked = object.__new__(Asked)
+    now = rng.normal(size=(rows, groups, 1))
+    asked.__dict__.update(expectation=None, criterion="variance", binary=False, _now=now)
+    found = asked._weighed(np.arange(rows), None, np.full((rows, levels), 1 / levels))
+    assert abs(found.gain.mean()) < 4 * found.gain.std() / np.sqrt(rows)
+    by_chance = 2 / groups  # the variance of a mean then, and of the one now
+    assert found.gain.std() / np.sqrt(rows) < by_chance / 10

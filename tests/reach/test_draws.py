@@ -27,7 +27,13 @@ from knothole.reach.completions.engine import (
     by_group,
 )
 from knothole.reach.completions.masks import ALL, fill_masks
-from knothole.reach.completions.statistics import FACTOR, MeanOf, group_means, mean_and_error
+from knothole.reach.completions.statistics import (
+    FACTOR,
+    MeanOf,
+    group_means,
+    mean_and_error,
+    quantiles_of,
+)
 from knothole.reach.cuts import Lookup, cut_cells
 from knothole.reach.expectation import Expectation
 from knothole.reach.tolerance import SHARE, SPREAD_OF_PROBABILITIES
@@ -378,6 +384,17 @@ def test_quantiles_against_enumeration():
             upto = answer.probability @ (answer.margins[:, 0] <= quantile + 1e-9)
             noise = 5 * np.sqrt(level * (1 - level) / 256)
             assert below - noise <= level <= upto + noise
+
+
+def test_half_of_the_draws_at_a_quantile_are_below_it():
+    """The level's error, by hand: the median of these draws is 1, which some have and some not."""
+    ones = np.array([8, 6, 4, 8, 6, 4, 8, 6])  # of eight draws, the others are 0
+    margins = (np.arange(8) < ones[:, None]).astype(float)[None, :, :, None]
+    found, error = quantiles_of(lambda margins: margins, np.array([0.5]))(margins, np.arange(1))
+    assert found[0, 0] == 1.0
+    below = (8 - ones) / 8 + 0.5 * ones / 8
+    by_hand = FACTOR * below.std(ddof=1) / np.sqrt(8)
+    np.testing.assert_allclose(error, [[by_hand, by_hand]])
 
 
 def test_quantiles_of_complete_rows_are_the_prediction():

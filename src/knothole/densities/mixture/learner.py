@@ -105,12 +105,12 @@ def choose_families(
     """
     rows = rows[:FIRST_ROWS]
     asked = _digest(rows, training, named)
-    if asked not in _last_choice:
+    chosen = _last_choice.get(asked)
+    if chosen is None:
         chosen = _compared(rows, training, named)
         _last_choice.clear()
         _last_choice[asked] = chosen
-        return dict(chosen)
-    return dict(_last_choice[asked])
+    return dict(chosen)
 
 
 _last_choice: dict[bytes, dict[str, str]] = {}
