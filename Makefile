@@ -5,6 +5,9 @@ STAMP := .venv/.installed
 DOCS := .venv/.docs
 OLDEST := tests/reach/test_libraries.py tests/test_columns.py tests/cli/test_cli_commands.py tests/report/test_displays.py
 
+# What Python compiles is kept, whatever the shell says: a second process of a first run finds it.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-full test-sealed bounds fuzz mutants wheel-test lint bench suite reproduce intervals questions growing \
 	docs docs-test oldest clean
 

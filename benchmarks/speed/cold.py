@@ -51,9 +51,13 @@ def run():
 
 
 def process(script, file, kernels, package):
-    """Run a script in a process that finds kernels in this folder only, and those of a wheel."""
+    """Run a script in a process that finds kernels in this folder only, and those of a wheel.
+
+    Python's own bytecode is kept, as an installation leaves it; only kernels are not there.
+    """
     environment = {
         **os.environ, "NUMBA_CACHE_DIR": str(kernels), "KNOTHOLE_THREADS": "2",
+        "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONPATH": f"{package}{os.pathsep}{PACKAGE.parent.parent}",
     }  # fmt: skip
     subprocess.run([sys.executable, "-c", script, file], env=environment, check=True)
