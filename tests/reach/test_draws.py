@@ -111,7 +111,7 @@ def test_walks_by_level_and_by_tree_are_the_same(numbers, ensemble):
     np.testing.assert_allclose(
         engine.margins(evidence, range(1))[:, 0], own_margins(expectation, evidence), atol=1e-12
     )
-    engine.forest = engine.forest._replace(levels=-1)  # as if trees were deep
+    engine.by_tree = True  # as if trees were deep
     for first, second in zip(by_level, engine.masks(evidence, 0), strict=True):
         np.testing.assert_array_equal(first, second)
 

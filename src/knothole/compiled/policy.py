@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any
 
 import numba
+from numba.core import typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, Flags
 from numba.core.dispatcher import Dispatcher
 
 from knothole.compiled.kept import keep
@@ -56,6 +57,26 @@ class _Part(JITCodeLibrary):
         """Forget it: there is nowhere to write it to."""
 
 
+class _Flags(Flags):  # type: ignore[misc]
+    """numba's flags, which it hashes and compares whenever it looks for what an operator means."""
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Flags) and self._values == other._values
+
+
+# What kernels have not: closures, "with", expressions of whole arrays, loops over literals.
+_WITHOUT = (
+    untyped_passes.WithLifting, untyped_passes.InlineClosureLikes,
+    untyped_passes.RewriteDynamicRaises, untyped_passes.MakeFunctionToJitFunction,
+    untyped_passes.InlineInlinables, untyped_passes.FindLiterallyCalls,
+    untyped_passes.LiteralUnroll, untyped_passes.LiteralPropagationSubPipelinePass,
+    typed_passes.InlineOverloads, typed_passes.NopythonRewrites,
+)  # fmt: skip
+
+
 class _Compiler(Compiler):
     """numba's compiler, into such a library."""
 
@@ -63,6 +84,7 @@ class _Compiler(Compiler):
 
     def compile_extra(self, func: Any) -> Any:
         """As ever, but nothing is looked through for garbage meanwhile: hardly any is made."""
+        self.state.flags = _Flags(self.state.flags)
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -72,12 +94,16 @@ class _Compiler(Compiler):
                 gc.enable()
 
     def define_pipelines(self) -> Any:
-        """As ever."""
+        """As ever, but for passes that find nothing in kernels."""
         state = self.state
         if state.library is None:
             state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
             state.library.enable_object_caching()
-        return super().define_pipelines()
+        pipelines = super().define_pipelines()
+        for pipeline in pipelines:
+            pipeline.passes = [each for each in pipeline.passes if each[0] not in _WITHOUT]
+            pipeline.finalize()
+        return pipelines
 
 
 class _PartCompiler(_Compiler):

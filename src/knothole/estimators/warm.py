@@ -26,6 +26,7 @@ from knothole.estimators.storage import load
 from knothole.estimators.wrapping import wrap
 from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.gaussian import GaussianEngine
+from knothole.reach.one_number import Normals, OneNumber
 from knothole.tables.evidence import Evidence
 
 #: What kernels are compiled for.
@@ -71,18 +72,21 @@ def _backwards(robust: Robust) -> None:
     expectation = robust.expectation_
     engine, n_variables = expectation.engine, len(expectation.density.variables_)
     if isinstance(engine, GaussianEngine):
+        nothing = _Nothing(n_variables)
+        one_number = OneNumber(engine.merged, engine.forest, nothing)
         points = np.zeros((1, n_variables))
         points[:, expectation.used[:1]] = np.nan
-        expectation.margin(Evidence(points))
+        margin = np.zeros((1, engine.ensemble.n_outputs))
+        one_number.add_margin(Evidence(points), engine.value, margin)
         if expectation.original.classes is None:
-            walk = CompletionsEngine(expectation.ensemble, _Nothing(n_variables))
+            walk = CompletionsEngine(expectation.ensemble, nothing)
             walk.margin(Evidence(np.full((1, n_variables), np.nan)))
     asked = np.full((1, len(robust.columns_)), np.nan)
     robust.predict(pd.DataFrame(asked, columns=robust.columns_.names), holes="all")
 
 
 class _Nothing:
-    """A sampler that draws nothing but zeros."""
+    """A sampler that draws nothing but zeros, and a density whose normals are all alike."""
 
     def __init__(self, n_variables: int) -> None:
         self.n_variables = n_variables
@@ -93,6 +97,15 @@ class _Nothing:
     def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
         """Zeros for all draws."""
         return np.zeros((len(words), len(evidence.points), self.n_variables, WORD))
+
+    def cut_scores(self, variable: int, cuts: Floats) -> Floats:
+        """Zero for all cuts."""
+        return np.zeros(len(cuts))
+
+    def describe_number(self, evidence: Evidence) -> Normals:
+        """Standard normals."""
+        share, mean = np.ones((1, 1)), np.zeros((1, 1))
+        return Normals(share, mean, share)
 
 
 def use_all(density: Any) -> None:
@@ -123,7 +136,9 @@ def use_all(density: Any) -> None:
         robust.calibrate(table, y).predict_interval(asked)
         for classifier in (two, three):
             _ask(wrap(classifier, table, density=density, random_state=0), asked)
-        wrap(forest, numbers, density=density, random_state=0).predict(asked[list("abc")])
+        of_numbers = wrap(forest, numbers, density=density, random_state=0)
+        _ask(of_numbers, asked[list("abc")])
+        of_numbers.tune(table[list("abc")].mask(rng.random(numbers.shape) < 0.2), y)
 
 
 def _ask(robust: Robust, asked: pd.DataFrame) -> None:

@@ -19,7 +19,7 @@ from knothole.compiled import sobol
 from knothole.compiled.sobol import WORD, Points
 from knothole.compiled.threads import Memory, over_chunks
 from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.fill import fill, fill_common, fill_numbers, spread
+from knothole.densities.gaussian.fill import fill, fill_common, spread
 from knothole.densities.gaussian.kernels import Packed
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.tables.evidence import Evidence
@@ -99,8 +99,8 @@ class Workspace(NamedTuple):
     component: NDArray[np.int64]
     chosen: NDArray[np.uint32]
     place: NDArray[np.uint32]
-    bits: NDArray[np.uint32]
-    own: Floats
+    own_bits: NDArray[np.uint32]
+    own_normal: Floats
     code: Floats
     normal: Floats
     z: Floats
@@ -144,12 +144,20 @@ def workspace(tables: Tables) -> Workspace:
         component=whole(WORD),
         chosen=bits(),
         place=bits(),
-        bits=bits(),
-        own=np.empty(WORD),
+        own_bits=np.empty((1 + d + len(tables.discrete.variable), WORD), dtype=np.uint32),
+        own_normal=np.empty((d, WORD)),
         code=np.empty(WORD),
         normal=np.empty((d, WORD)),
         z=np.empty((d + 4, WORD)),
     )
+
+
+class Numbers(NamedTuple):
+    """The score of rows' only missing number: the normal of each component, (rows, k) each."""
+
+    share: Floats
+    mean: Floats
+    deviation: Floats
 
 
 class Source(NamedTuple):
@@ -213,18 +221,26 @@ class Sampler:
         if len(memory.get("out", ())) < size:
             memory["out"] = np.empty(size)
         out: Floats = memory["out"][:size].reshape(len(words), *points.shape, WORD)
-        allowed = _NO_WORDS if evidence.allowed is None else evidence.allowed
         source = self._shared(words) if keys is None else self._source(words, keys)
-        fill(self.tables, points, allowed, source, self._memory.once(self._workspace), out)
+        self._fill(evidence.allowed, points, source, self._numbers(0), out)
         return out
 
-    def describe_number(self, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
-        """Shares, means and deviations (rows, k) of the score of rows' only missing number."""
-        points = np.ascontiguousarray(evidence.points)
-        share, mean, deviation = np.empty((3, len(points), len(self.tables.packed.log_weight)))
-        out = share, mean, deviation
-        fill_numbers(self.tables, points, _NO_WORDS, self._memory.once(self._workspace), out)
-        return out
+    def describe_number(self, evidence: Evidence) -> Numbers:
+        """The score of the rows' only missing number."""
+        points, numbers = np.ascontiguousarray(evidence.points), self._numbers(len(evidence.points))
+        out = np.empty((0, *points.shape, WORD))
+        self._fill(None, points, self._source(range(0), sobol.COMMON), numbers, out)
+        return numbers
+
+    def _numbers(self, rows: int) -> Numbers:
+        return Numbers(*np.empty((3, rows, len(self.tables.packed.log_weight))))
+
+    def _fill(
+        self, allowed: Words | None, points: Floats, source: Source, numbers: Numbers, out: Floats
+    ) -> None:
+        words = _NO_WORDS if allowed is None else allowed
+        workspace = self._memory.once(self._workspace)
+        fill(self.tables, points, words, source, workspace, numbers, out)
 
     def _workspace(self) -> Workspace:
         return workspace(self.tables)

@@ -163,14 +163,21 @@ def has_holes(points):  # type: ignore[no-untyped-def]
     return holes > 0
 
 
-@inlined
-def read_bits(coordinate, w, source, common, state, out):  # type: ignore[no-untyped-def]
-    """The bits of one coordinate of a word's draws: common ones, or the row's own."""
-    if common:
-        for t in range(WORD):
-            out[t] = source.bits[w, coordinate, t]
-    else:
-        sobol.points(coordinate, source.net[w], state, source.first_word + w, out)
+@inner
+def own_points(x, row, w, source, tables, workspace):  # type: ignore[no-untyped-def]
+    """A word's points of a row that has its own, as far as it needs them."""
+    places, variable = workspace.kernel.places, tables.discrete.variable
+    bits, normal = workspace.own_bits, workspace.own_normal
+    state, d = sobol.state_of(source.seed, source.keys[row]), len(normal)
+    for c in range(len(bits)):
+        known = c > 0 and c <= d and not np.isnan(workspace.score[c - 1])
+        if c > d:
+            known = not np.isnan(x[variable[c - 1 - d]])
+        if not known:
+            sobol.points(c, source.net[w], state, source.first_word + w, bits[c])
+    for i in range(places[1, d]):
+        j = places[1, i]
+        sobol.normals(bits[1 + j], tables.quantile, normal[j])
 
 
 @inlined
@@ -195,24 +202,22 @@ def weigh(tables, points, words, workspace):  # type: ignore[no-untyped-def]
     return n_missing
 
 
-@njit
-def fill_numbers(tables, points, no_words, workspace, out):  # type: ignore[no-untyped-def]
-    """The normal of each component for the only missing number of rows, ``out`` (rows, k) each."""
-    share, mean, deviation = out
-    scratch, joint = workspace[0], workspace[3]
-    for n in range(len(points)):
-        weigh(tables, points[n], no_words.reshape(-1), workspace)
-        j = scratch.places[1, 0]
-        for k in range(len(joint)):
-            variance = scratch.lower[0, 0, k]
-            share[n, k] = joint[k]
-            mean[n, k] = tables.packed.mean[k, j] - variance * scratch.solved[0, k]
-            deviation[n, k] = math.sqrt(variance)
+@inlined
+def describe(tables, scratch, joint, row, numbers):  # type: ignore[no-untyped-def]
+    """Write the normal of each component for a row's only missing number."""
+    j = scratch.places[1, 0]
+    for k in range(len(joint)):
+        variance = scratch.lower[0, 0, k]
+        numbers.share[row, k] = joint[k]
+        numbers.mean[row, k] = tables.packed.mean[k, j] - variance * scratch.solved[0, k]
+        numbers.deviation[row, k] = math.sqrt(variance)
 
 
 @njit
-def fill(tables, points, allowed, source, workspace, out):  # type: ignore[no-untyped-def]
-    """Draw the holes of a chunk of rows, 64 draws each and word.
+def fill(tables, points, allowed, source, workspace, numbers, out):  # type: ignore[no-untyped-def]
+    """Draw the holes of a chunk of rows, 64 draws each and word; or describe their only number.
+
+    One kernel for both: most of it is what they share, and compiling takes time.
 
     Parameters
     ----------
@@ -223,40 +228,38 @@ def fill(tables, points, allowed, source, workspace, out):  # type: ignore[no-un
         Sets of categories of the same; (0, 0) where there are none.
     source : Source
     workspace : Workspace
+    numbers : Numbers
+        Written where it has rows: then every row lacks a single number.
     out : float64 (words, rows, variables, 64)
         Holes are written for all draws, everything else is left as it is.
     """
-    packed, _, maps, numeric, discrete, quantile = tables
+    packed, _, maps, numeric, discrete, _ = tables
     mean = packed.mean
     _, values, _, limits, whole, _, _ = maps
-    scratch, _, _, joint, first, component, chosen, place, bits, own = workspace[:10]
+    scratch, _, _, joint, first, component, chosen, place = workspace[:8]
     code, normal, z = workspace[10:]
     places = scratch.places
     d = len(numeric)
     common = source.bits.shape[1] > 0
-    state = np.uint64(0)
     for n in range(len(points)):
         if not has_holes(points[n]):
             continue
         words = allowed[n] if len(allowed) else allowed.reshape(-1)
         n_missing = weigh(tables, points[n], words, workspace)
-        if not common:
-            state = sobol.state_of(source.seed, source.keys[n])
+        if len(numbers.share) > 0:
+            describe(tables, scratch, joint, n, numbers)
         for w in range(len(out)):
-            read_bits(0, w, source, common, state, bits)
-            sobol.allot(joint, bits, chosen, first, component, place)
+            bits, standard = source.bits[w], source.normal[w]
+            if not common:
+                own_points(points[n], n, w, source, tables, workspace)
+                bits, standard = workspace.own_bits, workspace.own_normal
+            sobol.allot(joint, bits[0], chosen, first, component, place)
             for i in range(n_missing):
                 j = places[1, i]
-                if common:
-                    for t in range(WORD):
-                        normal[i, t] = source.normal[w, j, place[t]]
-                else:
-                    sobol.points(1 + j, source.net[w], state, source.first_word + w, bits)
-                    sobol.normals(bits, quantile, own)
-                    for t in range(WORD):
-                        normal[i, t] = own[place[t]]
+                for t in range(WORD):
+                    normal[i, t] = standard[j, place[t]]
             z[n_missing : n_missing + 4] = 0.0
-            start = 0
+            start = np.int64(0)
             while start < WORD:
                 k = component[start]
                 stop = start + 1
@@ -276,8 +279,7 @@ def fill(tables, points, allowed, source, workspace, out):  # type: ignore[no-un
                 v = discrete.variable[e]
                 if not np.isnan(points[n, v]):
                     continue
-                read_bits(1 + d + e, w, source, common, state, bits)
-                draw_codes(e, words, discrete, component, place, bits, code)
+                draw_codes(e, words, discrete, component, place, bits[1 + d + e], code)
                 for t in range(WORD):
                     if not discrete.flag[e]:
                         out[w, n, v, place[t]] = code[t]

@@ -191,10 +191,11 @@ class CompletionsEngine(Engine):
             self._steps(grid),
             ensemble.leaf_tree,
             lookup(ensemble, grid),
-            deepest if deepest <= LEVELS else -1,
+            deepest,
+            not len(ensemble.sets) and not ensemble.columns.nullable.any(),
         )
-        # Whether splits are numeric and nothing, observed or drawn, is "not recorded".
-        self.plain = not len(ensemble.sets) and not ensemble.columns.nullable.any()
+        # Or level by level, where splits are numeric and trees are not too deep.
+        self.by_tree = None if self.forest.plain and deepest <= LEVELS else True
         self._memory = Memory()
         self.n_variables = sampler.n_variables
         splits = ensemble.feature[ensemble.feature >= 0]
@@ -322,7 +323,7 @@ class CompletionsEngine(Engine):
                 np.empty((len(points), self.ensemble.n_trees), dtype=np.int64),
             )
             count, row = kernels.chunk_masks(
-                points, draws, self.forest, self.plain, row, scratch, out
+                points, draws, self.forest, self.by_tree, row, scratch, out
             )
             yield first, kernels.Reached(out.leaf[:count], out.mask[:count], out.stop[first:row])
 
@@ -353,7 +354,7 @@ class CompletionsEngine(Engine):
         """Add shares of the draws of one word that reach two leaves at once."""
         points = self.merged.points(evidence.points)
         kernels.chunk_pairs(
-            points, self._own_draws(evidence, 0), row_weight, self.forest, self.plain,
+            points, self._own_draws(evidence, 0), row_weight, self.forest, self.by_tree,
             self._scratch(), out,
         )  # fmt: skip
 
@@ -371,7 +372,7 @@ class CompletionsEngine(Engine):
         points = self.merged.points(evidence.points)
         out = np.zeros((len(points), GROUPS, self.ensemble.n_outputs))
         kernels.chunk_groups(
-            points, self._draws(evidence, words), self.forest, self.plain,
+            points, self._draws(evidence, words), self.forest, self.by_tree,
             self.value, self.ensemble.tree_output, self._scratch(), out,
         )  # fmt: skip
         return out[:, None]
@@ -389,7 +390,7 @@ class CompletionsEngine(Engine):
             return out
         out[:] = self.ensemble.base
         kernels.chunk_margins(
-            points, self._draws(evidence, words), self.forest, self.plain,
+            points, self._draws(evidence, words), self.forest, self.by_tree,
             self.value, self.ensemble.tree_output, self._scratch(), out,
         )  # fmt: skip
         return out

@@ -38,7 +38,9 @@ class Forest(NamedTuple):
     leaf_tree : int32 (leaves,)
     look : Lookup
     levels : int
-        Depth of the deepest tree; -1 if they are too deep for walks by level.
+        Depth of the deepest tree.
+    plain : bool
+        Whether splits are numeric and nothing, observed or drawn, is "not recorded".
     """
 
     nodes: NodeArrays
@@ -46,6 +48,7 @@ class Forest(NamedTuple):
     leaf_tree: Any
     look: Lookup
     levels: int
+    plain: bool
 
 
 class Scratch(NamedTuple):
@@ -92,7 +95,7 @@ def left_mask(node, v, forest, masks, absent):  # type: ignore[no-untyped-def]
 
 
 @inner
-def walk_trees(points, plain, forest, scratch):  # type: ignore[no-untyped-def]
+def walk_trees(points, forest, scratch):  # type: ignore[no-untyped-def]
     """Leaves that a row's completions reach, tree by tree; returns how many.
 
     ``scratch.node`` and ``scratch.mask`` are a stack of the sides that are still to be visited.
@@ -100,7 +103,7 @@ def walk_trees(points, plain, forest, scratch):  # type: ignore[no-untyped-def]
     masks, absent, _, nodes, both, leaves, leaf_masks, tree_stop = scratch
     node, mask = nodes[0], both[0]
     roots, feature, left = forest.nodes.roots, forest.nodes.feature, forest.nodes.left
-    steps = forest.steps
+    steps, plain = forest.steps, forest.plain
     count = 0
     for tree in range(len(roots)):
         node[0] = roots[tree]
@@ -174,17 +177,18 @@ def walk_levels(forest, scratch):  # type: ignore[no-untyped-def]
 
 
 @inner
-def complete_row(points, draws, row, forest, plain, again, scratch):  # type: ignore[no-untyped-def]
+def complete_row(points, draws, row, forest, by_tree, again, scratch):  # type: ignore[no-untyped-def]
     """Masks of a row, then its leaves and their words, into ``scratch``; returns how many.
 
+    ``by_tree`` is True where it walks tree by tree; else None, so that no such walk is compiled.
     ``again`` says that the row is the same as in the last call, only its draws are others.
     """
     masks, absent, found = scratch.masks, scratch.absent, scratch.found
-    by_level = plain and forest.levels >= 0
-    fill_masks(points, draws, row, forest.look, by_level and not again, found, masks, absent)
-    if by_level:
+    if by_tree is None:
+        fill_masks(points, draws, row, forest.look, not again, found, masks, absent)
         return walk_levels(forest, scratch)
-    return walk_trees(points[row], plain, forest, scratch)
+    fill_masks(points, draws, row, forest.look, not by_tree, found, masks, absent)
+    return walk_trees(points[row], forest, scratch)
 
 
 @inlined
@@ -198,9 +202,9 @@ def counts_by_group(mask):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def count_of(counts, group):  # type: ignore[no-untyped-def]
-    """One of the bytes of :func:`counts_by_group`."""
-    return float(np.int64((counts >> np.uint64(8 * group)) & np.uint64(0xFF)))
+def count_of(counts, shift):  # type: ignore[no-untyped-def]
+    """One of the bytes of :func:`counts_by_group`, from the bit ``shift`` on."""
+    return float(np.int64((counts >> shift) & np.uint64(0xFF)))
 
 
 @inner
@@ -220,14 +224,14 @@ def group_sums(leaves, masks, tree_stop, value, tree_output, out):  # type: igno
             for i in range(entry, stop):
                 x = value[leaves[i], j]
                 counts = counts_by_group(masks[i])
-                a += count_of(counts, 0) * x
-                b += count_of(counts, 1) * x
-                c += count_of(counts, 2) * x
-                d += count_of(counts, 3) * x
-                e += count_of(counts, 4) * x
-                f += count_of(counts, 5) * x
-                g += count_of(counts, 6) * x
-                h += count_of(counts, 7) * x
+                a += count_of(counts, np.uint64(0)) * x
+                b += count_of(counts, np.uint64(8)) * x
+                c += count_of(counts, np.uint64(16)) * x
+                d += count_of(counts, np.uint64(24)) * x
+                e += count_of(counts, np.uint64(32)) * x
+                f += count_of(counts, np.uint64(40)) * x
+                g += count_of(counts, np.uint64(48)) * x
+                h += count_of(counts, np.uint64(56)) * x
             out[0, first + j] += a
             out[1, first + j] += b
             out[2, first + j] += c
@@ -258,27 +262,27 @@ def draw_margins(leaves, masks, tree_stop, value, tree_output, out):  # type: ig
 
 
 @njit
-def chunk_groups(points, draws, forest, plain, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
+def chunk_groups(points, draws, forest, by_tree, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
     """Group sums of a chunk of rows; ``draws`` (words, ...), ``out`` (rows, groups, outputs)."""
     leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
         for word in range(len(draws)):
-            complete_row(points, draws[word], row, forest, plain, word > 0, scratch)
+            complete_row(points, draws[word], row, forest, by_tree, word > 0, scratch)
             group_sums(leaves, leaf_masks, tree_stop, value, tree_output, out[row])
 
 
 @njit
-def chunk_margins(points, draws, forest, plain, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
+def chunk_margins(points, draws, forest, by_tree, value, tree_output, scratch, out):  # type: ignore[no-untyped-def]
     """Margins of completions; ``draws`` (words, ...), ``out`` (rows, words, 64, outputs)."""
     leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
         for word in range(len(draws)):
-            complete_row(points, draws[word], row, forest, plain, word > 0, scratch)
+            complete_row(points, draws[word], row, forest, by_tree, word > 0, scratch)
             draw_margins(leaves, leaf_masks, tree_stop, value, tree_output, out[row, word])
 
 
 @njit
-def chunk_masks(points, draws, forest, plain, row, scratch, out):  # type: ignore[no-untyped-def]
+def chunk_masks(points, draws, forest, by_tree, row, scratch, out):  # type: ignore[no-untyped-def]
     """Write the leaves that each row's draws reach, with the words of those that do.
 
     From ``row`` on until there may be no room for another; entries of tree ``t`` of a row end
@@ -288,7 +292,7 @@ def chunk_masks(points, draws, forest, plain, row, scratch, out):  # type: ignor
     leaves, leaf_masks, tree_stop = scratch[5:]
     count = 0
     while row < len(points) and count + len(leaves) <= len(out_leaf):
-        n = complete_row(points, draws, row, forest, plain, False, scratch)
+        n = complete_row(points, draws, row, forest, by_tree, False, scratch)
         for entry in range(n):
             out_leaf[count + entry] = leaves[entry]
             out_mask[count + entry] = leaf_masks[entry]
@@ -300,11 +304,11 @@ def chunk_masks(points, draws, forest, plain, row, scratch, out):  # type: ignor
 
 
 @njit
-def chunk_pairs(points, draws, row_weight, forest, plain, scratch, out):  # type: ignore[no-untyped-def]
+def chunk_pairs(points, draws, row_weight, forest, by_tree, scratch, out):  # type: ignore[no-untyped-def]
     """Add the rows' weighted pair reach to the upper part of ``out`` (leaves, leaves)."""
     leaves, leaf_masks, tree_stop = scratch[5:]
     for row in range(len(points)):
-        n = complete_row(points, draws, row, forest, plain, False, scratch)
+        n = complete_row(points, draws, row, forest, by_tree, False, scratch)
         unit = row_weight[row] / WORD
         tree = 0
         for i in range(n):
