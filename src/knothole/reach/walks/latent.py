@@ -110,15 +110,13 @@ class LatentEngine(WalkEngine):
         )
 
     def _sides(self) -> Sides:
-        n, states = self.depth, self.states
+        n = self.depth
         return Sides(
             reach=np.empty(n),
             node=np.empty(n, dtype=np.int64),
             mark=np.empty(n, dtype=np.int64),
-            e=np.empty((n, states)),
-            left=np.empty((n, states)),
-            right=np.empty((n, states)),
-            belief=np.empty(states),
+            own=np.empty(n, dtype=np.int64),
+            belief=np.empty(self.states),
         )
 
     def _given(self, evidence: Evidence) -> LatentGiven:
@@ -147,7 +145,8 @@ class LatentEngine(WalkEngine):
         # A position moves the focus once for each of its frames; there may be two of them.
         moves = 2 * (self.depth + 1) * n
         messages = Messages(
-            e=np.empty((n, states)),
+            e=np.empty((n + 2 * self.depth, states)),
+            own=np.empty(n, dtype=np.int64),
             belief=np.empty((n, states)),
             arena=np.empty((2 * n + moves, states)),
             place=np.empty(2 * n, dtype=np.int64),

@@ -15,7 +15,7 @@ import numpy as np
 from knothole.compiled.bits import highest_bit, lowest_bit
 from knothole.compiled.pointers import pointers, prefetch, shift
 from knothole.compiled.policy import inlined, njit
-from knothole.compiled.simd import AT_ONCE, copy, load, spread, store, total
+from knothole.compiled.simd import AT_ONCE, load, spread, store, total
 from knothole.reach.leaf_sets import LEAVES, read_sets
 from knothole.reach.walks.latent_messages import (
     FOCUS,
@@ -68,9 +68,7 @@ class Sides(NamedTuple):
     reach: Any  # (places,) of the right side, if it is still to be visited; otherwise -1
     node: Any  # of the hole
     mark: Any  # length of the log on arrival
-    e: Any  # (places, states) of the hole on arrival
-    left: Any  # (places, states) and on both sides
-    right: Any
+    own: Any  # where the hole's ``e`` was on arrival
     belief: Any  # (states,)
 
 
@@ -166,16 +164,14 @@ def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyp
         node, kind = splits.node[at], splits.kind[at]
         if top == 0:
             messages.at[FOCUS] = node
-            belief = shift(messages.belief, node * states)
-        else:
-            if messages.at[FOCUS] != node:
-                move_focus(node, reduced, messages)
-            belief = sides.belief
-            combine(node, NOBODY, reduced, messages, belief)
-        e = shift(messages.e, node * states)
-        left, right = shift(sides.left, top * states), shift(sides.right, top * states)
+        if messages.at[FOCUS] != node:
+            move_focus(node, reduced, messages)
+        belief = shift(messages.belief, node * states)
+        combine(belief, node, NOBODY, reduced, messages, sides.belief)
+        e, on_left = shift(messages.e, messages.own[node] * states), messages.n + 2 * top
+        left, right = shift(messages.e, on_left * states), shift(messages.e, (on_left + 1) * states)
         go_left = shift(trees.go_left, splits.go_left[at])
-        goes_left, goes_right = divide(e, go_left, belief, left, right, states)
+        goes_left, goes_right = divide(e, go_left, sides.belief, left, right, states)
         if goes_left + goes_right <= 0.0:
             # The row is impossible under the density: let the hole's own masses decide.
             for z in range(trees.states):
@@ -189,9 +185,9 @@ def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyp
         if kind & RIGHT_LEAF:
             result += right_reach * splits.right[at]
         if kind != LEAVES_ONLY:
-            copy(shift(sides.e, top * states), e, states)
             sides.node[top], sides.mark[top] = node, messages.at[LENGTH]
-            copy(e, right if kind == LEFT_LEAF else left, states)
+            sides.own[top] = messages.own[node]
+            messages.own[node] = on_left + (kind == LEFT_LEAF)
             reach = right_reach if kind == LEFT_LEAF else left_reach
             sides.reach[top] = right_reach if kind == SEVERAL else -1.0
             top += 1
@@ -201,12 +197,12 @@ def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyp
             above = top - 1
             node = sides.node[above]
             undo(sides.mark[above], node, messages)
-            e, reach = shift(messages.e, node * states), sides.reach[above]
+            reach = sides.reach[above]
             if reach >= 0.0:
-                copy(e, shift(sides.right, above * states), states)
+                messages.own[node] = messages.n + 2 * above + 1
                 sides.reach[above] = -1.0
                 break
-            copy(e, shift(sides.e, above * states), states)
+            messages.own[node] = sides.own[above]
             top = above
     return result
 
