@@ -56,8 +56,9 @@ class Splits(NamedTuple):
     word: Any  # (leaves,) a stack: leaves on the right that are still to be visited
 
 
-# Trees that are looked at before it is their turn.
+# Trees that are looked at before it is their turn, and those whose splits are found together.
 AHEAD = 4
+TOGETHER = 8
 # Splits by what is on both sides.
 SEVERAL, LEFT_LEAF, RIGHT_LEAF, LEAVES_ONLY = 0, 1, 2, 3
 
@@ -87,16 +88,16 @@ def add_expected(points, words, trees, given, splits, sides, out):  # type: igno
     for row in range(n_rows):
         reduce_to_holes(shift(points_, row * n_columns), row, trees_.n_variables, given_)
         start_messages(given_.reduced, given_.messages)
-        find_splits(
-            words[row], trees_, given_.reduced.slot, given_.messages.states, splits_, out[row]
-        )
-        first = 0
-        for tree in range(trees_.n_trees):
-            stop = splits_.stop[tree]
-            if first < stop:
-                found = expected(first, stop, trees_, given_, splits_, sides_)
-                out[row, trees_.output[tree]] += found
-                first = stop
+        for start in range(0, trees_.n_trees, TOGETHER):
+            end = min(start + TOGETHER, trees_.n_trees)
+            find_splits(start, end, words[row], trees_, given_, splits_, out[row])
+            first = 0
+            for tree in range(start, end):
+                stop = splits_.stop[tree]
+                if first < stop:
+                    found = expected(first, stop, trees_, given_, splits_, sides_)
+                    out[row, trees_.output[tree]] += found
+                    first = stop
 
 
 @inlined
@@ -106,13 +107,14 @@ def one_bit(word):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def find_splits(words, trees, slot, states, splits, out):  # type: ignore[no-untyped-def]
-    """Where a row divides, given the leaves that are left; trees with one leaf go to ``out``.
+def find_splits(start, end, words, trees, given, splits, out):  # type: ignore[no-untyped-def]
+    """Where a row divides in some trees, given the leaves that are left; single ones go to ``out``.
 
-    What is needed of many trees is looked for at once: tables do not fit the near caches.
+    What is needed of several trees is looked for at once: tables do not fit the near caches.
     """
+    slot, states = given.reduced.slot, given.messages.states
     count = 0
-    for tree in range(trees.n_trees):
+    for tree in range(start, end):
         ahead = min(tree + AHEAD, trees.n_trees - 1)
         prefetch(
             shift(trees.parting, (ahead * LEAVES + np.int64(lowest_bit(words[ahead]))) * LEAVES)
