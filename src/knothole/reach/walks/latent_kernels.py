@@ -18,11 +18,11 @@ from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import AT_ONCE, load, spread, store, total
 from knothole.reach.leaf_sets import LEAVES, read_sets
 from knothole.reach.walks.latent_messages import (
-    FOCUS,
     LENGTH,
     NOBODY,
     combine,
     move_focus,
+    renew,
     start_messages,
     undo,
 )
@@ -49,27 +49,27 @@ class Splits(NamedTuple):
 
     go_left: Any  # (splits,) where the split's part is
     node: Any  # (splits,) of the hole, in the reduced tree
-    left: Any  # (splits,) value of the only leaf on a side,
+    left: Any  # (splits,) value of the only leaf on a side; 0 where there are several
     right: Any
-    kind: Any  # (splits,) and whether there is just one
+    side: Any  # (splits,) of the split above it, twice whose depth it is, and 1 more on the right
     stop: Any  # (trees,) where those of a tree end
-    word: Any  # (leaves,) a stack: leaves on the right that are still to be visited
+    word: Any  # (leaves,) a stack: leaves on the right that are still to be visited,
+    later: Any  # (leaves,) and the side that they are on
 
 
 # Trees that are looked at before it is their turn, and those whose splits are found together.
 AHEAD = 4
 TOGETHER = 8
-# Splits by what is on both sides.
-SEVERAL, LEFT_LEAF, RIGHT_LEAF, LEAVES_ONLY = 0, 1, 2, 3
+# The side of nothing: of it, the depth is 0, too.
+TOP = -1
 
 
 class Sides(NamedTuple):
-    """A stack: a place for each split above the one that a walk is at."""
+    """Both sides of the split that a walk is at, and of those above it, by depth."""
 
-    reach: Any  # (places,) of the right side, if it is still to be visited; otherwise -1
-    node: Any  # of the hole
-    mark: Any  # length of the log on arrival
-    own: Any  # where the hole's ``e`` was on arrival
+    reach: Any  # (2 depths,) of the left side, then of the right
+    node: Any  # (depths,) of the hole
+    mark: Any  # (depths,) length of the log
     belief: Any  # (states,)
 
 
@@ -127,7 +127,7 @@ def find_splits(start, end, words, trees, given, splits, out):  # type: ignore[n
             continue
         parting, root = shift(trees.parting, tree * LEAVES * LEAVES), trees.root[tree]
         rights = shift(trees.right, tree * 2 * LEAVES)
-        top = 0
+        top, side = 0, TOP
         while True:
             lowest, highest = np.int64(lowest_bit(word)), np.int64(highest_bit(word))
             parted = np.int64(parting[lowest * LEAVES + highest])
@@ -139,39 +139,54 @@ def find_splits(start, end, words, trees, given, splits, out):  # type: ignore[n
             on_right = word & rights[parted]
             on_left = word ^ on_right
             left_leaf, right_leaf = one_bit(on_left), one_bit(on_right)
-            splits.left[count] = value[lowest]
-            splits.right[count] = value[highest]
-            splits.kind[count] = left_leaf * LEFT_LEAF + right_leaf * RIGHT_LEAF
+            splits.left[count] = value[lowest] if left_leaf else 0.0
+            splits.right[count] = value[highest] if right_leaf else 0.0
+            splits.side[count] = side
             count += 1
-            splits.word[top] = on_right
+            below = 2 * depth_below(side)
+            splits.word[top], splits.later[top] = on_right, below + 1
             top += not right_leaf
             prefetch(shift(parting, np.int64(lowest_bit(on_right)) * LEAVES))
             if not left_leaf:
-                word = on_left
+                word, side = on_left, below
             elif top > 0:
                 top -= 1
-                word = splits.word[top]
+                word, side = splits.word[top], splits.later[top]
             else:
                 break
         splits.stop[tree] = count
 
 
 @inlined
+def depth_below(side):  # type: ignore[no-untyped-def]
+    """How many splits are above one that is on a side."""
+    return (side >> 1) + 1
+
+
+@inlined
 def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyped-def]
     """What a tree is expected to give, from its splits."""
     reduced, messages = given.reduced, given.messages
-    states = messages.states
-    result, reach, top = 0.0, 1.0, 0
+    states, n = messages.states, messages.n
+    result = 0.0
     for at in range(first, stop):
-        node, kind = splits.node[at], splits.kind[at]
-        if top == 0:
-            messages.at[FOCUS] = node
-        if messages.at[FOCUS] != node:
+        node, side = splits.node[at], splits.side[at]
+        depth = depth_below(side)
+        if side == TOP:
+            undo(0, node, messages)
+            reach = 1.0
+        else:
+            above = sides.node[depth - 1]
+            undo(sides.mark[depth - 1], above, messages)
+            renew(2 * n + above, n + side, messages)
+            reach = sides.reach[side]
             move_focus(node, reduced, messages)
+        sides.node[depth], sides.mark[depth] = node, messages.at[LENGTH]
         belief = shift(messages.belief, node * states)
         combine(belief, node, NOBODY, reduced, messages, sides.belief)
-        e, on_left = shift(messages.e, messages.own[node] * states), messages.n + 2 * top
-        left, right = shift(messages.e, on_left * states), shift(messages.e, (on_left + 1) * states)
+        e = shift(messages.e, messages.place[2 * n + node] * states)
+        left = shift(messages.e, (n + 2 * depth) * states)
+        right = shift(left, states)
         go_left = shift(trees.go_left, splits.go_left[at])
         goes_left, goes_right = divide(e, go_left, sides.belief, left, right, states)
         if goes_left + goes_right <= 0.0:
@@ -182,30 +197,8 @@ def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyp
         both = goes_left + goes_right
         left_reach = reach * (goes_left / both if both > 0.0 else 0.0)
         right_reach = reach - left_reach
-        if kind & LEFT_LEAF:
-            result += left_reach * splits.left[at]
-        if kind & RIGHT_LEAF:
-            result += right_reach * splits.right[at]
-        if kind != LEAVES_ONLY:
-            sides.node[top], sides.mark[top] = node, messages.at[LENGTH]
-            sides.own[top] = messages.own[node]
-            messages.own[node] = on_left + (kind == LEFT_LEAF)
-            reach = right_reach if kind == LEFT_LEAF else left_reach
-            sides.reach[top] = right_reach if kind == SEVERAL else -1.0
-            top += 1
-            continue
-        # Back to the last split whose right side is still to be visited.
-        while top > 0:
-            above = top - 1
-            node = sides.node[above]
-            undo(sides.mark[above], node, messages)
-            reach = sides.reach[above]
-            if reach >= 0.0:
-                messages.own[node] = messages.n + 2 * above + 1
-                sides.reach[above] = -1.0
-                break
-            messages.own[node] = sides.own[above]
-            top = above
+        sides.reach[2 * depth], sides.reach[2 * depth + 1] = left_reach, right_reach
+        result += left_reach * splits.left[at] + right_reach * splits.right[at]
     return result
 
 

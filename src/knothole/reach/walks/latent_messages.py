@@ -38,13 +38,12 @@ class Messages(NamedTuple):
     """
 
     e: Any  # (latents + sides of splits, states)
-    own: Any  # (latents,) where the valid one of a node is
     belief: Any  # (latents, states) of each node, where nothing is confined
     arena: Any  # (2 latents + moves, states)
-    place: Any  # (2 latents,) where the valid message of an edge is, or NOWHERE
-    edge: Any  # (moves,) the log: edges that got a new message,
-    old: Any  # and the place of the message before
-    path: Any  # (latents,) scratch
+    place: Any  # (3 latents,) where the valid message of an edge is, or NOWHERE; a node's ``e``
+    edge: Any  # (moves,) the log: what got a new place,
+    old: Any  # and the place before
+    toward: Any  # (latents, latents) the next node on the way to a target, for each node
     vector: Any  # (states,) scratch
     at: Any  # length of the log; the node in focus; how many holes are confined
     n: int
@@ -66,16 +65,17 @@ def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
     messages.at[FOCUS] = 0
     messages.at[CONFINED] = 0
     for node in range(edges + 1):
-        messages.own[node] = node
+        messages.place[2 * n + node] = node
         messages.place[node] = messages.place[n + node] = NOWHERE
+        find_ways(node, reduced, messages)
     for step in range(2 * edges):
         # First upwards, children before parents; then downwards, parents before children.
         upwards = step < edges
         node = edges - step if upwards else step - edges + 1
         source = node if upwards else reduced.parent[node]
         target = reduced.parent[node] if upwards else node
-        matrix = shift(reduced.upwards if upwards else reduced.downwards, node * states * states)
         edge = node if upwards else n + node
+        matrix = shift(reduced.matrix, edge * states * states)
         vector, message = messages.vector, shift(messages.arena, edge * states)
         combine(shift(reduced.g, source * states), source, target, reduced, messages, vector)
         for z in range(states):
@@ -84,9 +84,7 @@ def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
         for z in range(states):
             vector[z] = 1.0 / message[z] if message[z] > 0.0 else 0.0
         for z in range(states):
-            product(
-                shift(matrix, z * states), shift(matrix, z * states), vector, states
-            )
+            product(shift(matrix, z * states), shift(matrix, z * states), vector, states)
         scale(message, states)
         messages.place[edge] = edge
     for node in range(edges + 1):
@@ -116,60 +114,52 @@ def combine(first, node, without, reduced, messages, out):  # type: ignore[no-un
 
 
 @inlined
-def send(node, upwards, place, reduced, messages):  # type: ignore[no-untyped-def]
-    """Write the message from a node to its parent, or the other way, to a place in the arena."""
-    states = messages.states
-    source = node if upwards else reduced.parent[node]
-    target = reduced.parent[node] if upwards else node
-    matrices = reduced.upwards if upwards else reduced.downwards
-    e = shift(messages.e, messages.own[source] * states)
-    combine(e, source, target, reduced, messages, messages.vector)
-    out = shift(messages.arena, place * states)
-    multiply(shift(matrices, node * states * states), messages.vector, out, states)
+def find_ways(target, reduced, messages):  # type: ignore[no-untyped-def]
+    """Note the neighbour of each node that is next on the way to a target."""
+    toward = shift(messages.toward, target * messages.n)
+    for node in range(reduced.n[0]):
+        toward[node] = reduced.parent[node]
+    node = target
+    while reduced.parent[node] >= 0:
+        toward[reduced.parent[node]] = node
+        node = reduced.parent[node]
 
 
 @inlined
-def renew(edge, messages):  # type: ignore[no-untyped-def]
-    """Note an edge in the log; return the place of its next message."""
+def renew(what, place, messages):  # type: ignore[no-untyped-def]
+    """Give an edge's message, or a node's ``e``, a new place, and note it in the log."""
     length = messages.at[LENGTH]
     messages.at[LENGTH] = length + 1
-    messages.edge[length] = edge
-    messages.old[length] = messages.place[edge]
-    messages.place[edge] = 2 * messages.n + length
-    return 2 * messages.n + length
+    messages.edge[length] = what
+    messages.old[length] = messages.place[what]
+    messages.place[what] = place
 
 
 @inner
 def move_focus(target, reduced, messages):  # type: ignore[no-untyped-def]
     """Bring a node into focus, one edge at a time."""
-    parent, path = reduced.parent, messages.path
-    # Children have larger numbers than their parents: the larger of the two climbs.
-    above_source, above_target = messages.at[FOCUS], target
-    downwards = 0
-    while above_source != above_target:
-        if above_source > above_target:
-            above_source = parent[above_source]
-        else:
-            path[downwards] = above_target
-            downwards += 1
-            above_target = parent[above_target]
-    climbing = messages.at[FOCUS]
-    while climbing != above_source or downwards > 0:
-        upwards = climbing != above_source
-        if upwards:
-            node = climbing
-            climbing = parent[climbing]
-        else:
-            downwards -= 1
-            node = path[downwards]
-        place = renew(node if upwards else messages.n + node, messages)
-        send(node, upwards, place, reduced, messages)
+    n, states = messages.n, messages.states
+    toward = shift(messages.toward, target * n)
+    node = messages.at[FOCUS]
+    while node != target:
+        following = toward[node]
+        edge = node if following < node else n + following  # parents have smaller numbers
+        e = shift(messages.e, messages.place[2 * n + node] * states)
+        combine(e, node, following, reduced, messages, messages.vector)
+        place = 2 * n + messages.at[LENGTH]
+        renew(edge, place, messages)
+        matrix, out = (
+            shift(reduced.matrix, edge * states * states),
+            shift(messages.arena, place * states),
+        )
+        multiply(matrix, messages.vector, out, states)
+        node = following
     messages.at[FOCUS] = target
 
 
 @inlined
 def undo(mark, focus, messages):  # type: ignore[no-untyped-def]
-    """Return to the messages there were when the log had length ``mark``, and to their focus."""
+    """Return to the places there were when the log had length ``mark``, and to their focus."""
     for i in range(messages.at[LENGTH] - 1, mark - 1, -1):
         messages.place[messages.edge[i]] = messages.old[i]
     messages.at[LENGTH] = mark
