@@ -150,6 +150,8 @@ class LatentEngine(WalkEngine):
             place=np.empty(3 * n, dtype=np.int64),
             edge=np.empty(moves, dtype=np.int64),
             old=np.empty(moves, dtype=np.int64),
+            target=np.empty(3 * n, dtype=np.int64),
+            count=np.empty(n + 1, dtype=np.int64),
             toward=np.empty((n, n), dtype=np.int64),
             vector=np.empty(states),
             at=np.zeros(3, dtype=np.int64),

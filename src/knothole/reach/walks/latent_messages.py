@@ -43,6 +43,8 @@ class Messages(NamedTuple):
     place: Any  # (3 latents,) where the valid message of an edge is, or NOWHERE; a node's ``e``
     edge: Any  # (moves,) the log: what got a new place,
     old: Any  # and the place before
+    target: Any  # (3 latents,) whom a message is for; the last of all, of no node, is for ``e``
+    count: Any  # (latents + 1,) how many messages have reached a node
     toward: Any  # (latents, latents) the next node on the way to a target, for each node
     vector: Any  # (states,) scratch
     at: Any  # length of the log; the node in focus; how many holes are confined
@@ -67,6 +69,9 @@ def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
     for node in range(edges + 1):
         messages.place[2 * n + node] = node
         messages.place[node] = messages.place[n + node] = NOWHERE
+        messages.target[node], messages.target[n + node] = reduced.parent[node], node
+        messages.target[2 * n + node] = n
+        messages.count[node] = 0
         find_ways(node, reduced, messages)
     for step in range(2 * edges):
         # First upwards, children before parents; then downwards, parents before children.
@@ -128,11 +133,12 @@ def find_ways(target, reduced, messages):  # type: ignore[no-untyped-def]
 @inlined
 def renew(what, place, messages):  # type: ignore[no-untyped-def]
     """Give an edge's message, or a node's ``e``, a new place, and note it in the log."""
-    length = messages.at[LENGTH]
+    length, old = messages.at[LENGTH], messages.place[what]
     messages.at[LENGTH] = length + 1
     messages.edge[length] = what
-    messages.old[length] = messages.place[what]
+    messages.old[length] = old
     messages.place[what] = place
+    messages.count[messages.target[what]] += old == NOWHERE
 
 
 @inner
@@ -140,19 +146,24 @@ def move_focus(target, reduced, messages):  # type: ignore[no-untyped-def]
     """Bring a node into focus, one edge at a time."""
     n, states = messages.n, messages.states
     toward = shift(messages.toward, target * n)
-    node = messages.at[FOCUS]
+    node, arrived = messages.at[FOCUS], NOWHERE
     while node != target:
         following = toward[node]
-        edge = node if following < node else n + following  # parents have smaller numbers
-        e = shift(messages.e, messages.place[2 * n + node] * states)
-        combine(e, node, following, reduced, messages, messages.vector)
-        place = 2 * n + messages.at[LENGTH]
-        renew(edge, place, messages)
-        matrix, out = (
-            shift(reduced.matrix, edge * states * states),
-            shift(messages.arena, place * states),
-        )
-        multiply(matrix, messages.vector, out, states)
+        upwards = following < node  # parents have smaller numbers
+        edge, back = (node, n + node) if upwards else (n + following, following)
+        vector = shift(messages.e, messages.place[2 * n + node] * states)
+        others = messages.count[node] - (messages.place[back] != NOWHERE)
+        if others == 1 and arrived != NOWHERE:
+            last = shift(messages.arena, arrived * states)
+            product(messages.vector, vector, last, states)
+            vector = messages.vector
+        elif others > 0:
+            combine(vector, node, following, reduced, messages, messages.vector)
+            vector = messages.vector
+        arrived = 2 * n + messages.at[LENGTH]
+        renew(edge, arrived, messages)
+        matrix = shift(reduced.matrix, edge * states * states)
+        multiply(matrix, vector, shift(messages.arena, arrived * states), states)
         node = following
     messages.at[FOCUS] = target
 
@@ -161,6 +172,8 @@ def move_focus(target, reduced, messages):  # type: ignore[no-untyped-def]
 def undo(mark, focus, messages):  # type: ignore[no-untyped-def]
     """Return to the places there were when the log had length ``mark``, and to their focus."""
     for i in range(messages.at[LENGTH] - 1, mark - 1, -1):
-        messages.place[messages.edge[i]] = messages.old[i]
+        what, old = messages.edge[i], messages.old[i]
+        messages.place[what] = old
+        messages.count[messages.target[what]] -= old == NOWHERE
     messages.at[LENGTH] = mark
     messages.at[FOCUS] = focus
