@@ -104,21 +104,19 @@ class LatentEngine(WalkEngine):
             node=np.empty(n, dtype=np.int64),
             left=np.empty(n),
             right=np.empty(n),
-            kind=np.empty(n, dtype=np.int64),
+            side=np.empty(n, dtype=np.int64),
             stop=np.empty(self.ensemble.n_trees, dtype=np.int64),
             word=np.empty(LEAVES, dtype=np.uint64),
+            later=np.empty(LEAVES, dtype=np.int64),
         )
 
     def _sides(self) -> Sides:
-        n, states = self.depth, self.states
+        n = self.depth
         return Sides(
-            reach=np.empty(n),
+            reach=np.empty(2 * n),
             node=np.empty(n, dtype=np.int64),
             mark=np.empty(n, dtype=np.int64),
-            e=np.empty((n, states)),
-            left=np.empty((n, states)),
-            right=np.empty((n, states)),
-            belief=np.empty(states),
+            belief=np.empty(self.states),
         )
 
     def _given(self, evidence: Evidence) -> LatentGiven:
@@ -134,8 +132,7 @@ class LatentEngine(WalkEngine):
             sibling=np.empty(n, dtype=np.int64),
             slot=np.empty(n, dtype=np.int64),
             g=np.empty((n, states)),
-            downwards=np.empty((n, states, states)),
-            upwards=np.empty((n, states, states)),
+            matrix=np.empty((2 * n, states, states)),
         )
         scratch = Scratch(
             active=np.empty(n, dtype=np.bool_),
@@ -145,15 +142,17 @@ class LatentEngine(WalkEngine):
             buffer=np.empty((states, states)),
         )
         # A position moves the focus once for each of its frames; there may be two of them.
-        moves = 2 * (self.depth + 1) * n
+        moves = 2 * (self.depth + 1) * (n + 1)
         messages = Messages(
-            e=np.empty((n, states)),
+            e=np.empty((n + 2 * self.depth, states)),
             belief=np.empty((n, states)),
             arena=np.empty((2 * n + moves, states)),
-            place=np.empty(2 * n, dtype=np.int64),
+            place=np.empty(3 * n, dtype=np.int64),
             edge=np.empty(moves, dtype=np.int64),
             old=np.empty(moves, dtype=np.int64),
-            path=np.empty(n, dtype=np.int64),
+            target=np.empty(3 * n, dtype=np.int64),
+            count=np.empty(n + 1, dtype=np.int64),
+            toward=np.empty((n, n), dtype=np.int64),
             vector=np.empty(states),
             at=np.zeros(3, dtype=np.int64),
             n=n,

@@ -15,14 +15,14 @@ import numpy as np
 from knothole.compiled.bits import highest_bit, lowest_bit
 from knothole.compiled.pointers import pointers, prefetch, shift
 from knothole.compiled.policy import inlined, njit
-from knothole.compiled.simd import AT_ONCE, copy, load, spread, store, total
+from knothole.compiled.simd import AT_ONCE, load, spread, store, total
 from knothole.reach.leaf_sets import LEAVES, read_sets
 from knothole.reach.walks.latent_messages import (
-    FOCUS,
     LENGTH,
     NOBODY,
     combine,
     move_focus,
+    renew,
     start_messages,
     undo,
 )
@@ -49,28 +49,27 @@ class Splits(NamedTuple):
 
     go_left: Any  # (splits,) where the split's part is
     node: Any  # (splits,) of the hole, in the reduced tree
-    left: Any  # (splits,) value of the only leaf on a side,
+    left: Any  # (splits,) value of the only leaf on a side; 0 where there are several
     right: Any
-    kind: Any  # (splits,) and whether there is just one
+    side: Any  # (splits,) of the split above it, twice whose depth it is, and 1 more on the right
     stop: Any  # (trees,) where those of a tree end
-    word: Any  # (leaves,) a stack: leaves on the right that are still to be visited
+    word: Any  # (leaves,) a stack: leaves on the right that are still to be visited,
+    later: Any  # (leaves,) and the side that they are on
 
 
-# Trees that are looked at before it is their turn.
+# Trees that are looked at before it is their turn, and those whose splits are found together.
 AHEAD = 4
-# Splits by what is on both sides.
-SEVERAL, LEFT_LEAF, RIGHT_LEAF, LEAVES_ONLY = 0, 1, 2, 3
+TOGETHER = 8
+# The side of nothing: of it, the depth is 0, too.
+TOP = -1
 
 
 class Sides(NamedTuple):
-    """A stack: a place for each split above the one that a walk is at."""
+    """Both sides of the split that a walk is at, and of those above it, by depth."""
 
-    reach: Any  # (places,) of the right side, if it is still to be visited; otherwise -1
-    node: Any  # of the hole
-    mark: Any  # length of the log on arrival
-    e: Any  # (places, states) of the hole on arrival
-    left: Any  # (places, states) and on both sides
-    right: Any
+    reach: Any  # (2 depths,) of the left side, then of the right
+    node: Any  # (depths,) of the hole
+    mark: Any  # (depths,) length of the log
     belief: Any  # (states,)
 
 
@@ -89,16 +88,16 @@ def add_expected(points, words, trees, given, splits, sides, out):  # type: igno
     for row in range(n_rows):
         reduce_to_holes(shift(points_, row * n_columns), row, trees_.n_variables, given_)
         start_messages(given_.reduced, given_.messages)
-        find_splits(
-            words[row], trees_, given_.reduced.slot, given_.messages.states, splits_, out[row]
-        )
-        first = 0
-        for tree in range(trees_.n_trees):
-            stop = splits_.stop[tree]
-            if first < stop:
-                found = expected(first, stop, trees_, given_, splits_, sides_)
-                out[row, trees_.output[tree]] += found
-                first = stop
+        for start in range(0, trees_.n_trees, TOGETHER):
+            end = min(start + TOGETHER, trees_.n_trees)
+            find_splits(start, end, words[row], trees_, given_, splits_, out[row])
+            first = 0
+            for tree in range(start, end):
+                stop = splits_.stop[tree]
+                if first < stop:
+                    found = expected(first, stop, trees_, given_, splits_, sides_)
+                    out[row, trees_.output[tree]] += found
+                    first = stop
 
 
 @inlined
@@ -108,13 +107,14 @@ def one_bit(word):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def find_splits(words, trees, slot, states, splits, out):  # type: ignore[no-untyped-def]
-    """Where a row divides, given the leaves that are left; trees with one leaf go to ``out``.
+def find_splits(start, end, words, trees, given, splits, out):  # type: ignore[no-untyped-def]
+    """Where a row divides in some trees, given the leaves that are left; single ones go to ``out``.
 
-    What is needed of many trees is looked for at once: tables do not fit the near caches.
+    What is needed of several trees is looked for at once: tables do not fit the near caches.
     """
+    slot, states = given.reduced.slot, given.messages.states
     count = 0
-    for tree in range(trees.n_trees):
+    for tree in range(start, end):
         ahead = min(tree + AHEAD, trees.n_trees - 1)
         prefetch(
             shift(trees.parting, (ahead * LEAVES + np.int64(lowest_bit(words[ahead]))) * LEAVES)
@@ -127,7 +127,7 @@ def find_splits(words, trees, slot, states, splits, out):  # type: ignore[no-unt
             continue
         parting, root = shift(trees.parting, tree * LEAVES * LEAVES), trees.root[tree]
         rights = shift(trees.right, tree * 2 * LEAVES)
-        top = 0
+        top, side = 0, TOP
         while True:
             lowest, highest = np.int64(lowest_bit(word)), np.int64(highest_bit(word))
             parted = np.int64(parting[lowest * LEAVES + highest])
@@ -139,43 +139,56 @@ def find_splits(words, trees, slot, states, splits, out):  # type: ignore[no-unt
             on_right = word & rights[parted]
             on_left = word ^ on_right
             left_leaf, right_leaf = one_bit(on_left), one_bit(on_right)
-            splits.left[count] = value[lowest]
-            splits.right[count] = value[highest]
-            splits.kind[count] = left_leaf * LEFT_LEAF + right_leaf * RIGHT_LEAF
+            splits.left[count] = value[lowest] if left_leaf else 0.0
+            splits.right[count] = value[highest] if right_leaf else 0.0
+            splits.side[count] = side
             count += 1
-            splits.word[top] = on_right
+            below = 2 * depth_below(side)
+            splits.word[top], splits.later[top] = on_right, below + 1
             top += not right_leaf
             prefetch(shift(parting, np.int64(lowest_bit(on_right)) * LEAVES))
             if not left_leaf:
-                word = on_left
+                word, side = on_left, below
             elif top > 0:
                 top -= 1
-                word = splits.word[top]
+                word, side = splits.word[top], splits.later[top]
             else:
                 break
         splits.stop[tree] = count
 
 
 @inlined
+def depth_below(side):  # type: ignore[no-untyped-def]
+    """How many splits are above one that is on a side."""
+    return (side >> 1) + 1
+
+
+@inlined
 def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyped-def]
     """What a tree is expected to give, from its splits."""
     reduced, messages = given.reduced, given.messages
-    states = messages.states
-    result, reach, top = 0.0, 1.0, 0
+    states, n = messages.states, messages.n
+    result = 0.0
     for at in range(first, stop):
-        node, kind = splits.node[at], splits.kind[at]
-        if top == 0:
-            messages.at[FOCUS] = node
-            belief = shift(messages.belief, node * states)
+        node, side = splits.node[at], splits.side[at]
+        depth = depth_below(side)
+        if side == TOP:
+            undo(0, node, messages)
+            reach = 1.0
         else:
-            if messages.at[FOCUS] != node:
-                move_focus(node, reduced, messages)
-            belief = sides.belief
-            combine(node, NOBODY, reduced, messages, belief)
-        e = shift(messages.e, node * states)
-        left, right = shift(sides.left, top * states), shift(sides.right, top * states)
+            above = sides.node[depth - 1]
+            undo(sides.mark[depth - 1], above, messages)
+            renew(2 * n + above, n + side, messages)
+            reach = sides.reach[side]
+            move_focus(node, reduced, messages)
+        sides.node[depth], sides.mark[depth] = node, messages.at[LENGTH]
+        belief = shift(messages.belief, node * states)
+        combine(belief, node, NOBODY, reduced, messages, sides.belief)
+        e = shift(messages.e, messages.place[2 * n + node] * states)
+        left = shift(messages.e, (n + 2 * depth) * states)
+        right = shift(left, states)
         go_left = shift(trees.go_left, splits.go_left[at])
-        goes_left, goes_right = divide(e, go_left, belief, left, right, states)
+        goes_left, goes_right = divide(e, go_left, sides.belief, left, right, states)
         if goes_left + goes_right <= 0.0:
             # The row is impossible under the density: let the hole's own masses decide.
             for z in range(trees.states):
@@ -184,30 +197,8 @@ def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyp
         both = goes_left + goes_right
         left_reach = reach * (goes_left / both if both > 0.0 else 0.0)
         right_reach = reach - left_reach
-        if kind & LEFT_LEAF:
-            result += left_reach * splits.left[at]
-        if kind & RIGHT_LEAF:
-            result += right_reach * splits.right[at]
-        if kind != LEAVES_ONLY:
-            copy(shift(sides.e, top * states), e, states)
-            sides.node[top], sides.mark[top] = node, messages.at[LENGTH]
-            copy(e, right if kind == LEFT_LEAF else left, states)
-            reach = right_reach if kind == LEFT_LEAF else left_reach
-            sides.reach[top] = right_reach if kind == SEVERAL else -1.0
-            top += 1
-            continue
-        # Back to the last split whose right side is still to be visited.
-        while top > 0:
-            above = top - 1
-            node = sides.node[above]
-            undo(sides.mark[above], node, messages)
-            e, reach = shift(messages.e, node * states), sides.reach[above]
-            if reach >= 0.0:
-                copy(e, shift(sides.right, above * states), states)
-                sides.reach[above] = -1.0
-                break
-            copy(e, shift(sides.e, above * states), states)
-            top = above
+        sides.reach[2 * depth], sides.reach[2 * depth + 1] = left_reach, right_reach
+        result += left_reach * splits.left[at] + right_reach * splits.right[at]
     return result
 
 

@@ -224,7 +224,8 @@ def focus_on(i, reduced, messages, vector):  # type: ignore[no-untyped-def]
         return shift(messages.belief, i * messages.states)
     if messages.at[FOCUS] != i:
         move_focus(i, reduced, messages)
-    combine(i, NOBODY, reduced, messages, vector)
+    belief = shift(messages.belief, i * messages.states)
+    combine(belief, i, NOBODY, reduced, messages, vector)
     return vector
 
 

@@ -43,8 +43,9 @@ class Reduced(NamedTuple):
     sibling: Any  # (nodes,) next child of the same parent or -1
     slot: Any  # (latents,) a latent's node, or SUMMED_OUT
     g: Any  # (nodes, states)
-    downwards: Any  # (nodes, states, states) a row for each of the parent's states
-    upwards: Any  # its transpose: a product with a vector takes a matrix column by column
+    # (2 latents, states, states) that of edges to parents, a row for each of the node's states;
+    # then that of edges from parents, its transpose: products take a matrix column by column.
+    matrix: Any
 
 
 class Scratch(NamedTuple):
@@ -134,7 +135,7 @@ def keep(v, latents, reduced, scratch):  # type: ignore[no-untyped-def]
         product(g, g, shift(scratch.message, v * states), states)
         scale(g, states)
         return
-    downwards = shift(reduced.downwards, node * size)
+    downwards = shift(reduced.matrix, (latents.n + node) * size)
     copy(downwards, shift(latents.transition, v * size), size)
     above = latents.parent[v]
     while reduced.slot[above] == SUMMED_OUT:
@@ -147,7 +148,7 @@ def keep(v, latents, reduced, scratch):  # type: ignore[no-untyped-def]
     reduced.parent[node] = parent
     reduced.sibling[node] = reduced.child[parent]
     reduced.child[parent] = node
-    upwards = shift(reduced.upwards, node * size)
+    upwards = shift(reduced.matrix, node * size)
     for a in range(states):
         for z in range(states):
             upwards[z * states + a] = downwards[a * states + z]
