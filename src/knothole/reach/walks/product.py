@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.simd import AT_ONCE, padded
+from knothole.compiled.simd import padded
 from knothole.densities.emissions.base import Emission
 from knothole.reach.engine import Entries, Leaves, plain, warn_impossible
 from knothole.reach.leaf_sets import LEAVES, TREES, LeafSets, leaf_sets
 from knothole.reach.tables import left_probabilities
 from knothole.reach.walks import product_kernels
 from knothole.reach.walks.base import WalkEngine
-from knothole.reach.walks.product_kernels import ROWS, Room, Slots, Trees
+from knothole.reach.walks.product_kernels import ROWS, SPLITS, Room, Slots, Trees
 from knothole.reach.walks.product_position import ProductGiven, ProductPosition
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
@@ -129,14 +129,19 @@ class ProductEngine(WalkEngine):
 
     def _room(self) -> Room:
         n = self.n_components
+        row, node, left, right = np.empty((4, SPLITS), dtype=np.int64)
         return Room(
             sets=np.empty((ROWS, TREES), dtype=np.uint64),
             known=np.empty(ROWS),
             given=np.empty((ROWS, n)),
-            node=np.empty(LEAVES, dtype=np.int64),
-            leaf=np.empty(LEAVES, dtype=np.int64),
-            left=np.empty((LEAVES, n)),
-            same=np.empty((2, AT_ONCE)),
+            value=np.empty(LEAVES),
+            row=row,
+            word=np.empty(SPLITS, dtype=np.uint64),
+            node=node,
+            step=np.empty(SPLITS),
+            left=left,
+            right=right,
+            added=np.zeros((SPLITS, n)),
         )
 
     def _position(self) -> ProductPosition:

@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from knothole.compiled.bits import has, lowest_bit
+from knothole.compiled.bits import has, highest_bit, lowest_bit, popcount
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, njit
-from knothole.compiled.simd import AT_ONCE, add, dot, fill, load, spread, store, whole
-from knothole.reach.leaf_sets import LEAVES, read_sets
+from knothole.compiled.simd import AT_ONCE, dot, fill, load, spread, store, whole
+from knothole.reach.leaf_sets import LEAVES, TREES, read_sets
 
 # Rows that walk a tree one after the other, so that the tree's q stays in cache.
-ROWS = 64
+ROWS = 256
+# Splits on holes, of some of these rows, whose sides are added up together.
+SPLITS = 256
 
 
 @inlined
@@ -169,15 +171,24 @@ def emit_reach(points, weights, trees, leaves, slots, at, out):  # type: ignore[
 
 
 class Room(NamedTuple):
-    """Working memory of :func:`add_expected`."""
+    """Working memory of :func:`add_expected`.
+
+    What rows have left of a tree is divided split by split, those of some rows together: ``word``
+    are the leaves that a split parts, ``step`` what the first of them on its right adds to the
+    first of all. ``left`` and ``right`` are where its sides are divided further, 0 for a leaf.
+    """
 
     sets: Any  # (ROWS, trees) see `read_sets`
-    known: Any  # (ROWS,) of leaves that rows are sure to reach
-    given: Any  # (ROWS, components) expected values of other trees, given the component
-    node: Any  # (LEAVES,) a stack: the hole whose right side is being looked at,
-    leaf: Any  # and the leaf on its left, or -1 where there are several:
-    left: Any  # (LEAVES, components) what is expected there
-    same: Any  # (2, AT_ONCE) of leaves: the same number for all components
+    known: Any  # (ROWS,) the first leaves of all trees
+    given: Any  # (ROWS, components) what holes are expected to add to them, given the component
+    value: Any  # (LEAVES,) of a tree's leaves
+    row: Any  # (SPLITS,) of the first splits of trees
+    word: Any  # (SPLITS,)
+    node: Any
+    step: Any
+    left: Any
+    right: Any
+    added: Any  # (SPLITS, components) what is expected to be added below a split; nothing at 0
 
 
 @njit
@@ -189,62 +200,88 @@ def add_expected(points, weights, trees, go_left, value, room, out):  # type: ig
     """
     n_rows, n, n_trees = len(points), go_left.shape[1], len(trees.root)
     weights_, go_left_, value_, room_ = pointers((weights, go_left, value, room))
-    leaves, parting = pointers((trees.leaf, trees.parting))
+    leaves, given = pointers(trees.leaf), room_.given
     for start in range(0, n_rows, ROWS):
         n_block = min(ROWS, n_rows - start)
         for i in range(n_block):
             read_sets(points[start + i], trees, room.sets[i, :n_trees])
             room.known[i] = 0.0
-        fill(room_.given, 0.0, n_block * n)
+        fill(given, 0.0, n_block * n)
         for tree in range(n_trees):
-            leaf = shift(leaves, tree * LEAVES)
-            parts = shift(parting, tree * LEAVES * LEAVES)
-            below = shift(go_left_, trees.root[tree] * n)
-            for i in range(n_block):
-                word = room.sets[i, tree]
-                if word & (word - np.uint64(1)) == 0:
-                    room.known[i] += value_[leaf[lowest_bit(word)]]
-                else:
-                    found = fold(word, leaf, parts, below, value_, room_, n)
-                    add(shift(room_.given, i * n), found, n)
+            for bit in range(LEAVES):
+                room_.value[bit] = value_[leaves[tree * LEAVES + bit]]
+            i = 0
+            while i < n_block:
+                i, first = begin(i, n_block, tree, room_)
+                last = find_splits(first, tree, trees, room_)
+                go = shift(go_left_, trees.root[tree] * n)
+                for split in range(last - 1, first - 1, -1):
+                    join_sides(shift(room_.added, split * n), split, go, room_, n, False)
+                for split in range(1, first):
+                    join_sides(shift(given, room_.row[split] * n), split, go, room_, n, True)
         for i in range(n_block):
-            given = dot(shift(weights_, (start + i) * n), shift(room_.given, i * n), n)
-            out[start + i, trees.output] += room.known[i] + given
+            of_holes = dot(shift(weights_, (start + i) * n), shift(given, i * n), n)
+            out[start + i, trees.output] += room.known[i] + of_holes
 
 
 @inlined
-def fold(word, leaf, parting, go_left, value, room, n):  # type: ignore[no-untyped-def]
-    """What the leaves of a set are expected to give, for each component.
+def begin(i, n_rows, tree, room):  # type: ignore[no-untyped-def]
+    """Start with what rows from ``i`` on have left of a tree, as many as there is room for.
 
-    From left to right: once all leaves below a hole have been met, its two sides are one.
+    Returns the next row, and how many splits there are, with that at 0 which is none.
     """
-    last, top = np.int64(lowest_bit(word)), 0
-    right = room.left
-    single = True  # whether what was found last is a leaf
-    while True:
-        word &= word - np.uint64(1)
-        next_leaf, node = np.int64(0), np.int64(-1)
-        if word != 0:
-            next_leaf = np.int64(lowest_bit(word))
-            node = np.int64(parting[last * LEAVES + next_leaf])
-        while top > 0 and room.node[top - 1] > node:
-            top -= 1
-            both = shift(room.left, top * n)
-            left, left_step, right_step = both, 1, 1
-            if room.leaf[top] >= 0:
-                left, left_step = room.same, 0
-                store(left, 0, spread(value[room.leaf[top]]))
-            if single:
-                right, right_step = shift(room.same, AT_ONCE), 0
-                store(right, 0, spread(value[leaf[last]]))
-            go = shift(go_left, room.node[top] * n)
-            for k in range(0, n, AT_ONCE):
-                there = load(right, k * right_step)
-                store(both, k, there + load(go, k) * (load(left, k * left_step) - there))
-            right, single = both, False
-        if node < 0:
-            return right
-        room.node[top] = node
-        room.leaf[top] = leaf[last] if single else -1
-        top += 1
-        last, single = next_leaf, True
+    n, left = np.int64(1), np.int64(SPLITS - 1)
+    while i < n_rows and left >= LEAVES:
+        word = room.sets[i * TREES + tree]
+        room.known[i] += room.value[lowest_bit(word)]
+        room.word[n], room.row[n] = word, i
+        n += several(word)
+        left -= np.int64(popcount(word)) - 1
+        i += 1
+    return i, n
+
+
+@inlined
+def several(word):  # type: ignore[no-untyped-def]
+    """1 where a set has more than one leaf, else 0."""
+    return np.int64(word & (word - np.uint64(1)) != 0)
+
+
+@inlined
+def find_splits(n, tree, trees, room):  # type: ignore[no-untyped-def]
+    """Find all splits below the ``n`` first ones, parents before their children.
+
+    Without branches: what a row has left cannot be guessed. Returns how many there are.
+    """
+    parting, beyond = pointers((trees.parting, trees.right))
+    parting, beyond = shift(parting, tree * LEAVES * LEAVES), shift(beyond, 2 * tree * LEAVES)
+    split = 1
+    while split < n:
+        word = room.word[split]
+        first = np.int64(lowest_bit(word))
+        node = np.int64(parting[first * LEAVES + np.int64(highest_bit(word))])
+        above = word & beyond[node]
+        below = word ^ above
+        room.node[split] = node
+        room.step[split] = room.value[lowest_bit(above)] - room.value[first]
+        room.word[n] = below
+        room.left[split] = n * several(below)
+        n += several(below)
+        room.word[n] = above
+        room.right[split] = n * several(above)
+        n += several(above)
+        split += 1
+    return n
+
+
+@inlined
+def join_sides(out, split, go_left, room, n, adds):  # type: ignore[no-untyped-def]
+    """What both sides of a split are expected to add, for each component, to or into ``out``."""
+    step, go = spread(room.step[split]), shift(go_left, room.node[split] * n)
+    left, right = shift(room.added, room.left[split] * n), shift(room.added, room.right[split] * n)
+    for k in range(0, n, AT_ONCE):
+        there = load(right, k) + step
+        both = there + load(go, k) * (load(left, k) - there)
+        if adds:
+            both = load(out, k) + both
+        store(out, k, both)
