@@ -43,15 +43,14 @@ class Grower:
     """Grows trees on some rows, whose columns are split at the given thresholds."""
 
     def __init__(self, inputs: Floats, thresholds: Sequence[Floats]) -> None:
+        width = np.array([len(own) + 1 for own in thresholds])
         code = np.empty(inputs.shape, dtype=np.uint8)
-        # Every number goes left of the last.
-        self.cut = np.full((len(thresholds), DISTINCT), np.inf)
+        self.cut = np.full((len(width), DISTINCT), np.inf)  # every number goes left of the last
         for j, own in enumerate(thresholds):
             column = inputs[:, j]
-            code[:, j] = np.where(np.isnan(column), DISTINCT, np.searchsorted(own, column))
+            code[:, j] = np.where(np.isnan(column), width[j], np.searchsorted(own, column))
             self.cut[j, : len(own)] = cut_less_equal(own)
-        width = np.array([len(own) + 1 for own in thresholds])
-        self.coded = Coded(code, width, (code == DISTINCT).any(axis=0))
+        self.coded = Coded(code, width, np.isnan(inputs).any(axis=0))
         self.room = room_for(self.coded)
 
     def boost(

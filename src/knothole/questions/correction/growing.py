@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Ints, Mask
 from knothole.compiled.policy import inner, njit
 
-# Codes of numbers; NaN has the one after them.
+# Codes of numbers at most; NaN has the one after those of its column.
 DISTINCT = 64
 # What trees are like.
 LEAVES, LEAST_ROWS, LEAST_CURVATURE = 16, 15, 1e-3
@@ -77,7 +77,7 @@ def grow(coded, slope, curvature, margin, room, tree):  # type: ignore[no-untype
     _add_up(coded, slope, curvature, room, 0)
     for k in range(3):
         total[0, k] = 0.0
-        for c in range(DISTINCT + 1):
+        for c in range(coded.width[0] + 1):
             total[0, k] += room.sums[0, 0, c, k]
     tree.left[0], tree.value[0], nodes = -1, 0.0, 1
     _seek(coded, room, tree, 0)
@@ -95,8 +95,6 @@ def grow(coded, slope, curvature, margin, room, tree):  # type: ignore[no-untype
         place[left, 0], place[left, 1] = place[node, 0], middle
         place[right, 0], place[right, 1] = middle, place[node, 1]
         tree.left[node] = left
-        if not coded.missing[tree.feature[node]]:
-            tree.missing_left[node] = 2 * middle > place[node, 0] + place[node, 1]
         for k in range(3):
             total[left, k] = room.total_left[node, k]
             total[right, k] = total[node, k] - total[left, k]
@@ -106,14 +104,19 @@ def grow(coded, slope, curvature, margin, room, tree):  # type: ignore[no-untype
             gain[child] = 0.0
         small = left if total[left, 2] < total[right, 2] else right
         large = left + right - small
+        if not coded.missing[tree.feature[node]]:
+            tree.missing_left[node] = large == left
         if nodes < NODES and total[large, 2] >= 2 * LEAST_ROWS:
             place[small, 2], place[large, 2] = nodes // 2, place[node, 2]
             _add_up(coded, slope, curvature, room, small)
             of_small, of_large = room.sums[place[small, 2]], room.sums[place[large, 2]]
             for j in range(len(of_small)):
-                for c in range(DISTINCT + 1):
-                    for k in range(3):
-                        of_large[j, c, k] -= of_small[j, c, k]
+                for c in range(coded.width[j] + 1):
+                    n = of_large[j, c, 2] - of_small[j, c, 2]
+                    for k in range(2):  # of no rows exactly nothing
+                        rest = of_large[j, c, k] - of_small[j, c, k]
+                        of_large[j, c, k] = rest if n > 0 else 0.0
+                    of_large[j, c, 2] = n
             for child in (left, right):
                 _seek(coded, room, tree, child)
     for node in range(nodes):
@@ -128,13 +131,15 @@ def grow(coded, slope, curvature, margin, room, tree):  # type: ignore[no-untype
 def _add_up(coded, slope, curvature, room, node):  # type: ignore[no-untyped-def]
     """Slopes, curvatures and numbers of a node's rows by column and code."""
     code, sums = coded.code, room.sums[room.place[node, 2]]
-    sums[:] = 0.0
+    for j in range(len(sums)):
+        sums[j, : coded.width[j] + 1] = 0.0
     for i in range(room.place[node, 0], room.place[node, 1]):
         row = room.rows[i]
-        for j in range(code.shape[1]):
+        g, h = slope[row], curvature[row]
+        for j in range(len(sums)):
             own = sums[j, code[row, j]]
-            own[0] += slope[row]
-            own[1] += curvature[row]
+            own[0] += g
+            own[1] += h
             own[2] += 1.0
 
 
@@ -149,13 +154,12 @@ def _seek(coded, room, tree, node):  # type: ignore[no-untyped-def]
     if n < 2 * LEAST_ROWS or h < LEAST_CURVATURE:
         return
     for j in range(len(sums)):
-        width, missing = coded.width[j], coded.missing[j]
+        width = coded.width[j]
+        missing = sums[j, width, 2] > 0
         for backwards in range(1 + missing):  # NaN on the right, then on the left
             near_g = near_h = near_n = 0.0
             for step in range(width - 1 + (missing and not backwards)):
                 c = width - 1 - step if backwards else step
-                if sums[j, c, 2] == 0:
-                    continue
                 near_g += sums[j, c, 0]
                 near_h += sums[j, c, 1]
                 near_n += sums[j, c, 2]
@@ -164,10 +168,11 @@ def _seek(coded, room, tree, node):  # type: ignore[no-untyped-def]
                 far_g, far_h = g - near_g, h - near_h
                 if n - near_n < LEAST_ROWS or far_h < LEAST_CURVATURE:
                     break
-                both = near_g**2 / (near_h + PENALTY) + far_g**2 / (far_h + PENALTY)
-                if both > best:
-                    best = both
-                    room.gain[node] = both - without
+                near, far = near_h + PENALTY, far_h + PENALTY
+                both, of = near_g**2 * far + far_g**2 * near, near * far
+                if both > best * of:  # without a division, which takes as long as all the rest
+                    best = both / of
+                    room.gain[node] = best - without
                     tree.feature[node] = j
                     tree.code[node] = c - 1 if backwards else c
                     tree.missing_left[node] = backwards
@@ -186,7 +191,7 @@ def _divide(coded, room, tree, node):  # type: ignore[no-untyped-def]
     for i in range(room.place[node, 0], room.place[node, 1]):
         row = rows[i]
         code = coded.code[row, j]
-        if code <= last or (code == DISTINCT and tree.missing_left[node]):
+        if code <= last or (code == coded.width[j] and tree.missing_left[node]):
             rows[at] = row
             at += 1
         else:
