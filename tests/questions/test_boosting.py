@@ -83,7 +83,9 @@ def test_a_split_is_the_best_of_all_that_there_are():
     for number in np.unique(margin):  # every leaf has Newton's step, times the rate
         rows = margin == number
         assert rows.sum() >= LEAST_ROWS
-        assert number == pytest.approx(-RATE * slope[rows].sum() / (curvature[rows].sum() + PENALTY))
+        assert number == pytest.approx(
+            -RATE * slope[rows].sum() / (curvature[rows].sum() + PENALTY)
+        )
 
 
 def test_the_ensemble_of_all_stages_adds_up_to_them():

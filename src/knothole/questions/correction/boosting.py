@@ -50,7 +50,7 @@ class Grower:
             column = inputs[:, j]
             code[:, j] = np.where(np.isnan(column), width[j], np.searchsorted(own, column))
             self.cut[j, : len(own)] = cut_less_equal(own)
-        self.coded = Coded(code, width, np.isnan(inputs).any(axis=0))
+        self.coded = Coded(code, width)
         self.room = room_for(self.coded)
 
     def boost(

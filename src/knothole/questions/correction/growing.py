@@ -26,11 +26,10 @@ NODES = 2 * LEAVES - 1
 
 
 class Coded(NamedTuple):
-    """Codes (rows, columns); how many codes of numbers each column has, and whether it has NaN."""
+    """Codes (rows, columns), and how many codes of numbers each column has."""
 
     code: NDArray[np.uint8]
     width: Ints
-    missing: Mask
 
 
 class Tree(NamedTuple):
@@ -71,26 +70,31 @@ def room_for(coded: Coded) -> Room:
 def grow(coded, slope, curvature, margin, room, tree):  # type: ignore[no-untyped-def]
     """Grow a tree, add its values to the margins of its rows, and say how many nodes it has."""
     rows, place, gain, total = room.rows, room.place, room.gain, room.total
+    total[0, 0] = total[0, 1] = 0.0
     for i in range(len(rows)):
         rows[i] = i
+        total[0, 0] += slope[i]
+        total[0, 1] += curvature[i]
+    total[0, 2] = len(rows)
     place[0, 0], place[0, 1], place[0, 2] = 0, len(rows), 0  # from, to, and which of the sums
-    _add_up(coded, slope, curvature, room, 0)
-    for k in range(3):
-        total[0, k] = 0.0
-        for c in range(coded.width[0] + 1):
-            total[0, k] += room.sums[0, 0, c, k]
-    tree.left[0], tree.value[0], nodes = -1, 0.0, 1
-    _seek(coded, room, tree, 0)
-    while nodes < NODES:
+    tree.left[0], tree.value[0], gain[0] = -1, 0.0, 0.0
+    left = right = small = large = 0  # who is looked at next, from left to right
+    while right < NODES - 1:
+        if total[large, 2] >= 2 * LEAST_ROWS:
+            place[small, 2] = (right + 1) // 2
+            _add_up(coded, slope, curvature, room, small)
+            if small != large:
+                _take_off(coded.width, room.sums[place[small, 2]], room.sums[place[large, 2]])
+            for child in range(left, right + 1):
+                _seek(coded, room, tree, child)
         node = 0
-        for other in range(nodes):
+        for other in range(right + 1):
             if gain[other] > gain[node]:
                 node = other
         if not gain[node] > 0:
             break
         gain[node] = 0.0
-        left, right = nodes, nodes + 1
-        nodes += 2
+        left, right = right + 1, right + 2
         middle = _divide(coded, room, tree, node)
         place[left, 0], place[left, 1] = place[node, 0], middle
         place[right, 0], place[right, 1] = middle, place[node, 1]
@@ -98,33 +102,20 @@ def grow(coded, slope, curvature, margin, room, tree):  # type: ignore[no-untype
         for k in range(3):
             total[left, k] = room.total_left[node, k]
             total[right, k] = total[node, k] - total[left, k]
-        for child in (left, right):
-            tree.left[child] = -1
+        for child in range(left, right + 1):
+            tree.left[child], gain[child] = -1, 0.0
             tree.value[child] = -total[child, 0] / (total[child, 1] + PENALTY)
-            gain[child] = 0.0
         small = left if total[left, 2] < total[right, 2] else right
         large = left + right - small
-        if not coded.missing[tree.feature[node]]:
-            tree.missing_left[node] = large == left
-        if nodes < NODES and total[large, 2] >= 2 * LEAST_ROWS:
-            place[small, 2], place[large, 2] = nodes // 2, place[node, 2]
-            _add_up(coded, slope, curvature, room, small)
-            of_small, of_large = room.sums[place[small, 2]], room.sums[place[large, 2]]
-            for j in range(len(of_small)):
-                for c in range(coded.width[j] + 1):
-                    n = of_large[j, c, 2] - of_small[j, c, 2]
-                    for k in range(2):  # of no rows exactly nothing
-                        rest = of_large[j, c, k] - of_small[j, c, k]
-                        of_large[j, c, k] = rest if n > 0 else 0.0
-                    of_large[j, c, 2] = n
-            for child in (left, right):
-                _seek(coded, room, tree, child)
-    for node in range(nodes):
+        place[large, 2], j = place[node, 2], tree.feature[node]
+        if room.sums[place[node, 2], j, coded.width[j], 2] == 0:
+            tree.missing_left[node] = large == left  # with most rows, where none of them has NaN
+    for node in range(right + 1):
         if tree.left[node] < 0:
             tree.value[node] *= RATE
             for i in range(place[node, 0], place[node, 1]):
                 margin[rows[i]] += tree.value[node]
-    return nodes
+    return right + 1
 
 
 @inner
@@ -141,6 +132,17 @@ def _add_up(coded, slope, curvature, room, node):  # type: ignore[no-untyped-def
             own[0] += g
             own[1] += h
             own[2] += 1.0
+
+
+@inner
+def _take_off(width, small, large):  # type: ignore[no-untyped-def]
+    """From the sums of a node those of its smaller child: what is left is the other's."""
+    for j in range(len(small)):
+        for c in range(width[j] + 1):
+            n = large[j, c, 2] - small[j, c, 2]
+            for k in range(2):  # of no rows exactly nothing
+                large[j, c, k] = large[j, c, k] - small[j, c, k] if n > 0 else 0.0
+            large[j, c, 2] = n
 
 
 @inner
