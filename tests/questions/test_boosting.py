@@ -55,7 +55,7 @@ def test_trees_are_those_of_the_library(rows, loss):
         grown, margin = grower.boost(start, 20, lambda at: ((at - y) * weight, weight))
         assert_allclose(step([grown], inputs)[:, 0], margin, rtol=1e-12)
     assert_allclose(margin, library.predict(nearest(inputs)), rtol=2e-6)
-    assert (grown.count > 1).any() == (rows > 2 * LEAST_ROWS)
+    assert (grown.sizes > 1).any() == (rows > 2 * LEAST_ROWS)
 
 
 def test_a_split_is_the_best_of_all_that_there_are():
@@ -76,9 +76,9 @@ def test_a_split_is_the_best_of_all_that_there_are():
                 if LEAST_ROWS <= left.sum() <= 90 - LEAST_ROWS:
                     best = max(best, (worth(left) + worth(~left), (j, tuple(left))))
     feature, left = best[1]
-    assert grown.tree.feature[0, 0] == feature
+    assert grown.trees["feature"][0, 0] == feature
     gone = np.isnan(inputs[:, feature])
-    own = np.where(gone, grown.tree.missing_left[0, 0], inputs[:, feature] < grown.cut[0, 0])
+    own = np.where(gone, grown.trees["missing_left"][0, 0], inputs[:, feature] < grown.cut[0, 0])
     assert_array_equal(own, left)
     for number in np.unique(margin):  # every leaf has Newton's step, times the rate
         rows = margin == number

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints
 from knothole.compiled.bits import starts
-from knothole.questions.correction.growing import DISTINCT, NODES, Coded, Tree, grow, room_for
+from knothole.questions.correction.growing import DISTINCT, LEAVES, NODE, NODES, grow
 from knothole.questions.correction.space import Space
 from knothole.tables.columns import Column, Columns
 from knothole.trees.ensemble import Ensemble, Nodes
@@ -25,13 +25,16 @@ LEAST_VARIANCE = 0.02
 # Trees of a stage, for each output.
 TREES = 12
 
+#: Slopes and curvatures of losses (rows,) at margins.
+Newton = Callable[[Floats], tuple[Floats, Floats]]
+
 
 class Grown(NamedTuple):
-    """Where margins start, how many nodes each tree has, these (trees, nodes), and their cuts."""
+    """Where margins start, trees (trees, nodes), and how many nodes each has; cuts of the nodes."""
 
     start: float
-    count: Ints
-    tree: Tree
+    trees: NDArray[np.void]
+    sizes: Ints
     cut: Floats
 
 
@@ -43,27 +46,25 @@ class Grower:
     """Grows trees on some rows, whose columns are split at the given thresholds."""
 
     def __init__(self, inputs: Floats, thresholds: Sequence[Floats]) -> None:
-        width = np.array([len(own) + 1 for own in thresholds])
-        code = np.empty(inputs.shape, dtype=np.uint8)
-        self.cut = np.full((len(width), DISTINCT), np.inf)  # every number goes left of the last
-        for j, own in enumerate(thresholds):
-            column = inputs[:, j]
-            code[:, j] = np.where(np.isnan(column), width[j], np.searchsorted(own, column))
-            self.cut[j, : len(own)] = cut_less_equal(own)
-        self.coded = Coded(code, width)
-        self.room = room_for(self.coded)
+        self.width = np.array([len(own) + 1 for own in thresholds])
+        self.code = np.empty(inputs.shape, dtype=np.uint8)
+        self.cut = np.full((len(thresholds), DISTINCT), np.inf)  # all numbers go left of the last
+        for column, code, own, cut in zip(inputs.T, self.code.T, thresholds, self.cut, strict=True):
+            code[:] = np.where(np.isnan(column), len(own) + 1, np.searchsorted(own, column))
+            cut[: len(own)] = cut_less_equal(own)
+        self.rows = np.empty((2, len(inputs)), dtype=np.int64)
+        self.sums = np.empty((LEAVES, inputs.shape[1], DISTINCT + 1, 3))
 
-    def boost(
-        self, start: float, trees: int, newton: Callable[[Floats], tuple[Floats, Floats]]
-    ) -> tuple[Grown, Floats]:
-        """So many trees, and margins (rows,); ``newton`` has slopes and curvatures at margins."""
-        kinds = np.int64, np.int64, np.bool_, np.int64, np.float64
-        nodes = Tree(*(np.zeros((trees, NODES), dtype=kind) for kind in kinds))
-        margin, count = np.full(len(self.coded.code), start), np.empty(trees, dtype=np.int64)
-        for number in range(trees):
-            tree = Tree(*(array[number] for array in nodes))
-            count[number] = grow(self.coded, *newton(margin), margin, self.room, tree)
-        return Grown(start, count, nodes, self.cut[nodes.feature, nodes.code]), margin
+    def boost(self, start: float, trees: int, newton: Newton) -> tuple[Grown, Floats]:
+        """So many trees, and the margins of the rows; ``newton`` has their slopes, curvatures."""
+        margin, sizes = np.full(len(self.code), start), np.empty(trees, dtype=np.int64)
+        grown = np.zeros((trees, NODES), dtype=NODE)
+        for k, tree in enumerate(grown):
+            slope, curvature = newton(margin)
+            sizes[k] = grow(
+                self.code, self.width, slope, curvature, margin, self.rows, self.sums, tree
+            )
+        return Grown(start, grown, sizes, self.cut[grown["feature"], grown["code"]]), margin
 
 
 def boost(
@@ -74,14 +75,23 @@ def boost(
     while True:
         residual, curvature = space.newton(space.means(z), truth)
         stage = []
-        for output, y in enumerate(residual.T):
+        for output in range(z.shape[1]):
             share = weight * curvature[:, output]
-            share /= share.mean()
-            start = float(np.average(y, weights=share))
-            grown, step = grower.boost(start, TREES, lambda at, y=y, w=share: ((at - y) * w, w))
+            grown, step = least_squares(grower, residual[:, output], share / share.mean())
             stage.append(grown)
             z[:, output] += step
         yield stage
+
+
+def least_squares(grower: Grower, y: Floats, weight: Floats) -> tuple[Grown, Floats]:
+    """Trees towards y, and what they add to rows."""
+    start = float(np.average(y, weights=weight))
+    return grower.boost(start, TREES, lambda margin: ((margin - y) * weight, weight))
+
+
+def poisson(grower: Grower, y: Floats, trees: int) -> Grown:
+    """Trees towards the logarithm of what y is in the mean, which is 1 over all rows."""
+    return grower.boost(0.0, trees, lambda margin: (np.exp(margin) - y, np.exp(margin)))[0]
 
 
 def thresholds_of(inputs: Floats) -> list[Floats]:
@@ -104,24 +114,26 @@ def as_ensemble(stages: list[Stage], names: Sequence[str], share: float = 1.0) -
     """All stages as one ensemble over the inputs, whose margin is a share of what they add."""
     parts = [grown for stage in stages for grown in stage]
     output = np.tile(np.arange(len(stages[0])), len(stages))
-    count = np.concatenate([grown.count for grown in parts])
-    kept, roots = np.arange(NODES) < count[:, None], starts(count)
-    tree = Tree(*(np.concatenate(arrays) for arrays in zip(*(g.tree for g in parts), strict=True)))
-    left = (tree.left + roots[:, None])[kept]
+    sizes = np.concatenate([grown.sizes for grown in parts])
+    kept, roots = np.arange(NODES) < sizes[:, None], starts(sizes)
+    tree = np.concatenate([grown.trees for grown in parts])[kept]
+    first = np.repeat(roots, sizes)
     nodes = Nodes(
         roots=roots,
-        feature=np.where(tree.left < 0, -1, tree.feature)[kept],
+        feature=np.where(tree["left"] < 0, -1, tree["feature"]),
         cut=np.concatenate([grown.cut for grown in parts])[kept],
-        left=left,
-        right=left + 1,
-        missing_left=tree.missing_left[kept],
-        value=share * tree.value[kept],
-        native_leaf=np.arange(len(left)) - np.repeat(roots, count),
-        tree_output=np.repeat(output, [len(grown.count) for grown in parts]),
+        left=first + tree["left"],
+        right=first + tree["left"] + 1,
+        missing_left=tree["missing_left"] > 0,
+        value=share * tree["value"],
+        native_leaf=np.arange(len(tree)) - first,
+        tree_output=np.repeat(output, [len(grown.sizes) for grown in parts]),
     )
     base = share * np.bincount(output, [grown.start for grown in parts])
     columns = Columns(tuple(Column(name) for name in names))
-    return Ensemble.build(nodes, columns=columns, base=base, library="", precision="float64")
+    return Ensemble.build(
+        nodes, columns=columns, base=base, library="knothole", precision="float64"
+    )
 
 
 def precisions(inputs: Floats, squares: Floats, fold: NDArray[np.intp]) -> Floats:
@@ -132,10 +144,6 @@ def precisions(inputs: Floats, squares: Floats, fold: NDArray[np.intp]) -> Float
         unit = float(squares[~own].mean())
         if not unit > 0:
             return np.ones(len(squares))
-        y = squares[~own] / unit
-        # Poisson's loss: exp(margin) - y * margin.
-        grown, _ = Grower(inputs[~own], thresholds).boost(
-            0.0, 3 * TREES, lambda at, y=y: (np.exp(at) - y, np.exp(at))
-        )
+        grown = poisson(Grower(inputs[~own], thresholds), squares[~own] / unit, 3 * TREES)
         weight[own] = 1.0 / (unit * (np.exp(step([grown], inputs[own])[:, 0]) + LEAST_VARIANCE))
     return np.asarray(weight / weight.mean())
