@@ -22,8 +22,8 @@ from knothole.trees.libraries.cuts import cut_less_equal
 
 # The least variance that counts, as a share of the mean one.
 LEAST_VARIANCE = 0.02
-# Trees of a stage, for each output.
-TREES = 12
+# Trees of a stage, for each output, and who grows them.
+TREES, OWN = 12, "knothole"
 
 #: Slopes and curvatures of losses (rows,) at margins.
 Newton = Callable[[Floats], tuple[Floats, Floats]]
@@ -59,11 +59,9 @@ class Grower:
         """So many trees, and the margins of the rows; ``newton`` has their slopes, curvatures."""
         margin, sizes = np.full(len(self.code), start), np.empty(trees, dtype=np.int64)
         grown = np.zeros((trees, NODES), dtype=NODE)
+        room = self.rows, self.sums
         for k, tree in enumerate(grown):
-            slope, curvature = newton(margin)
-            sizes[k] = grow(
-                self.code, self.width, slope, curvature, margin, self.rows, self.sums, tree
-            )
+            sizes[k] = grow(self.code, self.width, *newton(margin), margin, *room, tree)
         return Grown(start, grown, sizes, self.cut[grown["feature"], grown["code"]]), margin
 
 
@@ -131,9 +129,7 @@ def as_ensemble(stages: list[Stage], names: Sequence[str], share: float = 1.0) -
     )
     base = share * np.bincount(output, [grown.start for grown in parts])
     columns = Columns(tuple(Column(name) for name in names))
-    return Ensemble.build(
-        nodes, columns=columns, base=base, library="knothole", precision="float64"
-    )
+    return Ensemble.build(nodes, columns=columns, base=base, library=OWN, precision="float64")
 
 
 def precisions(inputs: Floats, squares: Floats, fold: NDArray[np.intp]) -> Floats:
