@@ -17,8 +17,7 @@ from knothole.errors import DamagedFile, InvalidInput
 from knothole.estimators import correcting
 from knothole.estimators.robust import Robust
 from knothole.questions.correction import learn
-from knothole.questions.correction.boosting import as_ensemble, boost, coarse, precisions, step
-from knothole.questions.correction.corrected import input_names
+from knothole.questions.correction.boosting import precisions
 from knothole.questions.correction.patterns import given_masks, masks
 from knothole.questions.correction.space import Space
 from knothole.tables.columns import Block, Column, Columns
@@ -467,24 +466,6 @@ def test_a_damaged_correction_is_refused(wrapped, tmp_path, damage):
 
 
 # ---- the parts -----------------------------------------------------------------------------------
-
-
-def test_the_ensemble_of_all_stages_adds_up_to_them():
-    rng = np.random.default_rng(0)
-    inputs = rng.normal(size=(800, 3))
-    inputs[rng.random(inputs.shape) < 0.2] = np.nan
-    truth = np.nan_to_num(inputs[:, :2]) ** 2
-    stages = []
-    for stage in boost(inputs, np.zeros((800, 2)), truth, np.ones(800), Space("plain")):
-        stages.append(stage)
-        if len(stages) == 3:
-            break
-    few = coarse(inputs)
-    total = sum(step(stage, few) for stage in stages)
-    ensemble = as_ensemble(stages, input_names(2, 1))
-    assert_allclose(ensemble.margin(few), total, rtol=1e-12, atol=1e-12)
-    # Every number goes where the nearest value of the grid goes.
-    assert_allclose(ensemble.margin(inputs), total, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("space", [Space("log"), Space("logit"), Space("softmax", (2, 3))])

@@ -47,8 +47,8 @@ class NanMeaning:
         self.parts = [
             (Expectation.of(loss.ensemble, density, tol=None), part) for density, part in parts
         ]
-        # Of each part: what was integrated over last, and the losses.
-        self.last: list[tuple[Mask, Floats]] = []
+        # Of each part: holes that rows had in calls before, and their losses then.
+        self.known: list[list[tuple[Mask, Floats]]] = [[] for _ in parts]
         #: Nullable variables and the part of their entries that were NaN, the least first.
         self.variables = sorted(nullable(columns, matrix), key=lambda found: found[1])
 
@@ -79,18 +79,21 @@ class NanMeaning:
     def losses(self, chosen: Mask) -> Floats:
         """Losses of all held-out rows where the chosen variables are integrated over.
 
-        Only rows whose holes are not those of the last call are predicted again.
+        Only rows whose holes are those of no call before are predicted.
         """
-        integrate = self.mask(chosen)
-        holes = [holes_in(self.columns, part.matrix, integrate) for _, part in self.parts]
-        last = self.last or [(~own, np.empty(len(own))) for own in holes]
-        self.last = []
-        for (expectation, part), own, (before, losses) in zip(self.parts, holes, last, strict=True):
-            changed = np.flatnonzero((own != before).any(axis=1))
-            losses = losses.copy()
-            losses[changed] = self.loss.under(expectation, part.some(changed), own[changed])
-            self.last.append((own, losses))
-        return np.concatenate([losses for _, losses in self.last])
+        integrate, out = self.mask(chosen), []
+        for (expectation, part), known in zip(self.parts, self.known, strict=True):
+            own = holes_in(self.columns, part.matrix, integrate)
+            losses, new = np.empty(len(own)), np.ones(len(own), dtype=np.bool_)
+            for before, found in reversed(known):
+                rows = np.flatnonzero(new)
+                rows = rows[(own[rows] == before[rows]).all(axis=1)]
+                losses[rows], new[rows] = found[rows], False
+            rows = np.flatnonzero(new)
+            losses[rows] = self.loss.under(expectation, part.some(rows), own[rows])
+            known.append((own, losses))
+            out.append(losses)
+        return np.concatenate(out)
 
     def mask(self, chosen: Mask) -> Mask:
         """Columns of the chosen variables, (columns,)."""

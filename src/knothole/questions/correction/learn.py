@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats, Mask
 from knothole.questions.correction import boosting
@@ -277,12 +276,10 @@ class Learner:
         """The part itself, learned from all copies."""
         inputs, base = self.inputs(copies)
         stages = boosting.boost(inputs, base, copies.truth, weight, self.space)
-        kept = [
-            [(model, trial.share * unit) for model, unit in next(stages)]
-            for _ in range(trial.stages)
-        ]
+        kept = [next(stages) for _ in range(trial.stages)]
         names = input_names(len(self.levels), base.shape[1])
-        return Part(variable, boosting.as_ensemble(kept, names), self.spread(trial))
+        ensemble = boosting.as_ensemble(kept, names, trial.share)
+        return Part(variable, ensemble, self.spread(trial))
 
     def spread(self, trial: Trial) -> Floats:
         """How much farther f lies from corrected predictions than p says, for each output."""
@@ -312,15 +309,9 @@ def learn(
     rows = sum(len(one.usable) for one in honest)
     if rows < FEWEST:
         return None, no_correction(f"{rows} rows to learn from; it takes at least {FEWEST}")
-    # Sums of the library over threads would depend on their number.
-    with threadpool_limits(1, "openmp"):
-        return _learned(Learner(expectation, honest, patterns, seed), rows, always)
-
-
-def _learned(learner: Learner, rows: int, always: bool) -> tuple[Correction | None, pd.DataFrame]:
     import pandas as pd
 
-    parts, table = [], []
+    learner, parts, table = Learner(expectation, honest, patterns, seed), [], []
     for variable in [*learner.needed()[: SINGLE[learner.linear]], GENERAL]:
         general = variable == GENERAL
         count = (COPIES if general else COPIES_OF_ONE)[learner.linear]

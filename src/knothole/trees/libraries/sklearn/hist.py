@@ -57,30 +57,6 @@ def read(model: Any) -> Reading:
     return Reading(ensemble, replay)
 
 
-def added_up(stages: list[list[tuple[Any, float]]], columns: Columns) -> Ensemble:
-    """Regressors over the same numbers as one ensemble, whose margin is the sum of theirs.
-
-    A stage has a regressor for every output, each with a factor for its prediction.
-    """
-    outputs = len(stages[0])
-    parts = [
-        (model, factor, output) for stage in stages for output, (model, factor) in enumerate(stage)
-    ]
-    counts = [len(predictors_of(model)) for model, _, _ in parts]
-    predictors = [predictor for model, _, _ in parts for predictor in predictors_of(model)]
-    base = np.zeros(outputs)
-    for model, factor, output in parts:
-        base[output] += model._baseline_prediction.item() * factor
-    nodes = replace(
-        nodes_of(predictors, np.arange(len(columns)), columns),
-        tree_output=np.repeat([output for _, _, output in parts], counts),
-        tree_weight=np.repeat([factor for _, factor, _ in parts], counts),
-    )
-    return Ensemble.build(
-        nodes, columns=columns, base=base, library=shared.LIBRARY, precision="float64"
-    )
-
-
 def _require_two_classes(model: Any) -> None:
     """Refuse a classifier of one class: its margin is that of a class it does not have."""
     if is_classifier(model) and len(model.classes_) < 2:
