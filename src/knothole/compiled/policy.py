@@ -57,7 +57,7 @@ class _Part(JITCodeLibrary):
         """Forget it: there is nowhere to write it to."""
 
 
-class _Flags(Flags):  # type: ignore[misc]
+class _Flags(Flags):
     """numba's flags, which it hashes and compares whenever it looks for what an operator means."""
 
     def __hash__(self) -> int:

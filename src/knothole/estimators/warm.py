@@ -19,6 +19,7 @@ from knothole.arrays import Floats, Words
 from knothole.compiled.sobol import WORD
 from knothole.densities.base import Density
 from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.gaussian.draws import Normals
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.estimators.robust import Robust
@@ -26,7 +27,7 @@ from knothole.estimators.storage import load
 from knothole.estimators.wrapping import wrap
 from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.gaussian import GaussianEngine
-from knothole.reach.one_number import Normals, OneNumber
+from knothole.reach.one_number import OneNumber
 from knothole.tables.evidence import Evidence
 
 #: What kernels are compiled for.

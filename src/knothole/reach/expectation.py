@@ -214,7 +214,8 @@ class Expectation:
 
     def margin(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Expected margin (Prop. 1) and its standard error, (rows, outputs) each."""
-        mean, error = self._answers(2, self.engine.chunk, evidence, self.engine.margin, threads)
+        chunk = self.engine.chunk if self.exact else self.completions.chunk_of_means
+        mean, error = self._answers(2, chunk, evidence, self.engine.margin, threads)
         if not self.exact:
             warn_missed(error, self._tolerance(self.spread.margin), "margin")
         return mean, error

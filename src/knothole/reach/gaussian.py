@@ -20,7 +20,7 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.gaussian.draws import Sampler
 from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.engine import Entries, add_margin
-from knothole.reach.one_number import Normals, OneNumber
+from knothole.reach.one_number import OneNumber
 from knothole.reach.walks.product import ProductEngine
 from knothole.tables.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
@@ -105,11 +105,7 @@ class _Numbers:
 
     def __init__(self, density: GaussianMixture, sampler: Sampler) -> None:
         self.cut_scores = density.cut_scores
-        self.sampler = sampler
-
-    def describe_number(self, evidence: Evidence) -> Normals:
-        """The distributions of the z of the rows' only missing numbers."""
-        return Normals(*self.sampler.describe_number(evidence))
+        self.describe_number = sampler.describe_number
 
 
 class _Categories:

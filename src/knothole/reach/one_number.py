@@ -18,6 +18,7 @@ from knothole.arrays import Floats
 from knothole.compiled.bits import lowest_bit
 from knothole.compiled.policy import inlined, inner, njit
 from knothole.compiled.threads import Memory
+from knothole.densities.gaussian.draws import Normals
 from knothole.reach.completions.kernels import Forest
 from knothole.reach.engine import ENTRIES, Entries
 from knothole.reach.leaf_sets import LEAVES, TREES, LeafSets, leaf_sets, read_sets
@@ -32,14 +33,6 @@ LEAST_SHARE = 1e-10
 # The normal distribution is tabulated so far, in so many steps a unit, and interpolated by cubics
 # that have its slope, too: the error is below 1e-12.
 END, STEPS = 8.5, 256.0
-
-
-class Normals(NamedTuple):
-    """A mixture of normals for each row: shares, means and standard deviations, (rows, k) each."""
-
-    share: Floats
-    mean: Floats
-    deviation: Floats
 
 
 class Describes(Protocol):

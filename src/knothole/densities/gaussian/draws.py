@@ -152,8 +152,8 @@ def workspace(tables: Tables) -> Workspace:
     )
 
 
-class Numbers(NamedTuple):
-    """The score of rows' only missing number: the normal of each component, (rows, k) each."""
+class Normals(NamedTuple):
+    """A mixture of normals for each row: shares, means and standard deviations, (rows, k) each."""
 
     share: Floats
     mean: Floats
@@ -221,26 +221,22 @@ class Sampler:
         if len(memory.get("out", ())) < size:
             memory["out"] = np.empty(size)
         out: Floats = memory["out"][:size].reshape(len(words), *points.shape, WORD)
+        allowed = _NO_WORDS if evidence.allowed is None else evidence.allowed
         source = self._shared(words) if keys is None else self._source(words, keys)
-        self._fill(evidence.allowed, points, source, self._numbers(0), out)
+        workspace = self._memory.once(self._workspace)
+        fill(self.tables, points, allowed, source, workspace, self._normals(0), out)
         return out
 
-    def describe_number(self, evidence: Evidence) -> Numbers:
-        """The score of the rows' only missing number."""
-        points, numbers = np.ascontiguousarray(evidence.points), self._numbers(len(evidence.points))
-        out = np.empty((0, *points.shape, WORD))
-        self._fill(None, points, self._source(range(0), sobol.COMMON), numbers, out)
-        return numbers
-
-    def _numbers(self, rows: int) -> Numbers:
-        return Numbers(*np.empty((3, rows, len(self.tables.packed.log_weight))))
-
-    def _fill(
-        self, allowed: Words | None, points: Floats, source: Source, numbers: Numbers, out: Floats
-    ) -> None:
-        words = _NO_WORDS if allowed is None else allowed
+    def describe_number(self, evidence: Evidence) -> Normals:
+        """The distributions of the scores of the rows' only missing numbers."""
+        points, found = np.ascontiguousarray(evidence.points), self._normals(len(evidence.points))
+        source, out = self._source(range(0), sobol.COMMON), np.empty((0, *points.shape, WORD))
         workspace = self._memory.once(self._workspace)
-        fill(self.tables, points, words, source, workspace, numbers, out)
+        fill(self.tables, points, _NO_WORDS, source, workspace, found, out)
+        return found
+
+    def _normals(self, rows: int) -> Normals:
+        return Normals(*np.empty((3, rows, len(self.tables.packed.log_weight))))
 
     def _workspace(self) -> Workspace:
         return workspace(self.tables)

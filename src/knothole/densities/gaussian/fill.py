@@ -166,18 +166,19 @@ def has_holes(points):  # type: ignore[no-untyped-def]
 @inner
 def own_points(x, row, w, source, tables, workspace):  # type: ignore[no-untyped-def]
     """A word's points of a row that has its own, as far as it needs them."""
-    places, variable = workspace.kernel.places, tables.discrete.variable
+    score, variable = workspace.score, tables.discrete.variable
     bits, normal = workspace.own_bits, workspace.own_normal
     state, d = sobol.state_of(source.seed, source.keys[row]), len(normal)
     for c in range(len(bits)):
-        known = c > 0 and c <= d and not np.isnan(workspace.score[c - 1])
-        if c > d:
-            known = not np.isnan(x[variable[c - 1 - d]])
+        # The component's coordinate comes first, then those of numbers and of codes.
+        known = c > 0
+        if known:
+            known = not np.isnan(score[c - 1] if c <= d else x[variable[c - 1 - d]])
         if not known:
             sobol.points(c, source.net[w], state, source.first_word + w, bits[c])
-    for i in range(places[1, d]):
-        j = places[1, i]
-        sobol.normals(bits[1 + j], tables.quantile, normal[j])
+    for j in range(d):
+        if np.isnan(score[j]):
+            sobol.normals(bits[1 + j], tables.quantile, normal[j])
 
 
 @inlined
@@ -203,18 +204,18 @@ def weigh(tables, points, words, workspace):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def describe(tables, scratch, joint, row, numbers):  # type: ignore[no-untyped-def]
+def describe(tables, scratch, joint, row, normals):  # type: ignore[no-untyped-def]
     """Write the normal of each component for a row's only missing number."""
     j = scratch.places[1, 0]
     for k in range(len(joint)):
         variance = scratch.lower[0, 0, k]
-        numbers.share[row, k] = joint[k]
-        numbers.mean[row, k] = tables.packed.mean[k, j] - variance * scratch.solved[0, k]
-        numbers.deviation[row, k] = math.sqrt(variance)
+        normals.share[row, k] = joint[k]
+        normals.mean[row, k] = tables.packed.mean[k, j] - variance * scratch.solved[0, k]
+        normals.deviation[row, k] = math.sqrt(variance)
 
 
 @njit
-def fill(tables, points, allowed, source, workspace, numbers, out):  # type: ignore[no-untyped-def]
+def fill(tables, points, allowed, source, workspace, normals, out):  # type: ignore[no-untyped-def]
     """Draw the holes of a chunk of rows, 64 draws each and word; or describe their only number.
 
     One kernel for both: most of it is what they share, and compiling takes time.
@@ -228,7 +229,7 @@ def fill(tables, points, allowed, source, workspace, numbers, out):  # type: ign
         Sets of categories of the same; (0, 0) where there are none.
     source : Source
     workspace : Workspace
-    numbers : Numbers
+    normals : Normals
         Written where it has rows: then every row lacks a single number.
     out : float64 (words, rows, variables, 64)
         Holes are written for all draws, everything else is left as it is.
@@ -246,8 +247,8 @@ def fill(tables, points, allowed, source, workspace, numbers, out):  # type: ign
             continue
         words = allowed[n] if len(allowed) else allowed.reshape(-1)
         n_missing = weigh(tables, points[n], words, workspace)
-        if len(numbers.share) > 0:
-            describe(tables, scratch, joint, n, numbers)
+        if len(normals.share) > 0:
+            describe(tables, scratch, joint, n, normals)
         for w in range(len(out)):
             bits, standard = source.bits[w], source.normal[w]
             if not common:
