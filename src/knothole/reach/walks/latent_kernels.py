@@ -19,8 +19,6 @@ from knothole.compiled.simd import AT_ONCE, load, spread, store, total
 from knothole.reach.leaf_sets import LEAVES, read_sets
 from knothole.reach.walks.latent_messages import (
     LENGTH,
-    NOBODY,
-    combine,
     move_focus,
     renew,
     start_messages,
@@ -70,7 +68,6 @@ class Sides(NamedTuple):
     reach: Any  # (2 depths,) of the left side, then of the right
     node: Any  # (depths,) of the hole
     mark: Any  # (depths,) length of the log
-    belief: Any  # (states,)
 
 
 @njit
@@ -180,15 +177,13 @@ def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyp
             undo(sides.mark[depth - 1], above, messages)
             renew(2 * n + above, n + side, messages)
             reach = sides.reach[side]
-            move_focus(node, reduced, messages)
+        belief = move_focus(node, reduced, messages)
         sides.node[depth], sides.mark[depth] = node, messages.at[LENGTH]
-        belief = shift(messages.belief, node * states)
-        combine(belief, node, NOBODY, reduced, messages, sides.belief)
         e = shift(messages.e, messages.place[2 * n + node] * states)
         left = shift(messages.e, (n + 2 * depth) * states)
         right = shift(left, states)
         go_left = shift(trees.go_left, splits.go_left[at])
-        goes_left, goes_right = divide(e, go_left, sides.belief, left, right, states)
+        goes_left, goes_right = divide(e, go_left, belief, left, right, states)
         if goes_left + goes_right <= 0.0:
             # The row is impossible under the density: let the hole's own masses decide.
             for z in range(trees.states):
