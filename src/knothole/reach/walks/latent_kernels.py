@@ -18,6 +18,7 @@ from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import AT_ONCE, load, spread, store, total
 from knothole.reach.leaf_sets import LEAVES, read_sets
 from knothole.reach.walks.latent_messages import (
+    EMPTY,
     LENGTH,
     move_focus,
     renew,
@@ -88,13 +89,10 @@ def add_expected(points, words, trees, given, splits, sides, out):  # type: igno
         for start in range(0, trees_.n_trees, TOGETHER):
             end = min(start + TOGETHER, trees_.n_trees)
             find_splits(start, end, words[row], trees_, given_, splits_, out[row])
-            first = 0
             for tree in range(start, end):
-                stop = splits_.stop[tree]
-                if first < stop:
-                    found = expected(first, stop, trees_, given_, splits_, sides_)
-                    out[row, trees_.output[tree]] += found
-                    first = stop
+                first = splits_.stop[tree - 1] if tree > start else 0
+                found = expected(first, splits_.stop[tree], trees_, given_, splits_, sides_)
+                out[row, trees_.output[tree]] += found
 
 
 @inlined
@@ -140,7 +138,7 @@ def find_splits(start, end, words, trees, given, splits, out):  # type: ignore[n
             splits.right[count] = value[highest] if right_leaf else 0.0
             splits.side[count] = side
             count += 1
-            below = 2 * depth_below(side)
+            below = (side | 1) + 1
             splits.word[top], splits.later[top] = on_right, below + 1
             top += not right_leaf
             prefetch(shift(parting, np.int64(lowest_bit(on_right)) * LEAVES))
@@ -155,12 +153,6 @@ def find_splits(start, end, words, trees, given, splits, out):  # type: ignore[n
 
 
 @inlined
-def depth_below(side):  # type: ignore[no-untyped-def]
-    """How many splits are above one that is on a side."""
-    return (side >> 1) + 1
-
-
-@inlined
 def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyped-def]
     """What a tree is expected to give, from its splits."""
     reduced, messages = given.reduced, given.messages
@@ -168,9 +160,9 @@ def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyp
     result = 0.0
     for at in range(first, stop):
         node, side = splits.node[at], splits.side[at]
-        depth = depth_below(side)
+        depth = (side >> 1) + 1
         if side == TOP:
-            undo(0, node, messages)
+            undo(EMPTY, node, messages)
             reach = 1.0
         else:
             above = sides.node[depth - 1]

@@ -18,16 +18,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from knothole.compiled.pointers import shift
-from knothole.compiled.policy import inlined, inner, njit
+from knothole.compiled.policy import inlined, inner
 from knothole.compiled.simd import copy, multiply, product, scale, times
 
 # Factors after which a product is scaled: so many vectors of mean 1 neither vanish nor overflow.
 FACTORS = 8
+# States that are less likely than this, in view of what is known, are impossible.
+SMALL = 1e-280
 # For `combine`: no neighbour is left out (-1 stands for the parent of the root).
-NOBODY = -2
+NOBODY = np.int64(-2)
 # The place of a message that is 1 in every state.
-NOWHERE = -1
+NOWHERE = np.int64(-1)
 
 
 class Messages(NamedTuple):
@@ -52,20 +56,19 @@ class Messages(NamedTuple):
     states: int
 
 
-# Entries of Messages.at.
+# Entries of Messages.at, and the length of a log with nothing in it.
 LENGTH, FOCUS, CONFINED = 0, 1, 2
+EMPTY = np.int64(0)
 
 
-@njit
+@inner
 def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
     """Make the matrices those of p(a node's state, divided by ``e`` | a neighbour's); ``e`` is set.
 
     With beliefs of all nodes, and no message yet.
     """
     states, n, edges = messages.states, messages.n, reduced.n[0] - 1
-    messages.at[LENGTH] = 0
-    messages.at[FOCUS] = 0
-    messages.at[CONFINED] = 0
+    messages.at[LENGTH] = messages.at[FOCUS] = messages.at[CONFINED] = 0
     for node in range(edges + 1):
         messages.place[2 * n + node] = node
         messages.place[node] = messages.place[n + node] = NOWHERE
@@ -83,11 +86,12 @@ def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
         matrix = shift(reduced.matrix, edge * states * states)
         vector, message = messages.vector, shift(messages.arena, edge * states)
         combine(shift(reduced.g, source * states), source, target, reduced, messages, vector)
+        scale(vector, states)
         for z in range(states):
             times(shift(matrix, z * states), vector[z], states)
         multiply(matrix, shift(messages.e, source * states), message, states)
         for z in range(states):
-            vector[z] = 1.0 / message[z] if message[z] > 0.0 else 0.0
+            vector[z] = 1.0 / message[z] if message[z] > SMALL else 0.0
         for z in range(states):
             row = shift(matrix, z * states)
             product(row, row, vector, states)
@@ -96,8 +100,7 @@ def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
     for node in range(edges + 1):
         g, belief = shift(reduced.g, node * states), shift(messages.belief, node * states)
         combine(g, node, NOBODY, reduced, messages, belief)
-    for node in range(edges + 1):
-        messages.place[node] = messages.place[n + node] = NOWHERE
+        messages.place[node] = messages.place[n + node] = NOWHERE  # nobody later needs these two
 
 
 @inner
