@@ -227,37 +227,28 @@ def multiply(columns, vector, out, n):  # type: ignore[no-untyped-def]
 
     Sixteen rows and two columns at a time, as far as they go: sums need not wait for each other.
     """
-    result = spread(0.0)
-    whole_rows = n - n % (4 * AT_ONCE)
-    for a in range(0, whole_rows, 4 * AT_ONCE):
+    last = n - n % 16
+    for a in range(0, last, 16):
         x0, x1, x2, x3 = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
         y0, y1, y2, y3 = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
         for z in range(0, n, 2):
             first, second = shift(columns, z * n + a), shift(columns, (z + 1) * n + a)
             one, other = spread(vector[z]), spread(vector[z + 1])
-            x0 = x0 + load(first, 0) * one
-            y0 = y0 + load(second, 0) * other
-            x1 = x1 + load(first, AT_ONCE) * one
-            y1 = y1 + load(second, AT_ONCE) * other
-            x2 = x2 + load(first, 2 * AT_ONCE) * one
-            y2 = y2 + load(second, 2 * AT_ONCE) * other
-            x3 = x3 + load(first, 3 * AT_ONCE) * one
-            y3 = y3 + load(second, 3 * AT_ONCE) * other
-        x0, x1, x2, x3 = x0 + y0, x1 + y1, x2 + y2, x3 + y3
-        store(out, a, x0)
-        store(out, a + AT_ONCE, x1)
-        store(out, a + 2 * AT_ONCE, x2)
-        store(out, a + 3 * AT_ONCE, x3)
-        result = result + ((x0 + x1) + (x2 + x3))
-    for a in range(whole_rows, n, AT_ONCE):
+            x0, y0 = x0 + load(first, 0) * one, y0 + load(second, 0) * other
+            x1, y1 = x1 + load(first, 4) * one, y1 + load(second, 4) * other
+            x2, y2 = x2 + load(first, 8) * one, y2 + load(second, 8) * other
+            x3, y3 = x3 + load(first, 12) * one, y3 + load(second, 12) * other
+        store(out, a, x0 + y0)
+        store(out, a + 4, x1 + y1)
+        store(out, a + 8, x2 + y2)
+        store(out, a + 12, x3 + y3)
+    for a in range(last, n, AT_ONCE):
         even, odd = spread(0.0), spread(0.0)
         for z in range(0, n, 2):
             even = even + load(columns, z * n + a) * spread(vector[z])
             odd = odd + load(columns, (z + 1) * n + a) * spread(vector[z + 1])
-        even = even + odd
-        store(out, a, even)
-        result = result + even
-    return total(result)
+        store(out, a, even + odd)
+    return whole(out, n)
 
 
 @inlined

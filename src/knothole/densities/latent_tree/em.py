@@ -155,11 +155,12 @@ def log_likelihood(parameters: TreeParameters, packed: Packed) -> Floats:
     """Log p of rows; NaN where a log-space evaluation is needed to be sure."""
     values, tables = packed.values(), tables_of(packed, parameters.emissions)
     model = parameters.model()
-    out = np.empty(len(packed))
+    out, none = np.empty(len(packed)), np.empty(0)
+    sums = kernels.TreeSums(none, np.empty((0, 0, 0)), packed.nothing(0))
 
     def work(start: int, stop: int) -> None:
-        here = np.arange(start, stop)
-        kernels.log_likelihood(values, tables, model, here, parameters.scratch(), out[start:stop])
+        here, room = np.arange(start, stop), parameters.scratch()
+        kernels.expectation(values, tables, model, here, none, room, out[start:stop], sums)
 
     over_chunks(work, len(packed), BLOCKS[0])
     return out + packed.base

@@ -223,23 +223,19 @@ def add_statistics(values, rows, gamma, sums):  # type: ignore[no-untyped-def]
 
 @njit
 def expectation(values, tables, model, rows, weight, scratch, out, sums):  # type: ignore[no-untyped-def]
-    """Both passes over ``rows``, tile by tile: log p into ``out``, statistics added up."""
+    """Both passes over ``rows``, tile by tile: log p into ``out``, statistics added up.
+
+    Without weights the upward pass alone, and NaN as :func:`upward` has it.
+    """
+    alone = len(weight) == 0
     for start in range(0, len(rows), TILE):
         stop = min(start + TILE, len(rows))
         tile = rows[start:stop]
         fill_terms(values, tables, tile, scratch)
-        upward(model, scratch, stop - start, -np.inf, out[start:stop])
-        downward(model, weight[start:stop], scratch, stop - start, sums)
-        add_statistics(values, tile, scratch.gamma, sums.emissions)
-
-
-@njit
-def log_likelihood(values, tables, model, rows, scratch, out):  # type: ignore[no-untyped-def]
-    """The upward pass over ``rows``: log p into ``out``, NaN as :func:`upward` has it."""
-    for start in range(0, len(rows), TILE):
-        stop = min(start + TILE, len(rows))
-        fill_terms(values, tables, rows[start:stop], scratch)
-        upward(model, scratch, stop - start, LOST, out[start:stop])
+        upward(model, scratch, stop - start, LOST if alone else -np.inf, out[start:stop])
+        if not alone:
+            downward(model, weight[start:stop], scratch, stop - start, sums)
+            add_statistics(values, tile, scratch.gamma, sums.emissions)
 
 
 @njit

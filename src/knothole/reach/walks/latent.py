@@ -116,7 +116,6 @@ class LatentEngine(WalkEngine):
             reach=np.empty(2 * n),
             node=np.empty(n, dtype=np.int64),
             mark=np.empty(n, dtype=np.int64),
-            belief=np.empty(self.states),
         )
 
     def _given(self, evidence: Evidence) -> LatentGiven:
@@ -185,7 +184,6 @@ class LatentEngine(WalkEngine):
             right=np.empty((self.depth, self.states)),
             mark=np.empty(self.depth, dtype=np.int64),
             focus=np.empty(self.depth, dtype=np.int64),
-            belief=np.empty(self.states),
             left_mass=np.empty(self.states),
             right_mass=np.empty(self.states),
         )

@@ -18,9 +18,8 @@ from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import AT_ONCE, load, spread, store, total
 from knothole.reach.leaf_sets import LEAVES, read_sets
 from knothole.reach.walks.latent_messages import (
+    EMPTY,
     LENGTH,
-    NOBODY,
-    combine,
     move_focus,
     renew,
     start_messages,
@@ -70,7 +69,6 @@ class Sides(NamedTuple):
     reach: Any  # (2 depths,) of the left side, then of the right
     node: Any  # (depths,) of the hole
     mark: Any  # (depths,) length of the log
-    belief: Any  # (states,)
 
 
 @njit
@@ -91,13 +89,10 @@ def add_expected(points, words, trees, given, splits, sides, out):  # type: igno
         for start in range(0, trees_.n_trees, TOGETHER):
             end = min(start + TOGETHER, trees_.n_trees)
             find_splits(start, end, words[row], trees_, given_, splits_, out[row])
-            first = 0
             for tree in range(start, end):
-                stop = splits_.stop[tree]
-                if first < stop:
-                    found = expected(first, stop, trees_, given_, splits_, sides_)
-                    out[row, trees_.output[tree]] += found
-                    first = stop
+                first = splits_.stop[tree - 1] if tree > start else 0
+                found = expected(first, splits_.stop[tree], trees_, given_, splits_, sides_)
+                out[row, trees_.output[tree]] += found
 
 
 @inlined
@@ -143,7 +138,7 @@ def find_splits(start, end, words, trees, given, splits, out):  # type: ignore[n
             splits.right[count] = value[highest] if right_leaf else 0.0
             splits.side[count] = side
             count += 1
-            below = 2 * depth_below(side)
+            below = (side | 1) + 1
             splits.word[top], splits.later[top] = on_right, below + 1
             top += not right_leaf
             prefetch(shift(parting, np.int64(lowest_bit(on_right)) * LEAVES))
@@ -158,12 +153,6 @@ def find_splits(start, end, words, trees, given, splits, out):  # type: ignore[n
 
 
 @inlined
-def depth_below(side):  # type: ignore[no-untyped-def]
-    """How many splits are above one that is on a side."""
-    return (side >> 1) + 1
-
-
-@inlined
 def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyped-def]
     """What a tree is expected to give, from its splits."""
     reduced, messages = given.reduced, given.messages
@@ -171,24 +160,22 @@ def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyp
     result = 0.0
     for at in range(first, stop):
         node, side = splits.node[at], splits.side[at]
-        depth = depth_below(side)
+        depth = (side >> 1) + 1
         if side == TOP:
-            undo(0, node, messages)
+            undo(EMPTY, node, messages)
             reach = 1.0
         else:
             above = sides.node[depth - 1]
             undo(sides.mark[depth - 1], above, messages)
             renew(2 * n + above, n + side, messages)
             reach = sides.reach[side]
-            move_focus(node, reduced, messages)
+        belief = move_focus(node, reduced, messages)
         sides.node[depth], sides.mark[depth] = node, messages.at[LENGTH]
-        belief = shift(messages.belief, node * states)
-        combine(belief, node, NOBODY, reduced, messages, sides.belief)
         e = shift(messages.e, messages.place[2 * n + node] * states)
         left = shift(messages.e, (n + 2 * depth) * states)
         right = shift(left, states)
         go_left = shift(trees.go_left, splits.go_left[at])
-        goes_left, goes_right = divide(e, go_left, sides.belief, left, right, states)
+        goes_left, goes_right = divide(e, go_left, belief, left, right, states)
         if goes_left + goes_right <= 0.0:
             # The row is impossible under the density: let the hole's own masses decide.
             for z in range(trees.states):

@@ -18,16 +18,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from knothole.compiled.pointers import shift
-from knothole.compiled.policy import inlined, inner, njit
+from knothole.compiled.policy import inlined, inner
 from knothole.compiled.simd import copy, multiply, product, scale, times
 
 # Factors after which a product is scaled: so many vectors of mean 1 neither vanish nor overflow.
 FACTORS = 8
+# States that are less likely than this, in view of what is known, are impossible.
+SMALL = 1e-280
 # For `combine`: no neighbour is left out (-1 stands for the parent of the root).
-NOBODY = -2
+NOBODY = np.int64(-2)
 # The place of a message that is 1 in every state.
-NOWHERE = -1
+NOWHERE = np.int64(-1)
 
 
 class Messages(NamedTuple):
@@ -52,20 +56,19 @@ class Messages(NamedTuple):
     states: int
 
 
-# Entries of Messages.at.
+# Entries of Messages.at, and the length of a log with nothing in it.
 LENGTH, FOCUS, CONFINED = 0, 1, 2
+EMPTY = np.int64(0)
 
 
-@njit
+@inner
 def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
     """Make the matrices those of p(a node's state, divided by ``e`` | a neighbour's); ``e`` is set.
 
     With beliefs of all nodes, and no message yet.
     """
     states, n, edges = messages.states, messages.n, reduced.n[0] - 1
-    messages.at[LENGTH] = 0
-    messages.at[FOCUS] = 0
-    messages.at[CONFINED] = 0
+    messages.at[LENGTH] = messages.at[FOCUS] = messages.at[CONFINED] = 0
     for node in range(edges + 1):
         messages.place[2 * n + node] = node
         messages.place[node] = messages.place[n + node] = NOWHERE
@@ -83,23 +86,24 @@ def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
         matrix = shift(reduced.matrix, edge * states * states)
         vector, message = messages.vector, shift(messages.arena, edge * states)
         combine(shift(reduced.g, source * states), source, target, reduced, messages, vector)
+        scale(vector, states)
         for z in range(states):
             times(shift(matrix, z * states), vector[z], states)
         multiply(matrix, shift(messages.e, source * states), message, states)
         for z in range(states):
-            vector[z] = 1.0 / message[z] if message[z] > 0.0 else 0.0
+            vector[z] = 1.0 / message[z] if message[z] > SMALL else 0.0
         for z in range(states):
-            product(shift(matrix, z * states), shift(matrix, z * states), vector, states)
+            row = shift(matrix, z * states)
+            product(row, row, vector, states)
         scale(message, states)
         messages.place[edge] = edge
     for node in range(edges + 1):
         g, belief = shift(reduced.g, node * states), shift(messages.belief, node * states)
         combine(g, node, NOBODY, reduced, messages, belief)
-    for node in range(edges + 1):
-        messages.place[node] = messages.place[n + node] = NOWHERE
+        messages.place[node] = messages.place[n + node] = NOWHERE  # nobody later needs these two
 
 
-@inlined
+@inner
 def combine(first, node, without, reduced, messages, out):  # type: ignore[no-untyped-def]
     """Product of a vector and all messages that reach a node, but for one neighbour's."""
     states, n = messages.states, messages.n
@@ -118,7 +122,7 @@ def combine(first, node, without, reduced, messages, out):  # type: ignore[no-un
         child = reduced.sibling[child]
 
 
-@inlined
+@inner
 def find_ways(target, reduced, messages):  # type: ignore[no-untyped-def]
     """Note the neighbour of each node that is next on the way to a target."""
     toward = shift(messages.toward, target * messages.n)
@@ -141,31 +145,42 @@ def renew(what, place, messages):  # type: ignore[no-untyped-def]
     messages.count[messages.target[what]] += old == NOWHERE
 
 
+@inlined
+def gather(first, node, without, arrived, reduced, messages):  # type: ignore[no-untyped-def]
+    """See :func:`combine`; most often there is no message, or the one that has just arrived."""
+    states, n = messages.states, messages.n
+    factors = messages.count[node]
+    if without >= 0:
+        back = n + node if without < node else without  # parents have smaller numbers
+        factors -= messages.place[back] != NOWHERE
+    if factors == 0:
+        return first
+    if factors == 1 and arrived != NOWHERE:
+        product(messages.vector, first, shift(messages.arena, arrived * states), states)
+    else:
+        combine(first, node, without, reduced, messages, messages.vector)
+    return messages.vector
+
+
 @inner
 def move_focus(target, reduced, messages):  # type: ignore[no-untyped-def]
-    """Bring a node into focus, one edge at a time."""
+    """Bring a node into focus, one edge at a time; return its belief, for now."""
     n, states = messages.n, messages.states
     toward = shift(messages.toward, target * n)
     node, arrived = messages.at[FOCUS], NOWHERE
     while node != target:
         following = toward[node]
-        upwards = following < node  # parents have smaller numbers
-        edge, back = (node, n + node) if upwards else (n + following, following)
-        vector = shift(messages.e, messages.place[2 * n + node] * states)
-        others = messages.count[node] - (messages.place[back] != NOWHERE)
-        if others == 1 and arrived != NOWHERE:
-            last = shift(messages.arena, arrived * states)
-            product(messages.vector, vector, last, states)
-            vector = messages.vector
-        elif others > 0:
-            combine(vector, node, following, reduced, messages, messages.vector)
-            vector = messages.vector
+        edge = node if following < node else n + following
+        e = shift(messages.e, messages.place[2 * n + node] * states)
+        vector = gather(e, node, following, arrived, reduced, messages)
         arrived = 2 * n + messages.at[LENGTH]
         renew(edge, arrived, messages)
         matrix = shift(reduced.matrix, edge * states * states)
         multiply(matrix, vector, shift(messages.arena, arrived * states), states)
         node = following
     messages.at[FOCUS] = target
+    belief = shift(messages.belief, target * states)
+    return gather(belief, target, NOBODY, arrived, reduced, messages)
 
 
 @inlined

@@ -20,8 +20,6 @@ from knothole.reach.walks.latent_messages import (
     CONFINED,
     FOCUS,
     LENGTH,
-    NOBODY,
-    combine,
     move_focus,
     start_messages,
     undo,
@@ -53,8 +51,7 @@ class LatentPosition(NamedTuple):
     right: Any  # (frames, states) masses of the right side
     mark: Any  # (frames,) length of the log on arrival
     focus: Any  # (frames,)
-    belief: Any  # (states,) scratch
-    left_mass: Any
+    left_mass: Any  # (states,) scratch
     right_mass: Any
 
 
@@ -145,7 +142,9 @@ def advance(x, nodes, tables, region, given, position, found):  # type: ignore[n
         i = reduced.slot[v]
         e = shift(messages.e, i * states)
         if phase == ENTER:
-            belief = focus_on(i, reduced, messages, position.belief)
+            if messages.at[CONFINED] == 0:
+                messages.at[FOCUS] = i
+            belief = move_focus(i, reduced, messages)
             share = divide(v, n, nodes, tables, region, belief, left_mass, right_mass)
             left_reach = frames.reach[top] * share
             right_reach = frames.reach[top] - left_reach
@@ -214,19 +213,6 @@ def expect(node, nodes, tables):  # type: ignore[no-untyped-def]
         below = shift(tables.mass, (tables.offset[v] + tables.position[node]) * tables.states)
         for z in range(0, tables.states, CACHE_LINE):
             prefetch(shift(below, z))
-
-
-@inlined
-def focus_on(i, reduced, messages, vector):  # type: ignore[no-untyped-def]
-    """Bring a node into focus; return its belief, for which ``vector`` has room."""
-    if messages.at[CONFINED] == 0:
-        messages.at[FOCUS] = i
-        return shift(messages.belief, i * messages.states)
-    if messages.at[FOCUS] != i:
-        move_focus(i, reduced, messages)
-    belief = shift(messages.belief, i * messages.states)
-    combine(belief, i, NOBODY, reduced, messages, vector)
-    return vector
 
 
 @inlined

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from knothole.compiled.pointers import shift
-from knothole.compiled.policy import inner, njit
+from knothole.compiled.policy import inner
 from knothole.compiled.simd import copy, multiply, product, rescale, scale, times
 
 # A node's number in the reduced tree, before it has one.
@@ -58,7 +58,7 @@ class Scratch(NamedTuple):
     buffer: Any  # (states, states)
 
 
-@njit
+@inner
 def reduce_row(like, latents, reduced, scratch):  # type: ignore[no-untyped-def]
     """Sum out everything but the latents of active holes and their branching points.
 
