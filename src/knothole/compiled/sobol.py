@@ -85,11 +85,11 @@ class Points:
         return hashed_seed(self.seed, run), net
 
     def uniform(self, words: range, keys: Words) -> Floats:
-        """Uniform numbers, (keys, 64 * words, coordinates)."""
-        out = np.empty((len(keys), WORD * len(words), self.coordinates))
+        """Uniform numbers, (keys, 64 * words, coordinates); those of a coordinate lie together."""
+        out = np.empty((len(keys), self.coordinates, WORD * len(words)))
         seed, net = self.of(words, keys)
         fill_uniform(net, seed, keys, words.start, out)
-        return out
+        return out.transpose(0, 2, 1)
 
 
 #: The key that all rows of predictions have.
@@ -178,11 +178,11 @@ def points(coordinate, net, state, word, out):  # type: ignore[no-untyped-def]
 
 @njit
 def fill_uniform(net, seed, keys, first_word, out):  # type: ignore[no-untyped-def]
-    """Uniform numbers for keys; ``net`` (words, ...), ``out`` (keys, draws, coordinates)."""
+    """Uniform numbers for keys; ``net`` (words, ...), ``out`` (keys, coordinates, draws)."""
     for n in range(len(keys)):
         state = state_of(seed, keys[n])
         for w in range(len(net)):
-            for c in range(out.shape[2]):
+            for c in range(out.shape[1]):
                 for g in range(GROUPS):
                     shift = bits_of(state, g, c)
                     for p in range(SIZE):
@@ -192,7 +192,7 @@ def fill_uniform(net, seed, keys, first_word, out):  # type: ignore[no-untyped-d
                         else:
                             number = GROUPS + (first_word + w) * WORD + draw
                             bits = bits_of(state, number, c)
-                        out[n, w * WORD + draw, c] = (bits + 0.5) * _UNIT
+                        out[n, c, w * WORD + draw] = (bits + 0.5) * _UNIT
 
 
 @inner

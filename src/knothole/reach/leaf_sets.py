@@ -24,10 +24,11 @@ from knothole.trees.subset import some_trees
 
 #: The most leaves of a tree.
 LEAVES = 64
-# The most trees whose sets stand side by side: as many cuts, or more, have a set of each.
-TREES = 64
+# The most trees whose sets stand side by side: a value is looked up once for all of them, but as
+# many cuts, or more, have a set of each.
+TREES = 128
 # The most memory for sets.
-BYTES = 1 << 26
+BYTES = 1 << 27
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 

@@ -129,20 +129,11 @@ class ProductEngine(WalkEngine):
 
     def _room(self) -> Room:
         n = self.n_components
+        sets, word = np.empty((ROWS, TREES), np.uint64), np.empty(SPLITS, np.uint64)
         row, node, left, right = np.empty((4, SPLITS), dtype=np.int64)
-        return Room(
-            sets=np.empty((ROWS, TREES), dtype=np.uint64),
-            known=np.empty(ROWS),
-            given=np.empty((ROWS, n)),
-            value=np.empty(LEAVES),
-            row=row,
-            word=np.empty(SPLITS, dtype=np.uint64),
-            node=node,
-            step=np.empty(SPLITS),
-            left=left,
-            right=right,
-            added=np.zeros((SPLITS, n)),
-        )
+        rows, leaves = (np.empty(ROWS), np.empty((ROWS, n))), np.empty(LEAVES)
+        added = np.zeros((SPLITS, n))
+        return Room(sets, *rows, leaves, row, word, node, np.empty(SPLITS), left, right, added)
 
     def _position(self) -> ProductPosition:
         return ProductPosition(self._frames(), np.empty((self.depth, self.n_components)))
