@@ -37,15 +37,15 @@ DENSITIES: tuple[type[Density], ...] = (GaussianMixture, LatentTree, Mixture)
 def use(name: str, classifier: bool = False) -> None:
     """Use the kernels that ``wrap`` and predictions under a density need.
 
-    In another order than they do (see :func:`_backwards`). "auto" is for what is compared, without
-    the kernels that learn: these are what ``wrap`` begins with itself.
+    In another order than they do (see :func:`_backwards`). "auto" is for what is compared, from
+    the last to the first: what ``wrap`` begins with it compiles itself.
 
     Examples
     --------
     >>> use("Mixture")
     """
     kinds = {kind.__name__: [kind(2, random_state=0)] for kind in DENSITIES}
-    kinds["auto"] = [Factorized(), GaussianMixture(2, random_state=0)]
+    kinds["auto"] = [GaussianMixture(2, random_state=0), Factorized()]
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4)) + rng.normal(size=(300, 1))
     y = X.sum(axis=1)
