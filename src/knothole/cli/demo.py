@@ -41,7 +41,7 @@ Examples:
     help="Directory for the plot and the report; made if need be.",
 )  # fmt: skip
 @click.option(
-    "--repeats", type=click.IntRange(1, 100), default=3, show_default=True, help="Masks per rate."
+    "--repeats", type=click.IntRange(1, 100), default=2, show_default=True, help="Masks per rate."
 )
 def demo(output: Path, repeats: int) -> None:
     """Train a model, poke holes, compare what people do about them, and draw it.

@@ -76,7 +76,7 @@ def until_closed() -> None:
     """End this process when its input is closed: by whoever started it, or by their end."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        os.read(0, 1)  # not sys.stdin, whose lock Python wants when it ends
         os._exit(0)
 
     _is_ahead.set()
