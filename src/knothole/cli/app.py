@@ -22,7 +22,7 @@ FINE, WRONG_INPUT, WRONG_USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 #: Subcommands, each a click command in the module of its name, and what the overview says of them.
 COMMANDS = {
-    "demo": "Train, poke holes, compare, draw: no download, under two minutes.",
+    "demo": "Train, poke holes, compare, draw: no download, about a minute.",
     "wrap": "Learn p(X) from a training table, so that a model can answer rows with holes.",
     "predict": "Expected predictions for a CSV or Parquet file of any size.",
     "explain": "Why each answer of a file is what it is: what every column adds to it.",

@@ -46,7 +46,7 @@ Examples:
 def demo(output: Path, repeats: int) -> None:
     """Train a model, poke holes, compare what people do about them, and draw it.
 
-    No download, under two minutes. Writes demo.png, demo.html and demo.knothole.
+    No download, about a minute. Writes demo.png, demo.html and demo.knothole.
     """
     import knothole
     from knothole.estimators.wrapping import compile_for
