@@ -216,6 +216,13 @@ def test_a_process_ahead_ends_with_the_one_that_started_it():
         assert process.wait(timeout=60) == 0
 
 
+def test_a_process_ahead_that_is_done_ends_as_others_do():
+    """Not by an abort, over a lock that its watch holds."""
+    script = "from knothole.compiled.ahead import until_closed; until_closed()"
+    with subprocess.Popen([sys.executable, "-P", "-c", script], stdin=subprocess.PIPE) as process:
+        assert process.wait(timeout=60) == 0
+
+
 @given(st.lists(st.sets(st.integers(0, 200)), min_size=1, max_size=5), st.integers(1, 200))
 def test_sets_of_codes_are_those_that_were_put_in(sets, n_levels):
     """The slow twin is Python's own set."""
