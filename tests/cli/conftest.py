@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost
-from tests.cli.running import FEATURES, call
+from tests.cli.running import FEATURES, call, skip_without_levels
 
 import knothole as kh
 
@@ -39,7 +39,7 @@ def holes(table) -> pd.DataFrame:
 @pytest.fixture(scope="session")
 def folder(table, holes, tmp_path_factory) -> Path:
     """Training table and rows with holes, as CSV and Parquet, and an XGBoost model."""
-    pytest.importorskip("xgboost", "3.1", reason="XGBoost 3.0 stores no levels of categories")
+    skip_without_levels()
     place = tmp_path_factory.mktemp("cli")
     table[:200].to_csv(place / "train.csv", index=False)
     holes.to_csv(place / "holes.csv", index=False)

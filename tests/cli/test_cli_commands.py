@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import xgboost
 from sklearn.ensemble import RandomForestRegressor
-from tests.cli.running import FEATURES, call, in_subprocess
+from tests.cli.running import FEATURES, call, in_subprocess, skip_without_levels
 
 import knothole as kh
 from knothole.cli.app import FINE, WRONG_INPUT
@@ -18,7 +18,7 @@ from knothole.trees.read import read
 
 
 def save_xgboost(X, y, folder):
-    pytest.importorskip("xgboost", "3.1", reason="XGBoost 3.0 stores no levels of categories")
+    skip_without_levels()
     model = xgboost.XGBRegressor(n_estimators=4, max_depth=3, enable_categorical=True, n_jobs=1)
     model.fit(X, y).save_model(folder / "model.ubj")
     return "model.ubj", "tuned.json", model.predict
