@@ -5,7 +5,16 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from knothole.questions.correction.boosting import Grower, as_ensemble, boost, step, thresholds_of
+from knothole.questions.correction.boosting import (
+    TREES,
+    Grower,
+    as_ensemble,
+    boost,
+    least_squares,
+    poisson,
+    step,
+    thresholds_of,
+)
 from knothole.questions.correction.growing import DISTINCT, LEAST_ROWS, LEAVES, PENALTY, RATE
 from knothole.questions.correction.space import Space
 
@@ -40,19 +49,17 @@ def test_trees_are_those_of_the_library(rows, loss):
     inputs, rng = numbers_with_nan(rows)
     y = np.abs(inputs[:, 0]) + np.nan_to_num(inputs[:, 1]) ** 2 + rng.gamma(1.0, size=rows)
     weight = rng.gamma(1.0, size=rows) if loss == "squared_error" else np.ones(rows)
+    y /= np.average(y, weights=weight)  # so that both begin at log 1
     library = HistGradientBoostingRegressor(
         loss=loss, learning_rate=RATE, max_leaf_nodes=LEAVES, min_samples_leaf=LEAST_ROWS,
-        l2_regularization=PENALTY, max_iter=20, max_bins=DISTINCT, early_stopping=False,
+        l2_regularization=PENALTY, max_iter=TREES, max_bins=DISTINCT, early_stopping=False,
     ).fit(nearest(inputs), y, sample_weight=weight)  # fmt: skip
-    start = np.average(y, weights=weight)
     grower = Grower(inputs, thresholds_of(inputs))
     if loss == "poisson":
-        grown, margin = grower.boost(
-            np.log(start), 20, lambda at: (np.exp(at) - y, np.exp(at) * np.ones(rows))
-        )
-        margin = np.exp(margin)
+        grown = poisson(grower, y, TREES)
+        margin = np.exp(step([grown], inputs)[:, 0])
     else:
-        grown, margin = grower.boost(start, 20, lambda at: ((at - y) * weight, weight))
+        grown, margin = least_squares(grower, y, weight)
         assert_allclose(step([grown], inputs)[:, 0], margin, rtol=1e-12)
     assert_allclose(margin, library.predict(nearest(inputs)), rtol=2e-6)
     assert (grown.sizes > 1).any() == (rows > 2 * LEAST_ROWS)
