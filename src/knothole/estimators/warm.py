@@ -45,7 +45,7 @@ def use(name: str, classifier: bool = False) -> None:
     >>> use("Mixture")
     """
     kinds = {kind.__name__: [kind(2, random_state=0)] for kind in DENSITIES}
-    kinds["auto"] = [*(kind(2, random_state=0) for kind in DENSITIES[:2]), Factorized()]
+    kinds["auto"] = [*kinds["GaussianMixture"], *kinds["LatentTree"], Factorized()]
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4)) + rng.normal(size=(300, 1))
     y = X.sum(axis=1)

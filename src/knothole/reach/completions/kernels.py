@@ -187,6 +187,7 @@ def complete_row(points, draws, row, forest, by_tree, again, scratch):  # type: 
     if by_tree is None:
         fill_masks(points, draws, row, forest.look, not again, found, masks, absent)
         return walk_levels(forest, scratch)
+    # (Not a literal False, of which numba would compile a variant.)
     fill_masks(points, draws, row, forest.look, not by_tree, found, masks, absent)
     return walk_trees(points[row], forest, scratch)
 
