@@ -9,7 +9,7 @@ import pandas as pd
 import xgboost
 
 from benchmarks.speed.densities import one_thread
-from benchmarks.speed.setting import SEED, Ratio, wall
+from benchmarks.speed.setting import SEED, Ratio, cpu, wall, with_holes
 from knothole.estimators import wrap
 
 TREES, DEPTH = 150, 5
@@ -32,6 +32,7 @@ def run():
                 "wrap", f"wrap(model, X, y), {what}, one thread", wrapping, training, AGAINST,
                 target,
             )  # fmt: skip
+        yield from _corrected(*fitted(with_nan(2000, 12)))
     model, X, y = fitted(continuous(2000, 500))
     yield Ratio(
         "wrap", "wrap(model, X, y), 2,000 x 500 continuous, two threads",
@@ -45,6 +46,22 @@ def run():
     yield Ratio(
         "wrap", "wrap(model, X, y), 1,000,000 x 20: memory beside the input",
         1024 * (after - before), X.nbytes, "bytes of the input", 2.0,
+    )  # fmt: skip
+
+
+def _corrected(model, X, y):
+    """What a correction takes, when it is learned and when rows are predicted."""
+    with_it, without = (partial(wrap, model, X, y, correct=correct) for correct in ("auto", False))
+    yield Ratio(
+        "wrap", "wrap(model, X, y), 2,000 x 12 with NaN, and its correction, one thread",
+        process(with_it, 3), process(without, 3), "the same with correct=False", 1.5,
+    )  # fmt: skip
+    holes, kept, plain = with_holes(X, 0.3), wrap(model, X, y, correct=True), without()
+    yield Ratio(
+        "wrap", "predict, 2,000 x 12, 30 % more holes, with a correction, one thread",
+        cpu(lambda: kept.predict(holes, holes="all")),
+        cpu(lambda: plain.predict(holes, holes="all")),
+        "the same with correct=False", 1.5,
     )  # fmt: skip
 
 
