@@ -10,7 +10,8 @@ from sklearn.base import clone
 from tests.learning.worlds import problem_of, random_world, tune
 from tests.reach.cases import EXACT
 
-from knothole.learning.conditioning import TrainingTable, choose_form, in_form
+from knothole.densities.mixture.density import Mixture
+from knothole.learning.conditioning import Conditioned, TrainingTable, choose_form, in_form
 
 seeds = st.integers(0, 2**31 - 1)
 ridges = st.sampled_from([0.0, 0.7])
@@ -205,6 +206,22 @@ def test_the_unit_of_a_target_has_no_say_in_its_form():
     training, density = training_of(world), world.case.density
     chosen = {choose_form(density, training, unit * target) for unit in (1e-6, 1.0, 1e6)}
     assert len(chosen) == 1
+
+
+def test_a_density_of_x_and_y_is_of_the_size_that_x_has():
+    """No second search: size and prior are what was found for X, and given to the training."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(3, size=400)
+    X = rng.normal(size=(400, 3)) + 4.0 * group[:, None]
+    X[rng.random(X.shape) < 0.2] = np.nan
+    density = Mixture(random_state=0).fit(X)
+    assert len(density.weights_) > 1
+    training = TrainingTable(X, None, np.ones(400))
+    for labels in (False, True):
+        joint = Conditioned.of(density, training, group, labels, "auto").density
+        assert joint.target_
+        assert joint.components == len(joint.weights_) == len(density.weights_)
+        assert joint.strength == joint.strength_ == density.strength_
 
 
 def test_densities_of_training_rows_know_which_nan_is_a_hole():
