@@ -135,7 +135,9 @@ def _summarise(found: Suite) -> None:
         click.echo(f"\n{own} against each, cells by paired tests:")
         click.echo(tally.round(2).to_string())
     click.echo()
-    for verdict in verdicts(found.setting, found.ranking, found.tallies, found.by_dataset):
+    for verdict in verdicts(
+        found.setting, found.ranking, found.tallies, found.by_dataset, found.corrections
+    ):
         click.echo(str(verdict).replace("**", ""))
 
 

@@ -178,6 +178,31 @@ def _duel(own: pd.DataFrame, other: pd.DataFrame, alpha: float) -> tuple[float, 
     return p_value, "win" if difference.mean() < 0 else "loss"
 
 
+def changes(results: pd.DataFrame, peer: str, other: str) -> pd.DataFrame:
+    """By how much the error of a peer is above another's in each cell, and the standard error.
+
+    Both are parts of the other's error. The standard error is over groups of test rows, of which
+    both have the same; that of an RMSE is half of its squares'.
+    """
+    found = with_error(results[results["peer"].isin([peer, other])])
+    rows = []
+    for (dataset, scenario), cell in found.groupby(CELL, sort=False):
+        if {peer, other} <= set(cell["peer"]) and (cell["failure"] == "").all():
+            both = cell.pivot(index="repeat", columns="peer", values=["error", "groups"]).dropna()
+            mine, theirs = (np.concatenate([*both["groups"][name]]) for name in (peer, other))
+            part = 0.5 if cell["rmse"].notna().all() else 1.0
+            error = {name: both["error"][name].mean() for name in (peer, other)}
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "scenario": scenario,
+                    "change": error[peer] / error[other] - 1,
+                    "standard_error": part * stats.sem(mine - theirs) / theirs.mean(),
+                }
+            )
+    return pd.DataFrame(rows, columns=[*CELL, "change", "standard_error"])
+
+
 def by_dataset(duels: pd.DataFrame) -> pd.DataFrame:
     """Against each rival: ``ratio`` of errors, on how many ``datasets`` it is below 1, ``p_value``.
 

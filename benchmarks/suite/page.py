@@ -90,7 +90,9 @@ def _verdicts(suites: list[Suite]) -> str:
     lines = ["## Verdicts\n"]
     for suite in suites:
         lines.append(f"{_TITLES[suite.setting]}:\n")
-        found = verdicts(suite.setting, suite.ranking, suite.tallies, suite.by_dataset)
+        found = verdicts(
+            suite.setting, suite.ranking, suite.tallies, suite.by_dataset, suite.corrections
+        )
         lines += [*(f"- {verdict}" for verdict in found), ""]
     return "\n".join(lines)
 
@@ -208,7 +210,7 @@ def _errors(suite: Suite) -> str:
         lines += [_picture(suite, "tables", "Errors of rivals over ours, by dataset")]
     lines += ["RMSE or log loss, the smallest bold.\n"]
     lines += [_by_cell(suite, suite.errors[order], suite.errors.min(axis=1)), ""]
-    auc = suite.results.pivot_table(index=CELL, columns="peer", values="auc")
+    auc = suite.contest.pivot_table(index=CELL, columns="peer", values="auc")
     auc = auc.reindex([cell for cell in suite.errors.index if cell in auc.index])
     if len(auc):
         auc = auc.reindex(columns=order)

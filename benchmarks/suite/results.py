@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.suite import analysis, datasets, runner
-from benchmarks.suite.peers.roster import OWN, all_peers, idle
+from benchmarks.suite.peers.roster import OWN, UNCORRECTED, all_peers, idle
 from benchmarks.suite.scenarios import SETTINGS, Mechanism, Scenario
 from knothole.errors import InvalidInput
 
@@ -61,9 +61,19 @@ class Suite:
         return [name for name in OWN if name in set(self.results["peer"])]
 
     @cached_property
+    def contest(self) -> pd.DataFrame:
+        """The results of all but the one that only the correction is compared with."""
+        return self.results[self.results["peer"] != UNCORRECTED]
+
+    @cached_property
+    def corrections(self) -> pd.DataFrame:
+        """What the correction changes in each cell; empty where it was not left out in any."""
+        return analysis.changes(self.results, OWN[0], UNCORRECTED)
+
+    @cached_property
     def errors(self) -> pd.DataFrame:
         """Mean errors of the cells that all peers ran, in the order of datasets and scenarios."""
-        table = analysis.error_table(self.results)
+        table = analysis.error_table(self.contest)
         return table.reindex([cell for cell in self.cells if cell in table.index])
 
     @property
@@ -75,17 +85,17 @@ class Suite:
     @cached_property
     def ranking(self) -> analysis.Ranking | None:
         """Mean ranks; None with fewer than two peers or cells."""
-        return None if min(self.errors.shape) < 2 else analysis.rank(self.results)
+        return None if min(self.errors.shape) < 2 else analysis.rank(self.contest)
 
     @cached_property
     def overview(self) -> pd.DataFrame:
         """Error and time side by side."""
-        return analysis.overview(self.results)
+        return analysis.overview(self.contest)
 
     @cached_property
     def duels(self) -> dict[str, pd.DataFrame]:
         """Of each of our peers, its duels with all rivals in all cells."""
-        found = {name: analysis.duels(self.results, name) for name in self.own}
+        found = {name: analysis.duels(self.contest, name) for name in self.own}
         return {
             name: duels[~duels["rival"].isin(OWN)]
             for name, duels in found.items()
@@ -151,7 +161,8 @@ def take_rivals(plan: runner.Plan, folder: Path, page: Path) -> int:
             f"rivals beside {os.fspath(page)!r} were run with other {' and '.join(others)}: theirs "
             f"{stands[others[0]]}, asked for {asked[others[0]]}. Ask for the same, or run them."
         )
-    peers, taken = {peer.name: peer for peer in plan.peers if peer.name not in OWN}, 0
+    ours = {*OWN, UNCORRECTED}
+    peers, taken = {peer.name: peer for peer in plan.peers if peer.name not in ours}, 0
     names = ["dataset", "repeat", "peer"]
     for key, part in found.results.groupby(names, observed=True):
         dataset, repeat, peer = map(str, key)

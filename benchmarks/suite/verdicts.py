@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from benchmarks.markdown import p_value, percent
@@ -17,6 +18,8 @@ AGAINST_NATIVE = {"same": 0.80, "changed": 0.95}
 NATIVE = "native"
 #: Of tests over datasets.
 LEVEL = 0.05
+#: What a correction may cost in a cell.
+HARM = 0.005
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ def verdicts(
     ranking: Ranking | None,
     tallies: Mapping[str, pd.DataFrame],
     by_dataset: Mapping[str, pd.DataFrame],
+    corrections: pd.DataFrame,
 ) -> list[Verdict]:
     """All claims about a setting.
 
@@ -49,6 +53,8 @@ def verdicts(
         From our peers to their wins, ties and losses against each rival.
     by_dataset : mapping
         From our peers to :func:`~benchmarks.suite.analysis.by_dataset`.
+    corrections : DataFrame
+        :func:`~benchmarks.suite.analysis.changes` by the correction.
     """
     found = [best_mean_rank(ranking)]
     found += [better_by_dataset(*one) for one in by_dataset.items()]
@@ -56,7 +62,7 @@ def verdicts(
         found += [against_each(*one, AGAINST_EACH[setting]) for one in tallies.items()]
     if setting in AGAINST_NATIVE:
         found += [against_native(*one, AGAINST_NATIVE[setting]) for one in tallies.items()]
-    return found
+    return found if corrections.empty else [*found, no_harm(corrections)]
 
 
 def best_mean_rank(ranking: Ranking | None) -> Verdict:
@@ -109,6 +115,19 @@ def against_native(peer: str, tally: pd.DataFrame, goal: float) -> Verdict:
         return Verdict(claim, None, f"{NATIVE} was not run")
     share = float(tally["win_or_tie"][NATIVE])
     return Verdict(claim, share >= goal, percent(share))
+
+
+def no_harm(changes: pd.DataFrame) -> Verdict:
+    """Whether the correction is nowhere worse than none, by a standard error and more."""
+    claim = f"corrected, no cell is worse by {100 * HARM:g} % and a standard error than uncorrected"
+    worse = changes[changes["change"] > np.maximum(HARM, changes["standard_error"])]
+    named = "; ".join(
+        f"{row['dataset']}, {row['scenario']} {100 * row['change']:+.2f} "
+        f"+- {100 * row['standard_error']:.2f} %"
+        for _, row in worse.iterrows()
+    )
+    figures = f"{len(worse)} of {len(changes)} cells{': ' * bool(named)}{named}; on average "
+    return Verdict(claim, worse.empty, f"{figures}{100 * changes['change'].mean():+.2f} %")
 
 
 def _shares(tally: pd.DataFrame) -> str:

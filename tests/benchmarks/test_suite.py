@@ -23,7 +23,9 @@ WINS = {"knothole": 1.0, "native": 1.5, "retrained x8": 1.2, "median": 1.3}
 def said(made) -> list[str]:
     return [
         str(verdict)
-        for verdict in verdicts(made.setting, made.ranking, made.tallies, made.by_dataset)
+        for verdict in verdicts(
+            made.setting, made.ranking, made.tallies, made.by_dataset, made.corrections
+        )
     ]
 
 
@@ -57,6 +59,25 @@ def test_a_suite_that_loses_says_against_whom_and_how_often():
     best, _, each = said(made_up(WINS | {"knothole": 2.0}))
     assert "**no** (knothole 4.00, retrained x8 1.00; they differ)" in best
     assert "not against" in each and all(f"{name} 0 %" in each for name in set(WINS) - {"knothole"})
+
+
+def test_a_correction_is_held_against_none_and_takes_no_rank():
+    """A cell that is worse by more than half a per cent is named; the uncorrected is no rival."""
+    plain = {roster.UNCORRECTED: 1.004}
+    made = made_up(WINS | plain)
+    *others, harm = said(made)
+    assert len(others) == len(said(made_up(WINS)))
+    assert harm.startswith("corrected, no cell is worse by 0.5 % and a standard error")
+    assert ": **yes** (0 of 21 cells; on average -0.40 %)" in harm
+    assert roster.UNCORRECTED not in made.overview.index
+    assert roster.UNCORRECTED not in set(made.duels["knothole"]["rival"])
+    worse = said(made_up(WINS | plain, titanic={"knothole": 1.03}))[-1]
+    assert "**no** (7 of 21 cells: titanic, MCAR 10 % +2.59 +- 0.2" in worse
+    # What is within a standard error is no harm.
+    noisy = made_up(WINS | plain, titanic={"knothole": 1.03})
+    rng = np.random.default_rng(0)
+    noisy.results["groups"] = [rng.normal(1.0, 1.0, 20) for _ in noisy.results["groups"]]
+    assert "**yes** (0 of 21 cells" in said(noisy)[-1]
 
 
 @pytest.mark.parametrize(("setting", "goal"), [("same", 80), ("changed", 95)])

@@ -21,6 +21,8 @@ from benchmarks.suite.peers.walks import FractionalWeights, SurrogateSplits
 
 #: Those that are ours.
 OWN = ("knothole", "knothole tuned", "knothole grown")
+#: The first of ours without its correction: what that is compared with, and no rival.
+UNCORRECTED = "knothole uncorrected"
 
 
 def all_peers() -> Mapping[str, Peer]:
@@ -35,6 +37,7 @@ def all_peers() -> Mapping[str, Peer]:
         Knothole(),
         KnotholeTuned(),
         KnotholeGrown(),
+        Knothole(UNCORRECTED, correct=False),
         Native(),
         filled("mean"),
         filled("median"),
@@ -61,11 +64,13 @@ def idle(holes: str) -> dict[str, str]:
     Examples
     --------
     >>> list(idle("deployment")), list(idle("same"))
-    (['knothole tuned', 'knothole grown'], ['retrained x1'])
+    (['knothole tuned', 'knothole grown'], ['retrained x1', 'knothole uncorrected'])
     """
     peers = all_peers()
     if holes == "deployment":
         why = "it learns from holes in training, and here there are none"
         return {name: why for name, peer in peers.items() if peer.needs_training_holes}
-    why = "one copy, with the holes that there are, is native itself"
-    return {name: why for name in (Retrained(1).name,) if name in peers}
+    return {
+        Retrained(1).name: "one copy, with the holes that there are, is native itself",
+        UNCORRECTED: "what a correction adds is judged with holes at deployment only",
+    }
