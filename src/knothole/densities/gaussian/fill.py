@@ -125,7 +125,7 @@ def draw_scores(k, start, stop, mean, n_missing, scratch, normal, z):  # type: i
             for t in range(start, stop):
                 z[i, t] -= l0 * z[j, t] + l1 * z[j + 1, t] + l2 * z[j + 2, t] + l3 * z[j + 3, t]
     for i in range(n_missing):
-        middle = mean[k, places[1, i]]
+        middle = mean[places[1, i], k]
         for t in range(start, stop):
             z[i, t] += middle
 
@@ -189,12 +189,12 @@ def weigh(tables, points, words, workspace):  # type: ignore[no-untyped-def]
     """
     packed, sharpness, maps, numeric, discrete, _ = tables
     scratch, score, variance, joint = workspace[:4]
-    places, lower, _, log_det, _, _, _, distance, _ = scratch
+    places, lower, _, log_det, _, _, distance, _ = scratch
     read_scores(points, numeric, maps, score, variance)
     n_observed, n_missing, changed = kernels.read_pattern(score, places)
     if changed:
         kernels.factor(packed.blocks, places, n_missing, lower, log_det)
-    kernels.project(score, packed.mean, packed.precision, n_missing, scratch)
+    kernels.project(score, n_observed, n_missing, packed, scratch)
     kernels.add_sharpness(variance, sharpness, places, n_observed, distance)
     joint[:] = 0.0
     kernels.add_log(packed.log_weight, log_det, distance, n_observed, joint)
@@ -210,7 +210,7 @@ def describe(tables, scratch, joint, row, normals):  # type: ignore[no-untyped-d
     for k in range(len(joint)):
         variance = scratch.lower[0, 0, k]
         normals.share[row, k] = joint[k]
-        normals.mean[row, k] = tables.packed.mean[k, j] - variance * scratch.solved[0, k]
+        normals.mean[row, k] = tables.packed.mean[j, k] - variance * scratch.solved[0, k]
         normals.deviation[row, k] = math.sqrt(variance)
 
 
