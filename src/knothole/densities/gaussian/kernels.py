@@ -70,7 +70,7 @@ class Scratch(NamedTuple):
     ----------
     places : int64 (2, d + 4)
         Positions of what is observed and of the holes of a row; after d of them, how many holes.
-    lower, covariance : float64 (d, d, n)
+    lower, covariance : float64 (d + 3, d, n), (d, d, n)
         L, with 1 / D on its diagonal; P_mm^-1 (lower triangles).
     log_det : float64 (n,)
         -log |P_mm| / 2.
@@ -132,7 +132,7 @@ def scratch(packed: Packed) -> Scratch:
     places[1, d] = -1  # no row's pattern
     return Scratch(
         places,
-        lower=_aligned(d, d, n),
+        lower=_aligned(d + 3, d, n),
         covariance=np.empty((d, d, n)),
         log_det=np.empty(n),
         residual=_aligned(d + 3, n),
