@@ -21,7 +21,6 @@ from numba.core.dispatcher import Dispatcher
 
 from knothole.compiled.kept import keep
 
-
 # How the names of functions begin that Python calls, and that call a kernel.
 _FROM_PYTHON = "_ZN7cpython"
 

@@ -77,7 +77,7 @@ def _arrivals(tree: _Tree) -> Values:
     n = len(tree.feature)
     low, high, missing = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_)
     inner = np.flatnonzero(tree.feature >= 0)
-    below = inner
+    below: Integers = inner.astype(np.int32)
     while len(inner):  # all climb together, and gather what ancestors ask about their columns
         split = tree.parent[below]
         inner, below, split = inner[split >= 0], below[split >= 0], split[split >= 0]

@@ -105,7 +105,8 @@ def draw_scores(k, start, stop, mean, n_missing, scratch, normal, z):  # type: i
     four terms at a time, of four draws: what is written after the last of them, others write over
     or nobody reads. Rows of ``z`` past the last hole are 0.
     """
-    places, d, n = scratch.places, *mean.shape
+    places = scratch.places
+    d, n = mean.shape
     mean_, lower, solved = pointers((mean, scratch.lower, scratch.solved))
     normal_, z_ = pointers((normal, z))
     for i in range(n_missing - 1, -1, -1):
@@ -211,7 +212,9 @@ def fill(tables, points, allowed, source, workspace, normals, out):  # type: ign
     """
     packed, sharpness, maps, numeric, discrete, quantile = tables
     _, values, _, limits, whole, _, _ = maps
-    scratch, score, variance, joint, first, component, chosen, place, own, code, normal, z = workspace
+    scratch, score, variance, joint, first, component, chosen, place, own, code, normal, z = (
+        workspace
+    )
     places, lower, _, log_det, _, _, distance, _ = scratch
     mean, d = packed.mean, len(numeric)
     common = source.bits.shape[1] > 0
