@@ -14,7 +14,7 @@ import numpy as np
 
 from knothole.arrays import Words
 from knothole.compiled.bits import has
-from knothole.compiled.policy import apart, inlined, njit
+from knothole.compiled.policy import inlined, inner, njit
 from knothole.reach.cuts import Lookup, first_above, lookup
 from knothole.reach.engine import node_arrays
 from knothole.reach.tables import Grid
@@ -162,7 +162,7 @@ def exclude(node, below, above, tree, nodes, position, trees):  # type: ignore[n
         trees.sets[row, tree] &= ~(above if goes_left else below)
 
 
-@apart
+@inner
 def read_sets(x, trees, out):  # type: ignore[no-untyped-def]
     """The leaves of each tree that what is observed in a row leaves."""
     cuts, start, cells, rulers, halvings, offset, n_levels, used = trees.look
