@@ -101,10 +101,9 @@ def pack(weight: Floats, mean: Floats, precision: Floats, log_det: Floats) -> Pa
 
 
 def _components_last(array: Floats) -> Floats:
-    last = np.moveaxis(array, 0, -1)
-    extra = [(0, 0)] * (last.ndim - 1) + [(0, -len(array) % AT_ONCE)]
-    out = _aligned(*last.shape[:-1], len(array) + extra[-1][1])
-    out[...] = np.pad(last, extra, mode="edge")
+    k, last = len(array), np.moveaxis(array, 0, -1)
+    out = _aligned(*last.shape[:-1], k + -k % AT_ONCE)
+    out[..., :k], out[..., k:] = last, last[..., -1:]
     return out
 
 
@@ -136,9 +135,9 @@ def scratch(packed: Packed) -> Scratch:
         covariance=np.empty((d, d, n)),
         log_det=np.empty(n),
         residual=_aligned(d + 3, n),
-        solved=_aligned(d, n),
-        distance=_aligned(n),
-        slope=np.zeros((d, d, n)),
+        solved=np.zeros((d, n)),
+        distance=np.zeros(n),
+        slope=np.empty((d, d, n)),
     )
 
 
