@@ -12,8 +12,9 @@ from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import ImpossibleRow
 from knothole.reach import leaf_sets as module
+from knothole.reach.completions.splits import read_rows
 from knothole.reach.expectation import Expectation
-from knothole.reach.leaf_sets import LEAVES, leaf_sets, read_sets
+from knothole.reach.leaf_sets import LEAVES, leaf_sets
 from knothole.tables.columns import NOT_RECORDED
 from knothole.trees.read import read
 
@@ -64,10 +65,10 @@ def test_sets_are_what_walks_find(seed, monkeypatch):
     ensemble = expectation.ensemble
     seen = set()
     for trees in leaf_sets(ensemble):
-        out = np.empty(len(trees.root), dtype=np.uint64)
-        for x in evidence.points:
-            read_sets(x, trees, out)
-            for tree, (word, root) in enumerate(zip(out.tolist(), trees.root, strict=True)):
+        out = np.empty((len(evidence.points), len(trees.root)), dtype=np.uint64)
+        read_rows(evidence.points, trees, out)
+        for x, words in zip(evidence.points, out.tolist(), strict=True):
+            for tree, (word, root) in enumerate(zip(words, trees.root, strict=True)):
                 bits = [bit for bit in range(LEAVES) if word >> bit & 1]
                 expected = left_over(ensemble, root, x, {})
                 assert trees.leaf[tree, bits].tolist() == expected

@@ -21,6 +21,9 @@ from numba.core.dispatcher import Dispatcher
 
 from knothole.compiled.kept import keep
 
+# How the names of functions begin that Python calls, and that call a kernel.
+_FROM_PYTHON = "_ZN7cpython"
+
 
 class _Library(JITCodeLibrary):
     """A kernel's machine code, with copies of its own of all that it calls.
@@ -30,10 +33,18 @@ class _Library(JITCodeLibrary):
     in their last bits: whichever a process has met first, a fresh one or one from the disk, served.
     """
 
+    def _optimize_functions(self, module: Any) -> None:
+        """Leave that for when all that a kernel calls is there: it would be done twice."""
+        module.data_layout = self._codegen._data_layout
+
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
+            if function.name.startswith(_FROM_PYTHON):
+                # What it does, to take arrays out of Python's objects, is in calls.
+                function.add_function_attribute("noinline")
+                function.add_function_attribute("optnone")
         # numba does it twice, to find references that need no counting: here there are none.
         how = llvm.create_pipeline_tuning_options(speed_level=3)
         # Copies of loop bodies take a sixth of a first run to compile, and gain a few per cent.
@@ -42,7 +53,7 @@ class _Library(JITCodeLibrary):
         builder.getModulePassManager().run(self._final_module, builder)
 
 
-class _Part(JITCodeLibrary):
+class _Part(_Library):
     """Code that becomes a part of kernels: it is optimised there, and has none of its own."""
 
     def _optimize_final_module(self) -> None:
@@ -59,6 +70,15 @@ class _Part(JITCodeLibrary):
 
     def set_env(self, *_: Any) -> None:
         """Forget it: there is nowhere to write it to."""
+
+
+class _Apart(_Part):
+    """A part whose code is called, not copied: large functions take longer than their sum."""
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage.name == "external":
+                function.add_function_attribute("noinline")
 
 
 class _Flags(Flags):
@@ -116,6 +136,12 @@ class _PartCompiler(_Compiler):
     library = _Part
 
 
+class _ApartCompiler(_Compiler):
+    """The same for parts that stay apart."""
+
+    library = _Apart
+
+
 # Not ``fastmath=True``: that includes "nnan" and "ninf", which delete tests for NaN.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 
@@ -138,12 +164,14 @@ def njit(function: Callable[..., Any]) -> Any:
     return keep(numba.njit(**OPTIONS)(function))
 
 
-def inner(function: Callable[..., Any], *, inline: bool = False) -> Any:
+def inner(
+    function: Callable[..., Any], *, inline: bool = False, how: type[_Compiler] = _PartCompiler
+) -> Any:
     """Compile a function that kernels alone call: it becomes a part of each of them.
 
     It takes a fraction of the time of a kernel, but has no machine code of its own.
     """
-    options = OPTIONS | {"pipeline_class": _PartCompiler, "no_cpython_wrapper": True}
+    options = OPTIONS | {"pipeline_class": how, "no_cpython_wrapper": True}
     dispatcher = numba.njit(forceinline=inline, **options)(function)
     if isinstance(dispatcher, Dispatcher):
         # Python must not find what has no machine code: there would be nothing to call.
@@ -160,6 +188,14 @@ def inlined(function: Callable[..., Any]) -> Any:
     array once more.)
     """
     return inner(function, inline=True)
+
+
+def apart(function: Callable[..., Any]) -> Any:
+    """The same for a large function, whose code is never to be in the place of a call.
+
+    A kernel of several such takes less time to compile than one large function.
+    """
+    return inner(function, how=_ApartCompiler)
 
 
 def _refuse(name: str, *_: Any, **__: Any) -> None:

@@ -23,7 +23,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from knothole.arrays import Floats, Words
-from knothole.compiled.policy import inlined, inner, njit
+from knothole.compiled.policy import apart, inlined, inner, njit
 
 #: Draws in a word, independent groups of them, and points of a group in a word.
 WORD = 64
@@ -239,7 +239,7 @@ def only_component(share, bits):  # type: ignore[no-untyped-def]
     return low if low == high else -1
 
 
-@inner
+@apart
 def allot(share, bits, chosen, first, component, place):  # type: ignore[no-untyped-def]
     """Give the draws of a word to components, by the first coordinate of their points.
 

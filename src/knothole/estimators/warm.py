@@ -7,13 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import (
-    GradientBoostingClassifier,
-    GradientBoostingRegressor,
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestRegressor,
-)
 
 from knothole.arrays import Floats, Words
 from knothole.compiled.sobol import WORD
@@ -44,6 +37,8 @@ def use(name: str, classifier: bool = False) -> None:
     --------
     >>> use("Mixture")
     """
+    from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
+
     kinds = {kind.__name__: [kind(2, random_state=0)] for kind in DENSITIES}
     kinds["auto"] = [*kinds["GaussianMixture"], *kinds["LatentTree"], Factorized()]
     rng = np.random.default_rng(0)
@@ -117,6 +112,12 @@ def use_all(density: Any) -> None:
     density
         As for :func:`~knothole.estimators.wrap`.
     """
+    from sklearn.ensemble import (
+        HistGradientBoostingClassifier,
+        HistGradientBoostingRegressor,
+        RandomForestRegressor,
+    )
+
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=(400, 3)) + rng.normal(size=(400, 1))
     table = pd.DataFrame(numbers, columns=list("abc"))

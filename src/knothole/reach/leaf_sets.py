@@ -14,7 +14,7 @@ import numpy as np
 
 from knothole.arrays import Words
 from knothole.compiled.bits import has
-from knothole.compiled.policy import inlined, njit
+from knothole.compiled.policy import inlined, inner, njit
 from knothole.reach.cuts import Lookup, first_above, lookup
 from knothole.reach.engine import node_arrays
 from knothole.reach.tables import Grid
@@ -96,6 +96,7 @@ def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
                 np.zeros((len(trees), LEAVES), dtype=np.int64),
                 output,
             )
+            sets.sets[:] = ALL >> (LEAVES - np.diff(part.leaf_start)).astype(np.uint64)
             count, first = np.empty((2, len(part.feature)), dtype=np.int64)
             fill(node_arrays(part), grid.position, count, first, sets)
             sets = sets._replace(leaf=leaf[sets.leaf])
@@ -122,7 +123,10 @@ def bits(first, stop):  # type: ignore[no-untyped-def]
 
 @njit
 def fill(nodes, position, count, first, trees):  # type: ignore[no-untyped-def]
-    """Fill the arrays of trees; ``count`` and ``first`` (nodes,) are a node's leaves."""
+    """Fill the arrays of trees; ``count`` and ``first`` (nodes,) are a node's leaves.
+
+    The sets hold all leaves before.
+    """
     roots, feature, left = nodes.roots, nodes.feature, nodes.left
     for n in range(len(feature) - 1, -1, -1):  # children come after their parents
         count[n] = count[left[n]] + count[left[n] + 1] if feature[n] >= 0 else 1
@@ -130,14 +134,15 @@ def fill(nodes, position, count, first, trees):  # type: ignore[no-untyped-def]
         root = roots[tree]
         stop = roots[tree + 1] if tree + 1 < len(roots) else len(feature)
         first[root] = 0
-        trees.sets[:, tree] = bits(0, count[root])
         for n in range(root, stop):
             if feature[n] < 0:
                 trees.leaf[tree, first[n]] = left[n]
                 continue
             middle, end = first[n] + count[left[n]], first[n] + count[n]
             first[left[n]], first[left[n] + 1] = first[n], middle
-            trees.parting[tree, first[n] : middle, middle:end] = n - root
+            for a in range(first[n], middle):
+                for b in range(middle, end):
+                    trees.parting[tree, a, b] = n - root
             trees.right[tree, n - root] = bits(middle, end)
             exclude(n, bits(first[n], middle), bits(middle, end), tree, nodes, position, trees)
 
@@ -157,7 +162,7 @@ def exclude(node, below, above, tree, nodes, position, trees):  # type: ignore[n
         trees.sets[row, tree] &= ~(above if goes_left else below)
 
 
-@njit
+@inner
 def read_sets(x, trees, out):  # type: ignore[no-untyped-def]
     """The leaves of each tree that what is observed in a row leaves."""
     cuts, start, cells, rulers, halvings, offset, n_levels, used = trees.look

@@ -74,7 +74,8 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     words = np.where(has_set, set_words(splits.n_levels), 0)
     set_start = np.where(has_set, starts(words), -1).astype(np.int32)
     sets = np.zeros(int(words.sum()), dtype=np.uint64)
-    fill_sets(splits, np.flatnonzero(has_set), set_start, sets)
+    if has_set.any():  # or nothing need be compiled
+        fill_sets(splits, np.flatnonzero(has_set), set_start, sets)
     return replace(
         ensemble,
         columns=columns.as_variables(),

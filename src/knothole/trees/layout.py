@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knothole.arrays import Integers, Ints, Mask
+from knothole.arrays import Integers, Ints
 from knothole.compiled.bits import set_words
-from knothole.compiled.policy import njit
 from knothole.trees.strict import Strict
 
 if TYPE_CHECKING:
     from knothole.trees.ensemble import Nodes
-
-# What `order_nodes` reports when a tree is not a tree.
-FINE, OUT_OF_RANGE, VISITED_TWICE = 0, 1, 2
 
 
 def lay_out(nodes: Nodes, n_levels: Ints, n_outputs: int, strict: Strict) -> dict[str, Any]:
@@ -36,20 +32,12 @@ def lay_out(nodes: Nodes, n_levels: Ints, n_outputs: int, strict: Strict) -> dic
     strict.within(feature + 1, len(n_levels) + 1, problem)  # -1 at leaves
     left = _as_int32(np.where(feature < 0, -1, nodes.left), strict)
     right = _as_int32(np.where(feature < 0, -1, nodes.right), strict)
-    laid = Laid(
-        order=np.empty(n, dtype=np.int32),
-        left=np.empty(n, dtype=np.int32),
-        roots=np.empty(len(roots), dtype=np.int32),
-        leaf_start=np.zeros(len(roots) + 1, dtype=np.int64),
-        seen=np.zeros(n, dtype=np.bool_),
-    )
-    outcome, count = order_nodes(roots, feature, left, right, laid)
-    strict.require(outcome != OUT_OF_RANGE, "a node's child is not a node of the model")
-    strict.require(outcome != VISITED_TWICE, "a node has two parents; this is not a tree")
-
-    order = laid.order[:count]
+    order, tree = _ordered(roots, feature, left, right, strict)
+    place = np.empty(n, dtype=np.int32)
+    place[order] = np.arange(len(order))
     feature = feature[order]
     leaf = feature < 0
+    n_leaves = np.bincount(tree[leaf], minlength=len(roots))
     set_start = _as_int32(np.where(leaf, -1, np.asarray(start)[order]), strict)
     sets = np.array([] if nodes.sets is None else nodes.sets, dtype=np.uint64)
     categorical = set_start >= 0
@@ -67,14 +55,14 @@ def lay_out(nodes: Nodes, n_levels: Ints, n_outputs: int, strict: Strict) -> dic
         most = np.abs(leaf_value).max(initial=0.0) * np.abs(per_tree["tree_weight"]).sum()
     strict.require(np.isfinite(most), "its leaves add up to no finite number")
     return {
-        "roots": laid.roots,
+        "roots": place[roots],
         "feature": feature,
         "cut": cut,
-        "left": laid.left[:count],
+        "left": np.where(leaf, np.cumsum(leaf, dtype=np.int32) - 1, place[left[order]]),
         "missing_left": np.asarray(nodes.missing_left, dtype=np.bool_)[order],
         "set_start": set_start,
         "sets": sets,
-        "leaf_start": laid.leaf_start,
+        "leaf_start": np.concatenate([[0], np.cumsum(n_leaves)]),
         "value": np.ascontiguousarray(leaf_value),
         "native_leaf": _as_int32(np.asarray(nodes.native_leaf)[order[leaf]], strict),
         **per_tree,
@@ -103,51 +91,23 @@ def _as_int32(numbers: Any, strict: Strict) -> Integers:
     return np.ascontiguousarray(numbers, dtype=np.int32)
 
 
-class Laid(NamedTuple):
-    """Where the nodes go: ``order`` holds, at each new position, the old one."""
-
-    order: Integers
-    left: Integers
-    roots: Integers
-    leaf_start: Ints
-    seen: Mask
-
-
-@njit
-def order_nodes(
-    roots: Integers, feature: Integers, left: Integers, right: Integers, laid: Laid
-) -> tuple[int, int]:
-    """Breadth-first order of every tree; returns (problem, number of nodes)."""
-    order, seen = laid.order, laid.seen
-    n = len(feature)
-    count = 0
-    leaves = 0
-    for t in range(len(roots)):
-        root = roots[t]
-        if root < 0 or root >= n:
-            return OUT_OF_RANGE, count
-        if seen[root]:
-            return VISITED_TWICE, count
-        seen[root] = True
-        laid.roots[t] = count
-        order[count] = root
-        head = count
-        count += 1
-        while head < count:
-            node = order[head]
-            if feature[node] < 0:
-                laid.left[head] = leaves
-                leaves += 1
-            else:
-                laid.left[head] = count
-                for child in (left[node], right[node]):
-                    if child < 0 or child >= n:
-                        return OUT_OF_RANGE, count
-                    if seen[child]:
-                        return VISITED_TWICE, count
-                    seen[child] = True
-                    order[count] = child
-                    count += 1
-            head += 1
-        laid.leaf_start[t + 1] = leaves
-    return FINE, count
+def _ordered(
+    roots: Integers, feature: Integers, left: Integers, right: Integers, strict: Strict
+) -> tuple[Integers, Ints]:
+    """Nodes, breadth first within every tree, and their trees."""
+    seen = np.zeros(len(feature), dtype=np.bool_)
+    node, tree = roots, np.arange(len(roots))
+    nodes, trees = [node[:0]], [tree[:0]]
+    while len(node):  # all trees, a level at a time
+        strict.within(node, len(feature), "a node's child is not a node of the model")
+        again = seen[node].any() or len(np.unique(node)) < len(node)
+        strict.require(not again, "a node has two parents; this is not a tree")
+        seen[node] = True
+        nodes.append(node)
+        trees.append(tree)
+        inner = feature[node] >= 0
+        node = np.stack([left[node[inner]], right[node[inner]]], axis=1).ravel()
+        tree = np.repeat(tree[inner], 2)
+    tree = np.concatenate(trees)
+    by_tree = np.argsort(tree, kind="stable")
+    return np.concatenate(nodes)[by_tree], tree[by_tree]

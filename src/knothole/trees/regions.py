@@ -76,7 +76,20 @@ def arrivals(ensemble: Ensemble) -> Values:
 def _arrivals(tree: _Tree) -> Values:
     n = len(tree.feature)
     low, high, missing = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_)
-    fill_arrivals(tree, low, high, missing)
+    inner = np.flatnonzero(tree.feature >= 0)
+    below: Integers = inner.astype(np.int32)
+    while len(inner):  # all climb together, and gather what ancestors ask about their columns
+        split = tree.parent[below]
+        inner, below, split = inner[split >= 0], below[split >= 0], split[split >= 0]
+        asks = tree.feature[split] == tree.feature[inner]
+        node, child, at = inner[asks], below[asks], split[asks]
+        is_left = child == tree.left[at]
+        missing[node] &= is_left == tree.missing_left[at]
+        numeric = tree.edge_set[child] < 0  # the sets were filled before
+        for side, found, nearer in ((is_left, high, np.minimum), (~is_left, low, np.maximum)):
+            some = numeric & side
+            found[node[some]] = nearer(found[node[some]], tree.cut[at[some]])
+        below = split
     return Values(low, high, tree.arriving_set, tree.sets, missing)
 
 
@@ -163,7 +176,8 @@ def _tree(ensemble: Ensemble) -> _Tree:
         edge_set, arriving_set, sets,
     )  # fmt: skip
     full_start = starts(full_words).astype(np.int32)
-    fill_sets(tree, splits, ensemble.set_start, ensemble.sets, full_start, words)
+    if len(splits):  # or nothing need be compiled
+        fill_sets(tree, splits, ensemble.set_start, ensemble.sets, full_start, words)
     return tree
 
 
@@ -185,25 +199,3 @@ def fill_sets(tree, splits, set_start, left_sets, full_start, n_words):  # type:
             here, goes_left = tree.sets[arriving + w], left_sets[set_start[n] + w]
             tree.sets[to_left + w] = here & goes_left
             tree.sets[to_right + w] = here & ~goes_left
-
-
-@njit
-def fill_arrivals(tree, low, high, missing):  # type: ignore[no-untyped-def]
-    """Climb from every inner node and gather what ancestors ask about its column."""
-    for n in range(len(low)):
-        column = tree.feature[n]
-        if column < 0:
-            continue
-        node = n
-        while tree.parent[node] >= 0:
-            split = tree.parent[node]
-            if tree.feature[split] == column:
-                is_left = node == tree.left[split]
-                missing[n] &= is_left == tree.missing_left[split]
-                if tree.edge_set[node] >= 0:
-                    pass  # the sets were filled before
-                elif is_left:
-                    high[n] = min(high[n], tree.cut[split])
-                else:
-                    low[n] = max(low[n], tree.cut[split])
-            node = split

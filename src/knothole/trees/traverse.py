@@ -77,22 +77,14 @@ class Walker:
 
 def tree_depths(roots: Integers, feature: Integers, left: Integers) -> Integers:
     """Number of splits on the longest path of each tree."""
-    depths = np.empty(len(roots), dtype=np.int32)
-    _tree_depths(roots, feature, left, np.empty(len(feature), dtype=np.int32), depths)
+    depths = np.zeros(len(roots), dtype=np.int32)
+    node, tree = roots, np.arange(len(roots))
+    while len(node):  # all trees, a level at a time
+        inner = feature[node] >= 0
+        tree = np.tile(tree[inner], 2)
+        depths[tree] += 1
+        node = np.concatenate([left[node[inner]], left[node[inner]] + 1])
     return depths
-
-
-@njit
-def _tree_depths(roots, feature, left, level, depths):  # type: ignore[no-untyped-def]
-    for t in range(len(roots)):
-        stop = roots[t + 1] if t + 1 < len(roots) else len(feature)
-        level[roots[t]] = 0
-        depths[t] = 0
-        for n in range(roots[t], stop):  # parents come before their children
-            if feature[n] >= 0:
-                level[left[n]] = level[n] + 1
-                level[left[n] + 1] = level[n] + 1
-                depths[t] = max(depths[t], level[n] + 1)
 
 
 @inner

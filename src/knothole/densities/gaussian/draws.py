@@ -19,13 +19,16 @@ from knothole.compiled import sobol
 from knothole.compiled.sobol import WORD, Points
 from knothole.compiled.threads import Memory, over_chunks
 from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.fill import fill, fill_common, spread
+from knothole.densities.gaussian.fill import ROOM, fill, fill_common, spread
 from knothole.densities.gaussian.kernels import Packed
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.tables.evidence import Evidence
 
 _BLOCK = 128
-_NO_WORDS = np.empty((0, 0), dtype=np.uint64)
+
+
+def _no_words(points: Floats) -> Words:
+    return np.empty((len(points), 0), dtype=np.uint64)
 
 
 class Maps(NamedTuple):
@@ -99,8 +102,7 @@ class Workspace(NamedTuple):
     component: NDArray[np.int64]
     chosen: NDArray[np.uint32]
     place: NDArray[np.uint32]
-    own_bits: NDArray[np.uint32]
-    own_normal: Floats
+    own: tuple[NDArray[np.uint32], Floats]
     code: Floats
     normal: Floats
     z: Floats
@@ -144,11 +146,13 @@ def workspace(tables: Tables) -> Workspace:
         component=whole(WORD),
         chosen=bits(),
         place=bits(),
-        own_bits=np.empty((1 + d + len(tables.discrete.variable), WORD), dtype=np.uint32),
-        own_normal=np.empty((d, WORD)),
+        own=(
+            np.empty((1 + d + len(tables.discrete.variable), WORD), dtype=np.uint32),
+            np.empty((d, WORD)),
+        ),
         code=np.empty(WORD),
-        normal=np.empty((d, WORD)),
-        z=np.empty((d + 4, WORD)),
+        normal=np.zeros((d, ROOM)),
+        z=np.zeros((d + 4, ROOM)),
     )
 
 
@@ -221,7 +225,7 @@ class Sampler:
         if len(memory.get("out", ())) < size:
             memory["out"] = np.empty(size)
         out: Floats = memory["out"][:size].reshape(len(words), *points.shape, WORD)
-        allowed = _NO_WORDS if evidence.allowed is None else evidence.allowed
+        allowed = _no_words(points) if evidence.allowed is None else evidence.allowed
         source = self._shared(words) if keys is None else self._source(words, keys)
         workspace = self._memory.once(self._workspace)
         fill(self.tables, points, allowed, source, workspace, self._normals(0), out)
@@ -232,7 +236,7 @@ class Sampler:
         points, found = np.ascontiguousarray(evidence.points), self._normals(len(evidence.points))
         source, out = self._source(range(0), sobol.COMMON), np.empty((0, *points.shape, WORD))
         workspace = self._memory.once(self._workspace)
-        fill(self.tables, points, _NO_WORDS, source, workspace, found, out)
+        fill(self.tables, points, _no_words(points), source, workspace, found, out)
         return found
 
     def _normals(self, rows: int) -> Normals:

@@ -102,8 +102,8 @@ def expectations(rows, packed, scratch, residual, product, joint, log_density, s
     """
     z, variance, weight, repeats = rows
     first, second, filled = sums
-    _, _, blocks, log_weight = packed
-    places, lower, covariance, log_det, _, _, solved, distance, slope = scratch
+    _, blocks, log_weight = packed
+    places, lower, covariance, log_det, _, solved, distance, slope = scratch
     n_observed, n_missing = 0, 0
     for k in range(len(log_weight)):
         filled[k] = 0

@@ -335,10 +335,10 @@ def _passed(
             some = rows[part]
             joint, log_p = components.discrete_terms(some), log_density[: len(some)]
             residual, product = memory[:, : len(some)]
-            residuals(some.z, packed.mean, residual)
+            residuals(some.z, components.mean, residual)
             # Of each component; products by BLAS, which has one thread to itself.
             of_each, times = residual.transpose(1, 0, 2), product.transpose(1, 0, 2)
-            np.matmul(of_each, packed.precision, out=times)
+            np.matmul(of_each, components.inverse[0], out=times)
             expectations(
                 (some.z, some.variance, some.weight, repeats), packed, scratch,
                 residual, product, joint, log_p, (first, own, filled),

@@ -6,16 +6,21 @@ import math
 
 import numpy as np
 
-from knothole.compiled import sobol
+from knothole.compiled import simd, sobol
 from knothole.compiled.bits import has
-from knothole.compiled.policy import inlined, inner, njit
+from knothole.compiled.pointers import pointers, shift
+from knothole.compiled.policy import apart, inlined, njit
+from knothole.compiled.simd import AT_ONCE, load, store
 from knothole.compiled.sobol import WORD
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.normal_scores import cell_of, decode, is_flat, on_line
 from knothole.tables.evidence import NOT_RECORDED
 
+#: A word's draws, and room after them: four are written at a time.
+ROOM = WORD + AT_ONCE
 
-@inlined
+
+@apart
 def read_scores(points, numeric, maps, score, variance):  # type: ignore[no-untyped-def]
     """Scores of a row's numeric variables, NaN where they have none, and their variances."""
     coarse, values, tail, _, _, flat, unit = maps
@@ -52,7 +57,7 @@ def known_code(x, flag):  # type: ignore[no-untyped-def]
     return int(x)
 
 
-@inner
+@apart
 def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def]
     """Add log p of a row's discrete variables to the log joint density of each component."""
     for e in range(len(discrete.variable)):
@@ -70,7 +75,7 @@ def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def
             joint[k] += math.log(mass)
 
 
-@inner
+@apart
 def draw_codes(e, words, discrete, component, place, bits, code):  # type: ignore[no-untyped-def]
     """A code of emission ``e`` for each draw, from its component's probabilities."""
     start, stop = discrete.first_code[e], discrete.first_code[e + 1]
@@ -92,42 +97,36 @@ def draw_codes(e, words, discrete, component, place, bits, code):  # type: ignor
                     break
 
 
-@inlined
-def factors_of(i, j, k, n_missing, lower):  # type: ignore[no-untyped-def]
-    """Column ``i`` of L of component ``k`` from row ``j`` on, four entries, 0 past the end."""
-    return (
-        lower[j, i, k] if j < n_missing else 0.0,
-        lower[j + 1, i, k] if j + 1 < n_missing else 0.0,
-        lower[j + 2, i, k] if j + 2 < n_missing else 0.0,
-        lower[j + 3, i, k] if j + 3 < n_missing else 0.0,
-    )
-
-
-@inlined
+@apart
 def draw_scores(k, start, stop, mean, n_missing, scratch, normal, z):  # type: ignore[no-untyped-def]
     """Scores of the holes for the draws ``start`` to ``stop``, which are component ``k``'s.
 
     z = mean + y with L' y = D^-1/2 e - D^-1 L^-1 P_mo r_o, e standard normal; of every equation,
-    four terms at a time. Rows of ``z`` past the last hole are read, with factor 0.
+    four terms at a time, of four draws: what is written after the last of them, others write over
+    or nobody reads. Rows of ``z`` past the last hole are 0.
     """
-    places, lower, solved = scratch.places, scratch.lower, scratch.solved
+    places = scratch.places
+    d, n = mean.shape
+    mean_, lower, solved = pointers((mean, scratch.lower, scratch.solved))
+    normal_, z_ = pointers((normal, z))
     for i in range(n_missing - 1, -1, -1):
-        scale = math.sqrt(lower[i, i, k])
-        middle = lower[i, i, k] * solved[i, k]
-        l0, l1, l2, l3 = factors_of(i, i + 1, k, n_missing, lower)
-        for t in range(start, stop):
-            z[i, t] = (
-                scale * normal[i, t] - middle
-                - l0 * z[i + 1, t] - l1 * z[i + 2, t] - l2 * z[i + 3, t] - l3 * z[i + 4, t]
-            )  # fmt: skip
-        for j in range(i + 5, n_missing, 4):
-            l0, l1, l2, l3 = factors_of(i, j, k, n_missing, lower)
-            for t in range(start, stop):
-                z[i, t] -= l0 * z[j, t] + l1 * z[j + 1, t] + l2 * z[j + 2, t] + l3 * z[j + 3, t]
+        variance = lower[(i * d + i) * n + k]
+        scale, middle = simd.spread(math.sqrt(variance)), simd.spread(variance * solved[i * n + k])
+        own, e = shift(z_, i * ROOM), shift(normal_, i * ROOM)
+        for t in range(start, stop, AT_ONCE):
+            store(own, t, scale * load(e, t) - middle)
+        for j in range(i + 1, n_missing, 4):
+            column, others = shift(lower, (j * d + i) * n + k), shift(z_, j * ROOM)
+            l0, l1 = simd.spread(column[0]), simd.spread(column[d * n])
+            l2, l3 = simd.spread(column[2 * d * n]), simd.spread(column[3 * d * n])
+            for t in range(start, stop, AT_ONCE):
+                first = l0 * load(others, t) + l1 * load(others, ROOM + t)
+                second = l2 * load(others, 2 * ROOM + t) + l3 * load(others, 3 * ROOM + t)
+                store(own, t, load(own, t) - (first + second))
     for i in range(n_missing):
-        middle = mean[k, places[1, i]]
-        for t in range(start, stop):
-            z[i, t] += middle
+        own, middle = shift(z_, i * ROOM), simd.spread(mean_[places[1, i] * n + k])
+        for t in range(start, stop, AT_ONCE):
+            store(own, t, load(own, t) + middle)
 
 
 @njit
@@ -163,11 +162,10 @@ def has_holes(points):  # type: ignore[no-untyped-def]
     return holes > 0
 
 
-@inner
-def own_points(x, row, w, source, tables, workspace):  # type: ignore[no-untyped-def]
+@apart
+def own_points(x, row, w, source, variable, quantile, score, own):  # type: ignore[no-untyped-def]
     """A word's points of a row that has its own, as far as it needs them."""
-    score, variable = workspace.score, tables.discrete.variable
-    bits, normal = workspace.own_bits, workspace.own_normal
+    bits, normal = own
     state, d = sobol.state_of(source.seed, source.keys[row]), len(normal)
     for c in range(len(bits)):
         # The component's coordinate comes first, then those of numbers and of codes.
@@ -178,39 +176,17 @@ def own_points(x, row, w, source, tables, workspace):  # type: ignore[no-untyped
             sobol.points(c, source.net[w], state, source.first_word + w, bits[c])
     for j in range(d):
         if np.isnan(score[j]):
-            sobol.normals(bits[1 + j], tables.quantile, normal[j])
+            sobol.normals(bits[1 + j], quantile, normal[j])
 
 
-@inlined
-def weigh(tables, points, words, workspace):  # type: ignore[no-untyped-def]
-    """Responsibilities of the components given a row, and what its missing numbers need.
-
-    They are in the workspace; returns how many numbers are missing.
-    """
-    packed, sharpness, maps, numeric, discrete, _ = tables
-    scratch, score, variance, joint = workspace[:4]
-    places, lower, _, log_det, _, _, _, distance, _ = scratch
-    read_scores(points, numeric, maps, score, variance)
-    n_observed, n_missing, changed = kernels.read_pattern(score, places)
-    if changed:
-        kernels.factor(packed.blocks, places, n_missing, lower, log_det)
-    kernels.project(score, packed.mean, packed.precision, n_missing, scratch)
-    kernels.add_sharpness(variance, sharpness, places, n_observed, distance)
-    joint[:] = 0.0
-    kernels.add_log(packed.log_weight, log_det, distance, n_observed, joint)
-    add_discrete(points, words, discrete, joint)
-    kernels.normalise(joint)
-    return n_missing
-
-
-@inlined
-def describe(tables, scratch, joint, row, normals):  # type: ignore[no-untyped-def]
+@apart
+def describe(mean, scratch, joint, row, normals):  # type: ignore[no-untyped-def]
     """Write the normal of each component for a row's only missing number."""
     j = scratch.places[1, 0]
     for k in range(len(joint)):
         variance = scratch.lower[0, 0, k]
         normals.share[row, k] = joint[k]
-        normals.mean[row, k] = tables.packed.mean[k, j] - variance * scratch.solved[0, k]
+        normals.mean[row, k] = mean[j, k] - variance * scratch.solved[0, k]
         normals.deviation[row, k] = math.sqrt(variance)
 
 
@@ -226,7 +202,7 @@ def fill(tables, points, allowed, source, workspace, normals, out):  # type: ign
     points : float64 (rows, variables)
         What is known of each variable, as in :class:`~knothole.tables.evidence.Evidence`.
     allowed : uint64 (rows, words)
-        Sets of categories of the same; (0, 0) where there are none.
+        Sets of categories of the same; (rows, 0) where there are none.
     source : Source
     workspace : Workspace
     normals : Normals
@@ -234,32 +210,44 @@ def fill(tables, points, allowed, source, workspace, normals, out):  # type: ign
     out : float64 (words, rows, variables, 64)
         Holes are written for all draws, everything else is left as it is.
     """
-    packed, _, maps, numeric, discrete, _ = tables
-    mean = packed.mean
+    packed, sharpness, maps, numeric, discrete, quantile = tables
     _, values, _, limits, whole, _, _ = maps
-    scratch, _, _, joint, first, component, chosen, place = workspace[:8]
-    code, normal, z = workspace[10:]
-    places = scratch.places
-    d = len(numeric)
+    scratch, score, variance, joint, first, component, chosen, place, own, code, normal, z = (
+        workspace
+    )
+    places, lower, _, log_det, _, _, distance, _ = scratch
+    mean, d = packed.mean, len(numeric)
     common = source.bits.shape[1] > 0
     for n in range(len(points)):
         if not has_holes(points[n]):
             continue
-        words = allowed[n] if len(allowed) else allowed.reshape(-1)
-        n_missing = weigh(tables, points[n], words, workspace)
+        words = allowed[n]
+        read_scores(points[n], numeric, maps, score, variance)
+        n_observed, n_missing, changed = kernels.read_pattern(score, places)
+        if changed:
+            kernels.factor(packed.blocks, places, n_missing, lower, log_det)
+        kernels.project(score, n_observed, n_missing, packed, scratch)
+        kernels.add_sharpness(variance, sharpness, places, n_observed, distance)
+        for k in range(len(joint)):
+            joint[k] = 0.0
+        kernels.add_log(packed.log_weight, log_det, distance, n_observed, joint)
+        add_discrete(points[n], words, discrete, joint)
+        kernels.normalise(joint)
         if len(normals.share) > 0:
-            describe(tables, scratch, joint, n, normals)
+            describe(mean, scratch, joint, n, normals)
         for w in range(len(out)):
             bits, standard = source.bits[w], source.normal[w]
             if not common:
-                own_points(points[n], n, w, source, tables, workspace)
-                bits, standard = workspace.own_bits, workspace.own_normal
+                own_points(points[n], n, w, source, discrete.variable, quantile, score, own)
+                bits, standard = own
             sobol.allot(joint, bits[0], chosen, first, component, place)
             for i in range(n_missing):
                 j = places[1, i]
                 for t in range(WORD):
                     normal[i, t] = standard[j, place[t]]
-            z[n_missing : n_missing + 4] = 0.0
+            for i in range(n_missing, n_missing + 4):
+                for t in range(ROOM):
+                    z[i, t] = 0.0
             start = np.int64(0)
             while start < WORD:
                 k = component[start]

@@ -8,8 +8,8 @@ row, o its observed part and m its holes, and P_mm = L D L' (L with a unit diago
     log |S_oo|            =  log |P_mm| - log |P|
 
 so that only the block of the holes is factorised, and only when the pattern of holes differs from
-the row before. Where vectors are as long as there are variables, the innermost loops run along
-the variables; in the small factors of the holes they run across components, all at once.
+the row before. The innermost loops run across components, four at once
+(:mod:`knothole.compiled.simd`): their number is padded with copies of the last.
 
 An observed score z_j may have a variance v_j of its own (a repeated value: see
 :mod:`~knothole.densities.gaussian.normal_scores`). Then E[log p] takes the place of log p in EM: it
@@ -32,7 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import inlined, inner, njit
+from knothole.compiled import simd
+from knothole.compiled.pointers import pointers, shift
+from knothole.compiled.policy import apart, inlined, njit
+from knothole.compiled.simd import AT_ONCE, load, spread, store
 from knothole.densities.emissions.table import log_of
 
 # Factors of a determinant that are multiplied before their logarithm is taken.
@@ -47,16 +50,15 @@ class Packed(NamedTuple):
 
     Attributes
     ----------
-    mean : float64 (k, d)
-    precision : float64 (k, d, d)
-    blocks : float64 (d, d, k)
-        The precision once more, components last.
+    mean : float64 (d, n)
+        Components last, padded: n is k or some more.
+    blocks : float64 (d, d, n)
+        The precision, likewise.
     log_weight : float64 (k,)
         Log weight + log |P| / 2.
     """
 
     mean: Floats
-    precision: Floats
     blocks: Floats
     log_weight: Floats
 
@@ -66,21 +68,19 @@ class Scratch(NamedTuple):
 
     Attributes
     ----------
-    places : int64 (2, d + 1)
-        Positions of what is observed and of the holes of a row; the number of holes comes last.
-    lower, covariance : float64 (d, d, k)
+    places : int64 (2, d + 4)
+        Positions of what is observed and of the holes of a row; after d of them, how many holes.
+    lower, covariance : float64 (d + 3, d, n), (d, d, n)
         L, with 1 / D on its diagonal; P_mm^-1 (lower triangles).
-    log_det : float64 (k,)
+    log_det : float64 (n,)
         -log |P_mm| / 2.
-    residual : float64 (k, d)
-        r, 0 or the expectation at holes.
-    product : float64 (d,)
-        P r.
-    solved : float64 (d, k)
+    residual : float64 (d + 3, n)
+        r of what is observed, then zeros.
+    solved : float64 (d, n)
         L^-1 P_mo r_o.
-    distance : float64 (k,)
+    distance : float64 (n,)
         r_o' S_oo^-1 r_o.
-    slope : float64 (d, d, k)
+    slope : float64 (d, d, n)
         For each observed variable, a column of L^-1 P_mo, or of P_mm^-1 P_mo.
     """
 
@@ -89,7 +89,6 @@ class Scratch(NamedTuple):
     covariance: Floats
     log_det: Floats
     residual: Floats
-    product: Floats
     solved: Floats
     distance: Floats
     slope: Floats
@@ -97,9 +96,21 @@ class Scratch(NamedTuple):
 
 def pack(weight: Floats, mean: Floats, precision: Floats, log_det: Floats) -> Packed:
     """Arrays for kernels from weights (k,), means (k, d), and :func:`invert` of covariances."""
-    blocks = np.ascontiguousarray(precision.transpose(1, 2, 0))
     log_weight = log_of(weight) - 0.5 * log_det
-    return Packed(np.ascontiguousarray(mean), precision, blocks, log_weight)
+    return Packed(_components_last(mean), _components_last(precision), log_weight)
+
+
+def _components_last(array: Floats) -> Floats:
+    k, last = len(array), np.moveaxis(array, 0, -1)
+    out = _aligned(*last.shape[:-1], k + -k % AT_ONCE)
+    out[..., :k], out[..., k:] = last, last[..., -1:]
+    return out
+
+
+def _aligned(*shape: int) -> Floats:
+    """An array that begins with a line of the processor's cache: the fewest of them are read."""
+    memory = np.zeros(math.prod(shape) + 8)
+    return memory[-memory.ctypes.data // 8 % 8 :][: math.prod(shape)].reshape(shape)
 
 
 def invert(covariance: Floats) -> tuple[Floats, Floats]:
@@ -115,17 +126,18 @@ def invert(covariance: Floats) -> tuple[Floats, Floats]:
 
 def scratch(packed: Packed) -> Scratch:
     """Working memory for kernels on this mixture."""
-    k, d = packed.mean.shape
+    d, n = packed.mean.shape
+    places = np.zeros((2, d + 4), dtype=np.int64)
+    places[1, d] = -1  # no row's pattern
     return Scratch(
-        places=np.full((2, d + 1), -1, dtype=np.int64),
-        lower=np.empty((d, d, k)),
-        covariance=np.empty((d, d, k)),
-        log_det=np.empty(k),
-        residual=np.empty((k, d)),
-        product=np.empty(d),
-        solved=np.empty((d, k)),
-        distance=np.empty(k),
-        slope=np.empty((d, d, k)),
+        places,
+        lower=_aligned(d + 3, d, n),
+        covariance=np.empty((d, d, n)),
+        log_det=np.empty(n),
+        residual=_aligned(d + 3, n),
+        solved=np.zeros((d, n)),
+        distance=np.zeros(n),
+        slope=np.empty((d, d, n)),
     )
 
 
@@ -189,77 +201,90 @@ def other_pattern(z, before):  # type: ignore[no-untyped-def]
     return different > 0
 
 
-@inner
+@apart
 def factor(blocks, places, n_missing, lower, log_det):  # type: ignore[no-untyped-def]
     """Factors L and D of P_mm, and its determinant."""
-    n = blocks.shape[2]
+    d, n = blocks.shape[1:]
+    blocks_, lower_, log_det_ = pointers((blocks, lower, log_det))
     for i in range(n_missing):
-        mi = places[1, i]
+        row, own = shift(lower_, i * d * n), shift(blocks_, places[1, i] * d * n)
         for j in range(i + 1):
-            mj = places[1, j]
-            for k in range(n):
-                lower[i, j, k] = blocks[mi, mj, k]
+            simd.copy(shift(row, j * n), shift(own, places[1, j] * n), n)
     for p in range(n_missing):
+        pivot = shift(lower_, (p * d + p) * n)
         for k in range(n):
-            lower[p, p, k] = 1.0 / lower[p, p, k]
+            pivot[k] = 1.0 / pivot[k]
         for i in range(p + 1, n_missing):
+            row = shift(lower_, i * d * n)
+            entry = shift(row, p * n)
             for j in range(p + 1, i):
-                for k in range(n):
-                    lower[i, j, k] -= lower[i, p, k] * lower[j, p, k]
-            for k in range(n):
-                scaled = lower[i, p, k] * lower[p, p, k]
-                lower[i, i, k] -= lower[i, p, k] * scaled
-                lower[i, p, k] = scaled
-    for k in range(n):
-        log_det[k] = 0.0
+                subtract_product(shift(row, j * n), entry, shift(lower_, (j * d + p) * n), n)
+            diagonal = shift(row, i * n)
+            for k in range(0, n, AT_ONCE):
+                scaled = load(entry, k) * load(pivot, k)
+                store(diagonal, k, load(diagonal, k) - load(entry, k) * scaled)
+                store(entry, k, scaled)
+    simd.fill(log_det_, 0.0, n)
     for start in range(0, n_missing, _FACTORS):
         stop = min(start + _FACTORS, n_missing)
         for k in range(n):
             product = 1.0
             for i in range(start, stop):
-                product *= lower[i, i, k]
-            log_det[k] += 0.5 * math.log(product)
+                product *= lower_[(i * d + i) * n + k]
+            log_det_[k] += 0.5 * math.log(product)
 
 
 @inlined
-def project(z, mean, precision, n_missing, scratch):  # type: ignore[no-untyped-def]
-    """Residuals of a row, 0 at holes; L^-1 P_mo r_o; the squared distance of the observed part."""
-    places, lower, _, _, residual, product, solved, distance, _ = scratch
-    n, d = mean.shape
-    for k in range(n):
-        for j in range(d):
-            residual[k, j] = 0.0 if np.isnan(z[j]) else z[j] - mean[k, j]
-        whole = d - d % 4
-        for i in range(0, whole, 4):  # four sums at once, which wait less for one another
-            e0, e1, e2, e3 = 0.0, 0.0, 0.0, 0.0
-            for j in range(d):
-                e0 += precision[k, i, j] * residual[k, j]
-                e1 += precision[k, i + 1, j] * residual[k, j]
-                e2 += precision[k, i + 2, j] * residual[k, j]
-                e3 += precision[k, i + 3, j] * residual[k, j]
-            product[i], product[i + 1], product[i + 2], product[i + 3] = e0, e1, e2, e3
-        for i in range(whole, d):
-            entry = 0.0
-            for j in range(d):
-                entry += precision[k, i, j] * residual[k, j]
-            product[i] = entry
-        total = 0.0
-        for i in range(d):
-            total += product[i] * residual[k, i]
-        distance[k] = total
-        for i in range(n_missing):
-            solved[i, k] = product[places[1, i]]
+def subtract_product(out, x, y, n):  # type: ignore[no-untyped-def]
+    """``out`` -= x * y."""
+    for k in range(0, n, AT_ONCE):
+        store(out, k, load(out, k) - load(x, k) * load(y, k))
+
+
+@apart
+def project(z, n_observed, n_missing, packed, scratch):  # type: ignore[no-untyped-def]
+    """L^-1 P_mo r_o of a row, and the squared distance of its observed part.
+
+    r_o' P_oo r_o is gathered as 2 r_i (P_ii r_i / 2 + sum of P_ij r_j), j before i. Sums have four
+    terms at a time: residuals that are not there yet are 0.
+    """
+    mean, blocks, _ = packed
+    places, lower, _, _, residual, solved, distance, _ = scratch
+    d, n = mean.shape
+    mean_, blocks_, solved_ = pointers((mean, blocks, solved))
+    residual_, distance_ = pointers((residual, distance))
+    simd.fill(residual_, 0.0, (d + 3) * n)
+    simd.fill(distance_, 0.0, n)
+    for a in range(d):  # what is observed, then the holes
+        known = a < n_observed
+        i = places[0, a] if known else places[1, a - n_observed]
+        x, half = (spread(z[i]), spread(0.5)) if known else (spread(0.0), spread(0.0))
+        row, total = shift(blocks_, i * d * n), shift(solved_, max(a - n_observed, 0) * n)
+        for k in range(0, n, AT_ONCE):
+            store(total, k, (x - load(mean_, i * n + k)) * load(row, i * n + k) * half)
+        for b in range(0, min(a, n_observed), 4):
+            r = shift(residual_, b * n)
+            p0, p1 = shift(row, places[0, b] * n), shift(row, places[0, b + 1] * n)
+            p2, p3 = shift(row, places[0, b + 2] * n), shift(row, places[0, b + 3] * n)
+            for k in range(0, n, AT_ONCE):
+                first = load(p0, k) * load(r, k) + load(p1, k) * load(r, n + k)
+                second = load(p2, k) * load(r, 2 * n + k) + load(p3, k) * load(r, 3 * n + k)
+                store(total, k, load(total, k) + (first + second))
+        if known:
+            for k in range(0, n, AT_ONCE):
+                own = x - load(mean_, i * n + k)
+                store(residual_, a * n + k, own)
+                twice = load(total, k) + load(total, k)
+                store(distance_, k, load(distance_, k) + own * twice)
     forward(n_missing, lower, solved)
-    for i in range(n_missing):
-        for k in range(n):
-            distance[k] -= solved[i, k] * solved[i, k] * lower[i, i, k]
+    subtract_solved(n_missing, lower, solved, distance)
 
 
 @inlined
 def measure(residual, product, places, n_missing, lower, solved, distance):  # type: ignore[no-untyped-def]
     """L^-1 P_mo r_o and the squared distances, as :func:`project`, from r and P r (k, d)."""
-    n, d = residual.shape
-    for k in range(n):
+    k_all, d = residual.shape
+    for k in range(k_all):
         total = 0.0
         for i in range(d):
             total += product[k, i] * residual[k, i]
@@ -267,18 +292,30 @@ def measure(residual, product, places, n_missing, lower, solved, distance):  # t
         for i in range(n_missing):
             solved[i, k] = product[k, places[1, i]]
     forward(n_missing, lower, solved)
-    for i in range(n_missing):
-        for k in range(n):
-            distance[k] -= solved[i, k] * solved[i, k] * lower[i, i, k]
+    subtract_solved(n_missing, lower, solved, distance)
 
 
 @inlined
 def forward(n_missing, lower, vector):  # type: ignore[no-untyped-def]
-    """Solve L y = vector (holes, k) in place."""
+    """Solve L y = vector (holes, n) in place."""
+    d, n = lower.shape[1:]
+    lower_, vector_ = pointers((lower, vector))
     for i in range(n_missing):
         for j in range(i + 1, n_missing):
-            for k in range(vector.shape[1]):
-                vector[j, k] -= lower[j, i, k] * vector[i, k]
+            entry = shift(lower_, (j * d + i) * n)
+            subtract_product(shift(vector_, j * n), entry, shift(vector_, i * n), n)
+
+
+@inlined
+def subtract_solved(n_missing, lower, solved, distance):  # type: ignore[no-untyped-def]
+    """Take |D^-1/2 L^-1 P_mo r_o|^2 off the distances."""
+    d, n = lower.shape[1:]
+    lower_, solved_, distance_ = pointers((lower, solved, distance))
+    for i in range(n_missing):
+        for k in range(0, n, AT_ONCE):
+            own = load(solved_, i * n + k)
+            part = own * own * load(lower_, (i * d + i) * n + k)
+            store(distance_, k, load(distance_, k) - part)
 
 
 @inlined
@@ -336,7 +373,7 @@ def add_sharpness(variance, sharpness, places, n_observed, distance):  # type: i
     for i in range(n_observed):
         oi = places[0, i]
         if variance[oi] > 0.0:
-            for k in range(len(distance)):
+            for k in range(sharpness.shape[1]):
                 distance[k] += variance[oi] * sharpness[oi, k]
 
 
@@ -373,17 +410,16 @@ def normalise(joint):  # type: ignore[no-untyped-def]
 @njit
 def log_joint(z, variance, packed, sharpness, scratch, out):  # type: ignore[no-untyped-def]
     """Add log (weight p(z_o)) of every row and component to ``out`` (rows, k)."""
-    mean, precision, blocks, log_weight = packed
-    places, lower, _, log_det, _, _, _, distance, _ = scratch
+    places, lower, _, log_det, _, _, distance, _ = scratch
     n_observed, n_missing = 0, 0
     for n in range(len(z)):
         if n == 0 or other_pattern(z[n], z[n - 1]):
             n_observed, n_missing, _ = read_pattern(z[n], places)
-            factor(blocks, places, n_missing, lower, log_det)
-        project(z[n], mean, precision, n_missing, scratch)
+            factor(packed.blocks, places, n_missing, lower, log_det)
+        project(z[n], n_observed, n_missing, packed, scratch)
         if variance.shape[1] > 0:
             add_sharpness(variance[n], sharpness, places, n_observed, distance)
-        add_log(log_weight, log_det, distance, n_observed, out[n])
+        add_log(packed.log_weight, log_det, distance, n_observed, out[n])
 
 
 @njit
@@ -393,20 +429,22 @@ def moments(z, packed, scratch, mean_out, covariance_out):  # type: ignore[no-un
     ``mean_out`` (rows, k, d) becomes z with holes at their expectation; ``covariance_out`` (rows,
     k, d, d) is written at the holes only.
     """
-    mean, precision, blocks, _ = packed
-    places, lower, covariance, log_det, residual, _, solved, _, _ = scratch
+    mean = packed.mean
+    places, lower, covariance, log_det, _, solved, _, _ = scratch
     for n in range(len(z)):
-        _, n_missing, changed = read_pattern(z[n], places)
+        n_observed, n_missing, changed = read_pattern(z[n], places)
         if changed:
-            factor(blocks, places, n_missing, lower, log_det)
+            factor(packed.blocks, places, n_missing, lower, log_det)
             find_covariance(n_missing, lower, covariance)
-        project(z[n], mean, precision, n_missing, scratch)
-        expect_holes(places, n_missing, lower, residual, solved)
-        for k in range(len(mean)):
+        project(z[n], n_observed, n_missing, packed, scratch)
+        back(n_missing, lower, solved)
+        for k in range(mean_out.shape[1]):
             for j in range(z.shape[1]):
-                mean_out[n, k, j] = mean[k, j] + residual[k, j]
+                mean_out[n, k, j] = z[n, j]
             for i in range(n_missing):
+                mi = places[1, i]
+                mean_out[n, k, mi] = mean[mi, k] - solved[i, k]
                 for j in range(i + 1):
                     value = covariance[i, j, k]
-                    covariance_out[n, k, places[1, i], places[1, j]] = value
-                    covariance_out[n, k, places[1, j], places[1, i]] = value
+                    covariance_out[n, k, mi, places[1, j]] = value
+                    covariance_out[n, k, places[1, j], mi] = value

@@ -174,7 +174,9 @@ class NormalScores(Stored):
             return float(x)
         if self.whole[variable]:
             x = math.ceil(x) - 0.5
-        return float(place_of(x, variable, self.coarse, self.values, self.tail))
+        cell = np.searchsorted(self.values[variable], x)
+        with np.errstate(over="ignore"):
+            return float(_on_line(x, variable, cell, self.values, self.tail))
 
     def decode(self, z: Floats) -> Floats:
         """Values of scores, (rows, d): x(z), rounded and confined as the column demands."""
@@ -292,10 +294,8 @@ def on_line(x, j, i, values, tail):  # type: ignore[no-untyped-def]
     return -END + (i - 1 + part) / CELLS_PER_UNIT
 
 
-@njit
-def place_of(x, j, coarse, values, tail):  # type: ignore[no-untyped-def]
-    """The lowest z that leads to ``x`` in column ``j``."""
-    return on_line(x, j, cell_of(x, j, coarse, values), values, tail)
+# The same for Python: it is asked for few values, for which nothing need be compiled.
+_on_line = getattr(on_line, "py_func", on_line)
 
 
 @inlined
