@@ -87,7 +87,7 @@ def spread(typing_context: Any, value: Any) -> Any:
 def add_where(typing_context: Any, out: Any, words: Any, values: Any, n: Any) -> Any:
     """Add each of ``n`` numbers to those of 64, at ``out``, whose bits are set in its word.
 
-    In their order, for 32 of the 64 after the other, which stay in registers meanwhile. The bits are
+    In their order, for 32 of the 64 after the other, which stay in registers meanwhile. Bits are
     read from memory as the masks that they are, eight at a time: shifted out of a word, they would
     have to change registers.
     """

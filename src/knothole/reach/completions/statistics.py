@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import njit
+from knothole.compiled.policy import inner, njit
 from knothole.compiled.sobol import GROUPS, SIZE
 
 # The spread of so few groups is itself uncertain. With this factor, 1.96 standard errors cover the
@@ -82,16 +82,13 @@ class MeanOf:
 
     def settle(self, summaries: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Answers and standard errors (rows, outputs) from summaries (rows, parts, ...)."""
-        parts = Summary(*np.moveaxis(summaries, 3, 0))
-        draws = parts.draws[:1, :, :1]
-        part = draws / draws.sum(axis=1, keepdims=True)
-        means = (part * parts.value).sum(axis=1)
-        if self.expected_margin is not None and draws.sum() > SIZE * GROUPS:
-            means -= _slope(parts, part) * (
-                (part * parts.margin).sum(axis=1) - self._expected(rows)[:, :, None]
-            )
+        n_rows, _, n_outputs = summaries.shape[:3]
+        corrects = self.expected_margin is not None and summaries[:1, :, 0, 0].sum() > SIZE * GROUPS
+        expected = self._expected(rows) if corrects else np.empty((0, n_outputs))
+        means, bounds = np.empty((n_rows, n_outputs, GROUPS)), np.empty((2, n_rows, n_outputs))
+        join(summaries, expected, means, bounds)
         mean, error = mean_and_error(means.swapaxes(1, 2))
-        return np.clip(mean, parts.least.min(axis=(1, 3)), parts.most.max(axis=(1, 3))), error
+        return np.clip(mean, *bounds), error
 
     def _expected(self, rows: NDArray[np.intp]) -> Floats:
         if self._known is None:
@@ -117,19 +114,50 @@ class Summary(NamedTuple):
     most: Floats
 
 
-def _slope(parts: Summary, part: Floats) -> Floats:
-    """How much values rise with margins, (rows, outputs, 1); ``part`` of the draws has each."""
-    draws = parts.draws.sum(axis=(1, 3))
-    value, margin = parts.value.mean(axis=3), parts.margin.mean(axis=3)
-    part = part[..., 0]
-    centre, middle = ((part * means).sum(axis=1, keepdims=True) for means in (value, margin))
-    square = parts.square.sum(axis=(1, 3)) + draws * (part * (margin - middle) ** 2).sum(axis=1)
-    product = (part * (margin - middle) * (value - centre)).sum(axis=1)
-    product = parts.product.sum(axis=(1, 3)) + draws * product
+@njit
+def join(summaries, expected, means, bounds):  # type: ignore[no-untyped-def]
+    """Means of groups (rows, outputs, groups) from the summaries of parts, and their bounds.
+
+    Corrected by what the means of margins miss those ``expected`` by (rows, outputs), if any are.
+    """
+    n_rows, n_parts, n_outputs = summaries.shape[:3]
+    for row in range(n_rows):
+        for output in range(n_outputs):
+            parts, out = summaries[row, :, output], means[row, output]
+            total, low, high = 0.0, np.inf, -np.inf
+            for part in range(n_parts):
+                total += parts[part, 0, 0]
+            rise, aim = 0.0, 0.0
+            if len(expected):
+                rise, aim = slope(parts, total), expected[row, output]
+            for group in range(GROUPS):
+                out[group] = 0.0
+            for part in range(n_parts):
+                draws, value, margin, _, _, least, most = parts[part]
+                for group in range(GROUPS):
+                    off = margin[group] - aim
+                    out[group] += draws[0] / total * (value[group] - rise * off)
+                    low, high = min(low, least[group]), max(high, most[group])
+            bounds[0, row, output], bounds[1, row, output] = low, high
+
+
+@inner
+def slope(parts, total):  # type: ignore[no-untyped-def]
+    """How much values rise with margins, from summaries (parts, ...) of ``total`` draws a group."""
+    centre, middle = 0.0, 0.0
+    for part in range(len(parts)):
+        draws, value, margin, _, _, _, _ = parts[part]
+        centre += draws[0] / total * value.mean()
+        middle += draws[0] / total * margin.mean()
+    square, product = 0.0, 0.0
+    for part in range(len(parts)):
+        draws, value, margin, squares, products, _, _ = parts[part]
+        off = margin.mean() - middle
+        square += squares.sum() + GROUPS * draws[0] * off**2
+        product += products.sum() + GROUPS * draws[0] * off * (value.mean() - centre)
     # Margins that differ by rounding alone have no slope.
-    differ = square > ROUNDING * (square + draws * middle[:, 0] ** 2)
-    slope = np.divide(product, square, out=np.zeros_like(square), where=differ)
-    return np.asarray(slope[..., None])
+    differ = square > ROUNDING * (square + GROUPS * total * middle**2)
+    return product / square if differ else 0.0
 
 
 @njit
