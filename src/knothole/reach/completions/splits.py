@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Words
-from knothole.compiled.bits import highest_bit, lowest_bit, popcount
+from knothole.compiled.bits import highest_bit, lowest_bit
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import add_where
@@ -243,19 +243,8 @@ def splits_before(sets: Words) -> NDArray[np.int64]:
     >>> splits_before(np.array([[0b1011, 0b1], [0b1, 0b11]], dtype=np.uint64)).tolist()
     [0, 2, 3]
     """
-    out = np.zeros(len(sets) + 1, dtype=np.int64)
-    add_splits(sets, out)
-    return out
-
-
-@njit
-def add_splits(sets, out):  # type: ignore[no-untyped-def]
-    """Sums of the numbers of splits of rows, ``out`` (rows + 1,), the first of them 0."""
-    for i in range(len(sets)):
-        n = out[i]
-        for t in range(sets.shape[1]):
-            n += np.int64(popcount(sets[i, t])) - 1
-        out[i + 1] = n
+    leaves = np.bitwise_count(sets).sum(axis=1, dtype=np.int64)
+    return np.append(0, np.cumsum(leaves - sets.shape[1]))
 
 
 @njit

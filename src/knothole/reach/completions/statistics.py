@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.policy import inner, njit
+from knothole.compiled.pointers import pointers, shift
+from knothole.compiled.policy import njit
 from knothole.compiled.sobol import GROUPS, SIZE
 
 # The spread of so few groups is itself uncertain. With this factor, 1.96 standard errors cover the
@@ -86,7 +87,7 @@ class MeanOf:
         corrects = self.expected_margin is not None and summaries[:1, :, 0, 0].sum() > SIZE * GROUPS
         expected = self._expected(rows) if corrects else np.empty((0, n_outputs))
         means, bounds = np.empty((n_rows, n_outputs, GROUPS)), np.empty((2, n_rows, n_outputs))
-        join(summaries, expected, means, bounds)
+        join(np.ascontiguousarray(summaries), expected, means, bounds)
         mean, error = mean_and_error(means.swapaxes(1, 2))
         return np.clip(mean, *bounds), error
 
@@ -114,50 +115,61 @@ class Summary(NamedTuple):
     most: Floats
 
 
+# Where the fields of a summary begin, one after the other.
+_, _VALUE, _MARGIN, _SQUARE, _PRODUCT, _LEAST, _MOST = range(
+    0, len(Summary._fields) * GROUPS, GROUPS
+)
+
+
 @njit
 def join(summaries, expected, means, bounds):  # type: ignore[no-untyped-def]
     """Means of groups (rows, outputs, groups) from the summaries of parts, and their bounds.
 
     Corrected by what the means of margins miss those ``expected`` by (rows, outputs), if any are.
     """
-    n_rows, n_parts, n_outputs = summaries.shape[:3]
+    n_rows, n_parts, n_outputs, n_fields, _ = summaries.shape
+    summaries_, means_ = pointers((summaries, means))
+    step = n_outputs * n_fields * GROUPS  # from one part to the next
     for row in range(n_rows):
         for output in range(n_outputs):
-            parts, out = summaries[row, :, output], means[row, output]
-            total, low, high = 0.0, np.inf, -np.inf
-            for part in range(n_parts):
-                total += parts[part, 0, 0]
-            rise, aim = 0.0, 0.0
-            if len(expected):
-                rise, aim = slope(parts, total), expected[row, output]
+            first = shift(summaries_, row * n_parts * step + output * n_fields * GROUPS)
+            out = shift(means_, (row * n_outputs + output) * GROUPS)
             for group in range(GROUPS):
                 out[group] = 0.0
+            draws, centre, middle, low, high = 0.0, 0.0, 0.0, np.inf, -np.inf
             for part in range(n_parts):
-                draws, value, margin, _, _, least, most = parts[part]
+                draws += GROUPS * first[part * step]
+            for part in range(n_parts):
+                own = shift(first, part * step)
+                share = own[0] / draws
                 for group in range(GROUPS):
-                    off = margin[group] - aim
-                    out[group] += draws[0] / total * (value[group] - rise * off)
-                    low, high = min(low, least[group]), max(high, most[group])
+                    out[group] += GROUPS * share * own[_VALUE + group]
+                    centre += share * own[_VALUE + group]
+                    middle += share * own[_MARGIN + group]
+                    low = min(low, own[_LEAST + group])
+                    high = max(high, own[_MOST + group])
             bounds[0, row, output], bounds[1, row, output] = low, high
-
-
-@inner
-def slope(parts, total):  # type: ignore[no-untyped-def]
-    """How much values rise with margins, from summaries (parts, ...) of ``total`` draws a group."""
-    centre, middle = 0.0, 0.0
-    for part in range(len(parts)):
-        draws, value, margin, _, _, _, _ = parts[part]
-        centre += draws[0] / total * value.mean()
-        middle += draws[0] / total * margin.mean()
-    square, product = 0.0, 0.0
-    for part in range(len(parts)):
-        draws, value, margin, squares, products, _, _ = parts[part]
-        off = margin.mean() - middle
-        square += squares.sum() + GROUPS * draws[0] * off**2
-        product += products.sum() + GROUPS * draws[0] * off * (value.mean() - centre)
-    # Margins that differ by rounding alone have no slope.
-    differ = square > ROUNDING * (square + GROUPS * total * middle**2)
-    return product / square if differ else 0.0
+            if not len(expected):
+                continue
+            square, product = 0.0, 0.0
+            for part in range(n_parts):
+                own = shift(first, part * step)
+                value, margin = -centre, -middle
+                for group in range(GROUPS):
+                    value += own[_VALUE + group] / GROUPS
+                    margin += own[_MARGIN + group] / GROUPS
+                    square += own[_SQUARE + group]
+                    product += own[_PRODUCT + group]
+                square += GROUPS * own[0] * margin * margin
+                product += GROUPS * own[0] * margin * value
+            # Margins that differ by rounding alone have no slope.
+            differ = square > ROUNDING * (square + draws * middle * middle)
+            slope = product / square if differ else 0.0
+            for part in range(n_parts):
+                own = shift(first, part * step)
+                for group in range(GROUPS):
+                    off = own[_MARGIN + group] - expected[row, output]
+                    out[group] -= slope * GROUPS * own[0] / draws * off
 
 
 @njit
