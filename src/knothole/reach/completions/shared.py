@@ -95,7 +95,10 @@ class SharedEngine(CompletionsEngine):
         return self.margins_of(evidence)(np.arange(len(evidence.points)), words)
 
     def margins_of(self, evidence: Evidence) -> Collect:
-        """:meth:`margins` of some rows of a chunk, which may be asked for again and again."""
+        """:meth:`margins` of some rows of a chunk, which may be asked for again and again.
+
+        Until the thread asks for another chunk's: what was found of rows is in memory to use again.
+        """
         own = super().margins
         splits, last = self.splits, self.shared_words
         if splits is None or evidence.allowed is not None:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import njit
 from knothole.compiled.sobol import GROUPS, SIZE
 
@@ -83,13 +82,16 @@ class MeanOf:
 
     def settle(self, summaries: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Answers and standard errors (rows, outputs) from summaries (rows, parts, ...)."""
-        n_rows, _, n_outputs = summaries.shape[:3]
-        corrects = self.expected_margin is not None and summaries[:1, :, 0, 0].sum() > SIZE * GROUPS
-        expected = self._expected(rows) if corrects else np.empty((0, n_outputs))
-        means, bounds = np.empty((n_rows, n_outputs, GROUPS)), np.empty((2, n_rows, n_outputs))
-        join(np.ascontiguousarray(summaries), expected, means, bounds)
+        parts = Summary(*np.moveaxis(summaries, 3, 0))
+        draws = parts.draws[:1, :, :1]
+        part = draws / draws.sum(axis=1, keepdims=True)
+        means = (part * parts.value).sum(axis=1)
+        if self.expected_margin is not None and draws.sum() > SIZE * GROUPS:
+            means -= _slope(parts, part) * (
+                (part * parts.margin).sum(axis=1) - self._expected(rows)[:, :, None]
+            )
         mean, error = mean_and_error(means.swapaxes(1, 2))
-        return np.clip(mean, *bounds), error
+        return np.clip(mean, parts.least.min(axis=(1, 3)), parts.most.max(axis=(1, 3))), error
 
     def _expected(self, rows: NDArray[np.intp]) -> Floats:
         if self._known is None:
@@ -115,61 +117,19 @@ class Summary(NamedTuple):
     most: Floats
 
 
-# Where the fields of a summary begin, one after the other.
-_, _VALUE, _MARGIN, _SQUARE, _PRODUCT, _LEAST, _MOST = range(
-    0, len(Summary._fields) * GROUPS, GROUPS
-)
-
-
-@njit
-def join(summaries, expected, means, bounds):  # type: ignore[no-untyped-def]
-    """Means of groups (rows, outputs, groups) from the summaries of parts, and their bounds.
-
-    Corrected by what the means of margins miss those ``expected`` by (rows, outputs), if any are.
-    """
-    n_rows, n_parts, n_outputs, n_fields, _ = summaries.shape
-    summaries_, means_ = pointers((summaries, means))
-    step = n_outputs * n_fields * GROUPS  # from one part to the next
-    for row in range(n_rows):
-        for output in range(n_outputs):
-            first = shift(summaries_, row * n_parts * step + output * n_fields * GROUPS)
-            out = shift(means_, (row * n_outputs + output) * GROUPS)
-            for group in range(GROUPS):
-                out[group] = 0.0
-            draws, centre, middle, low, high = 0.0, 0.0, 0.0, np.inf, -np.inf
-            for part in range(n_parts):
-                draws += GROUPS * first[part * step]
-            for part in range(n_parts):
-                own = shift(first, part * step)
-                share = own[0] / draws
-                for group in range(GROUPS):
-                    out[group] += GROUPS * share * own[_VALUE + group]
-                    centre += share * own[_VALUE + group]
-                    middle += share * own[_MARGIN + group]
-                    low = min(low, own[_LEAST + group])
-                    high = max(high, own[_MOST + group])
-            bounds[0, row, output], bounds[1, row, output] = low, high
-            if not len(expected):
-                continue
-            square, product = 0.0, 0.0
-            for part in range(n_parts):
-                own = shift(first, part * step)
-                value, margin = -centre, -middle
-                for group in range(GROUPS):
-                    value += own[_VALUE + group] / GROUPS
-                    margin += own[_MARGIN + group] / GROUPS
-                    square += own[_SQUARE + group]
-                    product += own[_PRODUCT + group]
-                square += GROUPS * own[0] * margin * margin
-                product += GROUPS * own[0] * margin * value
-            # Margins that differ by rounding alone have no slope.
-            differ = square > ROUNDING * (square + draws * middle * middle)
-            slope = product / square if differ else 0.0
-            for part in range(n_parts):
-                own = shift(first, part * step)
-                for group in range(GROUPS):
-                    off = own[_MARGIN + group] - expected[row, output]
-                    out[group] -= slope * GROUPS * own[0] / draws * off
+def _slope(parts: Summary, part: Floats) -> Floats:
+    """How much values rise with margins, (rows, outputs, 1); ``part`` of the draws has each."""
+    draws = parts.draws.sum(axis=(1, 3))
+    value, margin = parts.value.mean(axis=3), parts.margin.mean(axis=3)
+    part = part[..., 0]
+    centre, middle = ((part * means).sum(axis=1, keepdims=True) for means in (value, margin))
+    square = parts.square.sum(axis=(1, 3)) + draws * (part * (margin - middle) ** 2).sum(axis=1)
+    product = (part * (margin - middle) * (value - centre)).sum(axis=1)
+    product = parts.product.sum(axis=(1, 3)) + draws * product
+    # Margins that differ by rounding alone have no slope.
+    differ = square > ROUNDING * (square + draws * middle[:, 0] ** 2)
+    slope = np.divide(product, square, out=np.zeros_like(square), where=differ)
+    return np.asarray(slope[..., None])
 
 
 @njit

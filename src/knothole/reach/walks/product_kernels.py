@@ -307,17 +307,17 @@ def add_sums(points, weights, trees, go_left, rows, room, out):  # type: ignore[
             go = shift(go_left_, trees.root[tree] * n)
             i, known = 0, 0
             while i < n_block:
-                i, first = begin(i, n_block, tree, room_)
-                last = find_splits(first, tree, trees, room_)
+                i, roots = begin(i, n_block, tree, room_)
+                last = find_splits(roots, tree, trees, room_)
                 for row in range(known, i):  # all of a row comes to a leaf that is the only one
                     word = room_.sets[row * TREES + tree]
                     reach = float(1 - several(word))
                     add_leaf(np.int64(lowest_bit(word)), row, reach, rows_, room_)
                 known = i
-                for split in range(1, first):
+                for split in range(1, roots):
                     weight = shift(weights_, (start + room_.row[split]) * n)
                     part_sides(weight, split, tree, trees, go, rows_, room_, n)
-                for split in range(first, last):
+                for split in range(roots, last):
                     weight = shift(room_.part, split * n)
                     part_sides(weight, split, tree, trees, go, rows_, room_, n)
             for bit in range(LEAVES):
