@@ -1,7 +1,6 @@
 """The normal quantile in kernels: Wichura's AS 241, to about 1e-15.
 
-A ratio of two polynomials in the middle, which vectorises, and another for the tails; numbers
-nearer to 0 or 1 than 1e-11 are taken for that.
+A ratio of two polynomials in the middle, which vectorises, and two more for the tails.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from knothole.compiled.policy import inlined, inner
 
 #: How far from 1/2 the middle goes, and what its polynomials are in the distance from, squared.
 MIDDLE, SQUARE = 0.425, 0.180625
-# Below it others would be needed; points of draws are farther from 0.
-LEAST = math.exp(-25.0)
 _NEAR = (
     (3.3871328727963666080, 133.14166789178437745, 1971.5909503065514427, 13731.693765509461125,
      45921.953931549871457, 67265.770927008700853, 33430.575583588128105, 2509.0809287301226727),
@@ -27,6 +24,14 @@ _FAR = (
     (1.0, 2.05319162663775882187, 1.67638483018380384940, 0.689767334985100004550,
      0.148103976427480074590, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
      1.05075007164441684324e-9),
+)  # fmt: skip
+_FARTHEST = (
+    (6.65790464350110377720, 5.46378491116411436990, 1.78482653991729133580,
+     0.296560571828504891230, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+     2.71155556874348757815e-5, 2.01033439929228813265e-7),
+    (1.0, 0.599832206555887937690, 0.136929880922735805310, 1.48753612908506148525e-2,
+     7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7,
+     2.04426310338993978564e-15),
 )  # fmt: skip
 
 
@@ -52,8 +57,11 @@ def middle_quantile(u):  # type: ignore[no-untyped-def]
 
 @inner
 def lower_quantile(u):  # type: ignore[no-untyped-def]
-    """The normal quantile of a ``u`` in the lower tail."""
-    return -ratio(_FAR, math.sqrt(-math.log(max(u, LEAST))) - 1.6)
+    """The normal quantile of a ``u`` in the lower tail; finite at 0, too."""
+    r = math.sqrt(-math.log(u)) if u > 0.0 else math.inf
+    if r <= 5.0:
+        return -ratio(_FAR, r - 1.6)
+    return -ratio(_FARTHEST, min(r, 40.0) - 5.0)
 
 
 @inlined
