@@ -17,6 +17,7 @@ from knothole.densities.emissions import (
 )
 from knothole.densities.emissions.base import Statistics, maximised
 from knothole.densities.emissions.choice import prefers_histogram
+from knothole.densities.emissions.gaussian import Gaussian
 from knothole.densities.emissions.table import Tables
 from knothole.densities.learner import continuous_families
 from knothole.densities.rows import WeightedRows
@@ -313,6 +314,18 @@ def test_degenerate_columns(family, values):
     emission = emission.maximise(statistics_of(emission, x, np.full((len(x), 2), 0.5)), 0.1)
     np.testing.assert_allclose(mass(emission, -np.inf, np.inf), 1, atol=1e-12)
     assert np.isfinite(emission.log_density(x)).all()
+
+
+def test_normal_draws_are_quantiles():
+    """In the middle, in both tails, and where no number should be: finite, too."""
+    uniform = np.concatenate([np.linspace(0, 1, 4001)[1:-1], 10.0 ** -np.arange(3.0, 300), [0.0]])
+    uniform = np.concatenate([uniform, 1 - uniform[:4100:7], [0.075, 0.925]])
+    emission = Gaussian(2.0, 3.0, np.array([0.5, -1.0]), np.array([1.0, 4.0]))
+    state = np.arange(len(uniform)) % 2
+    normal = np.where(state, stats.norm(-1.0, 6.0).ppf(uniform), stats.norm(3.5, 3.0).ppf(uniform))
+    found, inside = emission.invert(state, uniform), np.isfinite(normal)
+    assert np.isfinite(found).all() and not inside.all()
+    np.testing.assert_allclose(found[inside], normal[inside], rtol=1e-13, atol=1e-13)
 
 
 def test_gaussian_against_scipy():

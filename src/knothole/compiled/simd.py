@@ -87,10 +87,12 @@ def spread(typing_context: Any, value: Any) -> Any:
 def add_where(typing_context: Any, out: Any, words: Any, values: Any, n: Any) -> Any:
     """Add each of ``n`` numbers to those of 64, at ``out``, whose bits are set in its word.
 
-    In their order, for 32 of the 64 after the other, which stay in registers meanwhile.
+    In their order, for 32 of the 64 after the other, which stay in registers meanwhile. Bits are
+    read from memory as the masks that they are, eight at a time: shifted out of a word, they would
+    have to change registers.
     """
     at_once, half = 8, 32
-    vector, bit, integer = ir.VectorType(ir.DoubleType(), at_once), ir.IntType(1), ir.IntType(32)
+    vector, octet, integer = ir.VectorType(ir.DoubleType(), at_once), ir.IntType(8), ir.IntType(32)
     undefined = ir.Constant(vector, ir.Undefined)
     everywhere = ir.Constant(ir.VectorType(integer, at_once), [0] * at_once)
 
@@ -107,14 +109,15 @@ def add_where(typing_context: Any, out: Any, words: Any, values: Any, n: Any) ->
             for i, total in totals:
                 builder.store(builder.load(places[i], align=8), total)
             with cgutils.for_range(builder, n) as loop:
-                word = builder.load(builder.gep(words, [loop.index]))
+                own = builder.gep(words, [loop.index])
+                octets = builder.bitcast(own, octet.as_pointer())
                 value = builder.load(builder.gep(values, [loop.index]))
                 one = builder.insert_element(undefined, value, ir.Constant(integer, 0))
                 same = builder.shuffle_vector(one, undefined, everywhere)
                 for i, total in totals:
-                    moved = builder.lshr(word, ir.Constant(word.type, first + i))
-                    bits = builder.trunc(moved, ir.IntType(at_once))
-                    here = builder.bitcast(bits, ir.VectorType(bit, at_once))
+                    number = ir.Constant(integer, (first + i) // at_once)
+                    bits = builder.load(builder.gep(octets, [number]))
+                    here = builder.bitcast(bits, ir.VectorType(ir.IntType(1), at_once))
                     before = builder.load(total)
                     after = builder.fadd(before, same, flags=_FLAGS)
                     builder.store(builder.select(here, after, before), total)

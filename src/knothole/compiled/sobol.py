@@ -14,7 +14,6 @@ Nothing depends on a row's place, on chunks or threads.
 
 from __future__ import annotations
 
-import math
 from functools import cache, lru_cache
 
 import numpy as np
@@ -23,6 +22,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from knothole.arrays import Floats, Words
+from knothole.compiled.normal import lower_quantile
 from knothole.compiled.policy import apart, inlined, inner, njit
 
 #: Draws in a word, independent groups of them, and points of a group in a word.
@@ -193,18 +193,6 @@ def fill_uniform(net, seed, keys, first_word, out):  # type: ignore[no-untyped-d
                             number = GROUPS + (first_word + w) * WORD + draw
                             bits = bits_of(state, number, c)
                         out[n, c, w * WORD + draw] = (bits + 0.5) * _UNIT
-
-
-@inner
-def lower_quantile(u):  # type: ignore[no-untyped-def]
-    """Normal quantile of a small ``u`` (Acklam's rational approximation, 1e-9 relative)."""
-    q = math.sqrt(-2.0 * math.log(u))
-    top = -7.784894002430293e-03 * q - 3.223964580411365e-01
-    top = ((top * q - 2.400758277161838) * q - 2.549732539343734) * q
-    top = (top + 4.374664141464968) * q + 2.938163982698783
-    bottom = (7.784695709041462e-03 * q + 3.224671290700398e-01) * q + 2.445134137142996
-    bottom = (bottom * q + 3.754408661907416) * q + 1.0
-    return top / bottom
 
 
 @inlined

@@ -22,7 +22,9 @@ from scipy import sparse
 
 from knothole.arrays import Floats
 from knothole.compiled.bits import popcount
+from knothole.compiled.pointers import pointers
 from knothole.compiled.policy import inlined, njit
+from knothole.compiled.simd import add_where
 from knothole.compiled.sobol import GROUPS, WORD
 from knothole.compiled.threads import over_chunks
 from knothole.learning import system
@@ -72,16 +74,18 @@ class Chunk:
     def by_tree(self) -> list[Chunk]:
         """A chunk for each tree by itself: what is asked of one tree then lies together."""
         leaf, word, stop = self.bits
-        rows, trees = stop.shape
-        count = np.diff(stop.ravel(), prepend=0).reshape(rows, trees)
-        number = np.arange(trees, dtype=np.uint16 if trees < 2**16 else np.intp)  # sorts quickly
-        tree = np.repeat(np.tile(number, rows), count.ravel())
-        order = np.argsort(tree, kind="stable")
-        ends = np.cumsum(count, axis=0)
-        bounds = pairwise([0, *np.cumsum(ends[-1]).tolist()])
+        ends = np.empty(stop.T.shape, dtype=np.int64)
+        sorted_bits = Bits(np.empty_like(leaf), np.empty_like(word), ends)
+        first = np.empty(len(ends) + 1, dtype=np.int64)
+        sort_by_tree(self.bits, first, sorted_bits)
+        parts = (slice(*bounds) for bounds in pairwise(first.tolist()))
         return [
-            replace(self, bits=Bits(leaf[part], word[part], ends[:, [t]]), first=t)
-            for t, part in enumerate(order[start:stop] for start, stop in bounds)
+            replace(
+                self,
+                bits=Bits(sorted_bits.leaf[part], sorted_bits.word[part], ends[t, :, None]),
+                first=t,
+            )
+            for t, part in enumerate(parts)
         ]
 
 
@@ -131,6 +135,8 @@ class DrawMatrix:
             for start in range(0, self.n_rows, engine.chunk)
         ]
         self._kept: list[Chunk] | None = None
+        self._sample: Chunk | None = None
+        self._weight: Floats | None = None
         size = self._size()
         self._twice = 2 * size <= room
         if size <= room:
@@ -145,7 +151,8 @@ class DrawMatrix:
         """Bytes that all words would take, judged by the first chunk."""
         if not self._places:
             return 0.0
-        first = self._walk(0).bits
+        self._sample = self._walk(0)
+        first = self._sample.bits
         entries = len(first.leaf) / len(first.stop)
         per_row = entries * BYTES_PER_ENTRY + 8 * self.ensemble.n_trees
         return per_row * self.n_rows * self.words
@@ -153,6 +160,8 @@ class DrawMatrix:
     def _walk(self, index: int) -> Chunk:
         if self._kept is not None:
             return self._kept[index]
+        if index == 0 and self._sample is not None:
+            return self._sample
         start, stop, word = self._places[index]
         rows = slice(start, stop)
         found = self.engine.masks(self.evidence[rows], self.first_word + word)
@@ -214,7 +223,8 @@ class DrawMatrix:
         self, chunk: Chunk, theta: Floats, out: Floats, trees: slice | None = None
     ) -> None:
         """Add the same to ``out``."""
-        add_margins(chunk.bits, *self._span(chunk, trees), theta, self._outputs(chunk), out)
+        span, values = self._span(chunk, trees), np.empty(self.ensemble.n_leaves)
+        add_margins(chunk.bits, *span, theta, self._outputs(chunk), values, out)
 
     def leaves(self, chunk: Chunk, tree: int) -> NDArray[np.int32]:
         """The leaf that each draw of a chunk reaches, by its number in the tree, (rows, draws)."""
@@ -280,11 +290,16 @@ class DrawMatrix:
 
     def weight(self) -> Floats:
         """The diagonal of A' A: the reach of every leaf, summed over rows."""
-        return self.sums(np.zeros((self.n_rows, self.ensemble.n_outputs)))[0].weight
+        if self._weight is None:
+            self._weight = self.sums(np.zeros((self.n_rows, self.ensemble.n_outputs)))[0].weight
+        return self._weight
 
     def sums(self, y: Floats, groups: int = 1) -> list[LeafSums]:
         """Sums of Prop. 2 from all draws, or from each of several independent groups of them."""
-        return [self._sums(y, group, DRAWS // groups) for group in range(groups)]
+        found = [self._sums(y, group, DRAWS // groups) for group in range(groups)]
+        if groups == 1:
+            self._weight = found[0].weight
+        return found
 
     def _sums(self, y: Floats, group: int, size: int) -> LeafSums:
         width = self.ensemble.value.shape[1]
@@ -340,19 +355,47 @@ def first_entry(stop, row, tree):  # type: ignore[no-untyped-def]
 
 
 @njit
-def add_margins(bits, first_tree, last_tree, theta, tree_output, out):  # type: ignore[no-untyped-def]
-    """Add what leaves of some trees add to the margin of the draws that reach them."""
+def sort_by_tree(bits, first, out):  # type: ignore[no-untyped-def]
+    """Entries tree by tree, from ``first`` (trees + 1,) on; ``out.stop`` is (trees, rows)."""
+    leaf, word, stop = bits
+    n_rows, n_trees = stop.shape
+    first[0] = 0
+    for tree in range(n_trees):
+        n = 0
+        for row in range(n_rows):
+            n += stop[row, tree] - first_entry(stop, row, tree)
+            out.stop[tree, row] = n
+        first[tree + 1] = first[tree] + n
+    e = 0
+    for row in range(n_rows):
+        for tree in range(n_trees):
+            own = first[tree] + (out.stop[tree, row - 1] if row > 0 else 0)
+            while e < stop[row, tree]:
+                out.leaf[own], out.word[own] = leaf[e], word[e]
+                own += 1
+                e += 1
+
+
+@njit
+def add_margins(bits, first_tree, last_tree, theta, tree_output, values, out):  # type: ignore[no-untyped-def]
+    """Add what leaves of some trees add to the margin of the draws that reach them.
+
+    Those of neighbours that serve the same outputs in one go; ``values`` (leaves,) is room.
+    """
     leaf, word, stop = bits
     for row in range(len(stop)):
-        entry = first_entry(stop, row, first_tree)
-        for tree in range(first_tree, last_tree):
+        entry, tree = first_entry(stop, row, first_tree), first_tree
+        while tree < last_tree:
+            output = tree_output[tree]
+            while tree < last_tree and tree_output[tree] == output:
+                tree += 1
+            end = stop[row, tree - 1]
             for j in range(theta.shape[1]):
-                margin = out[row, tree_output[tree] + j]
-                for e in range(entry, stop[row, tree]):
-                    x, own = theta[leaf[e], j], word[e]
-                    for draw in range(DRAWS):  # several at once; to look for bits takes longer
-                        margin[draw] += x if has_bit(own, draw) else 0.0
-            entry = stop[row, tree]
+                for e in range(entry, end):
+                    values[e - entry] = theta[leaf[e], j]
+                margin, words, own = pointers((out[row, output + j], word[entry:], values))
+                add_where(margin, words, own, end - entry)
+            entry = end
 
 
 @njit

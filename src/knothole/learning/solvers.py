@@ -303,7 +303,7 @@ def _by_systems(
             if settings.in_turn:
                 change, rates[trees] = _without_a_rise(
                     lambda rate: system.solve_in_turn(settings.ridge, rate),  # noqa: B023
-                    system.loss, system.loss(old), settings,
+                    system.loss, lambda: system.loss(old), settings,  # noqa: B023
                 )  # fmt: skip
             else:
                 change = system.solve(settings.ridge)
@@ -340,8 +340,12 @@ def _by_draws(
             with bar("trees", n_trees, verbose=given.verbose) as advance:
                 return descent.boosting(problem, drawn, settings.ridge, rate, advance)
 
-        old = descent.evaluate(problem, drawn, problem.theta)[0]
-        found, rate = _without_a_rise(boosted, lambda found: found.objective[-1], old, settings)
+        found, rate = _without_a_rise(
+            boosted,
+            lambda found: found.objective[-1],
+            lambda: descent.evaluate(problem, drawn, problem.theta)[0],
+            settings,
+        )
     else:
         found = descent.forest(problem, drawn, settings.ridge)
     other = DrawMatrix(engine, evidence, weight, first_word=words, threads=given.threads)
@@ -370,17 +374,21 @@ def _by_draws(
 
 
 def _without_a_rise(
-    solved: Callable[[float], T], loss: Callable[[T], float], old: float, settings: Settings
+    solved: Callable[[float], T],
+    loss: Callable[[T], float],
+    old: Callable[[], float],
+    settings: Settings,
 ) -> tuple[T, float]:
     """What the first learning rate gives that does not raise the loss; and the rate.
 
     Where larger ones do not lower it any more, what the one before gives. ``old`` is the loss of
-    the model's own leaves.
+    the model's own leaves, which a rate that was given is not compared with.
     """
     best = solved(settings.rates[0]), settings.rates[0]
+    enough = old() * (1 + NO_RISE) if len(settings.rates) > 1 else np.inf
     for rate in settings.rates[1:]:
         least = loss(best[0])
-        if least <= old * (1 + NO_RISE):
+        if least <= enough:
             break
         found = solved(rate)
         if loss(found) > least:

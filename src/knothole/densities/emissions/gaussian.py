@@ -8,11 +8,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_positive
 from knothole.compiled.exp import FARTHEST
+from knothole.compiled.normal import quantiles
+from knothole.compiled.policy import njit
 from knothole.densities.emissions.base import (
     Emission,
     Encoded,
@@ -96,8 +98,11 @@ class Gaussian(Emission):
 
     def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
         """Normal quantiles."""
-        z = self.mean[state] + np.sqrt(self.variance[state]) * ndtri(uniform)
-        return np.asarray(self.location + self.scale * z)
+        mean = self.location + self.scale * self.mean
+        deviation = self.scale * np.sqrt(self.variance)
+        out = np.empty(len(uniform))
+        fill_normals(state, uniform, mean, deviation, out)
+        return out
 
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """Only these states."""
@@ -121,6 +126,14 @@ class Gaussian(Emission):
         """From fields."""
         location, scale = arrays["column"].tolist()
         return cls(location, scale, arrays["mean"], arrays["variance"])
+
+
+@njit
+def fill_normals(state, uniform, mean, deviation, out):  # type: ignore[no-untyped-def]
+    """Normal draws in states, from uniform numbers."""
+    quantiles(uniform, out)
+    for n in range(len(out)):
+        out[n] = mean[state[n]] + deviation[state[n]] * out[n]
 
 
 def standardised(

@@ -167,7 +167,7 @@ class Mixture(EmissionDensity):
         """The component of every draw, for each variable."""
         log_p, share = self.responsibilities(evidence)
         component = np.empty(uniform.shape[:2], dtype=np.int64)
-        pick(share, uniform[:, :, 0], component)
+        pick(share, np.ascontiguousarray(uniform[:, :, 0]), component)
         states = np.broadcast_to(component[:, :, None], (*component.shape, len(self.emissions_)))
         return states, np.isneginf(log_p)
 

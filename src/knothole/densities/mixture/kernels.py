@@ -143,18 +143,19 @@ def expect(values, weight, form, priors, scratch, total, sums):  # type: ignore[
 
 @njit
 def pick(share, uniform, out):  # type: ignore[no-untyped-def]
-    """Draw components: ``out`` (rows, draws) from shares and uniform numbers."""
-    n_states = share.shape[1]
+    """Draw components: ``out`` (rows, draws) from shares and uniform numbers.
+
+    The first whose sum with those before it is larger, or the last that is possible at all.
+    """
     for i in range(len(share)):
+        reached, last = 0.0, 0
         for d in range(uniform.shape[1]):
-            reached = 0.0
-            k = 0
-            last = 0
-            while k < n_states:
-                if share[i, k] > 0:
-                    last = k
-                    reached += share[i, k]
-                    if uniform[i, d] < reached:
-                        break
-                k += 1
-            out[i, d] = last
+            out[i, d] = 0
+        for k in range(share.shape[1]):
+            reached += share[i, k]
+            if share[i, k] > 0:
+                last = k
+            for d in range(uniform.shape[1]):
+                out[i, d] += reached <= uniform[i, d]
+        for d in range(uniform.shape[1]):
+            out[i, d] = min(out[i, d], last)

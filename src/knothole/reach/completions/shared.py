@@ -18,7 +18,7 @@ from knothole.compiled.sobol import COMMON, WORD
 from knothole.densities.mixture.density import Mixture
 from knothole.reach.completions.cells import lone_numbers, mean_over_cells
 from knothole.reach.completions.engine import LEAST_ROWS, Collect, CompletionsEngine, Inversion
-from knothole.reach.completions.splits import Shared
+from knothole.reach.completions.splits import Shared, splits_before
 from knothole.reach.completions.statistics import MeanOf
 from knothole.reach.tables import Grid
 from knothole.reach.tolerance import NONE, Tolerance
@@ -28,6 +28,8 @@ from knothole.trees.ensemble import Ensemble
 # The most memory for the masks of shared draws, and for margins of rows at once.
 BYTES = 1 << 26
 MARGIN_BYTES = 1 << 19
+# The most splits of a chunk's rows that are kept from one word to the next.
+FOUND = 1 << 21
 
 
 class SharedEngine(CompletionsEngine):
@@ -93,7 +95,10 @@ class SharedEngine(CompletionsEngine):
         return self.margins_of(evidence)(np.arange(len(evidence.points)), words)
 
     def margins_of(self, evidence: Evidence) -> Collect:
-        """:meth:`margins` of some rows of a chunk, which may be asked for again and again."""
+        """:meth:`margins` of some rows of a chunk, which may be asked for again and again.
+
+        Until the thread asks for another chunk's: what was found of rows is in memory to use again.
+        """
         own = super().margins
         splits, last = self.splits, self.shared_words
         if splits is None or evidence.allowed is not None:
@@ -102,13 +107,19 @@ class SharedEngine(CompletionsEngine):
         impossible = np.isneginf(log_p)
         points = self.merged.points(evidence.points)
         sets = splits.sets(points)
+        whole = None
+        if splits_before(sets)[-1] <= FOUND:
+            whole = splits.found(sets, self.leaves, self._memory)
 
         def collect(rows: NDArray[np.intp], words: range) -> Floats:
             middle = min(max(words.start, last), words.stop)
             out = np.empty((len(rows), middle - words.start, WORD, self.ensemble.n_outputs))
             shared = self._shared(range(words.start, middle))
-            some = points[rows], sets[rows], share[rows]
-            splits.margins_of_shared(some, shared, self.leaves, out)
+            if whole is None:
+                found = splits.found(sets[rows], self.leaves, self._memory)
+            else:
+                found = whole.of(rows)
+            splits.margins_of_shared(points[rows], share[rows], found, shared, out)
             if middle < words.stop:
                 rest = own(evidence[rows], range(middle, words.stop))
                 out = np.concatenate([out, rest], axis=1)

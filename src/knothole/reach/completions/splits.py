@@ -2,7 +2,7 @@
 
 Of each tree, sets of leaves (:mod:`knothole.reach.leaf_sets`) say which leaves a row's observed
 values leave, and which splits on holes part them. These splits are found once a row, from the
-roots down (:func:`find_splits`); then each word of draws is divided at one after the other, and
+roots down (:func:`fill_found`); then each word of draws is divided at one after the other, and
 every split brings one leaf more: a tree with a single leaf left costs nothing.
 
 Under a mixture, holes are independent of what is observed given the component, and all rows have
@@ -16,17 +16,19 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Words
 from knothole.compiled.bits import highest_bit, lowest_bit
-from knothole.compiled.pointers import pointers
-from knothole.compiled.policy import inlined, inner, njit
+from knothole.compiled.pointers import pointers, shift
+from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import add_where
 from knothole.compiled.sobol import WORD
 from knothole.compiled.threads import Memory
 from knothole.reach.completions.kernels import Forest, left_mask
 from knothole.reach.completions.masks import ALL, fill_masks
 from knothole.reach.leaf_sets import LEAVES, LeafSets, leaf_sets, read_sets
+from knothole.reach.walks.product_kernels import several
 from knothole.trees.ensemble import Ensemble
 
 
@@ -55,24 +57,43 @@ class Trees(NamedTuple):
     ranges: Any
 
 
-class Room(NamedTuple):
-    """Working memory of a row; not to be shared between threads.
+class Found(NamedTuple):
+    """The splits on holes that part the leaves of rows, parents before their children.
 
-    A split divides the draws of one ``place``, at first those of a whole tree: what goes right has
-    a new place. ``left`` are the leaves it parts, ``step`` what the first of them on the right adds
-    to the first of all; so a draw has the value of its leaf when it has come to it.
+    A split divides the draws of one *place*, at first those of a whole tree: what goes right has a
+    new place. So a draw has the value of its leaf when it has come to it.
+
+    Attributes
+    ----------
+    first : int64 (rows + 1,)
+        Where a row's splits begin.
+    stop : int64 (rows, outputs)
+        How many splits there are until those of an output end.
+    start : float64 (rows, outputs)
+        Margins with the first leaves of all trees.
+    split : uint64 (splits,)
+        Its place, and where the draws that go left stand among the masks (:func:`both`).
+    step : float64 (splits,)
+        What the first leaf on its right adds to the first of all that it parts.
     """
 
-    left: Any
-    tree: Any
-    place: Any
-    row: Any
+    first: Any
+    stop: Any
+    start: Any
+    split: Any
     step: Any
+
+    def of(self, rows: NDArray[np.intp]) -> Found:
+        """Those of some rows."""
+        return Found(self.first[rows], self.stop[rows], self.start[rows], self.split, self.step)
+
+
+class Room(NamedTuple):
+    """Working memory of words; not to be shared between threads."""
+
     draws: Any
     met: Any
     by: Any
-    start: Any
-    stop: Any
     total: Any
     masks: Any
     absent: Any
@@ -133,6 +154,18 @@ class Splits:
             first += len(group.root)
         return out
 
+    def found(self, sets: Words, leaves: tuple[Floats, Floats], memory: Memory) -> Found:
+        """The splits of rows, by the leaves that they have left; in memory to use again."""
+        first, shape = splits_before(sets), (len(sets), self.n_outputs)
+        n = int(first[-1]) + 2  # what lies behind the last is written to as well
+        split, step = memory.array("split", (n,), np.uint64), memory.array("step", (n,))
+        found = Found(first, np.empty(shape, np.int64), np.empty(shape), split, step)
+        fill_found(sets, self.trees, leaves, self.memory.once(self._left), found)
+        return found
+
+    def _left(self) -> Words:
+        return np.empty(self.n_leaves + 2, dtype=np.uint64)
+
     def margins(
         self, points: Floats, draws: Floats, leaves: tuple[Floats, Floats], out: Floats
     ) -> None:
@@ -140,19 +173,16 @@ class Splits:
 
         ``leaves`` are the values of leaves and the base that they are added to.
         """
+        found = self.found(self.sets(points), leaves, self.memory)
         room = self.memory.once(self._room)
-        drawn_margins(points, self.sets(points), draws, self.forest, self.trees, leaves, room, out)
+        drawn_margins(points, found, draws, self.forest, self.trees, room, out)
 
     def margins_of_shared(
-        self,
-        rows: tuple[Floats, Words, Floats],
-        shared: Shared,
-        leaves: tuple[Floats, Floats],
-        out: Floats,
+        self, points: Floats, share: Floats, found: Found, shared: Shared, out: Floats
     ) -> None:
-        """Margins of shared draws, for rows' points, sets and shares (rows, components)."""
+        """Margins of shared draws, for rows' points, shares (rows, components) and splits."""
         room = self.memory.once(self._room)
-        shared_margins(*rows, shared, self.trees, leaves, room, out)
+        shared_margins(points, share, found, shared, self.trees, room, out)
 
     def masks_of_components(self, draws: Floats) -> Words:
         """Masks of a word's draws (components, variables, 64), (components, rows of masks)."""
@@ -165,16 +195,9 @@ class Splits:
     def _room(self) -> Room:
         n, k = self.n_leaves + 2, len(self.leaf)
         return Room(
-            left=np.empty(n, dtype=np.uint64),
-            tree=np.empty(n, dtype=np.int32),
-            place=np.empty(n, dtype=np.int32),
-            row=np.empty(n, dtype=np.int32),
-            step=np.empty(n),
             draws=np.empty(n + k, dtype=np.uint64),
             met=np.empty(n, dtype=np.uint64),
             by=np.empty(n),
-            start=np.empty(self.n_outputs),
-            stop=np.empty(self.n_outputs, dtype=np.int64),
             total=np.empty(WORD),
             masks=self._masks(1)[0],
             absent=np.empty(len(self.forest.look.used), dtype=np.uint64),
@@ -212,81 +235,110 @@ def read_rows(points, trees, out):  # type: ignore[no-untyped-def]
         read_sets(points[row], trees, out[row])
 
 
-@inner
-def find_splits(sets, trees, leaves, room):  # type: ignore[no-untyped-def]
-    """The splits on holes that part a row's leaves, from the roots down, one output's first.
+def splits_before(sets: Words) -> NDArray[np.int64]:
+    """How many splits the rows before each have, and all of them: of a tree, one less than leaves.
 
-    Without branches: what a row has left cannot be guessed. ``room.stop`` is where the splits of
-    each output end, ``room.start`` what its margin is with all trees' first leaves.
+    Examples
+    --------
+    >>> splits_before(np.array([[0b1011, 0b1], [0b1, 0b11]], dtype=np.uint64)).tolist()
+    [0, 2, 3]
     """
-    one, n_trees = np.uint64(1), len(sets)
+    leaves = np.bitwise_count(sets).sum(axis=1, dtype=np.int64)
+    return np.append(0, np.cumsum(leaves - sets.shape[1]))
+
+
+@njit
+def fill_found(sets, trees, leaves, left, found):  # type: ignore[no-untyped-def]
+    """Find the splits of rows, from the roots down, one output's after another's.
+
+    Without branches: what a row has left cannot be guessed. What is still to be divided stands
+    where the splits will: ``left`` are its leaves, beside its tree in the place of a row of masks.
+    """
+    n_trees, n_outputs = sets.shape[1], found.stop.shape[1]
     value, base = leaves
-    sets_, parting, nodes, outputs = pointers((sets, trees.parting, trees.node, trees.output))
-    value_, room_ = pointers((value, room))
-    left, tree, place = room_.left, room_.tree, room_.place
-    n, split, t = np.int64(0), 0, 0
-    for output in range(len(base)):
-        start = base[output]
-        while t < n_trees and outputs[t] == output:
-            word = sets_[t]
-            start += value_[t * LEAVES + np.int64(lowest_bit(word))]
-            left[n], tree[n], place[n] = word, t, t
-            n += np.int64(word & (word - one) != 0)
-            t += 1
-        while split < n:
-            word, own = left[split], np.int64(tree[split])
-            first = own * LEAVES + np.int64(lowest_bit(word))
-            node = np.int64(parting[first * LEAVES + np.int64(highest_bit(word))])
-            node += 2 * own * LEAVES
-            above = word & nodes[2 * node]
-            below = word ^ above
-            room_.row[split] = nodes[2 * node + 1]
-            new = own * LEAVES + np.int64(lowest_bit(above))
-            room_.step[split] = value_[new] - value_[first]
-            left[n], tree[n], place[n] = below, own, place[split]
-            n += np.int64(below & (below - one) != 0)
-            left[n], tree[n], place[n] = above, own, n_trees + split
-            n += np.int64(above & (above - one) != 0)
-            split += 1
-        room.start[output] = start
-        room.stop[output] = n
-    return n
+    left, parting, nodes, values = pointers((left, trees.parting, trees.node, value))
+    for i in range(len(sets)):
+        own, outputs, first = pointers(sets[i]), trees.output, found.first[i]
+        splits, steps = pointers((found.split[first:], found.step[first:]))
+        n, split, t = np.int64(0), 0, 0
+        for output in range(n_outputs):
+            start = base[output]
+            while t < n_trees and outputs[t] == output:
+                word = own[t]
+                start += values[t * LEAVES + np.int64(lowest_bit(word))]
+                left[n], splits[n] = word, both(t, t)
+                n += several(word)
+                t += 1
+            while split < n:
+                word, here = left[split], splits[split]
+                tree = row_of(here) * LEAVES
+                lowest = tree + np.int64(lowest_bit(word))
+                node = 2 * tree + np.int64(parting[lowest * LEAVES + np.int64(highest_bit(word))])
+                above = word & nodes[2 * node]
+                below = word ^ above
+                steps[split] = values[tree + np.int64(lowest_bit(above))] - values[lowest]
+                splits[split] = both(place_of(here), nodes[2 * node + 1])
+                left[n], splits[n] = below, here
+                n += several(below)
+                left[n], splits[n] = above, both(n_trees + split, row_of(here))
+                n += several(above)
+                split += 1
+            found.start[i, output], found.stop[i, output] = start, n
 
 
 @inlined
-def add_word(n_trees, masks, room, out):  # type: ignore[no-untyped-def]
-    """Divide a word's draws at all splits, and write their margins, ``out`` (64, outputs)."""
-    room_ = pointers(room)
-    place, row, draws, total = room_.place, room_.row, room_.draws, room_.total
+def both(place, row):  # type: ignore[no-untyped-def]
+    """A place and a row of masks as the halves of a word."""
+    return (np.uint64(place) << np.uint64(32)) | np.uint64(row)
+
+
+@inlined
+def place_of(split):  # type: ignore[no-untyped-def]
+    """The place whose draws a split divides."""
+    return np.int64(split >> np.uint64(32))
+
+
+@inlined
+def row_of(split):  # type: ignore[no-untyped-def]
+    """Where the draws that go left at a split stand among the masks."""
+    return np.int64(split & np.uint64(0xFFFFFFFF))
+
+
+@inlined
+def add_word(n_trees, masks, i, found, room, out):  # type: ignore[no-untyped-def]
+    """Divide a word's draws at all splits of a row, and write their margins, (64, outputs)."""
+    draws, met, by, total = pointers((room.draws, room.met, room.by, room.total))
+    first = found.first[i]
+    splits, steps = pointers((found.split, found.step))
+    splits, steps = shift(splits, first), shift(steps, first)
     for t in range(n_trees):
         draws[t] = ALL
     split = 0
-    for output in range(len(room.start)):
+    for output in range(found.stop.shape[1]):
         n_met = np.int64(0)
-        while split < room.stop[output]:
-            at = np.int64(place[split])
-            here, goes = draws[at], masks[np.int64(row[split])]
+        while split < found.stop[i, output]:
+            at = place_of(splits[split])
+            here, goes = draws[at], masks[row_of(splits[split])]
             right = here & ~goes
             draws[at] = here & goes
             draws[n_trees + split] = right
-            room_.met[n_met], room_.by[n_met] = right, room_.step[split]
+            met[n_met], by[n_met] = right, steps[split]
             n_met += np.int64(right != 0)
             split += 1
         for draw in range(WORD):
-            total[draw] = room.start[output]
-        add_where(total, room_.met, room_.by, n_met)
+            total[draw] = found.start[i, output]
+        add_where(total, met, by, n_met)
         for draw in range(WORD):
             out[draw, output] = total[draw]
 
 
 @njit
-def shared_margins(points, sets, share, shared, trees, leaves, room, out):  # type: ignore[no-untyped-def]
+def shared_margins(points, share, found, shared, trees, room, out):  # type: ignore[no-untyped-def]
     """Margins of completions that rows share, ``out`` (rows, words, 64, outputs)."""
-    for i in range(len(sets)):
-        find_splits(sets[i], trees, leaves, room)
+    for i in range(len(points)):
         for word in range(len(shared.masks)):
             masks = allotted(points[i], share[i], word, shared, trees.ranges, room)
-            add_word(sets.shape[1], masks, room, out[i, word])
+            add_word(len(trees.node), masks, i, found, room, out[i, word])
 
 
 @inlined
@@ -326,19 +378,18 @@ def allotted(x, share, word, shared, ranges, room):  # type: ignore[no-untyped-d
 
 
 @njit
-def drawn_margins(points, sets, draws, forest, trees, leaves, room, out):  # type: ignore[no-untyped-def]
+def drawn_margins(points, found, draws, forest, trees, room, out):  # type: ignore[no-untyped-def]
     """Margins of completions that rows have for themselves, ``out`` (rows, words, 64, outputs)."""
     masks, absent = room.masks, room.absent
-    for i in range(len(sets)):
-        n = find_splits(sets[i], trees, leaves, room)
+    for i in range(len(points)):
         for word in range(len(draws)):
             fill_masks(points, draws[word], i, forest.look, False, room.found, masks, absent)
-            for split in range(n):
-                row = room.row[split]
+            for split in range(found.stop[i, found.stop.shape[1] - 1]):
+                row = row_of(found.split[found.first[i] + split])
                 own = row - len(masks) + len(trees.own)
                 if own >= 0:
                     masks[row] = own_mask(trees.own[own], forest, masks, absent)
-            add_word(sets.shape[1], pointers(masks), room, out[i, word])
+            add_word(len(trees.node), pointers(masks), i, found, room, out[i, word])
 
 
 @inlined

@@ -99,6 +99,28 @@ class ProductEngine(WalkEngine):
             for part in super().entries(evidence[partly]):
                 yield Entries(partly[part.row].astype(np.int32), part.leaf, part.reach)
 
+    def add_sums(
+        self, evidence: Evidence, y: Floats, row_weight: Floats, weight: Floats, target: Floats
+    ) -> None:
+        """Prop. 2, without the reach matrix where sets of leaves tell it."""
+        if not self.leaf_sets:
+            super().add_sums(evidence, y, row_weight, weight, target)
+            return
+        if evidence.allowed is not None:
+            whole, partly = _whole_and_partly(evidence)
+            rest = replace(evidence[whole], allowed=None)
+            super().add_sums(evidence[partly], y[partly], row_weight[partly], weight, target)
+            self.add_sums(rest, y[whole], row_weight[whole], weight, target)
+            return
+        points, weights = self.merged.points(evidence.points), self._given(evidence).weights
+        out = np.zeros((len(weight), 2))
+        for trees in self.leaf_sets:
+            rows = np.stack([row_weight, row_weight * y[:, trees.output]], axis=1)
+            room = self.memory.once(self._room)
+            product_kernels.add_sums(points, weights, trees, self.go_left, rows, room, out)
+        weight += out[:, 0]
+        target += out[:, 1:]
+
     def _walk(self, evidence: Evidence) -> tuple[Any, ...]:
         """What both kernels take."""
         points = self.merged.points(evidence.points)
@@ -132,8 +154,9 @@ class ProductEngine(WalkEngine):
         sets, word = np.empty((ROWS, TREES), np.uint64), np.empty(SPLITS, np.uint64)
         row, node, left, right = np.empty((4, SPLITS), dtype=np.int64)
         rows, leaves = (np.empty(ROWS), np.empty((ROWS, n))), np.empty(LEAVES)
-        added = np.zeros((SPLITS, n))
-        return Room(sets, *rows, leaves, row, word, node, np.empty(SPLITS), left, right, added)
+        added, part = np.zeros((2, SPLITS, n))
+        step, sums = np.empty(SPLITS), np.empty((LEAVES, 2))
+        return Room(sets, *rows, leaves, row, word, node, step, left, right, added, part, sums)
 
     def _position(self) -> ProductPosition:
         return ProductPosition(self._frames(), np.empty((self.depth, self.n_components)))

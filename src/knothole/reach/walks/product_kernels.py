@@ -13,7 +13,7 @@ import numpy as np
 from knothole.compiled.bits import has, highest_bit, lowest_bit, popcount
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, njit
-from knothole.compiled.simd import AT_ONCE, dot, fill, load, spread, store, whole
+from knothole.compiled.simd import AT_ONCE, dot, fill, load, spread, store, total, whole
 from knothole.reach.leaf_sets import LEAVES, TREES, read_sets
 
 # Rows that walk a tree one after the other, so that the tree's q stays in cache.
@@ -171,7 +171,7 @@ def emit_reach(points, weights, trees, leaves, slots, at, out):  # type: ignore[
 
 
 class Room(NamedTuple):
-    """Working memory of :func:`add_expected`.
+    """Working memory of :func:`add_expected` and :func:`add_sums`.
 
     What rows have left of a tree is divided split by split, those of some rows together: ``word``
     are the leaves that a split parts, ``step`` what the first of them on its right adds to the
@@ -189,6 +189,8 @@ class Room(NamedTuple):
     left: Any
     right: Any
     added: Any  # (SPLITS, components) what is expected to be added below a split; nothing at 0
+    part: Any  # (SPLITS, components) what comes to a split of the row's weights
+    sums: Any  # (LEAVES, 2) of what comes to a tree's leaves, and of it times the target
 
 
 @njit
@@ -285,3 +287,69 @@ def join_sides(out, split, go_left, room, n, adds):  # type: ignore[no-untyped-d
         if adds:
             both = load(out, k) + both
         store(out, k, both)
+
+
+@njit
+def add_sums(points, weights, trees, go_left, rows, room, out):  # type: ignore[no-untyped-def]
+    """Add rows' weighted reach, and reach times target, to ``out`` (leaves, 2): Prop. 2, by sets.
+
+    ``rows`` (rows, 2) are the rows' own weights, and those times their targets.
+    """
+    n_rows, n, n_trees = len(points), go_left.shape[1], len(trees.root)
+    weights_, go_left_, room_ = pointers((weights, go_left, room))
+    for start in range(0, n_rows, ROWS):
+        n_block = min(ROWS, n_rows - start)
+        for i in range(n_block):
+            read_sets(points[start + i], trees, room.sets[i, :n_trees])
+        rows_ = pointers(rows[start:])
+        for tree in range(n_trees):
+            fill(room_.sums, 0.0, 2 * LEAVES)
+            go = shift(go_left_, trees.root[tree] * n)
+            i, known = 0, 0
+            while i < n_block:
+                i, roots = begin(i, n_block, tree, room_)
+                last = find_splits(roots, tree, trees, room_)
+                for row in range(known, i):  # all of a row comes to a leaf that is the only one
+                    word = room_.sets[row * TREES + tree]
+                    reach = float(1 - several(word))
+                    add_leaf(np.int64(lowest_bit(word)), row, reach, rows_, room_)
+                known = i
+                for split in range(1, roots):
+                    weight = shift(weights_, (start + room_.row[split]) * n)
+                    part_sides(weight, split, tree, trees, go, rows_, room_, n)
+                for split in range(roots, last):
+                    weight = shift(room_.part, split * n)
+                    part_sides(weight, split, tree, trees, go, rows_, room_, n)
+            for bit in range(LEAVES):
+                for j in range(2):
+                    out[trees.leaf[tree, bit], j] += room.sums[bit, j]
+
+
+@inlined
+def part_sides(weight, split, tree, trees, go_left, rows, room, n):  # type: ignore[no-untyped-def]
+    """Part what comes to a split into what goes left and right: to other splits, or to leaves."""
+    node, word, row = room.node[split], room.word[split], room.row[split]
+    left, right = room.left[split], room.right[split]
+    go = shift(go_left, node * n)
+    below, above = shift(room.part, left * n), shift(room.part, right * n)
+    reach_below, reach_above = spread(0.0), spread(0.0)
+    for k in range(0, n, AT_ONCE):
+        here = load(weight, k)
+        goes = here * load(go, k)
+        stays = here - goes
+        store(below, k, goes)
+        store(above, k, stays)
+        reach_below, reach_above = reach_below + goes, reach_above + stays
+    room.row[left], room.row[right] = row, row
+    last = word & trees.right[tree, node]
+    reach = total(reach_below) if left == 0 else 0.0
+    add_leaf(np.int64(lowest_bit(word)), row, reach, rows, room)
+    reach = total(reach_above) if right == 0 else 0.0
+    add_leaf(np.int64(lowest_bit(last)), row, reach, rows, room)
+
+
+@inlined
+def add_leaf(bit, row, reach, rows, room):  # type: ignore[no-untyped-def]
+    """Add what comes to a leaf of a row to its sums."""
+    room.sums[2 * bit] += reach * rows[2 * row]
+    room.sums[2 * bit + 1] += reach * rows[2 * row + 1]
