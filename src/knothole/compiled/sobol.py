@@ -23,7 +23,7 @@ from scipy.stats import qmc
 
 from knothole.arrays import Floats, Words
 from knothole.compiled.normal import lower_quantile
-from knothole.compiled.policy import apart, inlined, inner, njit
+from knothole.compiled.policy import apart, inlined, njit
 
 #: Draws in a word, independent groups of them, and points of a group in a word.
 WORD = 64
