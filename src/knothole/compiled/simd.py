@@ -7,6 +7,7 @@ own here, :class:`Four`; lengths are multiples of :data:`AT_ONCE`.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -23,6 +24,10 @@ from knothole.compiled.policy import FASTMATH, inlined
 
 #: Numbers that a processor handles at once; components and states are padded to a multiple.
 AT_ONCE = 4
+#: Most densities have as many states.
+USUAL = 16
+#: Numbers that are loaded together.
+CACHE_LINE = 8
 
 _VECTOR = ir.VectorType(ir.DoubleType(), AT_ONCE)
 _FLAGS = tuple(sorted(FASTMATH))
@@ -273,4 +278,14 @@ def padded(array: NDArray[np.float64], axes: int = 1) -> NDArray[np.float64]:
         (0, 0 if axis < array.ndim - axes else -size % AT_ONCE)
         for axis, size in enumerate(array.shape)
     ]
-    return np.ascontiguousarray(np.pad(array, extra) if np.any(extra) else array)
+    out = room(*(size + after for size, (_, after) in zip(array.shape, extra, strict=True)))
+    out[...] = np.pad(array, extra) if np.any(extra) else array
+    return out
+
+
+def room(*shape: int) -> NDArray[np.float64]:
+    """An array to write on that begins where a cache line does: what crosses lines takes longer."""
+    size = math.prod(shape)
+    whole = np.empty(size + CACHE_LINE)
+    first = -(whole.ctypes.data // whole.itemsize) % CACHE_LINE
+    return whole[first : first + size].reshape(shape)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.compiled.simd import padded
+from knothole.compiled.simd import padded, room
 from knothole.densities.emissions.packed import pack
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.reach.engine import used_variables, warn_impossible
@@ -45,7 +45,7 @@ class LatentEngine(WalkEngine):
             child_start=np.concatenate([[0], np.cumsum(n_children)]).astype(np.int64),
             children=np.argsort(np.where(parent < 0, len(parent), parent), kind="stable"),
             transition=transition,
-            transposed=np.ascontiguousarray(transition.transpose(0, 2, 1)),
+            transposed=padded(transition.transpose(0, 2, 1)),
             prior=padded(density.prior_),
             n=len(parent),
             states=self.states,
@@ -116,6 +116,7 @@ class LatentEngine(WalkEngine):
             reach=np.empty(2 * n),
             node=np.empty(n, dtype=np.int64),
             mark=np.empty(n, dtype=np.int64),
+            belief=np.empty(n, dtype=np.int64),
         )
 
     def _given(self, evidence: Evidence) -> LatentGiven:
@@ -130,29 +131,29 @@ class LatentEngine(WalkEngine):
             child=np.empty(n, dtype=np.int64),
             sibling=np.empty(n, dtype=np.int64),
             slot=np.empty(n, dtype=np.int64),
-            g=np.empty((n, states)),
-            matrix=np.empty((2 * n, states, states)),
+            g=room(n, states),
+            matrix=room(2 * n, states, states),
         )
         scratch = Scratch(
             active=np.empty(n, dtype=np.bool_),
             with_hole=np.empty(n, dtype=np.bool_),
-            message=np.empty((n, states)),
-            local=np.empty((n, states)),
-            buffer=np.empty((states, states)),
+            message=room(n, states),
+            local=room(n, states),
+            buffer=room(states, states),
         )
         # A position moves the focus once for each of its frames; there may be two of them.
         moves = 2 * (self.depth + 1) * (n + 1)
         messages = Messages(
-            e=np.empty((n + 2 * self.depth, states)),
-            belief=np.empty((n, states)),
-            arena=np.empty((2 * n + moves, states)),
+            e=room(n + 2 * self.depth, states),
+            belief=room(n + self.depth, states),
+            arena=room(2 * n + moves, states),
             place=np.empty(3 * n, dtype=np.int64),
             edge=np.empty(moves, dtype=np.int64),
             old=np.empty(moves, dtype=np.int64),
             target=np.empty(3 * n, dtype=np.int64),
-            count=np.empty(n + 1, dtype=np.int64),
+            count=np.empty(n, dtype=np.int64),
             toward=np.empty((n, n), dtype=np.int64),
-            vector=np.empty(states),
+            vector=room(states),
             at=np.zeros(3, dtype=np.int64),
             n=n,
             states=states,
@@ -169,13 +170,16 @@ class LatentEngine(WalkEngine):
         hole[:, : len(self.used)] &= self.used
         hole[:, len(self.used) :] = False
         packed = pack(self.density.emissions_, evidence)
-        like = np.zeros((len(packed), self.latents.n, self.states))
+        width = self.latents.n * self.states
+        like = room(len(packed), width)
+        scratch = like.view(np.int64), np.empty(width), np.empty(width, dtype=np.int32)
         impossible = np.zeros(len(packed), dtype=np.bool_)
         # Base measures are the same in all states: they say nothing here.
         values = packed.code, packed.z, packed.slot
-        fill_likelihood(values, packed.parameters(self.density.emissions_), hole, like, impossible)
+        parameters = packed.parameters(self.density.emissions_)
+        fill_likelihood(values, parameters, hole, (like, *scratch), impossible)
         warn_impossible(np.where(impossible, -np.inf, 0.0))
-        return like
+        return like.reshape(len(packed), self.latents.n, self.states)
 
     def _position(self) -> LatentPosition:
         return LatentPosition(
@@ -184,6 +188,7 @@ class LatentEngine(WalkEngine):
             right=np.empty((self.depth, self.states)),
             mark=np.empty(self.depth, dtype=np.int64),
             focus=np.empty(self.depth, dtype=np.int64),
+            belief=room(self.states),
             left_mass=np.empty(self.states),
             right_mass=np.empty(self.states),
         )

@@ -15,17 +15,18 @@ import numpy as np
 from knothole.compiled.bits import highest_bit, lowest_bit
 from knothole.compiled.pointers import pointers, prefetch, shift
 from knothole.compiled.policy import inlined, njit
-from knothole.compiled.simd import AT_ONCE, load, spread, store, total
+from knothole.compiled.simd import AT_ONCE, CACHE_LINE, load, spread, store, total
 from knothole.reach.leaf_sets import LEAVES, read_sets
 from knothole.reach.walks.latent_messages import (
     EMPTY,
     LENGTH,
     move_focus,
+    own,
     renew,
     start_messages,
     undo,
 )
-from knothole.reach.walks.latent_position import CACHE_LINE, reduce_to_holes
+from knothole.reach.walks.latent_position import reduce_to_holes
 
 
 class Trees(NamedTuple):
@@ -69,6 +70,7 @@ class Sides(NamedTuple):
     reach: Any  # (2 depths,) of the left side, then of the right
     node: Any  # (depths,) of the hole
     mark: Any  # (depths,) length of the log
+    belief: Any  # (depths,) where that of the hole is
 
 
 @njit
@@ -163,15 +165,20 @@ def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyp
         depth = (side >> 1) + 1
         if side == TOP:
             undo(EMPTY, node, messages)
-            reach = 1.0
+            reach, believed = 1.0, node
         else:
             above = sides.node[depth - 1]
             undo(sides.mark[depth - 1], above, messages)
             renew(2 * n + above, n + side, messages)
-            reach = sides.reach[side]
-        belief = move_focus(node, reduced, messages)
+            reach, believed = sides.reach[side], sides.belief[depth - 1]
+            if node != above:
+                believed = n + depth
+                belief = shift(messages.belief, believed * states)
+                move_focus(node, reduced, messages, belief)
+        belief = shift(messages.belief, believed * states)
         sides.node[depth], sides.mark[depth] = node, messages.at[LENGTH]
-        e = shift(messages.e, messages.place[2 * n + node] * states)
+        sides.belief[depth] = believed
+        e = own(node, messages)
         left = shift(messages.e, (n + 2 * depth) * states)
         right = shift(left, states)
         go_left = shift(trees.go_left, splits.go_left[at])

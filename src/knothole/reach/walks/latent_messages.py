@@ -22,7 +22,7 @@ import numpy as np
 
 from knothole.compiled.pointers import shift
 from knothole.compiled.policy import inlined, inner
-from knothole.compiled.simd import copy, multiply, product, scale, times
+from knothole.compiled.simd import USUAL, copy, multiply, product, scale, times
 
 # Factors after which a product is scaled: so many vectors of mean 1 neither vanish nor overflow.
 FACTORS = 8
@@ -30,7 +30,7 @@ FACTORS = 8
 SMALL = 1e-280
 # For `combine`: no neighbour is left out (-1 stands for the parent of the root).
 NOBODY = np.int64(-2)
-# The place of a message that is 1 in every state.
+# The place of a message, or of ``e``, that is 1 in every state.
 NOWHERE = np.int64(-1)
 
 
@@ -42,13 +42,13 @@ class Messages(NamedTuple):
     """
 
     e: Any  # (latents + sides of splits, states)
-    belief: Any  # (latents, states) of each node, where nothing is confined
+    belief: Any  # (latents + depths, states) of each node, where nothing is confined; see `Sides`
     arena: Any  # (2 latents + moves, states)
-    place: Any  # (3 latents,) where the valid message of an edge is, or NOWHERE; a node's ``e``
+    place: Any  # (3 latents,) where an edge's valid message is; a node's ``e``; or NOWHERE
     edge: Any  # (moves,) the log: what got a new place,
     old: Any  # and the place before
-    target: Any  # (3 latents,) whom a message is for; the last of all, of no node, is for ``e``
-    count: Any  # (latents + 1,) how many messages have reached a node
+    target: Any  # (3 latents,) whom a message is for
+    count: Any  # (latents,) how many messages have reached a node; its own ``e`` is one of them
     toward: Any  # (latents, latents) the next node on the way to a target, for each node
     vector: Any  # (states,) scratch
     at: Any  # length of the log; the node in focus; how many holes are confined
@@ -70,10 +70,10 @@ def start_messages(reduced, messages):  # type: ignore[no-untyped-def]
     states, n, edges = messages.states, messages.n, reduced.n[0] - 1
     messages.at[LENGTH] = messages.at[FOCUS] = messages.at[CONFINED] = 0
     for node in range(edges + 1):
-        messages.place[2 * n + node] = node
+        messages.place[2 * n + node] = NOWHERE
         messages.place[node] = messages.place[n + node] = NOWHERE
         messages.target[node], messages.target[n + node] = reduced.parent[node], node
-        messages.target[2 * n + node] = n
+        messages.target[2 * n + node] = node
         messages.count[node] = 0
         find_ways(node, reduced, messages)
     for step in range(2 * edges):
@@ -146,41 +146,47 @@ def renew(what, place, messages):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def gather(first, node, without, arrived, reduced, messages):  # type: ignore[no-untyped-def]
-    """See :func:`combine`; most often there is no message, or the one that has just arrived."""
-    states, n = messages.states, messages.n
-    factors = messages.count[node]
-    if without >= 0:
-        back = n + node if without < node else without  # parents have smaller numbers
-        factors -= messages.place[back] != NOWHERE
-    if factors == 0:
-        return first
-    if factors == 1 and arrived != NOWHERE:
-        product(messages.vector, first, shift(messages.arena, arrived * states), states)
-    else:
-        combine(first, node, without, reduced, messages, messages.vector)
-    return messages.vector
+def own(node, messages):  # type: ignore[no-untyped-def]
+    """``e`` of a node: ones where its hole is not confined."""
+    place = messages.place[2 * messages.n + node]
+    return shift(messages.e, (node if place == NOWHERE else place) * messages.states)
 
 
 @inner
-def move_focus(target, reduced, messages):  # type: ignore[no-untyped-def]
-    """Bring a node into focus, one edge at a time; return its belief, for now."""
-    n, states = messages.n, messages.states
+def move_focus(target, reduced, messages, belief):  # type: ignore[no-untyped-def]
+    """Bring another node into focus, one edge at a time; write its ``belief``, for now."""
+    n, states, place = messages.n, messages.states, messages.place
     toward = shift(messages.toward, target * n)
-    node, arrived = messages.at[FOCUS], NOWHERE
+    node = messages.at[FOCUS]
+    # Most often this is all that there is to send on: ``e`` at first, then what has just arrived.
+    vector = own(node, messages)
+    arrived = False
     while node != target:
         following = toward[node]
-        edge = node if following < node else n + following
-        e = shift(messages.e, messages.place[2 * n + node] * states)
-        vector = gather(e, node, following, arrived, reduced, messages)
-        arrived = 2 * n + messages.at[LENGTH]
-        renew(edge, arrived, messages)
+        upwards = following < node  # parents have smaller numbers
+        edge, back = (node, n + node) if upwards else (n + following, following)
+        factors = messages.count[node] - (place[back] != NOWHERE)
+        if factors == 2 and arrived and place[2 * n + node] != NOWHERE:
+            product(messages.vector, vector, own(node, messages), states)
+            vector = messages.vector
+        elif factors > 1:
+            combine(own(node, messages), node, following, reduced, messages, messages.vector)
+            vector = messages.vector
+        arrived_at = 2 * n + messages.at[LENGTH]
+        renew(edge, arrived_at, messages)
+        message = shift(messages.arena, arrived_at * states)
         matrix = shift(reduced.matrix, edge * states * states)
-        multiply(matrix, vector, shift(messages.arena, arrived * states), states)
-        node = following
+        if states == USUAL:  # what is known when it is compiled takes a third less
+            multiply(matrix, vector, message, USUAL)
+        else:
+            multiply(matrix, vector, message, states)
+        vector, arrived, node = message, True, following
     messages.at[FOCUS] = target
-    belief = shift(messages.belief, target * states)
-    return gather(belief, target, NOBODY, arrived, reduced, messages)
+    first = shift(messages.belief, target * states)
+    if arrived and messages.count[target] - (place[2 * n + target] != NOWHERE) == 1:
+        product(belief, first, vector, states)
+    else:
+        combine(first, target, NOBODY, reduced, messages, belief)
 
 
 @inlined

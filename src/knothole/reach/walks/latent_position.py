@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from knothole.compiled.bits import has
+from knothole.compiled.exp import exponentials
 from knothole.compiled.pointers import prefetch, shift
 from knothole.compiled.policy import inlined, inner, njit
-from knothole.compiled.simd import add, copy, difference, dot, fill
+from knothole.compiled.simd import CACHE_LINE, add, copy, difference, dot, fill
 from knothole.reach.walks.latent_messages import (
     CONFINED,
     FOCUS,
@@ -27,9 +28,6 @@ from knothole.reach.walks.latent_messages import (
 from knothole.reach.walks.latent_reduce import reduce_row
 from knothole.reach.walks.product_kernels import follow
 from knothole.reach.walks.with_regions import ENTER, LEAVE, RIGHT, confine, provide, save_hole
-
-# Numbers that are loaded together.
-CACHE_LINE = 8
 
 
 class LatentGiven(NamedTuple):
@@ -51,7 +49,8 @@ class LatentPosition(NamedTuple):
     right: Any  # (frames, states) masses of the right side
     mark: Any  # (frames,) length of the log on arrival
     focus: Any  # (frames,)
-    left_mass: Any  # (states,) scratch
+    belief: Any  # (states,) scratch
+    left_mass: Any
     right_mass: Any
 
 
@@ -99,6 +98,10 @@ def begin_row(x, row, tables, region, given):  # type: ignore[no-untyped-def]
                 if has(region.sets, tables.set_offset[v], code):
                     add(e, shift(tables.mass, (tables.offset[v] + code) * states), states)
     start_messages(reduced, messages)
+    # Here ``e`` changes where it is: what it says is never left out.
+    for node in range(reduced.n[0]):
+        messages.place[2 * messages.n + node] = node
+        messages.count[node] = 1
 
 
 @inlined
@@ -117,7 +120,7 @@ def advance(x, nodes, tables, region, given, position, found):  # type: ignore[n
     feature, left = nodes.feature, nodes.left
     reduced, messages, frames = given.reduced, given.messages, position.frames
     leaves, reaches = found.leaves, found.reaches
-    left_mass, right_mass = position.left_mass, position.right_mass
+    belief, left_mass, right_mass = position.belief, position.left_mass, position.right_mass
     states = messages.states
     # Whoever takes leaves one by one wants the leaf's region in hand, and others only its reach.
     one_by_one = found.room == 1
@@ -144,7 +147,7 @@ def advance(x, nodes, tables, region, given, position, found):  # type: ignore[n
         if phase == ENTER:
             if messages.at[CONFINED] == 0:
                 messages.at[FOCUS] = i
-            belief = move_focus(i, reduced, messages)
+            move_focus(i, reduced, messages, belief)
             share = divide(v, n, nodes, tables, region, belief, left_mass, right_mass)
             left_reach = frames.reach[top] * share
             right_reach = frames.reach[top] - left_reach
@@ -267,25 +270,32 @@ def divide_set(v, node, nodes, tables, region, left_mass, right_mass):  # type: 
 def fill_likelihood(values, parameters, hole, like, impossible):  # type: ignore[no-untyped-def]
     """Likelihood of packed values (:mod:`knothole.densities.emissions.packed`) in each state.
 
-    ``like`` (rows, latents, states) comes in as zeros; each vector's largest entry becomes 1. Rows
-    with values that no state can have are flagged.
+    ``like`` is (rows, latents * states), the same memory as int64, and what
+    :func:`~knothole.compiled.exp.exponentials` writes on; each vector's largest entry becomes 1.
+    Rows with values that no state can have are flagged.
     """
     code, z, slot = values
     table, linear, square = parameters
-    n_states = table.shape[1]
-    for row in range(len(like)):
-        for v in range(like.shape[1]):
-            c, out = code[row, v], like[row, v]
+    x, bits, peak, shifts = like
+    n_latents, n_states, width = code.shape[1], table.shape[1], x.shape[1]
+    states = width // n_latents
+    for row in range(len(x)):
+        for v in range(n_latents):
+            c, first = code[row, v], v * states
+            out = x[row, first : first + states]
             largest = -np.inf
+            out[n_states:] = largest
             if c >= 0 and not hole[row, v]:
                 for k in range(n_states):
                     term = table[c, k]
                     if slot[v] >= 0:
-                        x = z[row, slot[v]]
-                        term += x * (linear[slot[v], k] + x * square[slot[v], k])
+                        at = z[row, slot[v]]
+                        term += at * (linear[slot[v], k] + at * square[slot[v], k])
                     out[k] = term
                     largest = max(largest, term)
                 if largest == -np.inf:
                     impossible[row] = True
-            for k in range(n_states):
-                out[k] = np.exp(out[k] - largest) if largest > -np.inf else 1.0
+            if largest == -np.inf:
+                out[:n_states] = largest = 0.0
+            peak[first : first + states] = largest
+        exponentials(x[row], peak, shifts, bits[row], width)
