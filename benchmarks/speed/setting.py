@@ -43,6 +43,15 @@ def cpu(call, repeats=5):
     return _best(call, repeats, time.thread_time)
 
 
+def side_by_side(*calls, repeats=9):
+    """:func:`cpu` of each of several calls in turn: what slows the machine down slows all."""
+    best = [cpu(call, 1) for call in calls]
+    for _ in range(repeats - 1):
+        best = [min(one, _best(call, 1, time.thread_time, warm=False))
+                for one, call in zip(best, calls, strict=True)]  # fmt: skip
+    return best
+
+
 def wall(call, repeats=3, warm=True):
     """Best wall time, in seconds."""
     return _best(call, repeats, time.perf_counter, warm)
