@@ -1,8 +1,10 @@
 """Tuning leaves on rows with holes, against predicting those rows."""
 
-from benchmarks.speed.setting import Ratio, cpu, table, with_holes, xgboost_model
+from benchmarks.speed.densities import one_thread
+from benchmarks.speed.setting import Ratio, cpu, process, table, with_holes, xgboost_model
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Mixture
+from knothole.estimators import wrap
 from knothole.learning.options import TuningOptions
 from knothole.learning.sums import LeafSums, Summands
 from knothole.learning.tune import tune
@@ -30,6 +32,7 @@ def run():
         cpu(sums, 1), predicting, "predicting these rows", 2.0,
     )  # fmt: skip
 
+    # The second is what tuning does by default.
     few = slice(0, 20_000)
     options = TuningOptions(condition_on_target=False, learning_rate=0.3, threads=1)
     predicting = cpu(lambda: expectation.margin(expectation.evidence(holes[few]), threads=1), 1)
@@ -46,9 +49,10 @@ def run():
                 ),
                 1,
             ),
-            predicting, "predicting these rows",
+            predicting, "predicting these rows", 10.0,
         )  # fmt: skip
 
+    yield from _in_all(xgboost_model(holes[few], y[few]), holes[few], y[few])
     # 47 trees of depth 6 have about 3,000 leaves.
     model = xgboost_model(X[:10_000], y[:10_000], trees=47)
     ensemble = read(model)
@@ -66,3 +70,14 @@ def run():
         cpu(lambda: tune(ensemble, density, holes, y, options), 1),
         predicting, "predicting these rows", 20.0,
     )  # fmt: skip
+
+
+def _in_all(model, X, y):
+    """``tune`` as users call it, with the density that knows y."""
+    with one_thread():
+        robust = wrap(model, X, y, holes="all")
+        yield Ratio(
+            "learning", "robust.tune(X, y), 100 trees, 20,000 x 20, 20 % holes, one thread",
+            process(lambda: robust.tune(X, y)), process(lambda: wrap(model, X, y, holes="all")),
+            "wrap(model, X, y)", 2.0,
+        )  # fmt: skip

@@ -52,6 +52,11 @@ def side_by_side(*calls, repeats=9):
     return best
 
 
+def process(call, repeats=1):
+    """Best CPU time of the whole process, in seconds."""
+    return _best(call, repeats, time.process_time, warm=False)
+
+
 def wall(call, repeats=3, warm=True):
     """Best wall time, in seconds."""
     return _best(call, repeats, time.perf_counter, warm)

@@ -1,7 +1,6 @@
 """``wrap(model, X, y)`` against training the model that it wraps."""
 
 import resource
-import time
 from functools import partial
 
 import numpy as np
@@ -9,7 +8,7 @@ import pandas as pd
 import xgboost
 
 from benchmarks.speed.densities import one_thread
-from benchmarks.speed.setting import SEED, Ratio, cpu, wall, with_holes
+from benchmarks.speed.setting import SEED, Ratio, cpu, process, wall, with_holes
 from knothole.estimators import wrap
 
 TREES, DEPTH = 150, 5
@@ -63,16 +62,6 @@ def _corrected(model, X, y):
         cpu(lambda: plain.predict(holes, holes="all")),
         "the same with correct=False", 1.5,
     )  # fmt: skip
-
-
-def process(call, repeats=1):
-    """Best CPU time of the whole process, in seconds."""
-    best = np.inf
-    for _ in range(repeats):
-        start = time.process_time()
-        call()
-        best = min(best, time.process_time() - start)
-    return best
 
 
 def fitted(made):
