@@ -25,6 +25,13 @@ from knothole.compiled.kept import keep
 _FROM_PYTHON = "_ZN7cpython"
 
 
+def _mark(function: Any, *attributes: str) -> None:
+    """Give a function attributes, which save time alone: LLVM 15 takes them for its result's."""
+    if llvm.llvm_version_info[0] > 15:
+        for attribute in attributes:
+            function.add_function_attribute(attribute)
+
+
 class _Library(JITCodeLibrary):
     """A kernel's machine code, with copies of its own of all that it calls.
 
@@ -43,8 +50,7 @@ class _Library(JITCodeLibrary):
                 function.linkage = "internal"
             if function.name.startswith(_FROM_PYTHON):
                 # What it does, to take arrays out of Python's objects, is in calls.
-                function.add_function_attribute("noinline")
-                function.add_function_attribute("optnone")
+                _mark(function, "noinline", "optnone")
         # numba does it twice, to find references that need no counting: here there are none.
         how = llvm.create_pipeline_tuning_options(speed_level=3)
         # Copies of loop bodies take a sixth of a first run to compile, and gain a few per cent.
@@ -78,7 +84,7 @@ class _Apart(_Part):
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "external":
-                function.add_function_attribute("noinline")
+                _mark(function, "noinline")
 
 
 class _Flags(Flags):
