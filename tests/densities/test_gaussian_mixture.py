@@ -787,3 +787,15 @@ def test_cuts_have_the_mass_of_draws_below_them(normal_scores):
         found = stats.norm.cdf(density.cut_scores(v, cuts))
         np.testing.assert_allclose(found, share, atol=2e-5)
         assert (share[[0, -1]] == [0, 1]).all() == normal_scores
+
+
+def test_what_lies_behind_the_draws_is_no_draw():
+    """Scores of all draws become values, and nothing else does, however often rows are drawn."""
+    X = np.random.default_rng(0).normal(1e6, 1e3, size=(200, 3))
+    sampler = GaussianMixture(1, random_state=0).fit(X).sampler()
+    evidence = Evidence(np.full((5, 3), np.nan))
+    draws = [sampler.draw(evidence, range(1)).copy() for _ in range(3)]
+    np.testing.assert_array_equal(draws[0], draws[2])
+    room = sampler._memory.once(sampler._workspace).z[:, WORD:]
+    assert room.shape[1] > 0
+    np.testing.assert_array_equal(room, 0.0)

@@ -261,7 +261,7 @@ def fill(tables, points, allowed, source, workspace, normals, out):  # type: ign
                 v = numeric[j]
                 if not np.isnan(points[n, v]):
                     continue  # known not to be recorded
-                decode(z[i], j, values, limits, whole)
+                decode(z[i, :WORD], j, values, limits, whole)  # the room after it holds anything
                 for t in range(WORD):
                     out[w, n, v, place[t]] = z[i, t]
             for e in range(len(discrete.variable)):
