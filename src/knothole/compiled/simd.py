@@ -24,8 +24,6 @@ from knothole.compiled.policy import FASTMATH, inlined
 
 #: Numbers that a processor handles at once; components and states are padded to a multiple.
 AT_ONCE = 4
-#: Most densities have as many states.
-USUAL = 16
 #: Numbers that are loaded together.
 CACHE_LINE = 8
 
@@ -274,18 +272,15 @@ def rescale(vector, its_sum, n):  # type: ignore[no-untyped-def]
 
 def padded(array: NDArray[np.float64], axes: int = 1) -> NDArray[np.float64]:
     """An array with zeros added at the end of its last axes, up to a multiple of AT_ONCE."""
-    extra = [
-        (0, 0 if axis < array.ndim - axes else -size % AT_ONCE)
-        for axis, size in enumerate(array.shape)
-    ]
-    out = room(*(size + after for size, (_, after) in zip(array.shape, extra, strict=True)))
-    out[...] = np.pad(array, extra) if np.any(extra) else array
+    first = array.ndim - axes
+    out = room(*array.shape[:first], *(size + -size % AT_ONCE for size in array.shape[first:]))
+    out[tuple(map(slice, array.shape))] = array
     return out
 
 
 def room(*shape: int) -> NDArray[np.float64]:
-    """An array to write on that begins where a cache line does: what crosses lines takes longer."""
+    """Zeros that begin where a cache line does: what crosses lines takes longer."""
     size = math.prod(shape)
-    whole = np.empty(size + CACHE_LINE)
+    whole = np.zeros(size + CACHE_LINE)
     first = -(whole.ctypes.data // whole.itemsize) % CACHE_LINE
     return whole[first : first + size].reshape(shape)

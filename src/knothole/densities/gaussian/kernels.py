@@ -35,7 +35,7 @@ from knothole.arrays import Floats
 from knothole.compiled import simd
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import apart, inlined, njit
-from knothole.compiled.simd import AT_ONCE, load, spread, store
+from knothole.compiled.simd import AT_ONCE, load, room, spread, store
 from knothole.densities.emissions.table import log_of
 
 # Factors of a determinant that are multiplied before their logarithm is taken.
@@ -102,15 +102,9 @@ def pack(weight: Floats, mean: Floats, precision: Floats, log_det: Floats) -> Pa
 
 def _components_last(array: Floats) -> Floats:
     k, last = len(array), np.moveaxis(array, 0, -1)
-    out = _aligned(*last.shape[:-1], k + -k % AT_ONCE)
+    out = room(*last.shape[:-1], k + -k % AT_ONCE)
     out[..., :k], out[..., k:] = last, last[..., -1:]
     return out
-
-
-def _aligned(*shape: int) -> Floats:
-    """An array that begins with a line of the processor's cache: the fewest of them are read."""
-    memory = np.zeros(math.prod(shape) + 8)
-    return memory[-memory.ctypes.data // 8 % 8 :][: math.prod(shape)].reshape(shape)
 
 
 def invert(covariance: Floats) -> tuple[Floats, Floats]:
@@ -131,10 +125,10 @@ def scratch(packed: Packed) -> Scratch:
     places[1, d] = -1  # no row's pattern
     return Scratch(
         places,
-        lower=_aligned(d + 3, d, n),
+        lower=room(d + 3, d, n),
         covariance=np.empty((d, d, n)),
         log_det=np.empty(n),
-        residual=_aligned(d + 3, n),
+        residual=room(d + 3, n),
         solved=np.zeros((d, n)),
         distance=np.zeros(n),
         slope=np.empty((d, d, n)),

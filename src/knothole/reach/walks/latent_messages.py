@@ -22,8 +22,10 @@ import numpy as np
 
 from knothole.compiled.pointers import shift
 from knothole.compiled.policy import inlined, inner
-from knothole.compiled.simd import USUAL, copy, multiply, product, scale, times
+from knothole.compiled.simd import copy, multiply, product, scale, times
 
+# Most latent trees have as many states.
+USUAL = 16
 # Factors after which a product is scaled: so many vectors of mean 1 neither vanish nor overflow.
 FACTORS = 8
 # States that are less likely than this, in view of what is known, are impossible.
