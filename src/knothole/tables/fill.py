@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Column, Columns, Kind
-from knothole.tables.read import as_table, class_of, places_of
+from knothole.tables.read import as_table, class_of, labels_of, places_of
 
 #: The column of a long table that tells its draws apart.
 DRAW = "draw"
@@ -49,24 +49,13 @@ def filled(table: Any, columns: Columns, matrix: Floats, holes: Mask) -> Any:
 
 def long(draws: Sequence[Any]) -> Any:
     """Tables under one another, with a first column that says which one a row is of, from 0."""
-    kind = class_of(draws[0])
-    package = "numpy" if kind is None else kind[0]
-    names = [str(name) for name in getattr(draws[0], "columns", ())]
-    if package == "pyarrow":
-        names = draws[0].schema.names
-    if DRAW in names:
+    package, _ = class_of(draws[0]) or ("numpy", "")
+    if DRAW in map(str, labels_of(draws[0])):
         raise InvalidInput(
             f"draws: the table has a column {DRAW!r} of its own, which would hold the draws' "
             f"numbers; rename it."
         )
     return _STACKERS[package](list(draws))
-
-
-def _names(table: Any) -> list[str]:
-    """Names of a table's columns; none where there are none, or they are positions."""
-    arrow = (class_of(table) or ("",))[0] == "pyarrow"
-    names = list(table.schema.names if arrow else getattr(table, "columns", ()))
-    return [] if names == list(range(len(names))) else [str(name) for name in names]
 
 
 class _Part(NamedTuple):

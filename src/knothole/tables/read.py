@@ -196,6 +196,12 @@ def class_of(table: Any) -> tuple[str, str] | None:
     return next((name for name in names if name in _READERS), None)
 
 
+def labels_of(table: Any) -> list[Any]:
+    """What the columns of a table are called; nothing where they have no names."""
+    arrow = (class_of(table) or ("",))[0] == "pyarrow"
+    return list(table.schema.names if arrow else getattr(table, "columns", ()))
+
+
 def places_of(table: Any, names: Sequence[str]) -> list[int | None]:
     """Where the columns of these names are in a table; in its own order where it has no names.
 
@@ -205,12 +211,11 @@ def places_of(table: Any, names: Sequence[str]) -> list[int | None]:
     >>> places_of(pd.DataFrame({"b": [1], "a": [2]}), ["a", "b", "c"])
     [1, 0, None]
     """
-    kind = class_of(table)
-    package = "" if kind is None else kind[0]
-    labels = list(table.schema.names if package == "pyarrow" else getattr(table, "columns", ()))
-    own = [str(label) for label in labels]
-    if not own or (package == "pandas" and labels == list(range(len(labels)))):
+    labels = labels_of(table)
+    positions = class_of(table) == ("pandas", "DataFrame") and labels == list(range(len(labels)))
+    if not labels or positions:
         return list(range(len(names)))
+    own = [str(label) for label in labels]
     return [own.index(name) if name in own else None for name in names]
 
 
