@@ -21,6 +21,7 @@ from knothole.checks import check_array, check_type, require
 from knothole.compiled.ahead import compile_ahead
 from knothole.densities import storage
 from knothole.densities.base import Density
+from knothole.densities.emissions.base import owned, part_of
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
 from knothole.learning.solvers import TuningSummary
@@ -51,8 +52,7 @@ RENAMED = {"readings": "nan_meaning"}
 MOST_BYTES = 2**26
 
 # Where the arrays of each part are kept.
-TREES, DENSITY, CALIBRATION = "trees.", "density.", "calibration."
-CORRECTION = "correction."
+TREES, DENSITY, CALIBRATION, CORRECTION = "trees", "density", "calibration", "correction"
 
 
 def save(robust: Robust, path: str | os.PathLike[str]) -> None:
@@ -82,14 +82,12 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "correction": _describe_table(robust.correction_),
         "parts": None,
     }
-    arrays = {TREES + name: array for name, array in tree_arrays.items()}
-    arrays |= {DENSITY + name: array for name, array in density_arrays.items()}
+    arrays = owned(TREES, tree_arrays) | owned(DENSITY, density_arrays)
     if robust.calibration_ is not None:
-        parts = robust.calibration_.arrays()
-        arrays |= {CALIBRATION + name: array for name, array in parts.items()}
+        arrays |= owned(CALIBRATION, robust.calibration_.arrays())
     if robust.learned_correction is not None:
         header["parts"], parts = describe_correction(robust.learned_correction)
-        arrays |= {CORRECTION + name: array for name, array in parts.items()}
+        arrays |= owned(CORRECTION, parts)
     write_container(Path(path), header, arrays)
 
 
@@ -123,15 +121,15 @@ def load(path: str | os.PathLike[str]) -> Robust:
     header, arrays = read_container(path, FORMAT, VERSION)
     header = {RENAMED.get(key, key): value for key, value in header.items()}
     with fitting_together(path):
-        density = storage.restored(header["density"], _part(arrays, DENSITY), path)
+        density = storage.restored(header["density"], part_of(arrays, DENSITY), path)
         if os.path.getsize(path) <= MOST_BYTES:
             compile_ahead(largest_kernel(density), "use_file", os.path.abspath(path))
-        ensemble = ensemble_from(header["trees"], _part(arrays, TREES))
+        ensemble = ensemble_from(header["trees"], part_of(arrays, TREES))
         _check_header(header)
         integrate = np.array(header["integrate"], dtype=np.bool_)
         if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
             raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
-        rows = _part(arrays, CALIBRATION)
+        rows = part_of(arrays, CALIBRATION)
         n_variables = len(density.columns_.variables)
         return Robust(
             _expectation(ensemble, density, header, integrate),
@@ -271,7 +269,7 @@ def describe_correction(correction: Correction) -> tuple[list[Any], dict[str, ND
         trees, of_trees = describe_ensemble(part.ensemble)
         header.append({"variable": part.variable, "trees": trees})
         of_trees |= {"spread": part.spread}
-        arrays |= {f"{number}.{name}": array for name, array in of_trees.items()}
+        arrays |= owned(str(number), of_trees)
     return header, arrays
 
 
@@ -282,7 +280,7 @@ def correction_from(
     if header is None:
         return None
     check_type("parts", header, list)
-    start, value = (arrays[f"{CORRECTION}level_{name}"] for name in ("start", "value"))
+    start, value = (arrays[f"{CORRECTION}.level_{name}"] for name in ("start", "value"))
     counts = level_counts(density.columns_)
     check_array("level_start", start, (len(counts) + 1,), "i")
     wanted = np.cumsum([0, *counts])
@@ -290,7 +288,7 @@ def correction_from(
     parts = []
     for number, entry in enumerate(header):
         check_type("variable", entry["variable"], int)
-        own = _part(arrays, f"{CORRECTION}{number}.")
+        own = part_of(arrays, f"{CORRECTION}.{number}")
         parts.append(Part(entry["variable"], ensemble_from(entry["trees"], own), own["spread"]))
     correction = Correction(tuple(parts), tuple(np.split(value, wanted[1:-1])))
     correction.check(counts, ensemble.n_outputs)
@@ -346,11 +344,3 @@ def _table_from(description: Any) -> pd.DataFrame | None:
         require(re.fullmatch(r"u?int\d+|float\d+|bool|object|str|string", dtype), f"dtype {dtype}")
     table = pd.DataFrame(description["data"], columns=names)
     return table.astype(dict(zip(names, description["dtypes"], strict=True)))
-
-
-def _part(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }

@@ -17,6 +17,7 @@ from knothole.densities.emissions.base import (
     Natural,
     Statistics,
     maximised,
+    owned,
     part_of,
 )
 from knothole.densities.emissions.categorical import Categorical
@@ -164,7 +165,7 @@ class Atoms(Emission):
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Fields; those of the rest with a prefix."""
         own = {"points": self.points, "table": self.table, "marginal": self.marginal}
-        rest = {f"rest.{name}": array for name, array in self.rest.arrays().items()}
+        rest = owned("rest", self.rest.arrays())
         return {**own, **rest, "family": np.array(self.rest.family)}
 
     @classmethod

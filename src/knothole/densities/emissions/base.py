@@ -233,6 +233,11 @@ def observed(x: Floats, weight: Floats) -> tuple[Floats, Floats]:
     return x[keep], weight[keep]
 
 
+def owned(owner: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays under the names that they have beside others': the inverse of :func:`part_of`."""
+    return {f"{owner}.{name}": array for name, array in arrays.items()}
+
+
 def part_of(arrays: dict[str, NDArray[Any]], owner: str) -> dict[str, NDArray[Any]]:
     """The arrays that are called ``owner.name``, by name."""
     prefix = f"{owner}."
