@@ -236,7 +236,7 @@ class Circuit(EmissionDensity):
         return tuple(emissions)
 
     def expect(self, evidence: Evidence, weight: Floats) -> CircuitStatistics:
-        """CircuitStatistics statistics of rows under the present parameters."""
+        """Expected statistics of rows under the present parameters."""
 
         def work(start: int, stop: int) -> CircuitStatistics:
             part, own = evidence[start:stop], weight[start:stop]

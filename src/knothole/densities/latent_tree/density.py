@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
-from knothole.checks import check_array
+from knothole.checks import check_array, require
 from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.circuit.build import tree_to_circuit
 from knothole.densities.circuit.density import Circuit
@@ -173,9 +173,21 @@ class LatentTree(EmissionDensity):
         check_array("parent", self.parent_, (own,), "i")
         check_array("order", self.order_, (own,), "i")
         check_array("prior", self.prior_, (None,))
-        check_array("transition", self.transition_, (own, None, None))
+        check_array("transition", self.transition_, (own, self.states_, self.states_))
         super().check()
-        self._parameters.check()
+        order, parent, transition = self.order_, self.parent_, self.transition_
+        permutes = np.array_equal(np.sort(order), np.arange(own))
+        require(permutes, "order must be a permutation of the variables")
+        place, inner = np.argsort(order), order[1:]
+        above = parent[inner]
+        one = parent[order[0]] == -1 and (above >= 0).all() and (above < own).all()
+        require(one, "parent must describe one tree")
+        before = (place[above] < place[inner]).all() and (np.diff(place[above]) >= 0).all()
+        require(before, "order must have every parent before its children")
+        require((transition > 0).all(), "transition must be positive everywhere")
+        require(np.allclose(transition.sum(axis=2), 1.0), "transition must add up to 1")
+        same = np.array_equal(transition[order[0], 0], self.prior_)
+        require(same, "the root's transition must be its prior")
 
     # ---- questions ---------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from knothole.arrays import Floats, Ints, joined
 from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.emissions.base import Emission, Statistics, maximised
 from knothole.densities.emissions.packed import Packed, Stacked
-from knothole.densities.latent_tree import kernels as kernels
+from knothole.densities.latent_tree import kernels
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.rows import EncodedRows
 
@@ -50,36 +50,6 @@ class TreeParameters:
     def n_states(self) -> int:
         """States of each latent."""
         return len(self.prior)
-
-    def check(self) -> None:
-        """Refuse arrays, from a file, that kernels could not work on.
-
-        Raises
-        ------
-        ValueError
-            Where they do not describe a tree.
-        """
-        n_variables, n_states = len(self.emissions), self.n_states
-        parent, order = self.tree.parent, self.tree.order
-        if sorted(order.tolist()) != list(range(n_variables)) or parent.shape != order.shape:
-            raise ValueError("order is no permutation of the variables.")
-        place = np.argsort(order)
-        inner = order[1:]
-        above = parent[inner]
-        if parent[order[0]] != -1 or (above < 0).any() or (above >= n_variables).any():
-            raise ValueError("parent does not describe one tree.")
-        if (place[above] >= place[inner]).any() or (np.diff(place[above]) < 0).any():
-            raise ValueError("order does not have every parent before its children.")
-        if self.transition.shape != (n_variables, n_states, n_states):
-            raise ValueError("transition has another shape than the tree and the prior.")
-        if not (np.isfinite(self.transition).all() and (self.transition > 0).all()):
-            raise ValueError("transition is not positive.")
-        if not np.allclose(self.transition.sum(axis=2), 1.0):
-            raise ValueError("transition does not add up to 1.")
-        if not np.array_equal(self.transition[order[0], 0], self.prior):
-            raise ValueError("the root's transition is not its prior.")
-        if any(emission.n_states != n_states for emission in self.emissions):
-            raise ValueError("emissions have another number of states.")
 
     def model(self) -> kernels.Model:
         """What the kernels take."""

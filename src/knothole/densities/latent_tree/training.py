@@ -20,7 +20,7 @@ import numpy as np
 from knothole.arrays import Floats, Ints
 from knothole.densities.em import Run, Training
 from knothole.densities.emissions.base import Emission, maximised
-from knothole.densities.latent_tree import kernels as kernels
+from knothole.densities.latent_tree import kernels
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.latent_tree.em import (
     TreeParameters,
