@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
-from knothole.tables import encoding
 from knothole.tables.columns import Blocks, Columns, Kind
+from knothole.tables.encoding import variable_of
 
 
 def apply_mask(X: Any, mask: Mask) -> Any:
@@ -74,15 +74,6 @@ class VariableTable:
     def _points(self, X: Any) -> Floats:
         return self.columns.evidence(self.columns.matrix(X, unseen="hole")).points
 
-    def variable_of(self, column: str | int, parameter: str) -> int:
-        """Variable of a column given by name or position, or of a block given by name."""
-        names = [variable.name for variable in self.columns.variables]
-        if isinstance(column, str) and column in names:
-            return names.index(column)
-        position = encoding.position_of(column, self.columns.names, parameter)
-        owners = (i for i, v in enumerate(self.columns.variables) if position in v.columns)
-        return next(owners)
-
     def drivers(self, observed: float | Sequence[str | int]) -> NDArray[np.intp]:
         """Variables that stay observed."""
         n = len(self.columns.variables)
@@ -92,7 +83,7 @@ class VariableTable:
             count = min(max(1, round(observed * n)), n - 1)
             drivers = np.sort(self.rng.permutation(n)[:count])
         else:
-            found = {self.variable_of(column, "observed") for column in observed}
+            found = {variable_of(column, self.columns, "observed") for column in observed}
             drivers = np.array(sorted(found), dtype=np.intp)
         if not 0 < len(drivers) < n:
             raise InvalidInput(

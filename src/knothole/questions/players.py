@@ -21,7 +21,7 @@ from knothole.errors import InvalidInput
 from knothole.reach.expectation import Expectation
 from knothole.reach.replicates import replicates
 from knothole.tables.columns import NOT_RECORDED, Columns, Kind, Variable
-from knothole.tables.encoding import position_of
+from knothole.tables.encoding import variable_of
 from knothole.tables.evidence import Evidence
 
 #: How groups of columns are given: by name, with the names (or positions) of their columns.
@@ -129,16 +129,7 @@ def _variables(columns: Columns, name: str, own: Any) -> list[int]:
             f"groups must give the columns of each group by name or position, as in "
             f"{{{name!r}: [...]}}; got {own!r}."
         )
-    names = [variable.name for variable in columns.variables]
-    found = []
-    for column in own:
-        if column in names and column not in columns.names:
-            found.append(names.index(str(column)))
-        else:
-            position = position_of(column, columns.names, f"groups[{name!r}]")
-            owners = (v for v, each in enumerate(columns.variables) if position in each.columns)
-            found.append(next(owners))
-    return sorted(set(found))
+    return sorted({variable_of(column, columns, f"groups[{name!r}]") for column in own})
 
 
 def _owners(variables: Sequence[Variable], grouped: Mapping[str, list[int]]) -> list[str]:
