@@ -20,6 +20,7 @@ from knothole.arrays import Floats
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators.answers import is_classifier
+from knothole.learning.induction.filling import take
 from knothole.questions.correction.corrected import Correction
 from knothole.questions.correction.learn import WIDE, Honest, learn, no_correction
 from knothole.questions.correction.patterns import Patterns
@@ -133,13 +134,5 @@ def _under(model: Any, table: Any, expectation: Expectation) -> Expectation:
 
 
 def some_rows(table: Any, rows: NDArray[np.intp]) -> Any:
-    """Some rows of a table, as a table of the same class.
-
-    >>> some_rows(np.array([[1.0], [2.0]]), np.array([1])).tolist()
-    [[2.0]]
-    """
-    if hasattr(table, "iloc"):
-        return table.iloc[rows]
-    if isinstance(table, list):
-        return [table[row] for row in rows]
-    return table.take(rows) if hasattr(table, "schema") and hasattr(table, "take") else table[rows]
+    """Some rows of a table, as a table of the same class; lists of rows stay lists."""
+    return [table[row] for row in rows] if isinstance(table, list) else take(table, rows)
