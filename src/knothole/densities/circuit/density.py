@@ -19,6 +19,7 @@ from knothole.densities.circuit.em import (
     expect,
     log_prior_of_weights,
     maximise_weights,
+    sum_slices,
 )
 from knothole.densities.circuit.json_form import read_circuit, write_circuit
 from knothole.densities.circuit.nodes import Structure, draw_emissions, evaluate, read_nodes
@@ -271,9 +272,8 @@ class Circuit(EmissionDensity):
         wanted = self.structure_.weights.shape
         require(self.weights_.shape == wanted, f"weights do not fit the nodes: {wanted} needed")
         check_array("weights", self.weights_, wanted)
-        for node, first in self.structure_.first_edge.items():
-            size = len(self.structure_.children[node])
-            check_chances("weights of a sum", self.weights_[first : first + size], (size,))
+        for own in sum_slices(self.structure_):
+            check_chances("weights of a sum", self.weights_[own], (None,))
         super().check()
 
     # ---- questions ---------------------------------------------------------------------------

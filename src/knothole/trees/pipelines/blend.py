@@ -41,15 +41,9 @@ def _voted(model: Any, inside: Sequence[Ensemble]) -> Ensemble:
             "cannot read a VotingClassifier with voting='hard': the majority of labels is no "
             "expectation. Use voting='soft', which also keeps probabilities."
         )
-    active = [
-        1.0 if model.weights is None else weight
-        for weight, (_, one) in zip(
-            model.weights if model.weights is not None else [1.0] * len(model.estimators),
-            model.estimators,
-            strict=True,
-        )
-        if one != "drop"
-    ]
+    given = [1.0] * len(model.estimators) if model.weights is None else model.weights
+    pairs = zip(given, model.estimators, strict=True)
+    active = [weight for weight, (_, one) in pairs if one != "drop"]
     weights = np.array(active) / np.sum(active)
     if not classifier:
         return _mixed(inside, weights, [()] * len(inside), None)
