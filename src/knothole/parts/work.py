@@ -11,6 +11,7 @@ from knothole.arrays import joined
 from knothole.compiled.threads import over_chunks
 from knothole.errors import KnotholeError
 from knothole.parts.disk import Kept
+from knothole.tables.read import class_names
 
 T = TypeVar("T")
 
@@ -21,9 +22,8 @@ FAN = 8
 def is_lazy(table: Any) -> bool:
     """Whether a table is a Dask DataFrame or Array."""
     return any(
-        base.__module__.partition(".")[0] in ("dask", "dask_expr")
-        and base.__name__ in ("DataFrame", "Array")
-        for base in type(table).__mro__
+        package in ("dask", "dask_expr") and name in ("DataFrame", "Array")
+        for package, name in class_names(table)
     )
 
 

@@ -12,7 +12,7 @@ import datetime
 import decimal
 import numbers
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
@@ -166,10 +166,7 @@ def as_table(table: Any) -> Any:
 
 def is_lazy(table: Any) -> bool:
     """Whether it is a LazyFrame of polars, which has no rows until it is collected."""
-    return any(
-        base.__name__ == "LazyFrame" and base.__module__.partition(".")[0] == "polars"
-        for base in type(table).__mro__
-    )
+    return ("polars", "LazyFrame") in class_names(table)
 
 
 def _read(table: Any, names: Sequence[str] | None) -> RawTable:
@@ -184,6 +181,11 @@ def _read(table: Any, names: Sequence[str] | None) -> RawTable:
     return raw
 
 
+def class_names(thing: Any) -> Iterator[tuple[str, str]]:
+    """The packages and names of its class and all bases: nothing is imported to recognise one."""
+    return ((base.__module__.partition(".")[0], base.__name__) for base in type(thing).__mro__)
+
+
 def class_of(table: Any) -> tuple[str, str] | None:
     """The package and the class by which a table is known; None where it is no table.
 
@@ -192,8 +194,7 @@ def class_of(table: Any) -> tuple[str, str] | None:
     >>> class_of(np.zeros((2, 2))), class_of("text")
     (('numpy', 'ndarray'), None)
     """
-    names = ((base.__module__.partition(".")[0], base.__name__) for base in type(table).__mro__)
-    return next((name for name in names if name in _READERS), None)
+    return next((name for name in class_names(table) if name in _READERS), None)
 
 
 def labels_of(table: Any) -> list[Any]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from knothole.arrays import Floats, Ints
 from knothole.errors import DamagedFile, KnotholeError, NotFitted, UnsupportedModel
 from knothole.files import check_regular
+from knothole.tables.read import class_names
 from knothole.trees.ensemble import Ensemble
 
 # Classes of models by the top-level package that they come from, which is the folder's name too.
@@ -63,9 +64,8 @@ def library_of(model: Any) -> str:
         return _library_of_file(Path(model))
     if isinstance(model, dict):
         return "own"
-    for base in type(model).__mro__:
-        folder = base.__module__.partition(".")[0]
-        if base.__name__ in CLASSES.get(folder, ()):
+    for folder, name in class_names(model):
+        if name in CLASSES.get(folder, ()):
             return folder
     raise UnsupportedModel(
         f"cannot read a {type(model).__module__}.{type(model).__qualname__}: knothole reads fitted "

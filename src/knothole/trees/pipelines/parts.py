@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
-
 from knothole.errors import UnsupportedModel
-from knothole.trees.libraries.registry import not_fitted
+from knothole.tables.read import class_names
+from knothole.trees.libraries.sklearn.shared import require_fitted
 
 Steps = tuple[Any, ...]
 
@@ -36,22 +34,18 @@ REFUSED = {
 
 def kind_of(model: Any) -> str | None:
     """Which of the classes that hold other models it is; None for any other object."""
-    for base in type(model).__mro__:
-        if base.__module__.partition(".")[0] == "sklearn":
-            if base.__name__ in REFUSED:
-                raise UnsupportedModel(f"cannot read a {base.__name__}: {REFUSED[base.__name__]}.")
-            if base.__name__ in KINDS:
-                return base.__name__
+    for package, name in class_names(model):
+        if package == "sklearn" and name in REFUSED:
+            raise UnsupportedModel(f"cannot read a {name}: {REFUSED[name]}.")
+        if package == "sklearn" and name in KINDS:
+            return name
     return None
 
 
 def members(model: Any) -> list[tuple[Steps, Any]]:
     """The models inside one that holds models, and the steps that rows take to each."""
     kind = kind_of(model)
-    try:
-        check_is_fitted(model)
-    except NotFittedError as error:
-        raise not_fitted(model) from error
+    require_fitted(model)
     if kind == "Pipeline":
         steps = [step for _, step in model.steps]
         passing = [step for step in steps[:-1] if step is not None and step != "passthrough"]
