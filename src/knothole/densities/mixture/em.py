@@ -16,7 +16,7 @@ from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.emissions.base import Emission, Statistics, maximised
 from knothole.densities.emissions.packed import Packed, Stacked
 from knothole.densities.emissions.table import log_of
-from knothole.densities.mixture.kernels import expect, gather, join, normalise
+from knothole.densities.mixture.kernels import expect, gather, join, normalise, room_for
 from knothole.densities.rows import EncodedRows
 
 # Rows whose shares are in the cache together.
@@ -86,9 +86,8 @@ def expected(rows: EncodedRows, mixture: ProductMixture) -> MixtureStatistics:
     n_states = len(mixture)
 
     def work(start: int, stop: int) -> tuple[float, Floats, Stacked]:
-        joint, total = np.empty((TILE, n_states)), np.zeros(n_states)
-        sums = packed.nothing(n_states)
-        scratch = (joint, joint.view(np.int64), np.empty(TILE))
+        total, sums = np.zeros(n_states), packed.nothing(n_states)
+        scratch = (room_for(np.empty((TILE, n_states))), np.empty(TILE))
         values = packed.values(start, stop)
         likelihood = expect(
             values, weight[start:stop], form, (log_prior, prior), scratch, total, sums
@@ -137,7 +136,7 @@ def _score(
         part = np.empty((stop - start, len(mixture))) if joint is None else joint[start:stop]
         values = packed.values(start, stop)
         join(values, form, log_prior, part)
-        normalise(values.base, mixture.weight, part, part.view(np.int64), log_p[start:stop])
+        normalise(values.base, mixture.weight, room_for(part), log_p[start:stop])
 
     over_chunks(work, len(packed), SCORED)
     return log_p

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from knothole.arrays import Floats, Integers, Ints
+from knothole.compiled.exp import exponentials
 from knothole.compiled.policy import njit
 from knothole.densities.emissions.packed import Values
 
-# exp(x) = 2**n * exp(f), n whole and |f| <= log(2) / 2.
-LOG2_E = 1.4426950408889634
-LN_2_HIGH = 0.693147180369123816490
-LN_2_LOW = 1.90821492927058770002e-10
-# The smallest number that is not denormal is about exp(-708): what is exp(LEAST) or less becomes 0.
-LEAST = -700.0
-NOTHING = 1e-303
+
+def room_for(joint: Floats) -> tuple[Floats, Ints, Floats, Integers]:
+    """Joint densities (rows, components), as they are and seen as int64, and scratch of a row."""
+    n_states = joint.shape[1]
+    return joint, joint.view(np.int64), np.empty(n_states), np.empty(n_states, np.int32)
 
 
 @njit
@@ -47,16 +47,16 @@ def join(values, form, log_weight, out):  # type: ignore[no-untyped-def]
 
 
 @njit
-def normalise(base, weight, joint, bits, log_p):  # type: ignore[no-untyped-def]
+def normalise(base, weight, room, log_p):  # type: ignore[no-untyped-def]
     """Turn log joint densities into shares, in place; ``log_p`` becomes log p of each row.
 
-    ``bits`` is ``joint`` seen as int64: the power of two is added to the exponent there. A row
-    that no component can have (log p = -inf) keeps the components' own ``weight`` as shares.
+    There are as many rows as in ``base``. A row that no component can have (log p = -inf) has the
+    components' own ``weight`` as shares.
     """
+    joint, bits, peak, shift = room
     n_states = joint.shape[1]
-    for i in range(len(joint)):
+    for i in range(len(base)):
         share = joint[i]
-        exponent = bits[i]
         largest = share[0]
         for k in range(n_states):
             largest = max(largest, share[k])
@@ -66,17 +66,10 @@ def normalise(base, weight, joint, bits, log_p):  # type: ignore[no-untyped-def]
                 share[k] = weight[k]
             continue
         for k in range(n_states):
-            x = max(share[k] - largest, LEAST)
-            n = np.floor(x * LOG2_E + 0.5)
-            f = (x - n * LN_2_HIGH) - n * LN_2_LOW
-            # Taylor's series: |f| < 0.35, so the first term left out is below 1e-16.
-            share[k] = 1 + f * (1 + f * (1 / 2 + f * (1 / 6 + f * (1 / 24 + f * (1 / 120 + f * (
-                1 / 720 + f * (1 / 5040 + f * (1 / 40320 + f * (1 / 362880 + f * (
-                    1 / 3628800 + f * (1 / 39916800 + f * (1 / 479001600))))))))))))  # fmt: skip
-            exponent[k] += np.int64(n) << 52
+            peak[k] = largest
+        exponentials(share, peak, shift, bits[i], n_states)
         total = 0.0
         for k in range(n_states):
-            share[k] = share[k] if share[k] > NOTHING else 0.0
             total += share[k]
         log_p[i] = largest + np.log(total) + base[i]
         for k in range(n_states):
@@ -113,15 +106,15 @@ def gather(values, share, sums):  # type: ignore[no-untyped-def]
 
 @njit
 def expect(values, weight, form, priors, scratch, total, sums):  # type: ignore[no-untyped-def]
-    """One pass of EM over some rows, a scratch's length at a time.
+    """One pass of EM over some rows, as many at a time as there is room for.
 
     Adds to the shares' totals, and to the statistics of :func:`gather`, all weighted; ``priors``
     are the components' weights, their logarithms first. Returns the weighted sum of log p.
     """
     code, z, base, slot = values
     log_prior, prior = priors
-    joint, bits, log_p = scratch
-    tile = len(joint)
+    room, log_p = scratch
+    joint, tile = room[0], len(log_p)
     n_states = len(prior)
     log_likelihood = 0.0
     for start in range(0, len(code), tile):
@@ -130,7 +123,7 @@ def expect(values, weight, form, priors, scratch, total, sums):  # type: ignore[
         share = joint[:width]
         part = Values(code[start:stop], z[start:stop], base[start:stop], slot)
         join(part, form, log_prior, share)
-        normalise(part.base, prior, share, bits[:width], log_p)
+        normalise(part.base, prior, room, log_p)
         for i in range(width):
             w = weight[start + i]
             log_likelihood += w * log_p[i]
