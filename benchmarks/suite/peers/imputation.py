@@ -90,7 +90,7 @@ def mice(draws: int = 0) -> Imputed:
     return Imputed("MICE", Iterative())
 
 
-class Stacked(Imputing):
+class Stacked(Imputed):
     """Multiple imputation: one model of all fillings, one below the other and weighted as one row.
 
     Fillings are draws from the posterior of chained regressions; a prediction is the mean over as
@@ -98,30 +98,18 @@ class Stacked(Imputing):
     """
 
     def __init__(self, fillings: int = 5) -> None:
-        self.fillings = fillings
-        self.name = f"MICE x{fillings} stacked"
+        super().__init__(f"MICE x{fillings} stacked", Iterative(posterior=True), fillings)
 
     def fit(self, training: Training) -> Self:
         """Fit the imputer and, on the fillings of the training table, the model."""
         self.task_ = training.task
         self._fit_imputer(training.table, training.seed)
-        tables = [self._fill(training.table) for _ in range(self.fillings)]
-        target = np.tile(training.target, self.fillings)
-        weight = np.full(len(target), 1 / self.fillings)
+        tables = [self._fill(training.table) for _ in range(self.draws)]
+        target = np.tile(training.target, self.draws)
+        weight = np.full(len(target), 1 / self.draws)
         stacked = pd.concat(tables, ignore_index=True)
         self.model_ = training.fitted(stacked, target, sample_weight=weight)
         return self
-
-    def predict(self, table: pd.DataFrame) -> Floats:
-        """Ask the model about several fillings."""
-        predictions = [super(Stacked, self).predict(table) for _ in range(self.fillings)]
-        return np.asarray(np.mean(predictions, axis=0))
-
-    def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
-        self.imputer_ = Iterative(posterior=True).fit(table, seed)
-
-    def _fill(self, table: pd.DataFrame) -> pd.DataFrame:
-        return self.imputer_.fill(table)
 
 
 class MeanAndMask(Peer):

@@ -119,9 +119,7 @@ class Fields:
         variable = self.variables[key]
         if value == UNRECORDED and variable.nullable:
             return [(place, None) for place in variable.columns]
-        level = level_of(variable.levels, value)
-        if level is None:
-            raise UnseenCategory(_wrong_level(where, variable.levels, value))
+        level = _level(variable.levels, value, where)
         names = self.columns.names
         return [(place, float(names[place] == level)) for place in variable.columns]
 
@@ -135,10 +133,7 @@ class Fields:
         if column.nullable and value == UNRECORDED:
             return None
         if column.kind is Kind.CATEGORICAL:
-            level = level_of(column.levels, value)
-            if level is None:
-                raise UnseenCategory(_wrong_level(where, column.levels, value))
-            return level
+            return _level(column.levels, value, where)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidInput(f"{where}: must be a number; got {shortened(value)}.")
         try:
@@ -152,27 +147,24 @@ class Fields:
         return number
 
 
-def level_of(levels: Sequence[Hashable], value: Any) -> Hashable | None:
+def _level(levels: Sequence[Hashable], value: Any, where: str) -> Hashable:
     """The level that a JSON value names: the level itself, or how it is written."""
-    if isinstance(value, list | dict):
-        return None
-    same = [level for level in levels if level == value and _like(level, value)]
+    plain = not isinstance(value, list | dict)
+    same = [level for level in levels if plain and level == value and _like(level, value)]
     written = [level for level in levels if level is not None and str(level) == value]
-    return next(iter(same + written), None)
+    if same or written:
+        return (same + written)[0]
+    known = ", ".join(shortened(level) for level in levels[:8] if level is not None)
+    more = " ..." if len(levels) > 8 else ""
+    raise UnseenCategory(
+        f"{where}: must be one of {known}{more}; got {shortened(value)}. Leave the key out where "
+        f"it is unknown."
+    )
 
 
 def _like(level: Hashable, value: Any) -> bool:
     """Whether equal things are of one kind: 1 and True are equal, and are not the same."""
     return isinstance(level, bool | np.bool_) == isinstance(value, bool)
-
-
-def _wrong_level(where: str, levels: Sequence[Hashable], value: Any) -> str:
-    known = ", ".join(shortened(level) for level in levels[:8] if level is not None)
-    more = " ..." if len(levels) > 8 else ""
-    return (
-        f"{where}: must be one of {known}{more}; got {shortened(value)}. Leave the key out where "
-        f"it is unknown."
-    )
 
 
 def shortened(value: Any) -> str:
