@@ -31,6 +31,7 @@ from benchmarks.suite.scenarios import Mechanism, Scenario
 from knothole import missingness
 from knothole.densities.mixture.density import Mixture
 from knothole.estimators import ExpectedRegressor, wrap
+from knothole.files import whole_file
 from knothole.learning.induction.expand import expand
 
 NATIVE, TUNED, GROWN = "XGBoost", "tuned leaves", "grown"
@@ -59,11 +60,7 @@ def insurance(rate: float, trial: int) -> list[Record]:
                 TUNED: robust.tune(train, data.y, threads=1).predict(test, threads=1),
                 GROWN: grown.fit(train, data.y).predict(test, threads=1),
             }
-        records += [
-            {"model": name, "rate": rate, "trial": trial, "method": method,
-             "rmse": data.error(answer)}
-            for method, answer in answers.items()
-        ]  # fmt: skip
+        records += data.records(answers, model=name, rate=rate, trial=trial)
     return records
 
 
@@ -160,8 +157,7 @@ class Job(NamedTuple):
             records = times(self.trial)
         else:
             records = shifts(self.what, self.trial)
-        partial = self.path.with_suffix(".part")
-        pd.DataFrame(records).to_csv(partial, index=False)
-        partial.rename(self.path)
+        with whole_file(self.path) as place:
+            pd.DataFrame(records).to_csv(place, index=False)
         print(self.what, self.rate, self.trial, flush=True)
         return self.path

@@ -16,6 +16,7 @@ from benchmarks.intervals import page
 from benchmarks.intervals.run import run
 from benchmarks.intervals.tables import HOLES, TABLES
 from benchmarks.workers import spawned
+from knothole.files import whole_file
 
 #: Splits of a small table for each of the others': its test rows are few.
 SPLITS = {"concrete": 4}
@@ -41,9 +42,8 @@ class Job(NamedTuple):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # imputers say that they stopped early
                 found = run(self.table, self.holes, self.seed, self.model)
-            partial = self.path.with_suffix(".part")
-            found.to_csv(partial, index=False)
-            partial.rename(self.path)
+            with whole_file(self.path) as place:
+                found.to_csv(place, index=False)
             seconds = found.groupby("method")["seconds"].first().sum()
             print(*self[:4], f"{seconds:.0f} s", flush=True)
         return self.path

@@ -63,11 +63,7 @@ def forests(data: Insurance, rate: float, trial: int) -> list[Record]:
         for method, options in ((TUNED, {"condition_on_target": False}), (OURS, {"ridge": "auto"})):
             new = tuned(robust, train, data.y, samples="bootstrap", **options)
             answers[method] = new.predict(test, threads=1)
-        records += [
-            {"model": name, "rate": rate, "trial": trial, "method": method,
-             "rmse": data.error(answer)}
-            for method, answer in answers.items()
-        ]  # fmt: skip
+        records += data.records(answers, model=name, rate=rate, trial=trial)
     return records
 
 
@@ -94,9 +90,6 @@ def mechanisms(data: Insurance, density: str, learning: Mechanism, trial: int) -
             TUNED: flat.predict(test, threads=1),
             OURS: ours.predict(test, threads=1),
         }
-        records += [
-            {"learning": learning.name, "deployment": deployment.name, "trial": trial,
-             "method": method, "rmse": data.error(answer)}
-            for method, answer in answers.items()
-        ]  # fmt: skip
+        ways = {"learning": learning.name, "deployment": deployment.name}
+        records += data.records(answers, **ways, trial=trial)
     return records

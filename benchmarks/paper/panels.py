@@ -115,6 +115,13 @@ class Insurance:
         """RMSE on the test rows."""
         return rmse(self.y_test, prediction)
 
+    def records(self, answers: Mapping[str, Any], **about: Any) -> list[Record]:
+        """The error of each method's answers, with what they are about."""
+        return [
+            {**about, "method": name, "rmse": self.error(answer)}
+            for name, answer in answers.items()
+        ]
+
     def poked(self, rate: float, trial: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Training and test rows with their holes."""
         seed = mask_seed(rate, trial)
@@ -201,7 +208,7 @@ def left_panel(data: Insurance, density: str, trial: int) -> list[Record]:
                 MEDIAN: model.predict(test.fillna(middle)),
                 EXPECTED: robust.predict(test, threads=1),
             }
-            records += _records(data, answers, LEFT, settings, rate, trial)
+            records += data.records(answers, panel=LEFT, settings=settings, rate=rate, trial=trial)
     return records
 
 
@@ -230,18 +237,8 @@ def right_panel(data: Insurance, density: str, rate: float, trial: int) -> list[
                 test, threads=1
             ),
         }
-        records += _records(data, answers, RIGHT, settings, rate, trial)
+        records += data.records(answers, panel=RIGHT, settings=settings, rate=rate, trial=trial)
     return records
-
-
-def _records(
-    data: Insurance, answers: Mapping[str, Any], panel: str, settings: str, rate: float, trial: int
-) -> list[Record]:
-    return [
-        {"panel": panel, "settings": settings, "rate": rate, "trial": trial, "method": name,
-         "rmse": data.error(answer)}
-        for name, answer in answers.items()
-    ]  # fmt: skip
 
 
 # --- what it shows -------------------------------------------------------------------------------

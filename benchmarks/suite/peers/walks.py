@@ -21,6 +21,7 @@ from knothole.arrays import Floats
 from knothole.report.measures import Task
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.read import read
+from knothole.trees.verify import left_codes
 
 Rows = NDArray[np.intp]
 #: From a split, the rows that reach it and their weights to the share of each that goes left.
@@ -35,13 +36,10 @@ SURROGATES = 5
 def goes_left(ensemble: Ensemble, node: int, values: Floats) -> Floats:
     """Whether each value goes left at a split: 1 or 0, NaN at a hole."""
     hole = np.isnan(values)
-    start = ensemble.set_start[node]
-    if start < 0:
+    if ensemble.set_start[node] < 0:
         left = values < ensemble.cut[node]
     else:
-        codes = np.where(hole, 0, values).astype(np.int64)
-        word = ensemble.sets[start + (codes >> 6)]
-        left = (word >> (codes & 63).astype(np.uint64)) & np.uint64(1) == 1
+        left = left_codes(ensemble, node)[np.where(hole, 0, values).astype(np.int64)]
     return np.where(hole, np.nan, left)
 
 
