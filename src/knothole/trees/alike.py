@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from knothole.arrays import Floats, Ints
-from knothole.compiled.bits import pack, set_words, unpack, unpack_at
+from knothole.compiled.bits import set_words, unpack, unpack_at
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.layout import pack_sides
 
 # Below so many levels nothing is gained.
 MANY = 4096
@@ -69,22 +70,20 @@ def _told_apart(ensemble: Ensemble, v: int, n: int) -> Ints:
 def _over_classes(ensemble: Ensemble, named: Mapping[int, Ints]) -> Ensemble:
     """The trees with sets of classes at splits on these columns."""
     columns = list(ensemble.columns)
-    owners, codes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     levels = ensemble.n_levels.astype(np.int64)
     for v, own in named.items():
         levels[v] = len(own) + (len(own) < ensemble.n_levels[v])
         columns[v] = replace(columns[v], levels=tuple(range(levels[v])))
     splits = np.flatnonzero(ensemble.set_start >= 0)
-    for number, node in enumerate(splits.tolist()):
+    lefts = []
+    for node in splits.tolist():
         v, start = int(ensemble.feature[node]), ensemble.set_start[node : node + 1]
         left = unpack_at(ensemble.sets, start, int(ensemble.n_levels[v]) + 1)[0]
         if v in named:
             rest = np.full(levels[v] + 1 - len(named[v]), left[-1])
             left = np.concatenate([left[named[v]], rest])
-        codes.append(np.flatnonzero(left))
-        owners.append(np.full(len(codes[-1]), number))
-    counts = levels[ensemble.feature[splits]]
-    starts, sets = pack(counts, np.concatenate(owners), np.concatenate(codes))
+        lefts.append(left)
+    starts, sets = pack_sides(lefts)
     set_start = ensemble.set_start.copy()
     set_start[splits] = starts
     described = replace(ensemble.columns, columns=tuple(columns))

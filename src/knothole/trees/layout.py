@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knothole.arrays import Integers, Ints
-from knothole.compiled.bits import set_words
+from knothole.arrays import Integers, Ints, Mask, Words
+from knothole.compiled.bits import pack, set_words
 from knothole.trees.strict import Strict
 
 if TYPE_CHECKING:
@@ -67,6 +68,19 @@ def lay_out(nodes: Nodes, n_levels: Ints, n_outputs: int, strict: Strict) -> dic
         "native_leaf": _as_int32(np.asarray(nodes.native_leaf)[order[leaf]], strict),
         **per_tree,
     }
+
+
+def pack_sides(lefts: Sequence[Mask]) -> tuple[Ints, Words]:
+    """Sets of left-going codes from sides, each of all levels and last of one never seen.
+
+    The first word of each set, and the words of all (:mod:`knothole.compiled.bits`).
+    """
+    codes = [np.flatnonzero(left) for left in lefts]
+    return pack(
+        np.array([len(left) - 1 for left in lefts], dtype=np.int64),
+        np.repeat(np.arange(len(lefts)), [len(own) for own in codes]),
+        np.concatenate([np.zeros(0, dtype=np.int64), *codes]),
+    )
 
 
 def _per_tree(nodes: Nodes, last_output: int, strict: Strict) -> dict[str, Any]:

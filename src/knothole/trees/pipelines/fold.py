@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from knothole.arrays import Floats, Ints, Mask
-from knothole.compiled.bits import pack
 from knothole.errors import ReaderMismatch, UnsupportedModel
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.layout import pack_sides
 from knothole.trees.pipelines.domains import Domain, bisected, sources_of
 from knothole.trees.pipelines.front import Front
 from knothole.trees.pipelines.rows import Rows
@@ -157,7 +157,7 @@ class _Grown:
             missing_left=np.array(self.missing_left),
             value=own.value[leaf],
             native_leaf=own.native_leaf[leaf],
-            set_start=np.where(set_of >= 0, start[set_of] if len(start) else -1, -1),
+            set_start=start[set_of],
             sets=sets,
             tree_output=own.tree_output,
             tree_weight=own.tree_weight,
@@ -173,14 +173,11 @@ class _Grown:
         ).trained_by(own.recipe)
 
     def _sets(self) -> tuple[Ints, Any]:
-        """Where the set of each split begins, and all of them."""
-        n_levels = np.zeros(len(self.splits.domain), dtype=np.int64)
-        owner, code = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        for split, lefts in self.splits.lefts.items():
-            n_levels[split] = len(lefts) - 1
-            code.append(np.flatnonzero(lefts))
-            owner.append(np.full(len(code[-1]), split))
-        return pack(n_levels, np.concatenate(owner), np.concatenate(code))
+        """Where the set of each split begins, -1 without one (as for no split), and all of them."""
+        own, sets = pack_sides(list(self.splits.lefts.values()))
+        start = np.full(len(self.splits.domain) + 1, -1)
+        start[list(self.splits.lefts)] = own
+        return start, sets
 
     def _new(self) -> int:
         self.feature.append(-1)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints, Mask, Words
-from knothole.compiled.bits import pack
 from knothole.errors import UnsupportedModel
+from knothole.trees.layout import pack_sides
 from knothole.trees.libraries.catboost.categories import hashes_of_keys
 from knothole.trees.libraries.catboost.forest import strict
 from knothole.trees.libraries.catboost.parts import (
@@ -61,12 +61,7 @@ def splits_of(parts: Parts, known: dict[int, NDArray[np.uint32]]) -> Splits:
     # An infinite border is possible: CatBoost takes the middle of two huge values in float32.
     strict.require(not np.isnan(borders).any(), "a border that is not a number")
     sets = list(_left_sets(parts, known))
-    members = [np.flatnonzero(left) for _, left in sets]
-    start, words = pack(
-        np.array([len(left) - 1 for _, left in sets], dtype=np.int64),
-        np.repeat(np.arange(len(sets)), [len(codes) for codes in members]),
-        np.concatenate([np.zeros(0, dtype=np.int64), *members]),
-    )
+    start, words = pack_sides([left for _, left in sets])
     return Splits(
         feature=np.append(np.repeat(column, n_borders), [column for column, _ in sets]),
         cut=np.append(cut_less_equal_float32(borders), np.full(len(sets), np.nan)),

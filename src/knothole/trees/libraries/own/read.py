@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from knothole.arrays import Floats
-from knothole.compiled.bits import pack
+from knothole.arrays import Floats, Mask
 from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.layout import pack_sides
 from knothole.trees.libraries.own.form import (
     LIBRARY,
     Decision,
@@ -62,7 +62,7 @@ class _Nodes:
         self.forest = forest
         self.rows: list[tuple[int, float, int, int, bool, int]] = []  # of numbers, by node
         self.leaves: dict[int, Leaf] = {}
-        self.sets: list[tuple[int, list[int]]] = []  # levels of the column, and codes that go left
+        self.sets: list[Mask] = []  # whether each level, and one never seen, goes left
 
     def node(self, node: Decision | Leaf) -> int:
         """Add a node and all below it; returns its place."""
@@ -81,10 +81,9 @@ class _Nodes:
         self.rows.append((-1, np.nan, -1, -1, False, -1))
         cut, own = np.nan, -1
         if node.codes:
-            n_levels = len(self.forest.columns[node.column].levels)
-            unseen = [n_levels] if node.unseen == first else []
-            own = len(self.sets)
-            self.sets.append((n_levels, [*node.codes[first], *unseen]))
+            own, n_levels = len(self.sets), len(self.forest.columns[node.column].levels)
+            left = np.isin(np.arange(n_levels), list(node.codes[first]))
+            self.sets.append(np.append(left, node.unseen == first))
         else:
             cut = node.cuts[first]
         left = self.node(node.branches[first])
@@ -101,11 +100,7 @@ class _Nodes:
         value, native = np.zeros((len(feature), width)), np.zeros(len(feature), dtype=np.int32)
         for place, leaf in self.leaves.items():
             value[place], native[place] = leaf.value, leaf.number
-        start, sets = pack(
-            np.array([n for n, _ in self.sets], dtype=np.int64),
-            np.repeat(np.arange(len(self.sets)), [len(codes) for _, codes in self.sets]),
-            np.array([code for _, codes in self.sets for code in codes], dtype=np.int64),
-        )
+        start, sets = pack_sides(self.sets)
         return Nodes(
             roots=np.array(roots),
             feature=feature,
@@ -115,7 +110,7 @@ class _Nodes:
             missing_left=missing_left,
             value=value,
             native_leaf=native,
-            set_start=np.where(own >= 0, start[own] if len(start) else -1, -1),
+            set_start=np.append(start, -1)[own],
             sets=sets,
             tree_output=forest.outputs,
             tree_weight=forest.weights,
