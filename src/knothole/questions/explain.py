@@ -49,12 +49,11 @@ _VALUES = 1 << 18
 
 
 class Explained(NamedTuple):
-    """Values and errors (rows, players, outputs), what they start from, and where they end."""
+    """Values and errors (rows, players, outputs), and what they start from."""
 
     values: Floats
     errors: Floats
     base: Floats  # (outputs,)
-    total: Floats  # (rows, outputs)
 
 
 def explain(
@@ -90,7 +89,7 @@ def explain(
             values[np.ix_(rows, pattern)], errors[np.ix_(rows, pattern)] = found
     if tol is not None:
         warn_missed(errors, tolerance, "value")
-    return Explained(values, errors, base[0], total)
+    return Explained(values, errors, base[0])
 
 
 class Whole(NamedTuple):

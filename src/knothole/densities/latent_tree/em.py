@@ -69,7 +69,7 @@ class TreeStatistics:
 
     Attributes
     ----------
-    weight, log_likelihood : float
+    log_likelihood : float
         Summed over the rows.
     roots : float64 (states,)
         Responsibilities at the root.
@@ -79,7 +79,6 @@ class TreeStatistics:
         Of all emissions.
     """
 
-    weight: float
     log_likelihood: float
     roots: Floats
     pairs: Floats
@@ -118,7 +117,7 @@ def expect(
 
     log_likelihood, sums = summed(work, len(rows), BLOCKS)
     pairs = sums.pairs * parameters.transition
-    return TreeStatistics(float(scaled.sum()), log_likelihood, sums.roots, pairs, sums.emissions)
+    return TreeStatistics(log_likelihood, sums.roots, pairs, sums.emissions)
 
 
 def log_likelihood(parameters: TreeParameters, packed: Packed) -> Floats:
