@@ -19,7 +19,6 @@ from knothole.densities.circuit.em import (
     expect,
     log_prior_of_weights,
     maximise_weights,
-    sum_slices,
 )
 from knothole.densities.circuit.json_form import read_circuit, write_circuit
 from knothole.densities.circuit.nodes import Structure, draw_emissions, evaluate, read_nodes
@@ -272,7 +271,7 @@ class Circuit(EmissionDensity):
         wanted = self.structure_.weights.shape
         require(self.weights_.shape == wanted, f"weights do not fit the nodes: {wanted} needed")
         check_array("weights", self.weights_, wanted)
-        for own in sum_slices(self.structure_):
+        for own in self.structure_.sums.values():
             check_chances("weights of a sum", self.weights_[own], (None,))
         super().check()
 
@@ -296,7 +295,7 @@ class Circuit(EmissionDensity):
     @property
     def state_coordinates(self) -> int:
         """The child of each sum."""
-        return len(self.structure_.first_edge)
+        return len(self.structure_.sums)
 
     def draw_states(
         self, evidence: Evidence, uniform: Floats

@@ -63,7 +63,7 @@ def maximise_weights(
 ) -> Floats:
     """Maximum a posteriori weights: in each sum, ``strength`` further rows spread evenly."""
     out = weights.copy()
-    for own in sum_slices(structure):
+    for own in structure.sums.values():
         counts = through[own] + strength / (own.stop - own.start)
         # A sum that no row passes through, and no prior: its weights stay.
         if counts.sum() > 0:
@@ -75,10 +75,4 @@ def log_prior_of_weights(structure: Structure, weights: Floats, strength: float)
     """Log Dirichlet density of the weights, up to a constant."""
     if strength == 0:
         return 0.0
-    return strength * sum(float(np.log(weights[own]).mean()) for own in sum_slices(structure))
-
-
-def sum_slices(structure: Structure) -> list[slice]:
-    """Where the weights of each sum are."""
-    sizes = ((first, len(structure.children[node])) for node, first in structure.first_edge.items())
-    return [slice(first, first + size) for first, size in sizes]
+    return strength * sum(float(np.log(weights[own]).mean()) for own in structure.sums.values())

@@ -57,9 +57,8 @@ def weighted_nodes(structure: Structure, weights: Floats) -> list[dict[str, Any]
     for node, children in enumerate(structure.children):
         if node in structure.emission:
             nodes.append({"leaf": structure.names[structure.emission[node][0]]})
-        elif node in structure.first_edge:
-            first = structure.first_edge[node]
-            own = weights[first : first + len(children)].tolist()
+        elif node in structure.sums:
+            own = weights[structure.sums[node]].tolist()
             nodes.append({"sum": list(children), "weights": own})
         else:
             nodes.append({"product": list(children)})

@@ -64,8 +64,8 @@ class Structure:
         The inverse: by variable, the node of each state.
     layers : tuple of Layer
         From the emissions (which are in none) to the root.
-    first_edge : dict from node to int
-        Position of a sum's first weight.
+    sums : dict from node to slice
+        Where the weights of each sum are.
     weights : float64 (edges of sums,)
         The weights that were given, even ones elsewhere.
     """
@@ -75,7 +75,7 @@ class Structure:
     emission: dict[int, tuple[int, int]]
     emission_nodes: tuple[Ints, ...]
     layers: tuple[Layer, ...]
-    first_edge: dict[int, int]
+    sums: dict[int, slice]
     weights: Floats
 
     def over(self, names: Sequence[str]) -> Structure:
@@ -116,9 +116,9 @@ def read_nodes(nodes: Sequence[Mapping[str, Any]]) -> Structure:
     names, emission, emission_nodes = _emissions(nodes, kinds)
     _check_scopes(kinds, children, emission, names)
     _check_reached(children)
-    first_edge, weights = _weights(nodes, kinds, children)
-    layers = _layers(kinds, children, first_edge)
-    return Structure(names, tuple(children), emission, emission_nodes, layers, first_edge, weights)
+    sums, weights = _weights(nodes, kinds, children)
+    layers = _layers(kinds, children, sums)
+    return Structure(names, tuple(children), emission, emission_nodes, layers, sums, weights)
 
 
 # ---- checks -------------------------------------------------------------------------------------
@@ -232,13 +232,13 @@ def _check_reached(children: list[tuple[int, ...]]) -> None:
 
 def _weights(
     nodes: Sequence[Mapping[str, Any]], kinds: list[str], children: list[tuple[int, ...]]
-) -> tuple[dict[int, int], Floats]:
-    first_edge: dict[int, int] = {}
+) -> tuple[dict[int, slice], Floats]:
+    sums: dict[int, slice] = {}
     weights: list[float] = []
     for position, kind in enumerate(kinds):
         if kind == "sum":
-            first_edge[position] = len(weights)
             size = len(children[position])
+            sums[position] = slice(len(weights), len(weights) + size)
             given = nodes[position].get("weights")
             own = np.full(size, 1.0 / size) if given is None else distribution(given, size)
             if own is None:
@@ -247,11 +247,11 @@ def _weights(
                     f"negative, that add up to 1; got {given!r}.",
                 )  # fmt: skip
             weights += own.tolist()
-    return first_edge, np.array(weights, dtype=np.float64)
+    return sums, np.array(weights, dtype=np.float64)
 
 
 def _layers(
-    kinds: list[str], children: list[tuple[int, ...]], first_edge: dict[int, int]
+    kinds: list[str], children: list[tuple[int, ...]], sums: dict[int, slice]
 ) -> tuple[Layer, ...]:
     height: list[int] = []
     groups: dict[tuple[int, bool], list[int]] = {}
@@ -260,12 +260,13 @@ def _layers(
         if own:
             groups.setdefault((height[position], kinds[position] == "sum"), []).append(position)
     layers = []
-    for (_, sums), nodes in sorted(groups.items()):
+    for (_, is_sum), nodes in sorted(groups.items()):
         sizes = np.array([len(children[node]) for node in nodes])
-        edges = [first_edge[node] + i for node in nodes if sums for i in range(len(children[node]))]
+        own = [sums[node] for node in nodes if is_sum]
+        edges = [edge for part in own for edge in range(part.start, part.stop)]
         layers.append(
             Layer(
-                sums,
+                is_sum,
                 np.array(nodes, dtype=np.int64),
                 np.array([child for node in nodes for child in children[node]], dtype=np.int64),
                 np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64),
@@ -332,7 +333,7 @@ def draw_emissions(
     ``rows[i]`` is the column of ``values`` that draw i is given, ``uniform[i]`` has a number for
     each sum.
     """
-    place = {node: i for i, node in enumerate(structure.first_edge)}
+    place = {node: i for i, node in enumerate(structure.sums)}
     states = np.empty((len(rows), len(structure.names)), dtype=np.int64)
     active: list[list[Ints]] = [[] for _ in structure.children]
     active[-1].append(np.arange(len(rows)))
@@ -344,13 +345,12 @@ def draw_emissions(
         if not own:
             variable, state = structure.emission[node]
             states[here, variable] = state
-        elif node not in structure.first_edge:
+        elif node not in structure.sums:
             for child in own:
                 active[child].append(here)
         else:
-            first = structure.first_edge[node]
             relative = values[np.array(own)[:, None], rows[here]] - values[node, rows[here]]
-            bounds = np.cumsum(weights[first : first + len(own), None] * np.exp(relative), axis=0)
+            bounds = np.cumsum(weights[structure.sums[node], None] * np.exp(relative), axis=0)
             chosen = (bounds <= uniform[here, place[node]] * bounds[-1]).sum(axis=0)
             for i, child in enumerate(own):
                 active[child].append(here[chosen == i])
