@@ -62,17 +62,15 @@ class VariableTable:
         reference: Any = None,
         mechanism: int | None = None,
     ) -> None:
-        source = X if reference is None else reference
         self.table, self.seed = X, seed
         self.rng = generator(seed if mechanism is None else mechanism, 0)
-        self.columns = Columns.infer(source, blocks=blocks)
-        self.reference = self._points(source)
-        self.reference_known = ~np.isnan(self.reference)
+        self.columns = Columns.infer(X if reference is None else reference, blocks=blocks)
         self.matrix = self.columns.matrix(X, unseen="hole")
-        self.points = self.reference if reference is None else self._points(X)
-
-    def _points(self, X: Any) -> Floats:
-        return self.columns.evidence(self.columns.matrix(X, unseen="hole")).points
+        self.points = self.reference = self.columns.evidence(self.matrix).points
+        if reference is not None:
+            fixed = self.columns.matrix(reference, unseen="hole")
+            self.reference = self.columns.evidence(fixed).points
+        self.reference_known = ~np.isnan(self.reference)
 
     def drivers(self, observed: float | Sequence[str | int]) -> NDArray[np.intp]:
         """Variables that stay observed."""
