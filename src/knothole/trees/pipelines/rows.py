@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput
-from knothole.tables.read import RawColumn, check_rows, made_up_names, read_table
+from knothole.tables.read import RawColumn, as_table, check_rows, made_up_names, read_table
 
 # Numbers of a column to look at, and rows that the others are taken from.
 GRID, BASES = 512, 3
@@ -51,11 +51,8 @@ class Rows:
     def __init__(self, table: Any) -> None:
         import pandas as pd
 
-        if isinstance(table, (list, tuple)) and not any(isinstance(row, Mapping) for row in table):
-            table = np.array(table, dtype=object)
+        table = as_table(table)
         self.is_array = isinstance(table, np.ndarray)
-        if hasattr(table, "collect"):
-            table = table.collect()
         if hasattr(table, "to_pandas"):
             table = table.to_pandas()
         frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
