@@ -12,7 +12,6 @@ from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.missingness.variables import VariableTable, apply_mask
 from knothole.tables.columns import Blocks
-from knothole.tables.encoding import variable_of
 
 __all__ = [
     "Options", "apply_mask", "mar", "mar_mask", "mar_probability", "mcar", "mcar_mask",
@@ -286,7 +285,7 @@ def outage_mask(X: Any, columns: Sequence[str | int], *, blocks: Blocks | None =
         raise InvalidInput(f"columns must be a list of names or positions; got {columns!r}.")
     table = VariableTable(X, 0, blocks)
     gone = np.zeros(table.points.shape, dtype=np.bool_)
-    gone[:, [variable_of(column, table.columns, "columns") for column in columns]] = True
+    gone[:, [table.variable_of(column, "columns") for column in columns]] = True
     return table.spread(gone)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Blocks, Columns, Kind
-from knothole.tables.encoding import variable_of
+from knothole.tables.kinds import variable_of
 
 
 def apply_mask(X: Any, mask: Mask) -> Any:
@@ -72,6 +72,10 @@ class VariableTable:
             self.reference = self.columns.evidence(fixed).points
         self.reference_known = ~np.isnan(self.reference)
 
+    def variable_of(self, column: str | int, parameter: str) -> int:
+        """Variable of a column that a parameter names."""
+        return variable_of(column, self.columns.names, self.columns.variables, parameter)
+
     def drivers(self, observed: float | Sequence[str | int]) -> NDArray[np.intp]:
         """Variables that stay observed."""
         n = len(self.columns.variables)
@@ -81,7 +85,7 @@ class VariableTable:
             count = min(max(1, round(observed * n)), n - 1)
             drivers = np.sort(self.rng.permutation(n)[:count])
         else:
-            found = {variable_of(column, self.columns, "observed") for column in observed}
+            found = {self.variable_of(column, "observed") for column in observed}
             drivers = np.array(sorted(found), dtype=np.intp)
         if not 0 < len(drivers) < n:
             raise InvalidInput(

@@ -21,8 +21,8 @@ from knothole.errors import InvalidInput
 from knothole.reach.expectation import Expectation
 from knothole.reach.replicates import replicates
 from knothole.tables.columns import NOT_RECORDED, Columns, Kind, Variable
-from knothole.tables.encoding import variable_of
 from knothole.tables.evidence import Evidence
+from knothole.tables.kinds import variable_of
 
 #: How groups of columns are given: by name, with the names (or positions) of their columns.
 Groups = Mapping[str, Sequence[str | int]]
@@ -129,7 +129,8 @@ def _variables(columns: Columns, name: str, own: Any) -> list[int]:
             f"groups must give the columns of each group by name or position, as in "
             f"{{{name!r}: [...]}}; got {own!r}."
         )
-    return sorted({variable_of(column, columns, f"groups[{name!r}]") for column in own})
+    known, what = (columns.names, columns.variables), f"groups[{name!r}]"
+    return sorted({variable_of(column, *known, what) for column in own})
 
 
 def _owners(variables: Sequence[Variable], grouped: Mapping[str, list[int]]) -> list[str]:

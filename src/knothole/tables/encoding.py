@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from knothole.arrays import Floats
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 from knothole.tables.read import WHOLE_LIMIT, RawColumn, check_finite, listed
-
-if TYPE_CHECKING:
-    from knothole.tables.columns import Columns
 
 #: What becomes of a category that is none of its column's levels.
 Unseen = Literal["error", "hole"]
@@ -30,15 +27,6 @@ def position_of(column: str | int, names: Sequence[str], parameter: str) -> int:
         f"{parameter} names column {column!r}, which the table does not have. It has "
         f"{listed(names)}."
     )
-
-
-def variable_of(column: str | int, columns: Columns, parameter: str) -> int:
-    """Variable of a column that a parameter gives by name or position, or of a block, by name."""
-    names = [variable.name for variable in columns.variables]
-    if column in names and column not in columns.names:
-        return names.index(str(column))
-    position = position_of(column, columns.names, parameter)
-    return next(v for v, one in enumerate(columns.variables) if position in one.columns)
 
 
 def numbers_of(column: RawColumn) -> Floats:

@@ -72,6 +72,17 @@ class Variable:
     nullable: bool = False
 
 
+def variable_of(
+    column: str | int, names: Sequence[str], variables: Sequence[Variable], parameter: str
+) -> int:
+    """Variable of a column that a parameter gives by name or position, or of a block, by name."""
+    own = [variable.name for variable in variables]
+    if column in own and column not in names:
+        return own.index(str(column))
+    position = encoding.position_of(column, names, parameter)
+    return next(v for v, variable in enumerate(variables) if position in variable.columns)
+
+
 @dataclass(frozen=True)
 class Block:
     """Dummy columns (by position) that together encode one categorical variable.

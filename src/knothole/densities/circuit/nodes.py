@@ -262,8 +262,8 @@ def _layers(
     layers = []
     for (_, is_sum), nodes in sorted(groups.items()):
         sizes = np.array([len(children[node]) for node in nodes])
-        own = [sums[node] for node in nodes if is_sum]
-        edges = [edge for part in own for edge in range(part.start, part.stop)]
+        parts = [sums[node] for node in nodes if is_sum]
+        edges = [edge for part in parts for edge in range(part.start, part.stop)]
         layers.append(
             Layer(
                 is_sum,

@@ -82,8 +82,8 @@ class _Nodes:
         cut, own = np.nan, -1
         if node.codes:
             own, n_levels = len(self.sets), len(self.forest.columns[node.column].levels)
-            left = np.isin(np.arange(n_levels), list(node.codes[first]))
-            self.sets.append(np.append(left, node.unseen == first))
+            named = np.isin(np.arange(n_levels), list(node.codes[first]))
+            self.sets.append(np.append(named, node.unseen == first))
         else:
             cut = node.cuts[first]
         left = self.node(node.branches[first])
