@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from numpy.typing import NDArray
 
-from knothole.tables.read import class_of, is_lazy
+from knothole.tables.read import class_of, is_lazy_frame
 
 
 def like(table: Any, values: NDArray[Any], names: Sequence[Any] | None = None) -> Any:
@@ -17,7 +17,7 @@ def like(table: Any, values: NDArray[Any], names: Sequence[Any] | None = None) -
 
     Those of pandas have its index. What has more than two dimensions is an array.
     """
-    package = "polars" if is_lazy(table) else (class_of(table) or ("numpy",))[0]
+    package = "polars" if is_lazy_frame(table) else (class_of(table) or ("numpy",))[0]
     if package == "numpy" or values.ndim > 2:
         return values
     names = list(range(values.shape[-1]) if names is None else names)

@@ -161,10 +161,10 @@ def as_table(table: Any) -> Any:
 
             return pd.DataFrame(table)
         return np.array(table, dtype=object)
-    return table.collect() if is_lazy(table) else table
+    return table.collect() if is_lazy_frame(table) else table
 
 
-def is_lazy(table: Any) -> bool:
+def is_lazy_frame(table: Any) -> bool:
     """Whether it is a LazyFrame of polars, which has no rows until it is collected."""
     return ("polars", "LazyFrame") in class_names(table)
 
