@@ -13,7 +13,7 @@ MOST_MODULES = 14  # in a folder
 LONGEST_FILE = 500  # lines
 #: Lines of the package, by the issues that brought them.
 BUDGET = {
-    "house": 27_500,
+    "house": 27_404,
     "trust, to the letter, hardened": 3_945,
     "quick": 3_345,
     "correct": 1_324,
