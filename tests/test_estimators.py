@@ -402,6 +402,16 @@ def test_a_density_of_ones_own_is_checked(data, complete, message):
         robust.predict([[0.1, np.nan, 0.2]])
 
 
+def test_all_holes_means_all_under_a_density_that_has_met_nan(data):
+    _, y, holes = data
+    model = xgb_regressor().fit(holes, y)
+    met = kh.wrap(model, holes, density=mixture()).density_
+    assert met.columns_.nullable.all()
+    robust = kh.wrap(model, holes, density=met, holes="all")
+    assert_array_equal(robust.predict(holes), robust.predict(holes, holes="all"))
+    assert not np.allclose(robust.predict(holes), robust.predict(holes, holes="auto"))
+
+
 # ---- new leaves, and the model's own library ----------------------------------------------------
 
 

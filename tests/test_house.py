@@ -14,7 +14,7 @@ LONGEST_FILE = 500  # lines
 #: Lines of the package, by the issues that brought them.
 BUDGET = {
     "house": 27_404,
-    "trust, to the letter, hardened": 3_945,
+    "trust, to the letter, hardened": 3_962,
     "quick": 3_345,
     "correct": 1_324,
     "induction": 771,

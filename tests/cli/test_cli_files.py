@@ -123,6 +123,21 @@ def test_a_file_is_read_no_further_than_needed(tmp_path):
     chunks.close()
 
 
+def test_a_last_row_may_break_a_line_within_quotes(tmp_path):
+    place = tmp_path / "notes.csv"
+    place.write_text('a,note\n1.5,x\n2.5,"y\nz"')
+    columns = [kh.Columns.infer(pd.DataFrame({"a": [1.5]}))[0]]
+    (chunk, _), *_ = sources.source(place).chunks(["a"], columns, 1000)
+    assert chunk["a"].tolist() == [1.5, 2.5]
+
+
+def test_two_files_do_not_go_to_one_place(folder, tmp_path, capsys):
+    arguments = ["tune", folder / "model.json", folder / "holes.csv", "--target", "price"]
+    place = tmp_path / "tuned.json"
+    assert "choose another place" in refused(capsys, *arguments, "--native", place, "-o", place)
+    assert not place.exists()
+
+
 def test_a_sample_is_uniform_and_in_order(tmp_path):
     place = tmp_path / "rows.csv"
     pd.DataFrame({"a": np.arange(90_000)}).to_csv(place, index=False)

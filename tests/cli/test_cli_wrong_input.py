@@ -70,6 +70,11 @@ def test_half_written_files(wrapped, folder, tmp_path, capsys):
     assert "its last row is cut off after 5 of 6" in message(
         "predict", wrapped, tmp_path / "cut.csv"
     )
+    quoted = text.rpartition("\n")[0] + '\n"1\n2'
+    (tmp_path / "cut.csv").write_text(quoted)
+    assert "its last row is cut off after 1 of 6" in message(
+        "predict", wrapped, tmp_path / "cut.csv"
+    )
     (tmp_path / "cut.joblib").write_bytes(b"\x80\x05\x95")
     assert "cannot be unpickled" in message(
         "wrap", tmp_path / "cut.joblib", folder / "train.csv", "--allow-pickle"

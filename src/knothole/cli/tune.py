@@ -89,7 +89,8 @@ def tune(
         condition_on_target=condition_on_target,
     )
     place = model.with_suffix(".tuned.knothole") if output is None else output
-    check_output(place, model, train, *([] if calibration is None else [calibration]))
+    inputs = model, train, *([] if calibration is None else [calibration])
+    check_output(place, *inputs)
     options.check_calibration(calibration, target)
     opened = open_model(model, learning.allow_pickle)
     if native is not None:
@@ -99,7 +100,12 @@ def tune(
                 f"wrapped as MODEL."
             )
         check_native_path(opened.native, native)
-        check_output(native, model, train)
+        check_output(native, *inputs)
+        if native.resolve() == place.resolve():
+            raise InvalidInput(
+                f"--native: {native} is where the tuned model goes as well; choose another place "
+                f"for one of them, by --native or --output."
+            )
     table: Any
     y: Any
     if every:

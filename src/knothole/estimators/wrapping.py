@@ -221,6 +221,7 @@ def wrap(
         correction_table=table_of_it,
         selection=None if selected is None else selected.selection_,
         nan_meaning=meaning,
+        holes=holes,
     )
 
 

@@ -171,13 +171,23 @@ class CsvSource(Source):
         """Refuse a file whose last row is cut off: its missing entries would pass for holes."""
         with self.path.open("rb") as file:
             file.seek(max(0, self.size - _LONGEST_ROW))
-            last = file.read().rpartition(b"\n")[2].decode(errors="replace")
+            last = _last_row(file.read().decode(errors="replace"))
         fields = next(csv.reader([last], delimiter=self._separator), [])
         if fields and len(fields) < len(self.names):
             raise DamagedFile(
                 f"{self.shown}: its last row is cut off after {len(fields)} of {len(self.names)} "
                 f"columns; the file was not written to its end."
             )
+
+
+def _last_row(text: str) -> str:
+    """The row that a text ends with: line breaks within quotes do not begin one."""
+    lines, quotes = text.split("\n"), 0
+    for first in range(len(lines) - 1, -1, -1):
+        quotes += lines[first].count('"')
+        if quotes % 2 == 0:
+            return "\n".join(lines[first:])
+    return lines[-1]
 
 
 class JsonSource(Source):
