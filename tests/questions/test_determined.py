@@ -1,5 +1,7 @@
 """Holes that others determine: rules are those of a slow twin, and such rows are complete."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -7,9 +9,10 @@ from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
 from knothole.errors import DamagedFile
+from knothole.estimators.robust import Robust
 from knothole.files import read_container, write_container
 from knothole.questions.correction import learn
-from knothole.questions.correction.determined import FAILURES, OFTEN, Determined
+from knothole.questions.correction.determined import FAILURES, NOTHING, OFTEN, Determined
 from knothole.questions.correction.learn import Copies, Learner
 from knothole.tables.columns import NOT_RECORDED, Block, Column, Columns, Evidence, Kind, Variable
 
@@ -174,10 +177,10 @@ def test_the_papers_quantities_and_all_other_rows_are_asked_of_p(wrapped):
     assert np.abs(robust.margin(rows) - own).max() > 0.5
     assert (robust.reach(rows) != under.reach(rows)).nnz == 0
     rows[:, 3] = HOLE  # nothing tells of it
-    learned = robust.learned_correction
-    evidence = robust.expectation_.evidence(rows)
-    assert learned.determined.complete(evidence, np.arange(4)).points is not rows
-    assert_array_equal(learned.determined.complete(evidence, np.arange(4)).points, rows)
+    parts = replace(robust.learned_correction, determined=NOTHING)
+    without = Robust(robust.expectation_, correction=parts)
+    assert_array_equal(robust.predict(rows), without.predict(rows))
+    assert (robust.predict(rows) != under.predict(rows)).any()
 
 
 def test_rules_are_left_out_where_y_speaks_against_them(wrapped, monkeypatch):
@@ -209,10 +212,8 @@ def test_rules_are_kept_in_files_with_other_parts_and_without(wrapped, tmp_path)
     rows[np.random.default_rng(0).random(rows.shape) < 0.3] = HOLE
     path = tmp_path / "model.knothole"
     for parts in (robust.learned_correction.parts, ()):
-        learned = learn.Correction(
-            parts, robust.learned_correction.levels, robust.learned_correction.determined
-        )
-        one = type(robust)(robust.expectation_, correction=learned, nan_meaning=robust.nan_meaning_)
+        learned = replace(robust.learned_correction, parts=parts)
+        one = Robust(robust.expectation_, correction=learned, nan_meaning=robust.nan_meaning_)
         one.save(path)
         again = kh.load(path)
         assert_array_equal(again.predict(rows), one.predict(rows))
