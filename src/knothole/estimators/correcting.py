@@ -22,6 +22,7 @@ from knothole.errors import InvalidInput
 from knothole.estimators.answers import is_classifier
 from knothole.learning.induction.filling import take
 from knothole.questions.correction.corrected import Correction
+from knothole.questions.correction.determined import Determined
 from knothole.questions.correction.learn import WIDE, Honest, learn, no_correction
 from knothole.questions.correction.patterns import Patterns
 from knothole.reach.expectation import Expectation
@@ -89,7 +90,12 @@ class Correcting:
             honest = [Honest(expectation, rows.table, rows.matrix, y)]
         if not honest:
             return None, no_correction(why)
-        return learn(expectation, honest, always=always, patterns=self.patterns, seed=self.seed)
+        points = expectation.evidence_of(rows.matrix).points
+        determined = Determined.learned(expectation.columns.variables, points, expectation.used)
+        return learn(
+            expectation, honest, always=always, patterns=self.patterns, determined=determined,
+            seed=self.seed,
+        )  # fmt: skip
 
 
 def by_clones(

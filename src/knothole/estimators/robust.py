@@ -81,9 +81,10 @@ class Robust(Frozen, Calibrating, Asking):
         What :meth:`calibrate` learned.
     correction_ : pandas.DataFrame or None
         What correcting expected predictions gains, as a share of their squared (or log) loss
-        against the model's own output, on rows held out: where a column is gone, and where other
-        holes are; the number of trees, the ``share`` of their step that is taken, whether they
-        were ``kept``, and ``why`` not. None where no correction was looked for.
+        against the model's own output, on rows held out: where other columns determine what is
+        missing, where a column is gone, and where other holes are; the number of trees, the
+        ``share`` of their step that is taken, whether they were ``kept``, and ``why`` not. None
+        where no correction was looked for.
     """
 
     def __init__(

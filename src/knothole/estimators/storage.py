@@ -26,6 +26,7 @@ from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
 from knothole.learning.solvers import TuningSummary
 from knothole.questions.correction.corrected import Correction, Part, level_counts
+from knothole.questions.correction.determined import NOTHING, Determined
 from knothole.questions.intervals import Calibration
 from knothole.reach.expectation import Expectation
 from knothole.reach.registry import largest_kernel
@@ -86,7 +87,8 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
     if robust.calibration_ is not None:
         arrays |= owned(CALIBRATION, robust.calibration_.arrays())
     if robust.learned_correction is not None:
-        header["parts"], parts = describe_correction(robust.learned_correction)
+        described, parts = describe_correction(robust.learned_correction)
+        header["parts"] = described or None  # older readers refuse a correction without parts
         arrays |= owned(CORRECTION, parts)
     write_container(Path(path), header, arrays)
 
@@ -263,6 +265,7 @@ def describe_correction(correction: Correction) -> tuple[list[Any], dict[str, ND
     arrays = {
         "level_start": np.cumsum([0, *map(len, levels)], dtype=np.int64),
         "level_value": np.concatenate([*levels, np.empty(0)]),
+        "determined": correction.determined.table,
     }
     header = []
     for number, part in enumerate(correction.parts):
@@ -277,8 +280,10 @@ def correction_from(
     header: Any, arrays: dict[str, NDArray[Any]], ensemble: Ensemble, density: Density
 ) -> Correction | None:
     """A correction that fits the model, from what a file held; None where it held none."""
-    if header is None:
+    determined = arrays.get(f"{CORRECTION}.determined")
+    if header is None and determined is None:
         return None
+    header = header or []
     check_type("parts", header, list)
     start, value = (arrays[f"{CORRECTION}.level_{name}"] for name in ("start", "value"))
     counts = level_counts(density.columns_)
@@ -290,7 +295,8 @@ def correction_from(
         check_type("variable", entry["variable"], int)
         own = part_of(arrays, f"{CORRECTION}.{number}")
         parts.append(Part(entry["variable"], ensemble_from(entry["trees"], own), own["spread"]))
-    correction = Correction(tuple(parts), tuple(np.split(value, wanted[1:-1])))
+    rules = NOTHING if determined is None else Determined(determined)
+    correction = Correction(tuple(parts), tuple(np.split(value, wanted[1:-1])), rules)
     correction.check(counts, ensemble.n_outputs)
     return correction
 

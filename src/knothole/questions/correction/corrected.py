@@ -2,7 +2,8 @@
 
 A correction has *parts*: ensembles of small trees over what is known of a row and its expectation
 under p. One part serves rows whose only hole is a certain variable, another all other rows with
-holes. Rows without holes have no correction, and rows that no part serves have none either.
+holes. Rows without holes have no correction, and rows that no part serves have none either. Rows
+whose holes are all determined by what is observed (:mod:`.determined`) have the model's own answer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, require
+from knothole.questions.correction.determined import NOTHING, Determined
 from knothole.questions.correction.space import Space
 from knothole.reach.engine import Engine
 from knothole.reach.expectation import Expectation
@@ -57,10 +59,12 @@ class Correction:
     levels : tuple of float64 arrays (levels,)
         For each variable: the mean output of rows with each of its levels, by which trees tell
         levels apart; empty where it is numeric.
+    determined : Determined
     """
 
     parts: tuple[Part, ...]
     levels: tuple[Floats, ...]
+    determined: Determined = NOTHING
 
     def inputs(self, points: Floats, base: Floats) -> Floats:
         """What the trees see: variables, NaN where nothing is recorded or known, and the base."""
@@ -89,7 +93,8 @@ class Correction:
             require(values.shape == (levels,) and values.dtype == np.float64, "levels of a part")
             require(not np.isinf(values).any(), "levels of a correction must be finite, or NaN")
         numbers = [part.variable for part in self.parts]
-        fits = len(set(numbers)) == len(numbers) > 0
+        self.determined.check(n_levels)
+        fits = len(set(numbers)) == len(numbers) and bool(numbers or self.determined.targets)
         fits = fits and all(GENERAL <= number < n_variables for number in numbers)
         require(fits, f"parts of a correction must be for different variables, not {numbers}")
         for part in self.parts:
@@ -144,6 +149,7 @@ class Corrected(Expectation):
 
     def predict(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Corrected prediction and its standard error, (rows, outputs) each."""
+        evidence = self.correction.determined.complete(evidence, self.used)
         mean, error = super().predict(evidence, threads=threads)
         moved = self._moved(evidence, mean, threads)
         for _, rows in self._served(evidence):
@@ -161,6 +167,7 @@ class Corrected(Expectation):
 
     def std(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Standard deviation of the prediction given x_o, and its error, (rows, outputs) each."""
+        evidence = self.correction.determined.complete(evidence, self.used)
         found, error = super().std(evidence, threads=threads)
         for part, rows in self._served(evidence):
             found[rows] *= part.spread
@@ -171,6 +178,7 @@ class Corrected(Expectation):
         self, evidence: Evidence, quantiles: Sequence[float], *, threads: int | None = None
     ) -> tuple[Floats, Floats]:
         """Quantiles of the prediction, and their errors: about the corrected prediction."""
+        evidence = self.correction.determined.complete(evidence, self.used)
         found, error = super().quantiles(evidence, quantiles, threads=threads)
         mean, _ = super().predict(evidence, threads=threads)
         moved = self._moved(evidence, mean, threads)

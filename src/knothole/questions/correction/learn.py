@@ -30,6 +30,7 @@ from knothole.questions.correction.corrected import (
     input_names,
     level_counts,
 )
+from knothole.questions.correction.determined import NOTHING, Determined
 from knothole.questions.correction.patterns import GIVEN, Patterns, given_masks, masks, on_columns
 from knothole.questions.correction.space import Space
 from knothole.reach.expectation import Expectation
@@ -210,6 +211,31 @@ class Learner:
         gone = np.arange(len(self.columns.variables)) == variable
         return lambda _, rows: np.repeat(on_columns(self.columns, gone[None]), len(rows), axis=0)
 
+    def against(self, determined: Determined) -> tuple[float, float, str]:
+        """What rules gain against f, its error, and why they are not to be believed, if so.
+
+        E_p may be the better answer to rows that are as good as complete: it smooths what a model
+        has learned too well. So rules are left out where y speaks against them.
+        """
+
+        def hide(_: Honest, rows: Rows) -> Mask:
+            gone = self.rng.choice(determined.targets, (len(rows), 1))
+            return on_columns(self.columns, gone == np.arange(len(self.columns.variables)))
+
+        copies, used = self.copies(COPIES_OF_ONE[self.linear], hide), self.expectation.used
+        holes = np.isnan(determined.complete(Evidence(copies.points), used).points[:, used])
+        copies = copies.some(np.asarray(~holes.any(axis=1)))
+        if len(copies.row) < FEWEST:
+            return np.nan, np.nan, f"{len(copies.row)} rows to judge it by; it takes {FEWEST}"
+        of_f, of_y = (
+            self.space.losses(copies.mean, truth) - self.space.losses(copies.truth, truth)
+            for truth in (copies.truth, copies.y)
+        )
+        unit = self.space.losses(copies.mean, copies.truth).mean() or 1.0
+        gain, doubt = by_rows(of_y, copies.row)
+        why = "y of rows held out speaks against it" if gain < -doubt else ""
+        return *by_rows(of_f / unit, copies.row), why
+
     def needed(self) -> list[int]:
         """Variables by how much predictions change where a variable is shuffled, the most first."""
         ensemble = self.expectation.original
@@ -300,11 +326,13 @@ def learn(
     *,
     always: bool,
     patterns: Patterns | None = None,
+    determined: Determined = NOTHING,
     seed: int = 0,
 ) -> tuple[Correction | None, pd.DataFrame]:
     """A correction, None where there is none, and the table of what was found.
 
-    ``always`` keeps parts that have not been shown to gain.
+    ``always`` keeps parts that have not been shown to gain. Of what is ``determined``, all rules
+    are taken or none.
     """
     rows = sum(len(one.usable) for one in honest)
     if rows < FEWEST:
@@ -312,6 +340,11 @@ def learn(
     import pandas as pd
 
     learner, parts, table = Learner(expectation, honest, patterns, seed), [], []
+    if determined.targets:  # by draws of its own: parts are what they would be without it
+        gain, error, why = Learner(expectation, honest, patterns, seed).against(determined)
+        determined = NOTHING if why else determined
+        about = {"trees": 0, "share": 1.0, "kept": not why, "why": why}
+        table.append({"holes": "determined by others", "gain": gain, "error": error, **about})
     for variable in [*learner.needed()[: SINGLE[learner.linear]], GENERAL]:
         general = variable == GENERAL
         count = (COPIES if general else COPIES_OF_ONE)[learner.linear]
@@ -332,8 +365,8 @@ def learn(
         table += told(learner.columns, variable, trial, why)
     if not table:
         return None, no_correction("no NaN is a hole")
-    correction = Correction(tuple(parts), learner.levels) if parts else None
-    return correction, pd.DataFrame(table)
+    correction = Correction(tuple(parts), learner.levels, determined)
+    return correction if parts or determined.targets else None, pd.DataFrame(table)
 
 
 def told(columns: Columns, variable: int, trial: Trial, why: str) -> list[dict[str, Any]]:
