@@ -6,7 +6,11 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 import knothole as kh
 from knothole.compiled import ahead
+from knothole.densities.gaussian import fill
 from knothole.estimators import storage, warm, wrapping
+from knothole.reach import leaf_sets, one_number
+from knothole.reach.completions import kernels
+from knothole.reach.warm import use_walks
 
 
 @pytest.mark.parametrize("name", ["auto", *(kind.__name__ for kind in warm.DENSITIES)])
@@ -27,12 +31,22 @@ def test_a_file_s_kernels_are_those_that_a_prediction_needs(tmp_path, kind, dens
     warm.use_file(str(tmp_path / "model.knothole"))
 
 
+def test_walks_are_those_of_a_prediction():
+    """What is compiled ahead without a density has the types that one asks for."""
+    walks = fill.fill_common, leaf_sets.fill, one_number.add_expected, kernels.chunk_groups
+    use_walks()
+    before = [len(walk.signatures) for walk in walks]
+    assert min(before) > 0
+    warm.use("GaussianMixture")
+    assert [len(walk.signatures) for walk in walks] == before
+
+
 @pytest.fixture
 def begun(monkeypatch):
     """What would be compiled ahead."""
     calls = []
 
-    def note(kernel, use, *of, tell=False):
+    def note(kernel, use, *of, walks=False, tell=False):
         assert hasattr(warm, use)
         calls.append((use, *of))
 

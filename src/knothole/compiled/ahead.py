@@ -20,16 +20,20 @@ from knothole.compiled.threads import thread_count
 _SCRIPT = """
 from knothole.compiled.ahead import until_closed
 until_closed()
-from knothole.estimators import warm
+{}from knothole.estimators import warm
 warm.{}(*{!r})
 """
+# What needs less to be imported.
+_WALKS = "from knothole.reach import warm\nwarm.use_walks()\n"
 
 # The process that compiles ahead of this one; in that one itself nothing is compiled ahead.
 _started: list[subprocess.Popen[bytes]] = []
 _is_ahead = threading.Event()
 
 
-def compile_ahead(kernel: Any, use: str, *of: str | bool, tell: bool = False) -> None:
+def compile_ahead(
+    kernel: Any, use: str, *of: str | bool, walks: bool = False, tell: bool = False
+) -> None:
     """Let another process compile what is needed, where ``kernel``, the largest of it, is not kept.
 
     Only where kernels can be kept, and there is a core for it. It ends when all is compiled, or
@@ -42,6 +46,8 @@ def compile_ahead(kernel: Any, use: str, *of: str | bool, tell: bool = False) ->
         What of :mod:`knothole.estimators.warm` needs the kernels,
     of : str or bool
         and what it is called with.
+    walks : bool
+        Whether it begins with those of :mod:`knothole.reach.warm`.
     tell : bool
         Whether a terminal is told of it.
     """
@@ -55,7 +61,7 @@ def compile_ahead(kernel: Any, use: str, *of: str | bool, tell: bool = False) ->
     # -P: nothing of the current directory is imported, whatever it is called.
     _started[:] = [
         subprocess.Popen(
-            [sys.executable, "-P", "-c", _SCRIPT.format(use, of)],
+            [sys.executable, "-P", "-c", _SCRIPT.format(_WALKS if walks else "", use, of)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

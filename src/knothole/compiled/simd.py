@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
-from numba.extending import intrinsic, overload, register_model
+from numba.core.typing.templates import ConcreteTemplate, infer_global
+from numba.extending import intrinsic, lower_builtin, register_model
 from numpy.typing import NDArray
 
 from knothole.compiled.pointers import shift
@@ -147,18 +148,16 @@ def total(typing_context: Any, values: Any) -> Any:
 
 
 def _define(python_operator: Any, instruction: str) -> None:
-    """Let an operator work on two :class:`Four`."""
+    """Let an operator work on two :class:`Four`: an instruction, and no function to compile."""
 
-    @intrinsic
-    def both(typing_context: Any, x: Any, y: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return getattr(builder, instruction)(args[0], args[1], flags=_FLAGS)
+    class Both(ConcreteTemplate):
+        cases: ClassVar = [four(four, four)]
 
-        return four(x, y), codegen
+    def operate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return getattr(builder, instruction)(args[0], args[1], flags=_FLAGS)
 
-    @overload(python_operator)
-    def operate(x, y):  # type: ignore[no-untyped-def]
-        return (lambda x, y: both(x, y)) if x is four and y is four else None
+    infer_global(python_operator)(Both)
+    lower_builtin(python_operator, four, four)(operate)
 
 
 _define(operator.add, "fadd")

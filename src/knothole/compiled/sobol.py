@@ -19,7 +19,6 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from knothole.arrays import Floats, Words
 from knothole.compiled.normal import lower_quantile
@@ -99,6 +98,8 @@ COMMON = np.zeros(1, dtype=np.uint64)
 @cache
 def sobol_net(coordinates: int) -> NDArray[np.uint32]:
     """A linearly scrambled Sobol sequence, (words, coordinates, points of a group in a word)."""
+    from scipy.stats import qmc  # it imports much: only where points are drawn
+
     sobol = qmc.Sobol(coordinates, scramble=True, bits=32, rng=np.random.default_rng(0))
     bits = (sobol.random(SIZE * WORDS) * 2.0**32).astype(np.uint32)
     return np.ascontiguousarray(bits.reshape(WORDS, SIZE, coordinates).transpose(0, 2, 1))

@@ -22,6 +22,7 @@ from knothole.compiled.ahead import compile_ahead
 from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.densities.emissions.base import owned, part_of
+from knothole.densities.gaussian.density import GaussianMixture
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import fitting_together, read_container, write_container
 from knothole.learning.solvers import TuningSummary
@@ -125,7 +126,9 @@ def load(path: str | os.PathLike[str]) -> Robust:
     with fitting_together(path):
         density = storage.restored(header["density"], part_of(arrays, DENSITY), path)
         if os.path.getsize(path) <= MOST_BYTES:
-            compile_ahead(largest_kernel(density), "use_file", os.path.abspath(path))
+            drawn = isinstance(density, GaussianMixture) and header["trees"]["classes"] is None
+            file = os.path.abspath(path)
+            compile_ahead(largest_kernel(density), "use_file", file, walks=drawn)
         ensemble = ensemble_from(header["trees"], part_of(arrays, TREES))
         _check_header(header)
         integrate = np.array(header["integrate"], dtype=np.bool_)

@@ -8,20 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from knothole.arrays import Floats, Words
-from knothole.compiled.sobol import WORD
 from knothole.densities.base import Density
 from knothole.densities.gaussian.density import GaussianMixture
-from knothole.densities.gaussian.draws import Normals
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.estimators.robust import Robust
 from knothole.estimators.storage import load
 from knothole.estimators.wrapping import wrap
-from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.gaussian import GaussianEngine
-from knothole.reach.one_number import OneNumber
-from knothole.tables.evidence import Evidence
+from knothole.reach.warm import use_walks
 
 #: What kernels are compiled for.
 DENSITIES: tuple[type[Density], ...] = (GaussianMixture, LatentTree, Mixture)
@@ -66,42 +61,10 @@ def _backwards(robust: Robust) -> None:
     Whoever uses the kernels begins at the other end: where two meet, one waits for the other.
     """
     expectation = robust.expectation_
-    engine, n_variables = expectation.engine, len(expectation.density.variables_)
-    if isinstance(engine, GaussianEngine):
-        nothing = _Nothing(n_variables)
-        one_number = OneNumber(engine.merged, engine.forest, nothing)
-        points = np.zeros((1, n_variables))
-        points[:, expectation.used[:1]] = np.nan
-        margin = np.zeros((1, engine.ensemble.n_outputs))
-        one_number.add_margin(Evidence(points), engine.value, margin)
-        if expectation.original.classes is None:
-            walk = CompletionsEngine(expectation.ensemble, nothing)
-            walk.margin(Evidence(np.full((1, n_variables), np.nan)))
+    if isinstance(expectation.engine, GaussianEngine):
+        use_walks(expectation.ensemble, drawn=expectation.original.classes is None)
     asked = np.full((1, len(robust.columns_)), np.nan)
     robust.predict(pd.DataFrame(asked, columns=robust.columns_.names), holes="all")
-
-
-class _Nothing:
-    """A sampler that draws nothing but zeros, and a density whose normals are all alike."""
-
-    def __init__(self, n_variables: int) -> None:
-        self.n_variables = n_variables
-
-    def arrange(self, weight: Floats) -> None:
-        """They are alike."""
-
-    def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
-        """Zeros for all draws."""
-        return np.zeros((len(words), len(evidence.points), self.n_variables, WORD))
-
-    def cut_scores(self, variable: int, cuts: Floats) -> Floats:
-        """Zero for all cuts."""
-        return np.zeros(len(cuts))
-
-    def describe_number(self, evidence: Evidence) -> Normals:
-        """Standard normals."""
-        share, mean = np.ones((1, 1)), np.zeros((1, 1))
-        return Normals(share, mean, share)
 
 
 def use_all(density: Any) -> None:

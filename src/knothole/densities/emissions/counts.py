@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln
 
 from knothole.arrays import Floats
@@ -263,6 +262,8 @@ class NegativeBinomial(Count):
 
 def best_size(x: Floats, weight: Floats) -> float:
     """The maximum likelihood dispersion of counts."""
+    from scipy.optimize import minimize_scalar  # it imports much: only to learn
+
     if len(x) == 0:
         return 1.0
     mean = float(np.average(x, weights=weight)) + MEAN_FLOOR

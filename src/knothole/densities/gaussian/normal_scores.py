@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
 from scipy.special import ndtr, ndtri
 
 from knothole.arrays import Floats
@@ -232,6 +231,8 @@ def _cell(z: Floats) -> NDArray[np.int64]:
 
 def _curve(z: Floats, x: Floats, must: NDArray[np.bool_], spacing: float, tail: float) -> Any:
     """A smooth monotone curve through a part of the knots, straight beyond them."""
+    from scipy.interpolate import PchipInterpolator  # it imports much: only to learn
+
     bin_of = np.floor(z / spacing)
     keep = must | np.r_[True, bin_of[1:] != bin_of[:-1]]
     keep[[0, -1]] = True

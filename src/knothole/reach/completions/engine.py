@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Words
 from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
 from knothole.compiled.threads import Memory
-from knothole.densities.base import Inverted
 from knothole.reach.completions import kernels as kernels
 from knothole.reach.completions.masks import ALL
 from knothole.reach.completions.splits import Splits
@@ -47,6 +46,9 @@ from knothole.tables.evidence import Evidence
 from knothole.trees.alike import Merged
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.traverse import LEVELS, tree_depths
+
+if TYPE_CHECKING:
+    from knothole.densities.base import Inverted
 
 # Words that a row begins with: for means, and for what needs the draws themselves.
 FIRST_WORDS = 1
