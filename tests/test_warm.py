@@ -9,7 +9,7 @@ from knothole.compiled import ahead
 from knothole.densities.gaussian import fill
 from knothole.estimators import storage, warm, wrapping
 from knothole.reach import leaf_sets, one_number
-from knothole.reach.completions import kernels
+from knothole.reach.completions import divide
 from knothole.reach.warm import use_walks
 
 
@@ -33,7 +33,7 @@ def test_a_file_s_kernels_are_those_that_a_prediction_needs(tmp_path, kind, dens
 
 def test_walks_are_those_of_a_prediction():
     """What is compiled ahead without a density has the types that one asks for."""
-    walks = fill.fill_common, leaf_sets.fill, one_number.add_expected, kernels.chunk_groups
+    walks = fill.fill_common, leaf_sets.fill, one_number.add_expected, divide.add_groups
     use_walks()
     before = [len(walk.signatures) for walk in walks]
     assert min(before) > 0

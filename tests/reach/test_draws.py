@@ -18,6 +18,7 @@ from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
 from knothole.reach.completions import shared
+from knothole.reach.completions.divide import add_groups, lists
 from knothole.reach.completions.engine import (
     DECAY,
     RESOLUTION,
@@ -114,6 +115,60 @@ def test_walks_by_level_and_by_tree_are_the_same(numbers, ensemble):
     engine.by_tree = True  # as if trees were deep
     for first, second in zip(by_level, engine.masks(evidence, 0), strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+def walked_groups(engine, evidence, words):
+    """Sums over groups of draws that walk all trees: the slow twin of :mod:`divide`."""
+    walking = copy(engine)
+    walking.__dict__["divided"] = []
+    return walking._group_sums(evidence, words)
+
+
+@pytest.mark.parametrize(
+    ("columns", "trees", "depth", "outputs"),
+    [(4, 10, 4, 1), (1, 3, 6, 1), (7, 300, 5, 3), (3, 1, 1, 1), (12, 20, 2, 1), (5, 8, 30, 2)],
+)
+def test_divided_draws_lead_where_walks_do(columns, trees, depth, outputs):
+    """Also with many components or one, few draws on a side, and words after the first."""
+    rng = np.random.default_rng(columns)
+    X = rng.normal(size=(300, columns)) @ rng.normal(size=(columns, columns))
+    ensemble = random_ensemble(
+        seed=trees, levels=(0,) * columns, n_trees=trees, depth=depth, n_outputs=outputs,
+        lopsided=depth > 6,
+    )  # fmt: skip
+    for size in (1, 5):
+        density = GaussianMixture(size, random_state=0).fit(X, columns=ensemble.columns.describe(X))
+        expectation = Expectation.of(ensemble, density)
+        rows = X.copy()
+        rows[rng.random(X.shape) < rng.uniform(0.1, 1.0, (len(X), 1))] = np.nan
+        rows[::50] = np.nan
+        engine, evidence = expectation.completions, expectation.evidence(rows)
+        assert engine.divided
+        for words in (range(1), range(3, 5)):
+            found = engine._group_sums(evidence, words)
+            walked = walked_groups(engine, evidence, words)
+            np.testing.assert_allclose(found, walked, rtol=0, atol=1e-11)
+            alone = [engine._group_sums(evidence[[i]], words)[0] for i in range(0, 300, 7)]
+            np.testing.assert_array_equal(found[::7], alone)
+
+
+def test_draws_at_cuts_go_right_when_they_are_divided(numbers, ensemble):
+    """A draw at a cut and its neighbours, where one of two cells or its neighbour may be taken."""
+    columns = ensemble.columns.describe(numbers)
+    fitted = GaussianMixture(2, random_state=0).fit(numbers, columns=columns)
+    engine = Expectation.of(ensemble, fitted).completions
+    cuts = [np.unique(ensemble.cut[ensemble.feature == v]) for v in range(4)]
+    rng = np.random.default_rng(0)
+    points, draws = np.full((200, 4), np.nan), np.empty((1, 200, 4, 64))
+    for v, own in enumerate(cuts):
+        near = [own, np.nextafter(own, np.inf), np.nextafter(own, -np.inf), [-1e300, 1e300]]
+        near = np.concatenate(near)
+        few = rng.choice(near[np.isfinite(near)], (200, 2))  # two values each
+        draws[0, :, v] = np.where(rng.random((200, 64)) < 0.5, few[:, :1], few[:, 1:])
+    out = np.zeros((200, 8, 1))
+    add_groups(points, draws, engine.divided[0], lists(), out)
+    margins = ensemble.margin(draws[0].transpose(0, 2, 1).reshape(-1, 4), 1) - ensemble.base
+    np.testing.assert_allclose(out[:, :, 0], margins.reshape(200, 8, 8).sum(axis=2), atol=1e-11)
 
 
 def walked_margins(engine, evidence, words):

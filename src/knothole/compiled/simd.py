@@ -73,16 +73,20 @@ def store(typing_context: Any, pointer: Any, index: Any, values: Any) -> Any:
     return types.none(pointer, index, values), codegen
 
 
+def _everywhere(builder: Any, value: Any, n: int) -> Any:
+    """A vector of LLVM's with the same number ``n`` times."""
+    nothing = ir.Constant(ir.VectorType(value.type, n), ir.Undefined)
+    first = builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
+    places = ir.Constant(ir.VectorType(ir.IntType(32), n), [0] * n)
+    return builder.shuffle_vector(first, nothing, places)
+
+
 @intrinsic
 def spread(typing_context: Any, value: Any) -> Any:
     """The same number four times."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        first = builder.insert_element(
-            ir.Constant(_VECTOR, ir.Undefined), args[0], ir.Constant(ir.IntType(32), 0)
-        )
-        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), AT_ONCE), [0] * AT_ONCE)
-        return builder.shuffle_vector(first, ir.Constant(_VECTOR, ir.Undefined), everywhere)
+        return _everywhere(builder, args[0], AT_ONCE)
 
     return four(types.float64), codegen
 
@@ -97,8 +101,6 @@ def add_where(typing_context: Any, out: Any, words: Any, values: Any, n: Any) ->
     """
     at_once, half = 8, 32
     vector, octet, integer = ir.VectorType(ir.DoubleType(), at_once), ir.IntType(8), ir.IntType(32)
-    undefined = ir.Constant(vector, ir.Undefined)
-    everywhere = ir.Constant(ir.VectorType(integer, at_once), [0] * at_once)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         out, words, values, n = args
@@ -116,8 +118,7 @@ def add_where(typing_context: Any, out: Any, words: Any, values: Any, n: Any) ->
                 own = builder.gep(words, [loop.index])
                 octets = builder.bitcast(own, octet.as_pointer())
                 value = builder.load(builder.gep(values, [loop.index]))
-                one = builder.insert_element(undefined, value, ir.Constant(integer, 0))
-                same = builder.shuffle_vector(one, undefined, everywhere)
+                same = _everywhere(builder, value, at_once)
                 for i, total in totals:
                     number = ir.Constant(integer, (first + i) // at_once)
                     bits = builder.load(builder.gep(octets, [number]))
@@ -127,6 +128,68 @@ def add_where(typing_context: Any, out: Any, words: Any, values: Any, n: Any) ->
                     builder.store(builder.select(here, after, before), total)
             for i, total in totals:
                 builder.store(builder.load(total), places[i], align=8)
+        return context.get_dummy_value()
+
+    return types.none(out, words, values, types.int64), codegen
+
+
+@intrinsic
+def below(typing_context: Any, values: Any, limit: Any) -> Any:
+    """Which of 64 numbers are below a limit, as the bits of a word; its bits are at a pointer."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        own = builder.load(builder.bitcast(args[1], ir.DoubleType().as_pointer()))
+        same = _everywhere(builder, own, 64)
+        numbers = builder.load(builder.bitcast(args[0], same.type.as_pointer()), align=8)
+        return builder.bitcast(builder.fcmp_ordered("<", numbers, same), ir.IntType(64))
+
+    return types.uint64(values, limit), codegen
+
+
+@intrinsic
+def ends(typing_context: Any, values: Any) -> Any:
+    """The least and the largest of 64 numbers."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.VectorType(ir.DoubleType(), 64)
+        numbers = builder.load(builder.bitcast(args[0], kind.as_pointer()), align=8)
+        found = []
+        for sign in "<>":
+            rest, n = numbers, 64
+            while n > 1:
+                n //= 2
+                first, last = (
+                    builder.shuffle_vector(
+                        rest, rest, ir.Constant(ir.VectorType(ir.IntType(32), n), list(places))
+                    )
+                    for places in (range(n), range(n, 2 * n))
+                )
+                rest = builder.select(builder.fcmp_ordered(sign, first, last), first, last)
+            found.append(builder.extract_element(rest, ir.Constant(ir.IntType(32), 0)))
+        return context.make_tuple(builder, signature.return_type, found)
+
+    return types.UniTuple(types.float64, 2)(values), codegen
+
+
+@intrinsic
+def add_counts(typing_context: Any, out: Any, words: Any, values: Any, n: Any) -> Any:
+    """Add each of ``n`` numbers to eight at ``out``, times the bits in the bytes of its word."""
+    octets = ir.VectorType(ir.IntType(8), 8)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        out, words, values, n = args
+        place = builder.bitcast(out, ir.VectorType(ir.DoubleType(), 8).as_pointer())
+        count = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(octets, [octets]), "llvm.ctpop.v8i8"
+        )
+        total = cgutils.alloca_once_value(builder, builder.load(place, align=8))
+        with cgutils.for_range(builder, n) as loop:
+            word = builder.load(builder.gep(words, [loop.index]))
+            counts = builder.call(count, [builder.bitcast(word, octets)])
+            same = _everywhere(builder, builder.load(builder.gep(values, [loop.index])), 8)
+            part = builder.fmul(builder.uitofp(counts, same.type), same, flags=_FLAGS)
+            builder.store(builder.fadd(builder.load(total), part, flags=_FLAGS), total)
+        builder.store(builder.load(total), place, align=8)
         return context.get_dummy_value()
 
     return types.none(out, words, values, types.int64), codegen

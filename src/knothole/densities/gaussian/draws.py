@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Words
 from knothole.compiled import sobol
+from knothole.compiled.simd import room
 from knothole.compiled.sobol import WORD, Points
 from knothole.compiled.threads import Memory, over_chunks
 from knothole.densities.gaussian import kernels as kernels
@@ -223,7 +224,7 @@ class Sampler:
         memory = self._memory.__dict__
         size = len(words) * points.size * WORD
         if len(memory.get("out", ())) < size:
-            memory["out"] = np.empty(size)
+            memory["out"] = room(size)
         out: Floats = memory["out"][:size].reshape(len(words), *points.shape, WORD)
         allowed = _no_words(points) if evidence.allowed is None else evidence.allowed
         source = self._shared(words) if keys is None else self._source(words, keys)

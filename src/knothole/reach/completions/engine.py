@@ -22,6 +22,7 @@ from knothole.arrays import Floats, Words
 from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
 from knothole.compiled.threads import Memory
 from knothole.reach.completions import kernels as kernels
+from knothole.reach.completions.divide import Divided, add_groups, divided, lists
 from knothole.reach.completions.masks import ALL
 from knothole.reach.completions.splits import Splits
 from knothole.reach.completions.statistics import (
@@ -66,7 +67,7 @@ RESOLUTION_OF_ONE_WORD = 0.3
 DECAY = 0.48
 # Rows whose holes are drawn together: as many as draws of this size allow, within limits.
 DRAWS_BYTES = 1 << 23
-LEAST_ROWS, MOST_ROWS = 16, 512
+LEAST_ROWS, MOST_ROWS = 16, 256
 # A chunk has more of them: as many as may keep all the margins that their draws can have.
 # (Of means, what is kept is less.)
 KEPT_BYTES, MOST_ROWS_OF_CHUNK, MOST_ROWS_OF_MEANS = 1 << 27, 1024, 4096
@@ -211,6 +212,11 @@ class CompletionsEngine(Engine):
     def splits(self) -> Splits | None:
         """What words of draws are divided at, where trees are small enough."""
         return Splits.of(self.ensemble, self.forest)
+
+    @cached_property
+    def divided(self) -> list[Divided]:
+        """The trees as draws are divided at their splits; none where they walk."""
+        return divided(self.ensemble, self.value) if self.forest.plain else []
 
     @property
     def leaves(self) -> tuple[Floats, Floats]:
@@ -373,10 +379,14 @@ class CompletionsEngine(Engine):
         """Leaf values summed over the draws of each group, (rows, 1, groups, outputs)."""
         points = self.merged.points(evidence.points)
         out = np.zeros((len(points), GROUPS, self.ensemble.n_outputs))
-        kernels.chunk_groups(
-            points, self._draws(evidence, words), self.forest, self.by_tree,
-            self.value, self.ensemble.tree_output, self._scratch(), out,
-        )  # fmt: skip
+        draws = self._draws(evidence, words)
+        for trees in self.divided:
+            add_groups(points, draws, trees, self._memory.once(lists), out)
+        if not self.divided:
+            kernels.chunk_groups(
+                points, draws, self.forest, self.by_tree,
+                self.value, self.ensemble.tree_output, self._scratch(), out,
+            )  # fmt: skip
         return out[:, None]
 
     def margins_of(self, evidence: Evidence) -> Collect:
