@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,8 +151,8 @@ def reach_by_tree(
     entries = found.nnz / len(some.points) * n_rows
     n_parts = min(ensemble.n_trees, max(1, round(entries / ENTRIES)))
     for trees in np.array_split(np.arange(ensemble.n_trees), n_parts):
-        part, _ = some_trees(ensemble, trees)
-        own = settings.expectation(part, expectation.density)
-        columns = own.reach(evidence, threads=threads).tocsc()
-        for tree, (start, stop) in zip(trees, pairwise(part.leaf_start.tolist()), strict=True):
-            yield int(tree), columns[:, start:stop].tocsr()
+        own = expectation
+        if n_parts > 1:
+            own = settings.expectation(some_trees(ensemble, trees)[0], expectation.density)
+        for tree, reach in own.reach_by_tree(evidence, threads=threads):
+            yield int(trees[tree]), reach
