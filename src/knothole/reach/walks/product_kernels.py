@@ -311,7 +311,8 @@ def add_sums(points, weights, trees, go_left, rows, room, out):  # type: ignore[
                 count += np.int64(popcount(room_.sets[i * TREES + tree]))
             fill(room_.reach, 0.0, count)
             fill(room_.sums, 0.0, 2 * LEAVES)
-            find_reach(n_block, tree, trees, own, go_left_, room_, room_.first, room_.reach, n)
+            out_ = room_.first, room_.reach
+            find_reach(n_block, tree, trees, own, go_left_, room_, out_, n)
             e = 0
             for i in range(n_block):
                 word = room_.sets[i * TREES + tree]
@@ -336,7 +337,7 @@ def place_reach(weights, trees, go_left, room, start, first, leaf, reach):  # ty
     weights_, go_left_, room_, leaf_, reach_ = pointers((weights, go_left, room, leaf, reach))
     for tree in range(len(trees.root)):
         own = shift(pointers(first), tree * first.shape[1] + start)
-        find_reach(n_rows, tree, trees, weights_, go_left_, room_, own, reach_, n)
+        find_reach(n_rows, tree, trees, weights_, go_left_, room_, (own, reach_), n)
         for row in range(n_rows):
             word, e = room_.sets[row * TREES + tree], own[row]
             while word != 0:
@@ -346,11 +347,12 @@ def place_reach(weights, trees, go_left, room, start, first, leaf, reach):  # ty
 
 
 @inlined
-def find_reach(n_rows, tree, trees, weights, go_left, room, first, reach, n):  # type: ignore[no-untyped-def]
-    """Add the reach of the leaves that rows have left of a tree, from left to right, to ``reach``.
+def find_reach(n_rows, tree, trees, weights, go_left, room, out, n):  # type: ignore[no-untyped-def]
+    """Add the reach of the leaves that rows have left of a tree, from left to right.
 
-    From where ``first`` says for each row on.
+    ``out`` is where those of each row begin, and what they are added to.
     """
+    first, reach = out
     go = shift(go_left, trees.root[tree] * n)
     i, known = 0, 0
     while i < n_rows:
@@ -361,14 +363,14 @@ def find_reach(n_rows, tree, trees, weights, go_left, room, first, reach, n):  #
         known = i
         for split in range(1, roots):
             weight = shift(weights, room.row[split] * n)
-            part_sides(weight, split, tree, trees, go, room, first, reach, n)
+            part_sides(weight, split, tree, trees, go, room, out, n)
         for split in range(roots, last):
             weight = shift(room.part, split * n)
-            part_sides(weight, split, tree, trees, go, room, first, reach, n)
+            part_sides(weight, split, tree, trees, go, room, out, n)
 
 
 @inlined
-def part_sides(weight, split, tree, trees, go_left, room, first, reach, n):  # type: ignore[no-untyped-def]
+def part_sides(weight, split, tree, trees, go_left, room, out, n):  # type: ignore[no-untyped-def]
     """Part what comes to a split into what goes left and right: to other splits, or to leaves."""
     node, word, row = room.node[split], room.word[split], room.row[split]
     left, right = room.left[split], room.right[split]
@@ -383,10 +385,10 @@ def part_sides(weight, split, tree, trees, go_left, room, first, reach, n):  # t
         store(above, k, stays)
         reach_below, reach_above = reach_below + goes, reach_above + stays
     room.row[left], room.row[right] = row, row
-    word_of_all, place = room.sets[row * TREES + tree], first[row]
+    among, reach = room.sets[row * TREES + tree], shift(out[1], out[0][row])
+    reach[rank(word, among)] += total(reach_below) if left == 0 else 0.0
     last = word & trees.right[tree, node]
-    reach[place + rank(word, word_of_all)] += total(reach_below) if left == 0 else 0.0
-    reach[place + rank(last, word_of_all)] += total(reach_above) if right == 0 else 0.0
+    reach[rank(last, among)] += total(reach_above) if right == 0 else 0.0
 
 
 @inlined
