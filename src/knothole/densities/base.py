@@ -402,7 +402,7 @@ class EmissionDensity(Density):
         return inverted(self, evidence, draws, seed)
 
     def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
-        """Every hole drawn from its conditional, (rows, draws, variables); anything elsewhere.
+        """Points with every hole drawn from its conditional, (rows, draws, variables).
 
         ``uniform`` (rows, draws, coordinates) has the numbers that become draws, by inversion.
         Given their latents' states, variables are independent. One that is known to lie in a set
@@ -410,7 +410,7 @@ class EmissionDensity(Density):
         """
         draws, n = uniform.shape[1], self.state_coordinates
         # The draws of a variable lie together, as they are made and as trees ask for them.
-        points = np.empty((*evidence.points.shape, draws))
+        points = np.repeat(evidence.points[:, :, None], draws, axis=2)
         states, impossible = self.draw_states(evidence, uniform[:, :, :n])
         _refuse_impossible(impossible)
         for v, emission in enumerate(self.emissions_):
@@ -440,7 +440,7 @@ class Inverted(Protocol):
         ...
 
     def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
-        """Every hole drawn from its conditional, (rows, draws, variables); anything elsewhere."""
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
         ...
 
 
@@ -450,11 +450,10 @@ def inverted(density: Inverted, evidence: Evidence, draws: int, seed: int) -> Fl
     out = np.empty((len(evidence.points), draws, evidence.points.shape[1]))
     size = max(1, min(density.drawn_at_once, UNIFORM // (WORD * density.coordinates)))
     for rows, part in evidence.parts(size):
-        keys, known = row_keys(part.points, part.allowed), part.points[:, None]
+        keys = row_keys(part.points, part.allowed)
         for word, start in enumerate(range(0, draws, WORD)):
             uniform = points.uniform(range(word, word + 1), keys)[:, : draws - start]
-            drawn = density.draw_points(part, uniform)
-            out[rows, start : start + WORD] = np.where(np.isnan(known), drawn, known)
+            out[rows, start : start + WORD] = density.draw_points(part, uniform)
     return out
 
 

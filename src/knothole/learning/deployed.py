@@ -171,7 +171,7 @@ class Deployed:
                 new[:, outputs] += added * unit[leaves.start]
                 advance()
         theta = problem.leaf_start + unit * change
-        margins = (old, 0.0), (new, 0.0)
+        margins = (old, np.zeros(1)), (new, np.zeros(1))
         if not self.expectation.exact:  # draws tell how far they may be off
             margins = self.margin(before), self.margin(theta)
         (before_error, _), (after, error) = (self.error(*each) for each in margins)
@@ -193,7 +193,7 @@ class Deployed:
         new = self.expectation.with_values(self.problem.values(theta))
         return new.margin(self.evidence, threads=self.settings.options.threads)
 
-    def error(self, margin: Floats, blur: Floats | float) -> tuple[float, float]:
+    def error(self, margin: Floats, blur: Floats) -> tuple[float, float]:
         """Mean loss of deployed predictions, given their standard errors, and its own."""
         weight, loss = self.problem.row_weight / self.problem.row_weight.sum(), self.problem.loss
         margins, y = margin[:, :, None], self.problem.y[:, :, None]

@@ -124,7 +124,7 @@ class Engine(ABC):
         count = np.zeros((self.ensemble.n_trees, len(evidence.points)), dtype=np.int64)
         for rows, entries in found:
             _count(rows, entries, tree, count)
-        out = TreeEntries.room(np.arange(len(count)), count)
+        out = TreeEntries.room(np.arange(len(count), dtype=np.int32), count)
         place = out.first.copy()
         for rows, entries in found:
             _place(rows, entries, tree, place, out.leaf, out.reach)

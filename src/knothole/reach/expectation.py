@@ -259,8 +259,10 @@ class Expectation:
                 shape = n_rows, int(starts[tree + 1] - starts[tree])
                 entries = reach, leaf - starts[tree].astype(np.int32), np.append(0, count.cumsum())
                 found = sparse.csr_matrix(entries, shape=shape)
-                if not self.exact:
+                if not self.exact:  # there are entries of each word of draws
                     found.sum_duplicates()
+                if not reach.all():
+                    found.eliminate_zeros()
                 yield tree, found
 
     # ---- beyond ---------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class ForgetsImpossible:
         return inverted(self, evidence, draws, seed)
 
     def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
-        """Every hole drawn from its conditional, (rows, draws, variables); anything elsewhere."""
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
         try:
             return np.asarray(self.density.draw_points(evidence, uniform))
         except InvalidInput:
