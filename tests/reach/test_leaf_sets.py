@@ -1,5 +1,7 @@
 """Sets of leaves against walks that take both sides at holes, and what mixtures make of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
@@ -12,9 +14,8 @@ from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import ImpossibleRow
 from knothole.reach import leaf_sets as module
-from knothole.reach.completions.splits import read_rows
 from knothole.reach.expectation import Expectation
-from knothole.reach.leaf_sets import LEAVES, leaf_sets
+from knothole.reach.leaf_sets import LEAVES, leaf_sets, read_rows
 from knothole.tables.columns import NOT_RECORDED
 from knothole.trees.read import read
 
@@ -114,6 +115,27 @@ def test_sums_over_rows_are_those_of_walks(seed, monkeypatch):
     for found, walked in zip(quick, sums(), strict=True):
         assert (found != walked).any()  # it was another way
         np.testing.assert_allclose(found, walked, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("how", ["Mixture", "LatentTree", "completions"])
+@pytest.mark.parametrize("known_in_part", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_reach_of_trees_is_that_of_walks(seed, known_in_part, how, monkeypatch):
+    """Of several chunks of rows, and groups of trees that serve two outputs."""
+    monkeypatch.setattr(module, "TREES", 3)
+    options = {"n_trees": 8, "depth": 5, "n_outputs": 2, "rate": 0.6}
+    expectation, evidence = case(seed, "Mixture" if how == "completions" else how, **options)
+    if how == "completions":
+        expectation = Expectation.of(expectation.original, expectation.density, how)
+    if not known_in_part:
+        evidence = replace(evidence[~evidence.partly_observed()], allowed=None)
+    expectation.engine.chunk = 11
+    whole, starts = expectation.reach(evidence), expectation.ensemble.leaf_start
+    found = dict(expectation.reach_by_tree(evidence))
+    assert set(found) == set(range(8))
+    for tree, reach in found.items():
+        walked = whole[:, starts[tree] : starts[tree + 1]].toarray()
+        np.testing.assert_allclose(reach.toarray(), walked, rtol=1e-12, atol=1e-15)
 
 
 def test_impossible_rows_under_a_latent_tree_are_answered_as_by_walks():

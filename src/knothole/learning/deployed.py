@@ -41,9 +41,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import sparse
 
 from knothole.arrays import Floats
+from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import summed
 from knothole.learning.defaults import Settings, can_move
@@ -57,7 +58,7 @@ from knothole.tables.evidence import Evidence
 # Choices of kappa, beside infinity.
 KAPPAS = np.geomspace(1.0, 1000.0, 7)
 # The least rows of a block, and the most blocks that sums are gathered in.
-BLOCKS = (1, 8)
+BLOCKS = (4096, 8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +97,6 @@ class DeployedSums:
         cls, reach: sparse.csr_matrix, rest: Floats, row_weight: Floats, first: int = 0
     ) -> DeployedSums:
         """Sums over rows, given e (rows, width), and reach (rows, leaves) from a first row on."""
-        if not reach.has_sorted_indices:
-            reach = reach.sorted_indices()
         leaves, square = reach.shape[1], float(row_weight @ (rest**2).sum(axis=1))
         gram, target = np.zeros((leaves, leaves)), np.zeros((leaves, rest.shape[1]))
         places = reach.indptr[first : first + len(rest) + 1]
@@ -110,7 +109,7 @@ class DeployedSums:
         if self.weight == 0:
             return move, trust
         rows, unit = self.weight**2 / self.weight_square, self.weight_square / self.weight
-        values, vectors = linalg.eigh(self.gram, lower=False, check_finite=False)
+        values, vectors = np.linalg.eigh(self.gram, UPLO="U")
         values = np.maximum(values, 0.0)
         target = vectors.T @ self.target
         right = target - ridge * (vectors.T @ theta)
@@ -140,10 +139,11 @@ class Deployed:
         ``counts`` (trees, rows) say how often each row is in each tree's own sample.
         """
         problem, ensemble, in_turn = self.problem, self.problem.ensemble, self.settings.in_turn
-        change = (solution.theta - problem.leaf_start) / problem.tree_unit
+        before, unit = problem.theta, problem.tree_unit
+        change = (solution.theta - problem.leaf_start) / unit
         width = change.shape[1]
-        start = np.tile(problem.offset, (len(problem.y), 1))
-        rest = problem.y - (start if in_turn else self.margin(solution.theta)[0])
+        old, new = (np.tile(base, (len(problem.y), 1)) for base in (ensemble.base, problem.offset))
+        rest = problem.y - (new if in_turn else self.margin(solution.theta)[0])
         movable, reached = can_move(ensemble), np.zeros(len(change), dtype=np.bool_)
         n_moved = 0
         verbose = self.settings.options.verbose
@@ -153,28 +153,34 @@ class Deployed:
             ):
                 leaves = slice(ensemble.leaf_start[tree], ensemble.leaf_start[tree + 1])
                 outputs = slice(ensemble.tree_output[tree], ensemble.tree_output[tree] + width)
+                rate, added = solution.rates[tree], reach @ change[leaves]
                 if movable[tree]:
                     weight = problem.row_weight * (1.0 if counts is None else counts[tree])
-                    best = change[leaves] / solution.rates[tree]
-                    left = rest[:, outputs] - (reach @ best if in_turn else 0.0)
+                    left = rest[:, outputs] - (added / rate if in_turn else 0.0)
                     aim = problem.loss.part(outputs.start, width).aim(left, weight)
                     sums = _gathered(reach, aim, weight, self.settings.options.threads)
-                    move, kappa = sums.solve(self.settings.ridge, best)
-                    change[leaves] += solution.rates[tree] * move
+                    move, kappa = sums.solve(self.settings.ridge, change[leaves] / rate)
                     reached[leaves] = np.diag(sums.gram) > 0
-                    n_moved += bool(np.isfinite(kappa))
+                    if np.isfinite(kappa):
+                        n_moved += 1
+                        change[leaves] += rate * move
+                        added = reach @ change[leaves]
                 if in_turn:
-                    rest[:, outputs] -= reach @ change[leaves]
+                    rest[:, outputs] -= added
+                old[:, outputs] += reach @ before[leaves]
+                new[:, outputs] += added * unit[leaves.start]
                 advance()
-        theta = problem.leaf_start + problem.tree_unit * change
-        before, _ = self.error(problem.theta)
-        after, error = self.error(theta)
+        theta = problem.leaf_start + unit * change
+        margins = (old, np.zeros(1)), (new, np.zeros(1))
+        if not self.expectation.exact:  # draws tell how far they may be off
+            margins = self.margin(before), self.margin(theta)
+        (before_error, _), (after, error) = (self.error(*each) for each in margins)
         found = solution.summary
         summary = replace(
             found,
             objective="deployed",
             unreached=found.unreached[~reached[found.unreached]],
-            before=before,
+            before=before_error,
             after=after,
             error=error,
             exact=self.expectation.exact and found.exact,
@@ -187,9 +193,8 @@ class Deployed:
         new = self.expectation.with_values(self.problem.values(theta))
         return new.margin(self.evidence, threads=self.settings.options.threads)
 
-    def error(self, theta: Floats) -> tuple[float, float]:
-        """Mean loss of deployed predictions, and its standard error."""
-        margin, blur = self.margin(theta)
+    def error(self, margin: Floats, blur: Floats) -> tuple[float, float]:
+        """Mean loss of deployed predictions, given their standard errors, and its own."""
         weight, loss = self.problem.row_weight / self.problem.row_weight.sum(), self.problem.loss
         margins, y = margin[:, :, None], self.problem.y[:, :, None]
         slope = loss.derivatives(margins, y)[0][:, :, 0]
@@ -202,7 +207,6 @@ def _gathered(
     reach: sparse.csr_matrix, rest: Floats, row_weight: Floats, threads: int | None
 ) -> DeployedSums:
     """Sums over all rows."""
-    reach.sort_indices()
 
     def work(start: int, stop: int) -> DeployedSums:
         rows = slice(start, stop)
@@ -213,11 +217,19 @@ def _gathered(
 
 @njit
 def _add_products(first, leaf, reach, rest, row_weight, gram, target):  # type: ignore[no-untyped-def]
-    """Add weighted products of reach with itself (upper part) and with e; leaves of a row rise."""
-    for row in range(len(rest)):
-        for i in range(first[row], first[row + 1]):
-            share = row_weight[row] * reach[i]
-            for j in range(i, first[row + 1]):
-                gram[leaf[i], leaf[j]] += share * reach[j]
-            for k in range(target.shape[1]):
-                target[leaf[i], k] += share * rest[row, k]
+    """Add weighted products of reach with itself (upper part) and with e."""
+    n_rows, width = rest.shape
+    n_leaves = len(gram)
+    first_, leaf_, reach_, rest_, weight_ = pointers((first, leaf, reach, rest, row_weight))
+    gram_, target_ = pointers((gram, target))
+    for row in range(n_rows):
+        for i in range(first_[row], first_[row + 1]):
+            share, own = weight_[row] * reach_[i], shift(gram_, leaf_[i] * n_leaves)
+            for j in range(i, first_[row + 1]):
+                own[leaf_[j]] += share * reach_[j]
+            for k in range(width):
+                target_[leaf_[i] * width + k] += share * rest_[row * width + k]
+    for i in range(n_leaves):  # a row's leaves come in any order
+        for j in range(i):
+            gram[j, i] += gram[i, j]
+            gram[i, j] = 0.0

@@ -4,14 +4,13 @@ A leaf minimises sum_n w_n r_n(leaf) loss(y_n - v) over v: at the weighted quant
 where the derivative of a Huber loss vanishes. That takes all rows of a leaf at once, not sums over
 rows that can be gathered in chunks. So the reach matrix of one tree after the other is looked at.
 They are computed for as many trees together as have about :data:`ENTRIES` entries, 12 bytes each
-and again as much to take the trees apart; entries of the tree at hand take 40 bytes more.
+and 8 for each row and tree; entries of the tree at hand take 40 bytes more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,12 +147,12 @@ def reach_by_tree(
     """Each tree and its reach matrix, (rows, leaves of the tree)."""
     n_rows, threads = len(evidence.points), settings.options.threads
     some = evidence[np.arange(0, n_rows, -(-n_rows // SAMPLE))]
-    found = expectation.reach(some, threads=threads)
-    entries = found.nnz / len(some.points) * n_rows
+    found = sum(len(own.reach) for own in expectation.engine.tree_entries(some))
+    entries = found / len(some.points) * n_rows
     n_parts = min(ensemble.n_trees, max(1, round(entries / ENTRIES)))
     for trees in np.array_split(np.arange(ensemble.n_trees), n_parts):
-        part, _ = some_trees(ensemble, trees)
-        own = settings.expectation(part, expectation.density)
-        columns = own.reach(evidence, threads=threads).tocsc()
-        for tree, (start, stop) in zip(trees, pairwise(part.leaf_start.tolist()), strict=True):
-            yield int(tree), columns[:, start:stop].tocsr()
+        own = expectation
+        if n_parts > 1:
+            own = settings.expectation(some_trees(ensemble, trees)[0], expectation.density)
+        for tree, reach in own.reach_by_tree(evidence, threads=threads):
+            yield int(trees[tree]), reach

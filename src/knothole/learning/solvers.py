@@ -328,7 +328,7 @@ def _by_systems(
 def _by_draws(
     problem: Problem, expectation: Expectation, evidence: Evidence, settings: Settings
 ) -> Solution:
-    """By completions; the loss is measured on draws that took no part."""
+    """By completions; the expected loss is measured on draws that took no part."""
     engine, weight, given = expectation.completions, problem.row_weight, settings.options
     words, n_trees = given.draws // DRAWS, problem.ensemble.n_trees
     with bar("rows", len(weight) * words, verbose=given.verbose) as advance:
@@ -348,28 +348,30 @@ def _by_draws(
         )
     else:
         found = descent.forest(problem, drawn, settings.ridge)
-    other = DrawMatrix(engine, evidence, weight, first_word=words, threads=given.threads)
+    summary = {"before": np.nan, "after": np.nan}
+    if settings.objective == "expected":  # else what is deployed tells its own
+        other = DrawMatrix(engine, evidence, weight, first_word=words, threads=given.threads)
 
-    def losses(theta: Floats) -> Floats:
-        def work(chunk: Chunk) -> Floats:
-            margin = problem.ensemble.base[:, None] + other.margins(chunk, theta)
-            return problem.loss.value(margin, problem.y[chunk.rows, :, None])
+        def losses(theta: Floats) -> Floats:
+            def work(chunk: Chunk) -> Floats:
+                margin = problem.ensemble.base[:, None] + other.margins(chunk, theta)
+                return problem.loss.value(margin, problem.y[chunk.rows, :, None])
 
-        return np.asarray(other.mean_by_group(work) * problem.loss.factor / weight.sum())
+            return np.asarray(other.mean_by_group(work) * problem.loss.factor / weight.sum())
 
-    after = losses(found.theta)
+        before, after = losses(problem.theta), losses(found.theta)
+        summary = {"before": float(before.mean()), "after": float(after.mean())}
+        summary["error"] = _standard_error(after)
     return Solution.of(
         settings,
         found.theta,
         np.full(n_trees, rate),
         unreached=np.flatnonzero(drawn.weight() <= 0),
         loss=problem.loss.name,
-        before=float(losses(problem.theta).mean()),
-        after=float(after.mean()),
-        error=_standard_error(after),
         exact=False,
         solver=found.solver,
         steps=len(found.objective) - 1,
+        **summary,
     )
 
 

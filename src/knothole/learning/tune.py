@@ -130,6 +130,14 @@ def tune(
         labels = ensemble.classes is not None or not ensemble.link.linear
         known = Conditioned.of(density, training, np.asarray(y), labels, options.target_form)
 
+    deployed = None
+    if settings.objective == "deployed":
+        expectation = settings.expectation(part, density)
+        evidence = expectation.evidence_of(matrix, holes)
+        if np.isnan(evidence.points).any() or not isinstance(problem.loss, Pinball):
+            deployed = Deployed(problem, expectation, evidence, settings)
+        else:
+            settings = replace(settings, objective="expected")
     if counts is not None:
         solution = solvers.by_sample(problem, known, training, matrix, counts, settings)
     else:
@@ -140,11 +148,8 @@ def tune(
             reader = Reader(expectation, known, np.asarray(y), problem.offset, options)
             everything = reader.parts(drawn.parts, drawn.total)
         solution = solvers.solve(problem, expectation, evidence, settings, everything)
-    if settings.objective == "deployed":
-        expectation = settings.expectation(part, density)
-        evidence = expectation.evidence_of(matrix, holes)
-        if np.isnan(evidence.points).any() or not isinstance(problem.loss, Pinball):
-            solution = Deployed(problem, expectation, evidence, settings).moved(solution, counts)
+    if deployed is not None:
+        solution = deployed.moved(solution, counts)
 
     value, new = ensemble.value.copy(), problem.values(solution.theta)
     unreached = solution.summary.unreached

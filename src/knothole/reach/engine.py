@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from knothole.arrays import Floats, Integers, Mask
+from knothole.arrays import Floats, Integers, Ints, Mask
 from knothole.compiled.policy import njit
 from knothole.errors import ImpossibleRow
 from knothole.tables.evidence import Evidence
@@ -43,6 +44,31 @@ class Entries(NamedTuple):
     def first(self, n: int) -> Entries:
         """The first entries."""
         return Entries(self.row[:n], self.leaf[:n], self.reach[:n])
+
+
+class TreeEntries(NamedTuple):
+    """Parts of a chunk's reach matrix that are trees: their leaves, and the reach of each.
+
+    Entries go tree by tree and row by row; ``first`` (trees, rows) is where those of each begin.
+    """
+
+    trees: Integers
+    first: Ints
+    leaf: Integers
+    reach: Floats
+
+    @classmethod
+    def room(cls, trees: Integers, count: NDArray[np.integer[Any]]) -> TreeEntries:
+        """Arrays for so many entries of each tree and row, with reach 0."""
+        stop = np.cumsum(count, dtype=np.int64)
+        first, n = stop - count.ravel(), int(stop[-1])
+        return cls(trees, first.reshape(count.shape), np.empty(n, dtype=np.int32), np.zeros(n))
+
+    def tree(self, i: int) -> tuple[Ints, Integers, Floats]:
+        """How many entries each row has in a tree; their leaves, and their reach."""
+        stop = self.first[i + 1, 0] if i + 1 < len(self.first) else len(self.leaf)
+        own = slice(self.first[i, 0], stop)
+        return np.diff(self.first[i], append=stop), self.leaf[own], self.reach[own]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +116,19 @@ class Engine(ABC):
         Only entries (i, j) with i = j, or leaf i's tree before leaf j's, are written: the matrix
         is symmetric, and two leaves of one tree are never reached at once.
         """
+
+    def tree_entries(self, evidence: Evidence) -> Iterator[TreeEntries]:
+        """The reach matrix of a chunk tree by tree."""
+        found = [(rows, own) for rows, some in evidence.parts() for own in self.entries(some)]
+        tree = self.ensemble.leaf_tree
+        count = np.zeros((self.ensemble.n_trees, len(evidence.points)), dtype=np.int64)
+        for rows, entries in found:
+            _count(rows, entries, tree, count)
+        out = TreeEntries.room(np.arange(len(count), dtype=np.int32), count)
+        place = out.first.copy()
+        for rows, entries in found:
+            _place(rows, entries, tree, place, out.leaf, out.reach)
+        yield out
 
     def summed_entries(self, evidence: Evidence) -> Iterator[Entries]:
         """The reach matrix as learning adds it up over rows.
@@ -255,3 +294,20 @@ def _add_sums(row, leaf, reach, y, row_weight, output, weight, target):  # type:
         weight[leaf[i]] += share
         for j in range(target.shape[1]):
             target[leaf[i], j] += share * y[row[i], output[leaf[i]] + j]
+
+
+@njit
+def _count(rows, entries, tree, out):  # type: ignore[no-untyped-def]
+    """Count entries that are not 0 by tree and row; ``rows`` are the rows' numbers."""
+    for i in range(len(entries.row)):
+        out[tree[entries.leaf[i]], rows[entries.row[i]]] += entries.reach[i] != 0
+
+
+@njit
+def _place(rows, entries, tree, place, leaf, reach):  # type: ignore[no-untyped-def]
+    """Put them where ``place`` (trees, rows) says that those of a tree and row go on."""
+    for i in range(len(entries.row)):
+        own, row = tree[entries.leaf[i]], rows[entries.row[i]]
+        if entries.reach[i] != 0:
+            leaf[place[own, row]], reach[place[own, row]] = entries.leaf[i], entries.reach[i]
+            place[own, row] += 1

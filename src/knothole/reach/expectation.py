@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -16,7 +16,7 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.completions.statistics import MeanOf, quantiles_of, std_of
-from knothole.reach.engine import Engine, Moments, used_variables
+from knothole.reach.engine import Engine, Moments, TreeEntries, used_variables
 from knothole.reach.registry import EngineMaker, completions_engine, exact_engine
 from knothole.reach.tolerance import (
     SHARE,
@@ -239,6 +239,31 @@ class Expectation:
         return sparse.csr_matrix(
             sparse.vstack(found, format="csr") if found else (len(evidence.points), n_leaves)
         )
+
+    def reach_by_tree(
+        self, evidence: Evidence, *, threads: int | None = None
+    ) -> Iterator[tuple[int, sparse.csr_matrix]]:
+        """Each tree and its part of the matrix, (rows, leaves of the tree), in no order of leaves.
+
+        Trees that serve the same output come in their order.
+        """
+
+        def work(part: Evidence) -> list[TreeEntries]:
+            return list(self.engine.tree_entries(part))
+
+        starts, n_rows = self.ensemble.leaf_start, len(evidence.points)
+        for parts in zip(*self._by_chunk(self.engine.chunk, evidence, work, threads), strict=True):
+            for i, tree in enumerate(parts[0].trees.tolist()):
+                own = zip(*(part.tree(i) for part in parts), strict=True)
+                count, leaf, reach = (np.concatenate(arrays) for arrays in own)
+                shape = n_rows, int(starts[tree + 1] - starts[tree])
+                entries = reach, leaf - starts[tree].astype(np.int32), np.append(0, count.cumsum())
+                found = sparse.csr_matrix(entries, shape=shape)
+                if not self.exact:  # there are entries of each word of draws
+                    found.sum_duplicates()
+                if not reach.all():
+                    found.eliminate_zeros()
+                yield tree, found
 
     # ---- beyond ---------------------------------------------------------------------------------
 

@@ -186,3 +186,10 @@ def meet(sets, out):  # type: ignore[no-untyped-def]
     """Leave in sets what is in others, too."""
     for tree in range(len(out)):
         out[tree] &= sets[tree]
+
+
+@njit
+def read_rows(points, trees, out):  # type: ignore[no-untyped-def]
+    """The leaves that what is observed leaves, ``out`` (rows, trees)."""
+    for row in range(len(points)):
+        read_sets(points[row], trees, out[row])

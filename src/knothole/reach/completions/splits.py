@@ -27,7 +27,7 @@ from knothole.compiled.sobol import WORD
 from knothole.compiled.threads import Memory
 from knothole.reach.completions.kernels import Forest, left_mask
 from knothole.reach.completions.masks import ALL, fill_masks
-from knothole.reach.leaf_sets import LEAVES, LeafSets, leaf_sets, read_sets
+from knothole.reach.leaf_sets import LEAVES, LeafSets, leaf_sets, read_rows
 from knothole.reach.walks.product_kernels import several
 from knothole.trees.ensemble import Ensemble
 
@@ -226,13 +226,6 @@ class Shared(NamedTuple):
     masks: Any
     uniform: Any
     lowest: Any
-
-
-@njit
-def read_rows(points, trees, out):  # type: ignore[no-untyped-def]
-    """The leaves that what is observed leaves, ``out`` (rows, trees)."""
-    for row in range(len(points)):
-        read_sets(points[row], trees, out[row])
 
 
 def splits_before(sets: Words) -> NDArray[np.int64]:

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.simd import padded
 from knothole.densities.emissions.base import Emission
-from knothole.reach.engine import Entries, Leaves, plain, warn_impossible
-from knothole.reach.leaf_sets import LEAVES, TREES, LeafSets, leaf_sets
+from knothole.reach.engine import Entries, Leaves, TreeEntries, plain, warn_impossible
+from knothole.reach.leaf_sets import LEAVES, TREES, LeafSets, leaf_sets, read_rows
 from knothole.reach.tables import left_probabilities
 from knothole.reach.walks import product_kernels
 from knothole.reach.walks.base import WalkEngine
@@ -121,6 +121,27 @@ class ProductEngine(WalkEngine):
         weight += out[:, 0]
         target += out[:, 1:]
 
+    def tree_entries(self, evidence: Evidence) -> Iterator[TreeEntries]:
+        """The reach matrix tree by tree, by sets of leaves where these tell it."""
+        if not self.leaf_sets or evidence.allowed is not None:
+            yield from super().tree_entries(evidence)
+            return
+        points, weights = self.merged.points(evidence.points), self._given(evidence).weights
+        room = self.memory.once(self._room)
+        for trees in self.leaf_sets:
+            sets = self.memory.array("sets", (len(points), TREES), np.uint64)
+            own = sets[:, : len(trees.root)]
+            read_rows(points, trees, own)
+            count = np.bitwise_count(own).T
+            found = TreeEntries.room(self.ensemble.leaf_tree[trees.leaf[:, 0]], count)
+            for start in range(0, len(points), ROWS):
+                rows = slice(start, start + ROWS)
+                product_kernels.place_reach(
+                    weights[rows], trees, self.go_left, room._replace(sets=sets[rows]),
+                    start, found.first, found.leaf, found.reach,
+                )  # fmt: skip
+            yield found
+
     def _walk(self, evidence: Evidence) -> tuple[Any, ...]:
         """What both kernels take."""
         points = self.merged.points(evidence.points)
@@ -156,7 +177,9 @@ class ProductEngine(WalkEngine):
         rows, leaves = (np.empty(ROWS), np.empty((ROWS, n))), np.empty(LEAVES)
         added, part = np.zeros((2, SPLITS, n))
         step, sums = np.empty(SPLITS), np.empty((LEAVES, 2))
-        return Room(sets, *rows, leaves, row, word, node, step, left, right, added, part, sums)
+        reach = np.empty(ROWS, np.int64), np.empty(ROWS * LEAVES)
+        found = row, word, node, step, left, right, added, part
+        return Room(sets, *rows, leaves, *found, sums, *reach)
 
     def _position(self) -> ProductPosition:
         return ProductPosition(self._frames(), np.empty((self.depth, self.n_components)))

@@ -171,7 +171,7 @@ def emit_reach(points, weights, trees, leaves, slots, at, out):  # type: ignore[
 
 
 class Room(NamedTuple):
-    """Working memory of :func:`add_expected` and :func:`add_sums`.
+    """Working memory of :func:`add_expected`, :func:`add_sums` and :func:`place_reach`.
 
     What rows have left of a tree is divided split by split, those of some rows together: ``word``
     are the leaves that a split parts, ``step`` what the first of them on its right adds to the
@@ -191,6 +191,8 @@ class Room(NamedTuple):
     added: Any  # (SPLITS, components) what is expected to be added below a split; nothing at 0
     part: Any  # (SPLITS, components) what comes to a split of the row's weights
     sums: Any  # (LEAVES, 2) of what comes to a tree's leaves, and of it times the target
+    first: Any  # (ROWS,) where the reach of each row begins
+    reach: Any  # (ROWS * LEAVES,) of the leaves that rows have left of a tree
 
 
 @njit
@@ -301,32 +303,74 @@ def add_sums(points, weights, trees, go_left, rows, room, out):  # type: ignore[
         n_block = min(ROWS, n_rows - start)
         for i in range(n_block):
             read_sets(points[start + i], trees, room.sets[i, :n_trees])
-        rows_ = pointers(rows[start:])
+        own = shift(weights_, start * n)
         for tree in range(n_trees):
+            count = np.int64(0)
+            for i in range(n_block):
+                room_.first[i] = count
+                count += np.int64(popcount(room_.sets[i * TREES + tree]))
+            fill(room_.reach, 0.0, count)
             fill(room_.sums, 0.0, 2 * LEAVES)
-            go = shift(go_left_, trees.root[tree] * n)
-            i, known = 0, 0
-            while i < n_block:
-                i, roots = begin(i, n_block, tree, room_)
-                last = find_splits(roots, tree, trees, room_)
-                for row in range(known, i):  # all of a row comes to a leaf that is the only one
-                    word = room_.sets[row * TREES + tree]
-                    reach = float(1 - several(word))
-                    add_leaf(np.int64(lowest_bit(word)), row, reach, rows_, room_)
-                known = i
-                for split in range(1, roots):
-                    weight = shift(weights_, (start + room_.row[split]) * n)
-                    part_sides(weight, split, tree, trees, go, rows_, room_, n)
-                for split in range(roots, last):
-                    weight = shift(room_.part, split * n)
-                    part_sides(weight, split, tree, trees, go, rows_, room_, n)
+            out_ = room_.first, room_.reach
+            find_reach(n_block, tree, trees, own, go_left_, room_, out_, n)
+            e = 0
+            for i in range(n_block):
+                word = room_.sets[i * TREES + tree]
+                while word != 0:
+                    bit = lowest_bit(word)
+                    room.sums[bit, 0] += room_.reach[e] * rows[start + i, 0]
+                    room.sums[bit, 1] += room_.reach[e] * rows[start + i, 1]
+                    word &= word - np.uint64(1)
+                    e += 1
             for bit in range(LEAVES):
                 for j in range(2):
                     out[trees.leaf[tree, bit], j] += room.sums[bit, j]
 
 
+@njit
+def place_reach(weights, trees, go_left, room, start, first, leaf, reach):  # type: ignore[no-untyped-def]
+    """Write the leaves of ROWS rows from ``start`` on, or fewer, and add their reach.
+
+    Their sets are in ``room``; ``first`` (trees, all rows) is where those of a row and tree begin.
+    """
+    n_rows, n = len(weights), go_left.shape[1]
+    weights_, go_left_, room_, leaf_, reach_ = pointers((weights, go_left, room, leaf, reach))
+    for tree in range(len(trees.root)):
+        own = shift(pointers(first), tree * first.shape[1] + start)
+        find_reach(n_rows, tree, trees, weights_, go_left_, room_, (own, reach_), n)
+        for row in range(n_rows):
+            word, e = room_.sets[row * TREES + tree], own[row]
+            while word != 0:
+                leaf_[e] = trees.leaf[tree, lowest_bit(word)]
+                word &= word - np.uint64(1)
+                e += 1
+
+
 @inlined
-def part_sides(weight, split, tree, trees, go_left, rows, room, n):  # type: ignore[no-untyped-def]
+def find_reach(n_rows, tree, trees, weights, go_left, room, out, n):  # type: ignore[no-untyped-def]
+    """Add the reach of the leaves that rows have left of a tree, from left to right.
+
+    ``out`` is where those of each row begin, and what they are added to.
+    """
+    first, reach = out
+    go = shift(go_left, trees.root[tree] * n)
+    i, known = 0, 0
+    while i < n_rows:
+        i, roots = begin(i, n_rows, tree, room)
+        last = find_splits(roots, tree, trees, room)
+        for row in range(known, i):  # all of a row comes to a leaf that is the only one
+            reach[first[row]] += float(1 - several(room.sets[row * TREES + tree]))
+        known = i
+        for split in range(1, roots):
+            weight = shift(weights, room.row[split] * n)
+            part_sides(weight, split, tree, trees, go, room, out, n)
+        for split in range(roots, last):
+            weight = shift(room.part, split * n)
+            part_sides(weight, split, tree, trees, go, room, out, n)
+
+
+@inlined
+def part_sides(weight, split, tree, trees, go_left, room, out, n):  # type: ignore[no-untyped-def]
     """Part what comes to a split into what goes left and right: to other splits, or to leaves."""
     node, word, row = room.node[split], room.word[split], room.row[split]
     left, right = room.left[split], room.right[split]
@@ -341,15 +385,13 @@ def part_sides(weight, split, tree, trees, go_left, rows, room, n):  # type: ign
         store(above, k, stays)
         reach_below, reach_above = reach_below + goes, reach_above + stays
     room.row[left], room.row[right] = row, row
+    among, reach = room.sets[row * TREES + tree], shift(out[1], out[0][row])
+    reach[rank(word, among)] += total(reach_below) if left == 0 else 0.0
     last = word & trees.right[tree, node]
-    reach = total(reach_below) if left == 0 else 0.0
-    add_leaf(np.int64(lowest_bit(word)), row, reach, rows, room)
-    reach = total(reach_above) if right == 0 else 0.0
-    add_leaf(np.int64(lowest_bit(last)), row, reach, rows, room)
+    reach[rank(last, among)] += total(reach_above) if right == 0 else 0.0
 
 
 @inlined
-def add_leaf(bit, row, reach, rows, room):  # type: ignore[no-untyped-def]
-    """Add what comes to a leaf of a row to its sums."""
-    room.sums[2 * bit] += reach * rows[2 * row]
-    room.sums[2 * bit + 1] += reach * rows[2 * row + 1]
+def rank(word, among):  # type: ignore[no-untyped-def]
+    """How many leaves of a set come before the first of another one in it."""
+    return np.int64(popcount(among & ((word & -word) - np.uint64(1))))
