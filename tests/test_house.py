@@ -15,7 +15,7 @@ LONGEST_FILE = 500  # lines
 BUDGET = {
     "house": 27_500,
     "trust, to the letter, hardened": 3_945,
-    "quick": 3_509,
+    "quick": 3_519,
     "correct": 1_324,
     "induction": 771,
     "questions": 2_310,

@@ -30,6 +30,8 @@ BYTES = 1 << 26
 MARGIN_BYTES = 1 << 19
 # The most splits of a chunk's rows that are kept from one word to the next.
 FOUND = 1 << 21
+# Words after which means are corrected.
+CORRECTED = 16
 
 
 class SharedEngine(CompletionsEngine):
@@ -64,8 +66,8 @@ class SharedEngine(CompletionsEngine):
     def mean(
         self, evidence: Evidence, mean: MeanOf, tolerance: Tolerance = NONE
     ) -> tuple[Floats, Floats]:
-        """Exactly where a single number is missing; draws are quicker than what corrects them."""
-        splits, mean = self.splits, MeanOf(mean.link)
+        """Exactly where a single number is missing; more draws are quicker than correcting."""
+        splits, mean.after = self.splits, CORRECTED * WORD
         if splits is None or evidence.allowed is not None:
             return super().mean(evidence, mean, tolerance)
         points, columns = self.merged.points(evidence.points), self.ensemble
@@ -79,7 +81,9 @@ class SharedEngine(CompletionsEngine):
             return super().mean(evidence, mean, tolerance)
         value = np.empty((len(points), self.ensemble.n_responses))
         error = np.zeros_like(value)
-        value[rest], error[rest] = super().mean(evidence[rest], mean, tolerance)
+        of_rest = mean.of(rest)
+        of_rest.after = mean.after
+        value[rest], error[rest] = super().mean(evidence[rest], of_rest, tolerance)
         sets, leaves = splits.sets(points[lone]), self.leaves
         for number in np.unique(variable[lone]):
             start, stop = self.forest.look.offset[number : number + 2].tolist()

@@ -66,7 +66,13 @@ class MeanOf:
         self, link: Link, expected_margin: Callable[[NDArray[np.intp]], Floats] | None = None
     ) -> None:
         self.link, self.expected_margin = link, expected_margin
+        self.after = SIZE * GROUPS  # so many draws, means are corrected
         self._known: tuple[NDArray[np.intp], Floats] | None = None
+
+    def of(self, some: NDArray[np.intp]) -> MeanOf:
+        """The same for some of the rows."""
+        expected = self.expected_margin
+        return MeanOf(self.link, None if expected is None else lambda rows: expected(some[rows]))
 
     def summary(self, margins: Floats, ends: tuple[int, ...] = ()) -> Floats:
         """What is kept of margins (rows, words, 64, outputs), in parts that end so, by part."""
@@ -83,7 +89,7 @@ class MeanOf:
         draws = parts.draws[:1, :, :1]
         part = draws / draws.sum(axis=1, keepdims=True)
         means = (part * parts.value).sum(axis=1)
-        if self.expected_margin is not None and draws.sum() > SIZE * GROUPS:
+        if self.expected_margin is not None and draws.sum() > self.after:
             means -= _slope(parts, part) * (
                 (part * parts.margin).sum(axis=1) - self._expected(rows)[:, :, None]
             )
