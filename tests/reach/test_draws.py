@@ -28,6 +28,7 @@ from knothole.reach.completions.engine import (
     by_group,
 )
 from knothole.reach.completions.masks import ALL, fill_masks
+from knothole.reach.completions.splits import ROUNDED
 from knothole.reach.completions.statistics import (
     FACTOR,
     MeanOf,
@@ -199,6 +200,24 @@ def test_splits_that_are_left_lead_where_walks_do(seed, density, outputs, monkey
         monkeypatch.undo()
 
 
+def test_many_cuts_have_more_than_an_octet_and_rounded_steps_tell_enough(numbers):
+    """Against walks. (A variable with more than 255 cuts has another octet for the next ones.)"""
+    ensemble = random_ensemble(seed=3, levels=(0,) * 3, n_trees=60, depth=6)
+    ensemble = replace(ensemble, cut=np.random.default_rng(1).normal(size=ensemble.cut.shape))
+    fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers[:, :3])
+    rows = np.where(np.random.default_rng(0).random((30, 3)) < 0.6, np.nan, numbers[:30, :3])
+    expectation = Expectation.of(ensemble, fitted)
+    evidence, engine = expectation.evidence(rows), expectation.completions
+    assert engine.splits.trees.slots[-1] > 3
+    found, rounded = (engine.margins(evidence, range(2, 7), rounded) for rounded in (False, True))
+    np.testing.assert_allclose(found, walked_margins(engine, evidence, range(2, 7)), atol=1e-12)
+    assert 0 < np.abs(rounded - found).max() < ROUNDED
+    far = copy(engine)
+    far.value = 1e9 * engine.value  # too far apart for int32
+    one, other = (far.margins(evidence, range(1), rounded) for rounded in (False, True))
+    np.testing.assert_array_equal(one, other)
+
+
 def test_shared_draws_are_the_same_whenever_they_are_made(numbers, ensemble):
     fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
     rows = np.where(np.random.default_rng(0).random((30, 4)) < 0.4, np.nan, numbers[:30])
@@ -254,8 +273,8 @@ def words_asked_for(expectation, rows):
     engine, asked = expectation.completions, []
     collect = engine.margins_of
 
-    def counted(evidence):
-        margins = collect(evidence)
+    def counted(evidence, rounded):
+        margins = collect(evidence, rounded)
 
         def count(rows, words):
             asked.append((len(rows), words))
@@ -265,6 +284,7 @@ def words_asked_for(expectation, rows):
 
     engine.margins_of = counted
     _, error = expectation.predict(expectation.evidence(rows), threads=1)
+    engine.margins_of = collect
     return asked, error
 
 
@@ -274,7 +294,12 @@ def test_few_words_settle_a_prediction_and_more_where_they_must(scale, numbers, 
     fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
     model = replace(ensemble.with_values(scale * ensemble.value), link=Link("sigmoid"))
     rows = np.where(np.random.default_rng(0).random((200, 4)) < 0.5, np.nan, numbers[:200])
-    asked, error = words_asked_for(Expectation.of(model, fitted), rows)
+    expectation = Expectation.of(model, fitted)
+    four = words_asked_for(expectation, rows)[0]
+    assert [words for _, words in four][:3] == [range(4), range(4, 8), range(8, 16)][: len(four)]
+    assert (four[1:] == []) == (scale < 1)
+    expectation.completions.first_words = 1  # as of other densities
+    asked, error = words_asked_for(expectation, rows)
     words = [words for _, words in asked]
     steps = [range(1), range(1, 4), range(4, 8), range(8, 16)]
     assert words[:4] == steps[: len(words)]
@@ -287,8 +312,10 @@ def test_few_words_settle_a_prediction_and_more_where_they_must(scale, numbers, 
     assert drawn[:settled].max(initial=0) <= SETTLED_AT_ONCE * allowed
 
 
-def test_draws_that_agree_have_the_error_of_what_64_can_tell(numbers, ensemble):
-    fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
+@pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
+def test_draws_that_agree_have_the_error_of_what_so_many_can_tell(density, numbers, ensemble):
+    """A mixture's come four words at a time."""
+    fitted = DENSITIES[density]({}).fit(numbers)
     far = np.where(np.isin(ensemble.feature, [1, 2]), 1e9, ensemble.cut)  # no draw is there
     model = replace(ensemble, link=Link("sigmoid"), cut=far)
     rows = numbers[:9].copy()
@@ -296,7 +323,10 @@ def test_draws_that_agree_have_the_error_of_what_64_can_tell(numbers, ensemble):
     expectation = Expectation.of(model, fitted)
     value, error = expectation.predict(expectation.evidence(rows))
     np.testing.assert_allclose(value, expit(model.margin(np.nan_to_num(rows))), rtol=1e-12)
-    np.testing.assert_allclose(error, RESOLUTION_OF_ONE_WORD * SPREAD_OF_PROBABILITIES / 64)
+    part = RESOLUTION_OF_ONE_WORD
+    if density == "Mixture":
+        part = np.sqrt(((RESOLUTION / 4) ** 2 + (shared.SharedEngine.decay**2 * part) ** 2) / 2)
+    np.testing.assert_allclose(error, part * SPREAD_OF_PROBABILITIES / 64)
 
 
 @njit

@@ -29,11 +29,12 @@ AT_ONCE = 4
 CACHE_LINE = 8
 
 _VECTOR = ir.VectorType(ir.DoubleType(), AT_ONCE)
+_WORDS = ir.VectorType(ir.IntType(64), AT_ONCE)
 _FLAGS = tuple(sorted(FASTMATH))
 
 
 class Four(types.Type):
-    """Four float64 numbers in one register."""
+    """Four float64 numbers, or words of bits, in one register."""
 
     def __init__(self) -> None:
         super().__init__(name="Four")
@@ -91,46 +92,56 @@ def spread(typing_context: Any, value: Any) -> Any:
     return four(types.float64), codegen
 
 
-@intrinsic
-def add_where(typing_context: Any, out: Any, words: Any, values: Any, n: Any) -> Any:
-    """Add each of ``n`` numbers to those of 64, at ``out``, whose bits are set in its word.
+def _adds(width: int) -> Any:
+    """A function that adds numbers to those of ``64 * width`` whose bits are set in their words."""
 
-    In their order, for 32 of the 64 after the other, which stay in registers meanwhile. Bits are
-    read from memory as the masks that they are, eight at a time: shifted out of a word, they would
-    have to change registers.
-    """
-    at_once, half = 8, 32
-    vector, octet, integer = ir.VectorType(ir.DoubleType(), at_once), ir.IntType(8), ir.IntType(32)
+    @intrinsic
+    def add(typing_context: Any, out: Any, words: Any, values: Any, n: Any) -> Any:
+        """In their order, to as many at once as fit registers with what is float64, or int32.
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        out, words, values, n = args
-        for first in range(0, 64, half):
-            totals = [(i, cgutils.alloca_once(builder, vector)) for i in range(0, half, at_once)]
-            places = {
-                i: builder.bitcast(
-                    builder.gep(out, [ir.Constant(integer, first + i)]), vector.as_pointer()
-                )
-                for i, _ in totals
-            }
-            for i, total in totals:
-                builder.store(builder.load(places[i], align=8), total)
-            with cgutils.for_range(builder, n) as loop:
-                own = builder.gep(words, [loop.index])
-                octets = builder.bitcast(own, octet.as_pointer())
-                value = builder.load(builder.gep(values, [loop.index]))
-                same = _everywhere(builder, value, at_once)
-                for i, total in totals:
-                    number = ir.Constant(integer, (first + i) // at_once)
-                    bits = builder.load(builder.gep(octets, [number]))
-                    here = builder.bitcast(bits, ir.VectorType(ir.IntType(1), at_once))
-                    before = builder.load(total)
-                    after = builder.fadd(before, same, flags=_FLAGS)
-                    builder.store(builder.select(here, after, before), total)
-            for i, total in totals:
-                builder.store(builder.load(total), places[i], align=8)
-        return context.get_dummy_value()
+        Bits are read from memory as the masks that they are: shifted out of a word, they would
+        have to change registers.
+        """
+        real, integer = values.dtype is types.float64, ir.IntType(32)
+        lanes, part = (8, 32) if real else (16, 64 * width)
+        vector = ir.VectorType(ir.DoubleType() if real else integer, lanes)
+        mask, bits = ir.IntType(lanes), ir.VectorType(ir.IntType(1), lanes)
 
-    return types.none(out, words, values, types.int64), codegen
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            out, words, values, n = args
+            out = builder.bitcast(out, vector.as_pointer())
+            for first in range(0, 64 * width // lanes, part // lanes):
+                numbers = [ir.Constant(integer, first + i) for i in range(part // lanes)]
+                places = [builder.gep(out, [number]) for number in numbers]
+                totals = [cgutils.alloca_once(builder, vector) for _ in numbers]
+                for place, total in zip(places, totals, strict=True):
+                    builder.store(builder.load(place, align=4), total)
+                with cgutils.for_range(builder, n) as loop:
+                    own = builder.mul(loop.index, ir.Constant(loop.index.type, width))
+                    masks = builder.bitcast(builder.gep(words, [own]), mask.as_pointer())
+                    value = builder.load(builder.gep(values, [loop.index]))
+                    same = _everywhere(builder, value, lanes)
+                    for number, total in zip(numbers, totals, strict=True):
+                        here = builder.bitcast(builder.load(builder.gep(masks, [number])), bits)
+                        before = builder.load(total)
+                        after = (
+                            builder.fadd(before, same, flags=_FLAGS)
+                            if real
+                            else builder.add(before, same)
+                        )
+                        builder.store(builder.select(here, after, before), total)
+                for place, total in zip(places, totals, strict=True):
+                    builder.store(builder.load(total), place, align=4)
+            return context.get_dummy_value()
+
+        return types.none(out, words, values, types.int64), codegen
+
+    return add
+
+
+#: Add each of ``n`` numbers to those of 64, at ``out``, whose bits are set in its word;
+#: or to those of 256 whose bits are set in its four words.
+add_where, add_where_of_four = _adds(1), _adds(AT_ONCE)
 
 
 @intrinsic
@@ -195,6 +206,47 @@ def add_counts(typing_context: Any, out: Any, words: Any, values: Any, n: Any) -
     return types.none(out, words, values, types.int64), codegen
 
 
+_OCTETS = ir.VectorType(ir.IntType(8), 64)
+_BITS = ir.VectorType(ir.IntType(1), 64)
+
+
+def _of_each_word(builder: Any, pointer: Any, kind: Any) -> list[Any]:
+    """Where the parts of four words, each of a kind, begin."""
+    whole = builder.bitcast(pointer, kind.as_pointer())
+    return [builder.gep(whole, [ir.Constant(ir.IntType(32), i)]) for i in range(AT_ONCE)]
+
+
+@intrinsic
+def mark_below(typing_context: Any, out: Any, octets: Any, limit: Any) -> Any:
+    """Set the bits of four words, at ``out``, of those of 256 octets that are below another."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        limits = _everywhere(builder, builder.trunc(args[2], ir.IntType(8)), 64)
+        words = _of_each_word(builder, args[0], ir.IntType(64))
+        for word, own in zip(words, _of_each_word(builder, args[1], _OCTETS), strict=True):
+            below = builder.icmp_unsigned("<", builder.load(own, align=1), limits)
+            builder.store(builder.bitcast(below, ir.IntType(64)), word, align=8)
+        return context.get_dummy_value()
+
+    return types.none(out, octets, limit), codegen
+
+
+@intrinsic
+def put_where(typing_context: Any, out: Any, octets: Any, words: Any) -> Any:
+    """Copy those of 256 octets to ``out`` whose bits are set in four words."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kinds = (_OCTETS, _OCTETS, ir.IntType(64))
+        each = (_of_each_word(builder, *pair) for pair in zip(args, kinds, strict=True))
+        for to, own, word in zip(*each, strict=True):
+            here = builder.bitcast(builder.load(word, align=8), _BITS)
+            before, after = builder.load(to, align=1), builder.load(own, align=1)
+            builder.store(builder.select(here, after, before), to, align=1)
+        return context.get_dummy_value()
+
+    return types.none(out, octets, words), codegen
+
+
 @intrinsic
 def total(typing_context: Any, values: Any) -> Any:
     """Sum of the four."""
@@ -210,14 +262,16 @@ def total(typing_context: Any, values: Any) -> Any:
     return types.float64(values), codegen
 
 
-def _define(python_operator: Any, instruction: str) -> None:
-    """Let an operator work on two :class:`Four`: an instruction, and no function to compile."""
+def _define(python_operator: Any, instruction: str, of_bits: bool = False) -> None:
+    """Let an operator work on two :class:`Four`, or on their bits: no function is compiled."""
+    kind, options = (_WORDS, {}) if of_bits else (_VECTOR, {"flags": _FLAGS})
 
     class Both(ConcreteTemplate):
         cases: ClassVar = [four(four, four)]
 
     def operate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return getattr(builder, instruction)(args[0], args[1], flags=_FLAGS)
+        own = (builder.bitcast(each, kind) for each in args)
+        return builder.bitcast(getattr(builder, instruction)(*own, **options), _VECTOR)
 
     infer_global(python_operator)(Both)
     lower_builtin(python_operator, four, four)(operate)
@@ -226,6 +280,9 @@ def _define(python_operator: Any, instruction: str) -> None:
 _define(operator.add, "fadd")
 _define(operator.sub, "fsub")
 _define(operator.mul, "fmul")
+_define(operator.and_, "and_", of_bits=True)
+_define(operator.or_, "or_", of_bits=True)
+_define(operator.xor, "xor", of_bits=True)
 
 
 @inlined

@@ -172,6 +172,8 @@ class CompletionsEngine(Engine):
     """
 
     exact = False
+    # Of means of predictions.
+    first_words, decay = FIRST_WORDS, DECAY
 
     def __init__(
         self,
@@ -281,14 +283,17 @@ class CompletionsEngine(Engine):
         self, evidence: Evidence, mean: MeanOf, tolerance: Tolerance = NONE
     ) -> tuple[Floats, Floats]:
         """Means of predictions, and their standard errors."""
-        margins = self.margins_of(evidence)
-
-        def collect(rows: NDArray[np.intp], words: range) -> Floats:
-            return mean.summary(margins(rows, words))
+        margins = self.margins_of(evidence, rounded=True)
 
         many = min(FIRST_WORDS_OF_DRAWS, self.max_words)
-        first = FIRST_WORDS if tolerance.share < np.inf else many
-        value, error, _ = self._refined(evidence, collect, mean.settle, tolerance, first, many)
+        first = self.first_words if tolerance.share < np.inf else many
+        ends = (FIRST_WORDS,) if first == self.first_words > FIRST_WORDS else ()
+
+        def collect(rows: NDArray[np.intp], words: range) -> Floats:
+            return mean.summary(margins(rows, words), () if words.start else ends)
+
+        settle, decay = mean.settle, self.decay
+        value, error, _ = self._refined(evidence, collect, settle, tolerance, first, many, decay)
         return value, error
 
     def moments(self, evidence: Evidence) -> Moments:
@@ -389,16 +394,20 @@ class CompletionsEngine(Engine):
             )  # fmt: skip
         return out[:, None]
 
-    def margins_of(self, evidence: Evidence) -> Collect:
+    def margins_of(self, evidence: Evidence, rounded: bool = False) -> Collect:
         """:meth:`margins` of some rows of a chunk, which may be asked for again and again."""
-        return lambda rows, words: self.margins(evidence[rows], words)
+        return lambda rows, words: self.margins(evidence[rows], words, rounded)
 
-    def margins(self, evidence: Evidence, words: range) -> Floats:
-        """Margins of the completions themselves, (rows, words, 64, outputs)."""
+    def margins(self, evidence: Evidence, words: range, rounded: bool = False) -> Floats:
+        """Margins of the completions themselves, (rows, words, 64, outputs).
+
+        ``rounded`` says that far less than draws tell will do.
+        """
         points = self.merged.points(evidence.points)
         out = np.empty((len(points), len(words), WORD, self.ensemble.n_outputs))
         if self.splits is not None:
-            self.splits.margins(points, self._draws(evidence, words), self.leaves, out)
+            steps, draws = self.splits.steps(self.value, rounded), self._draws(evidence, words)
+            self.splits.margins(points, draws, self.leaves, steps, out)
             return out
         out[:] = self.ensemble.base
         kernels.chunk_margins(
@@ -415,13 +424,15 @@ class CompletionsEngine(Engine):
         tolerance: Tolerance,
         words: int,
         least: int = 0,
+        decay: float = DECAY,
     ) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Answers, their standard errors, and how many words each row was given.
 
         ``collect`` is asked for consecutive words of some rows, ``settle`` makes answers of all
         that was collected, (rows, parts, ...). Rows with a larger error than allowed go on, with
         ``least`` words or more; their new error is told together with what the last one leads to
-        expect, or those that stop would be the ones whose error happens to look small.
+        expect, or those that stop would be the ones whose error happens to look small. So is that
+        of the first words where the first of them is a part by itself.
         """
 
         def collected(rows: NDArray[np.intp], words: range) -> Floats:
@@ -434,6 +445,10 @@ class CompletionsEngine(Engine):
         value, error = settle(kept, rows)
         begins = words < least
         error = _resolved(error, tolerance, words, RESOLUTION_OF_ONE_WORD if begins else RESOLUTION)
+        if kept.shape[1] > 1:
+            _, one = settle(kept[:, :1], rows)
+            one = _resolved(one, tolerance, FIRST_WORDS, RESOLUTION_OF_ONE_WORD)
+            error = _together(error, one, decay ** np.log2(words / FIRST_WORDS))
         used = np.full(len(rows), words)
         while words < self.max_words:
             allowed = tolerance.allowed * (SETTLED_AT_ONCE if words < least else 1.0)
@@ -445,8 +460,7 @@ class CompletionsEngine(Engine):
             kept = np.concatenate([kept, collected(rows, range(before, words))], axis=1)
             value[rows], now = settle(kept, rows)
             now = _resolved(now, tolerance, words)
-            led_to = DECAY ** np.log2(words / before) * error[rows]
-            error[rows] = np.sqrt((now**2 + led_to**2) / 2)
+            error[rows] = _together(now, error[rows], decay ** np.log2(words / before))
             used[rows] = words
         return value, error, used
 
@@ -476,6 +490,11 @@ def by_group(margins: Floats) -> Floats:
     rows, words, _, outputs = margins.shape
     groups = margins.reshape(rows, words, GROUPS, SIZE, outputs).swapaxes(1, 2)
     return groups.reshape(rows, GROUPS, words * SIZE, outputs)
+
+
+def _together(error: Floats, before: Floats, part: float) -> Floats:
+    """A standard error, with what that of fewer draws leads to expect: a part of it."""
+    return np.asarray(np.sqrt((error**2 + (part * before) ** 2) / 2))
 
 
 def _resolved(

@@ -18,7 +18,7 @@ from knothole.compiled.sobol import COMMON, WORD
 from knothole.densities.mixture.density import Mixture
 from knothole.reach.completions.cells import lone_numbers, mean_over_cells
 from knothole.reach.completions.engine import LEAST_ROWS, Collect, CompletionsEngine, Inversion
-from knothole.reach.completions.splits import Shared, splits_before
+from knothole.reach.completions.splits import LANES, Shared, splits_before
 from knothole.reach.completions.statistics import MeanOf
 from knothole.reach.tables import Grid
 from knothole.reach.tolerance import NONE, Tolerance
@@ -30,6 +30,8 @@ BYTES = 1 << 26
 MARGIN_BYTES = 1 << 19
 # The most splits of a chunk's rows that are kept from one word to the next.
 FOUND = 1 << 21
+# Words after which means are corrected.
+CORRECTED = 16
 
 
 class SharedEngine(CompletionsEngine):
@@ -37,6 +39,9 @@ class SharedEngine(CompletionsEngine):
 
     They are made when first asked for; should two threads make them, they are alike.
     """
+
+    # One word by itself would take half the time of four; errors that nothing corrects fall slower.
+    first_words, decay = LANES, 0.55
 
     def __init__(self, ensemble: Ensemble, sampler: Inversion, density: Mixture) -> None:
         super().__init__(ensemble, sampler)
@@ -48,7 +53,10 @@ class SharedEngine(CompletionsEngine):
         """Words that there is room for."""
         if self.splits is None:
             return 0
-        return BYTES // (8 * len(self.density.weights_) * self.splits.width)
+        trees, n = self.splits.trees, len(self.density.weights_)
+        return LANES * (
+            BYTES // (LANES * n * (WORD * int(trees.slots[-1]) + 8 * len(trees.own) + 1))
+        )
 
     def _rows_at_once(self, words: int) -> int:
         if not self.shared_words:
@@ -58,8 +66,8 @@ class SharedEngine(CompletionsEngine):
     def mean(
         self, evidence: Evidence, mean: MeanOf, tolerance: Tolerance = NONE
     ) -> tuple[Floats, Floats]:
-        """Exactly where a single number is missing."""
-        splits = self.splits
+        """Exactly where a single number is missing; more draws are quicker than correcting."""
+        splits, mean.after = self.splits, CORRECTED * WORD
         if splits is None or evidence.allowed is not None:
             return super().mean(evidence, mean, tolerance)
         points, columns = self.merged.points(evidence.points), self.ensemble
@@ -73,7 +81,9 @@ class SharedEngine(CompletionsEngine):
             return super().mean(evidence, mean, tolerance)
         value = np.empty((len(points), self.ensemble.n_responses))
         error = np.zeros_like(value)
-        value[rest], error[rest] = super().mean(evidence[rest], mean.of(rest), tolerance)
+        of_rest = mean.of(rest)
+        of_rest.after = mean.after
+        value[rest], error[rest] = super().mean(evidence[rest], of_rest, tolerance)
         sets, leaves = splits.sets(points[lone]), self.leaves
         for number in np.unique(variable[lone]):
             start, stop = self.forest.look.offset[number : number + 2].tolist()
@@ -90,11 +100,11 @@ class SharedEngine(CompletionsEngine):
         """What each component has below every cut, (rows of masks, components)."""
         return Grid.of(self.ensemble).masses(self.density.emissions_, self.merged)
 
-    def margins(self, evidence: Evidence, words: range) -> Floats:
+    def margins(self, evidence: Evidence, words: range, rounded: bool = False) -> Floats:
         """Margins of the completions themselves, (rows, words, 64, outputs)."""
-        return self.margins_of(evidence)(np.arange(len(evidence.points)), words)
+        return self.margins_of(evidence, rounded)(np.arange(len(evidence.points)), words)
 
-    def margins_of(self, evidence: Evidence) -> Collect:
+    def margins_of(self, evidence: Evidence, rounded: bool = False) -> Collect:
         """:meth:`margins` of some rows of a chunk, which may be asked for again and again.
 
         Until the thread asks for another chunk's: what was found of rows is in memory to use again.
@@ -102,52 +112,56 @@ class SharedEngine(CompletionsEngine):
         own = super().margins
         splits, last = self.splits, self.shared_words
         if splits is None or evidence.allowed is not None:
-            return lambda rows, words: own(evidence[rows], words)
+            return lambda rows, words: own(evidence[rows], words, rounded)
         log_p, share = self.density.responsibilities(evidence)
         impossible = np.isneginf(log_p)
         points = self.merged.points(evidence.points)
-        sets = splits.sets(points)
+        sets, steps = splits.sets(points), splits.steps(self.value, rounded)
         whole = None
         if splits_before(sets)[-1] <= FOUND:
-            whole = splits.found(sets, self.leaves, self._memory)
+            whole = splits.found(sets, self.leaves, steps, self._memory)
 
         def collect(rows: NDArray[np.intp], words: range) -> Floats:
             middle = min(max(words.start, last), words.stop)
             out = np.empty((len(rows), middle - words.start, WORD, self.ensemble.n_outputs))
-            shared = self._shared(range(words.start, middle))
             if whole is None:
-                found = splits.found(sets[rows], self.leaves, self._memory)
+                found = splits.found(sets[rows], self.leaves, steps, self._memory)
             else:
                 found = whole.of(rows)
-            splits.margins_of_shared(points[rows], share[rows], found, shared, out)
+            splits.margins_of_shared(share[rows], found, self._shared(middle), words.start, out)
             if middle < words.stop:
-                rest = own(evidence[rows], range(middle, words.stop))
+                rest = own(evidence[rows], range(middle, words.stop), rounded)
                 out = np.concatenate([out, rest], axis=1)
             lost = impossible[rows]
             if lost.any():
-                out[lost] = own(evidence[rows[lost]], words)
+                out[lost] = own(evidence[rows[lost]], words, rounded)
             return out
 
         return collect
 
-    def _shared(self, words: range) -> Shared:
-        """What draws are in each component."""
+    def _shared(self, words: int) -> Shared:
+        """What draws of so many words, or more, are in each component."""
         made = self._made[0] if self._made else self._make(0)
-        start = len(made.masks)
-        if not self._made or start < words.stop:
-            parts = [made, *map(self._make, range(start, words.stop))]
+        start = len(made.cells)
+        if not self._made or LANES * start < words:
+            parts = [made, *map(self._make, range(start, -(-words // LANES)))]
             made = Shared(*map(np.concatenate, zip(*parts, strict=True)))
             self._made[:] = [made]
-        return Shared(*(array[words.start : words.stop] for array in made))
+        return made
 
-    def _make(self, word: int) -> Shared:
+    def _make(self, four: int) -> Shared:
+        """Of four words."""
         assert self.splits is not None
-        uniform = self.points.uniform(range(word, word + 1), COMMON)[0]
+        words = range(LANES * four, LANES * (four + 1))
+        uniform = self.points.uniform(words, COMMON)[0]
+        draws = np.stack([self._components(own) for own in np.split(uniform, LANES)])
+        cells, masks = self.splits.in_components(self.merged.points(draws, axis=2))
         order = np.argsort(uniform[:, 0], kind="stable")
-        bits = np.uint64(1) << order.astype(np.uint64)
-        lowest = np.concatenate([np.zeros(1, np.uint64), np.bitwise_or.accumulate(bits)])
-        masks = self.splits.masks_of_components(self.merged.points(self._components(uniform)))
-        return Shared(masks[None], uniform[order, 0][None], lowest[None])
+        bits = np.uint64(1) << (order % WORD).astype(np.uint64)
+        lowest = np.zeros((len(order) + 1, LANES), dtype=np.uint64)
+        lowest[1 + np.arange(len(order)), order // WORD] = bits
+        lowest = np.bitwise_or.accumulate(lowest, axis=0)
+        return Shared(cells[None], masks[None], uniform[order, 0][None], lowest[None])
 
     def _components(self, uniform: Floats) -> Floats:
         """What points (64, coordinates) are in each component, (components, variables, 64)."""

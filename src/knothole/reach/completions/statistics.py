@@ -66,6 +66,7 @@ class MeanOf:
         self, link: Link, expected_margin: Callable[[NDArray[np.intp]], Floats] | None = None
     ) -> None:
         self.link, self.expected_margin = link, expected_margin
+        self.after = SIZE * GROUPS  # so many draws, means are corrected
         self._known: tuple[NDArray[np.intp], Floats] | None = None
 
     def of(self, some: NDArray[np.intp]) -> MeanOf:
@@ -73,11 +74,13 @@ class MeanOf:
         expected = self.expected_margin
         return MeanOf(self.link, None if expected is None else lambda rows: expected(some[rows]))
 
-    def summary(self, margins: Floats) -> Floats:
-        """What is kept of the margins of some words (rows, words, 64, outputs), (rows, 1, ...)."""
+    def summary(self, margins: Floats, ends: tuple[int, ...] = ()) -> Floats:
+        """What is kept of margins (rows, words, 64, outputs), in parts that end so, by part."""
         values = np.ascontiguousarray(self.link(margins))
-        out = np.empty((len(values), 1, values.shape[3], len(Summary._fields), GROUPS))
-        summarise(values if self.expected_margin is None else margins, values, out[:, 0])
+        bounds, corrects = np.array([0, *ends, values.shape[1]]), self.expected_margin is not None
+        shape = len(values), len(bounds) - 1, values.shape[3], len(Summary._fields), GROUPS
+        out = np.empty(shape)
+        summarise(margins if corrects else values, values, bounds, corrects, out)
         return out
 
     def settle(self, summaries: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
@@ -86,7 +89,7 @@ class MeanOf:
         draws = parts.draws[:1, :, :1]
         part = draws / draws.sum(axis=1, keepdims=True)
         means = (part * parts.value).sum(axis=1)
-        if self.expected_margin is not None and draws.sum() > SIZE * GROUPS:
+        if self.expected_margin is not None and draws.sum() > self.after:
             means -= _slope(parts, part) * (
                 (part * parts.margin).sum(axis=1) - self._expected(rows)[:, :, None]
             )
@@ -133,17 +136,22 @@ def _slope(parts: Summary, part: Floats) -> Floats:
 
 
 @njit
-def summarise(margins, values, out):  # type: ignore[no-untyped-def]
-    """Summaries of draws (rows, words, 64, outputs), ``out`` (rows, outputs, fields, groups)."""
-    n_rows, words, _, n_outputs = values.shape
-    for row in range(n_rows):
+def summarise(margins, values, bounds, corrects, out):  # type: ignore[no-untyped-def]
+    """Summaries of draws (rows, words, 64, outputs), ``out`` (rows, parts, outputs, ...).
+
+    Squares and products only where something ``corrects``.
+    """
+    n_rows, _, _, n_outputs = values.shape
+    for i in range(n_rows * (len(bounds) - 1)):
+        row, part = divmod(i, len(bounds) - 1)
+        first, words = bounds[part], bounds[part + 1] - bounds[part]
         for output in range(n_outputs):
-            draws, value, margin, square, product, least, most = out[row, output]
+            draws, value, margin, square, product, least, most = out[row, part, output]
             middle, centre = 0.0, 0.0
             for group in range(GROUPS):
                 total, of_margins = 0.0, 0.0
                 low, high = np.inf, -np.inf
-                for word in range(words):
+                for word in range(first, first + words):
                     for draw in range(group * SIZE, (group + 1) * SIZE):
                         x = values[row, word, draw, output]
                         total += x
@@ -154,9 +162,9 @@ def summarise(margins, values, out):  # type: ignore[no-untyped-def]
                 least[group], most[group] = low, high
                 centre += value[group] / GROUPS
                 middle += margin[group] / GROUPS
-            for group in range(GROUPS):
+            for group in range(GROUPS if corrects else 0):
                 squares, products = 0.0, 0.0
-                for word in range(words):
+                for word in range(first, first + words):
                     for draw in range(group * SIZE, (group + 1) * SIZE):
                         off = margins[row, word, draw, output] - middle
                         squares += off * off
