@@ -10,7 +10,8 @@ from tests.reach.cases import EXACT, as_table, random_case
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.reach import registry
-from knothole.reach.completions.engine import Completion, CompletionsEngine
+from knothole.reach.completions.engine import CompletionsEngine
+from knothole.reach.completions.samplers import Completion
 from knothole.reach.expectation import Expectation
 from knothole.reach.walks.product import ProductEngine
 from knothole.tables.columns import Column, Columns

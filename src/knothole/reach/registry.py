@@ -16,13 +16,9 @@ from knothole.densities.gaussian.fill import fill
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.reach.circuit import CircuitEngine
-from knothole.reach.completions.engine import (
-    Completion,
-    CompletionsEngine,
-    Inversion,
-    Sampler,
-)
+from knothole.reach.completions.engine import CompletionsEngine
 from knothole.reach.completions.impossible import ForgetsImpossible
+from knothole.reach.completions.samplers import Completion, Inversion, Sampler
 from knothole.reach.completions.shared import SharedEngine
 from knothole.reach.engine import Engine
 from knothole.reach.gaussian import GaussianEngine

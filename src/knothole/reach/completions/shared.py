@@ -17,7 +17,8 @@ from knothole.arrays import Floats
 from knothole.compiled.sobol import COMMON, WORD
 from knothole.densities.mixture.density import Mixture
 from knothole.reach.completions.cells import lone_numbers, mean_over_cells
-from knothole.reach.completions.engine import LEAST_ROWS, Collect, CompletionsEngine, Inversion
+from knothole.reach.completions.engine import LEAST_ROWS, Collect, CompletionsEngine
+from knothole.reach.completions.samplers import Inversion
 from knothole.reach.completions.splits import LANES, Shared, splits_before
 from knothole.reach.completions.statistics import MeanOf
 from knothole.reach.tables import Grid
