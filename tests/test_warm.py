@@ -11,6 +11,7 @@ from knothole.estimators import storage, warm, wrapping
 from knothole.reach import leaf_sets, one_number
 from knothole.reach.completions import divide
 from knothole.reach.warm import use_walks
+from knothole.trees import traverse
 
 
 @pytest.mark.parametrize("name", ["auto", *(kind.__name__ for kind in warm.DENSITIES)])
@@ -33,11 +34,15 @@ def test_a_file_s_kernels_are_those_that_a_prediction_needs(tmp_path, kind, dens
 
 def test_walks_are_those_of_a_prediction():
     """What is compiled ahead without a density has the types that one asks for."""
-    walks = fill.fill_common, leaf_sets.fill, one_number.add_expected, divide.add_groups
+    drawn = fill.fill_common, divide.add_groups
+    walks = *drawn, leaf_sets.fill, one_number.add_expected, traverse.walk_margin
     use_walks()
     before = [len(walk.signatures) for walk in walks]
     assert min(before) > 0
     warm.use("GaussianMixture")
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = HistGradientBoostingRegressor(max_iter=2).fit(X, X[:, 0])
+    kh.wrap(model, X, density=kh.GaussianMixture(2, random_state=0)).predict(X)
     assert [len(walk.signatures) for walk in walks] == before
 
 

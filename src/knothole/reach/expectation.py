@@ -442,14 +442,16 @@ class Expectation:
             has_hole = np.isnan(points)[:, used].any(axis=1)
             if has_hole.all() and part.allowed is None:
                 return of_holes(part)
+            # Holes first: while a first run compiles what they need, another process does the rest.
+            holes = np.flatnonzero(has_hole)
+            answered = [(holes[rows], of_holes(some)) for rows, some in part[holes].parts()]
             own = points[~has_hole, : len(self.ensemble.columns)]
             first = np.asarray(native(np.ascontiguousarray(own), 1))
             out = [np.zeros((len(points), first.shape[1])) for _ in range(n)]
             out[0][~has_hole] = first
-            holes = np.flatnonzero(has_hole)
-            for rows, some in part[holes].parts():
-                for whole, found in zip(out, of_holes(some), strict=True):
-                    whole[holes[rows]] = found
+            for rows, found in answered:
+                for whole, own in zip(out, found, strict=True):
+                    whole[rows] = own
             return out
 
         parts = self._by_chunk(chunk, evidence, work, threads)

@@ -20,7 +20,7 @@ from knothole.trees.ensemble import Ensemble, Nodes
 
 
 def use_walks(ensemble: Ensemble | None = None, drawn: bool = True) -> None:
-    """Use the kernels that walk for rows under a Gaussian mixture, with one hole or drawn.
+    """Use the kernels that walk for rows under a Gaussian mixture: drawn, with one hole, complete.
 
     First that of the points which rows share: it is soon needed.
 
@@ -42,6 +42,7 @@ def use_walks(ensemble: Ensemble | None = None, drawn: bool = True) -> None:
     one_number.add_margin(Evidence(points), walk.value, margin)
     if drawn:
         walk.margin(Evidence(np.full_like(points, np.nan)))
+    ensemble.margin(np.zeros_like(points))
 
 
 def _small() -> Ensemble:
