@@ -15,7 +15,7 @@ LONGEST_FILE = 500  # lines
 BUDGET = {
     "house": 27_404,
     "trust, to the letter, hardened": 3_962,
-    "quick": 4_056,
+    "quick": 4_059,
     "correct": 1_513,
     "induction": 771,
     "questions": 2_310,
