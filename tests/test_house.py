@@ -14,8 +14,8 @@ LONGEST_FILE = 500  # lines
 #: Lines of the package, by the issues that brought them.
 BUDGET = {
     "house": 27_404,
-    "trust, to the letter, hardened": 3_962,
-    "quick": 4_059,
+    "trust, to the letter, hardened": 3_966,
+    "quick": 4_060,
     "correct": 1_513,
     "induction": 771,
     "questions": 2_310,

@@ -123,9 +123,10 @@ def test_a_file_is_read_no_further_than_needed(tmp_path):
     chunks.close()
 
 
-def test_a_last_row_may_break_a_line_within_quotes(tmp_path):
+@pytest.mark.parametrize("rows", ['1.5,x\n2.5,"y\nz"', '1.5,4" pipe\n2.5,5" pipe'])
+def test_a_last_row_may_have_line_breaks_in_quotes_and_inch_marks(tmp_path, rows):
     place = tmp_path / "notes.csv"
-    place.write_text('a,note\n1.5,x\n2.5,"y\nz"')
+    place.write_text(f"a,note\n{rows}")
     columns = [kh.Columns.infer(pd.DataFrame({"a": [1.5]}))[0]]
     (chunk, _), *_ = sources.source(place).chunks(["a"], columns, 1000)
     assert chunk["a"].tolist() == [1.5, 2.5]

@@ -200,3 +200,13 @@ def test_a_single_missing_number_is_answered_as_by_walks():
     engine.one_number.leaf_sets = []
     walked, _ = engine.margin(evidence)
     np.testing.assert_allclose(quick, walked, rtol=0, atol=1e-10)
+
+
+def test_leaves_that_a_tree_has_not_are_its_own_first(monkeypatch):
+    """So that what is asked of all 64, such as how far values lie apart, is about the tree."""
+    monkeypatch.setattr(module, "TREES", 2)
+    ensemble = case(3)[0].ensemble
+    for trees in leaf_sets(ensemble):
+        owner = ensemble.leaf_tree[trees.leaf]
+        assert (owner == owner[:, :1]).all()
+        assert len(np.unique(owner[:, 0])) == len(owner)

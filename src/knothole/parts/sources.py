@@ -12,7 +12,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -171,8 +171,8 @@ class CsvSource(Source):
         """Refuse a file whose last row is cut off: its missing entries would pass for holes."""
         with self.path.open("rb") as file:
             file.seek(max(0, self.size - _LONGEST_ROW))
-            last = _last_row(file.read().decode(errors="replace"))
-        fields = next(csv.reader([last], delimiter=self._separator), [])
+            text = file.read().decode(errors="replace")
+        fields = _last_row(text, self._separator)
         if fields and len(fields) < len(self.names):
             raise DamagedFile(
                 f"{self.shown}: its last row is cut off after {len(fields)} of {len(self.names)} "
@@ -180,14 +180,17 @@ class CsvSource(Source):
             )
 
 
-def _last_row(text: str) -> str:
-    """The row that a text ends with: line breaks within quotes do not begin one."""
+def _last_row(text: str, separator: str) -> list[str]:
+    """Fields of the row that a text ends with: line breaks within quotes do not begin one."""
     lines, quotes = text.split("\n"), 0
     for first in range(len(lines) - 1, -1, -1):
         quotes += lines[first].count('"')
         if quotes % 2 == 0:
-            return "\n".join(lines[first:])
-    return lines[-1]
+            # Quotes may also be inch marks, within fields: then a line break ends the row.
+            with suppress(csv.Error):
+                return next(csv.reader(["\n".join(lines[first:])], delimiter=separator), [])
+            break
+    return next(csv.reader(lines[-1:], delimiter=separator), [])
 
 
 class JsonSource(Source):

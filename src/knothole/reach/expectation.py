@@ -450,8 +450,8 @@ class Expectation:
             out = [np.zeros((len(points), first.shape[1])) for _ in range(n)]
             out[0][~has_hole] = first
             for rows, found in answered:
-                for whole, own in zip(out, found, strict=True):
-                    whole[rows] = own
+                for whole, some in zip(out, found, strict=True):
+                    whole[rows] = some
             return out
 
         parts = self._by_chunk(chunk, evidence, work, threads)

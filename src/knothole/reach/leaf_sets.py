@@ -93,7 +93,8 @@ def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
                 np.zeros((len(trees), LEAVES, LEAVES), dtype=np.uint8),
                 np.zeros((len(trees), 2 * LEAVES), dtype=np.uint64),
                 ensemble.roots[trees].astype(np.int64),
-                np.zeros((len(trees), LEAVES), dtype=np.int64),
+                # Where a tree has no leaf, its first: no value that is not its own.
+                np.repeat(part.leaf_start[:-1, None], LEAVES, axis=1).astype(np.int64),
                 output,
             )
             sets.sets[:] = ALL >> (LEAVES - np.diff(part.leaf_start)).astype(np.uint64)

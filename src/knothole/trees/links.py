@@ -23,7 +23,7 @@ def _softmax(margin: Floats) -> Floats:
 
 
 def _sigmoid(margin: Floats) -> Floats:
-    """:func:`scipy.special.expit`, in place, and in a third of its time with numpy's kernels."""
+    """:func:`scipy.special.expit`, in a third of its time; in place, of what is nobody else's."""
     out = np.negative(margin, out=margin)
     with np.errstate(over="ignore"):
         np.exp(out, out=out)

@@ -244,7 +244,8 @@ class Splits:
 
 def _octets(look: Lookup, n_masks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``slots`` and ``cut`` of :class:`Trees`."""
-    n_cuts = np.where(look.n_levels > 0, 0, np.diff(look.offset) - 1)
+    # A number has a row more than it has cuts on either side.
+    n_cuts = np.where(look.n_levels > 0, 0, np.diff(look.offset) - 2)
     slots = np.append(0, np.cumsum(-(-n_cuts // CUTS)))
     row = np.arange(n_masks)
     variable = np.searchsorted(look.offset, row, side="right") - 1
