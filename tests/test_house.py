@@ -14,7 +14,7 @@ LONGEST_FILE = 500  # lines
 #: Lines of the package, by the issues that brought them.
 BUDGET = {
     "house": 27_404,
-    "trust, to the letter, hardened": 3_966,
+    "trust, to the letter, hardened": 3_967,
     "quick": 4_060,
     "correct": 1_513,
     "induction": 771,

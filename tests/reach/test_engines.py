@@ -1,6 +1,7 @@
 """Engines are found by the density's class, made when first used, and share tables."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from knothole.reach.completions.samplers import Completion
 from knothole.reach.expectation import Expectation
 from knothole.reach.walks.product import ProductEngine
 from knothole.tables.columns import Column, Columns
+from knothole.trees.links import Link
 from knothole.trees.read import read
 
 
@@ -133,3 +135,17 @@ def test_an_expectation_can_be_pickled_with_and_without_its_engines():
     late = pickle.loads(pickle.dumps(expectation.with_values(case.ensemble.value)))
     for again in (early, late):
         np.testing.assert_array_equal(again.margin(evidence)[0], margin)
+
+
+@pytest.mark.parametrize("density", EXACT)
+def test_a_single_tree_of_three_classes_has_exact_probabilities(density):
+    made = random_case(5, density, n_trees=1)
+    link, value = Link("softmax"), np.random.default_rng(0).normal(size=(made.ensemble.n_leaves, 3))
+    ensemble = replace(
+        made.ensemble, link=link, value=value, base=np.zeros(3), tree_weight=np.ones(1)
+    )
+    expectation = Expectation.of(ensemble, made.density)
+    evidence = expectation.evidence(as_table(made.density.columns_, made.rows), made.holes)
+    mean, error = expectation.predict(evidence)
+    np.testing.assert_allclose(mean, expectation.reach(evidence) @ link(value), rtol=1e-10)
+    assert (error == 0).all()

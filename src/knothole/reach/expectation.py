@@ -338,7 +338,8 @@ class Expectation:
         ensemble = self.original
         margin = ensemble.value * ensemble.tree_weight[0] + ensemble.base
         plain = replace(ensemble, link=Link("identity"), base=np.zeros(ensemble.n_responses))
-        plain = replace(plain, tree_weight=np.ones(1), value=ensemble.link(margin))
+        value = np.ascontiguousarray(ensemble.link(margin))
+        plain = replace(plain, tree_weight=np.ones(1), value=value)
         return Expectation.of(plain, self.density, integrate=self.integrate)
 
     def std(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
