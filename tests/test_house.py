@@ -15,7 +15,7 @@ LONGEST_FILE = 500  # lines
 BUDGET = {
     "house": 27_404,
     "trust, to the letter, hardened": 3_967,
-    "quick": 4_060,
+    "quick": 4_061,
     "correct": 1_513,
     "induction": 771,
     "questions": 2_310,

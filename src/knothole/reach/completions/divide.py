@@ -43,7 +43,7 @@ class Divided(NamedTuple):
     from_on, up_to : uint64 (rows, trees)
         The leaves that values from a cut on, or up to one, leave: of the first and the last of
         so many cuts (:data:`EVERY`), so that tables are small.
-    parting : uint8 (trees, 2048)
+    parted_by : uint8 (trees, 2048)
         Where two leaves part: the first leaf on the right, which stands for the split
         (:func:`pair`).
     split : uint64 (trees, 64, 2)
@@ -56,7 +56,7 @@ class Divided(NamedTuple):
     first: Any
     from_on: Any
     up_to: Any
-    parting: Any
+    parted_by: Any
     split: Any
     value: Any
 
@@ -92,11 +92,12 @@ def divided(ensemble: Ensemble, value: Floats) -> list[Divided]:
         split[*place, 0] = ensemble.feature[nodes] * WORD
         split[*place, 1] = ensemble.cut[nodes].view(np.uint64)
         high, low = np.tril_indices(LEAVES, -1)
-        parting = np.zeros((len(trees.root), LEAVES * LEAVES // 2), dtype=np.uint8)
-        parting[:, high * (high - 1) // 2 + low] = lowest[
+        parted_by = np.zeros((len(trees.root), LEAVES * LEAVES // 2), dtype=np.uint8)
+        parted_by[:, high * (high - 1) // 2 + low] = lowest[
             np.arange(len(lowest))[:, None], trees.parting[:, low, high]
         ]
-        found.append(Divided(trees, first, from_on, up_to, parting, split, value[:, 0][trees.leaf]))
+        own = value[:, 0][trees.leaf]
+        found.append(Divided(trees, first, from_on, up_to, parted_by, split, own))
     return found
 
 
@@ -179,7 +180,7 @@ def divide(n_trees, draws, divided, lists):  # type: ignore[no-untyped-def]
     it need not wait for draws; lists before and after it are two, so that none waits for another.
     """
     own, left, at, right, step = lists.own, lists.left, lists.at, lists.right, lists.step
-    parting, splits, value = pointers((divided.parting, divided.split, divided.value))
+    parted_by, splits, value = pointers((divided.parted_by, divided.split, divided.value))
     first, n, done, side = 0.0, np.int64(0), np.int64(0), 0
     for t in range(n_trees):
         first += value[t * LEAVES + np.int64(lowest_bit(own[t]))]
@@ -192,7 +193,7 @@ def divide(n_trees, draws, divided, lists):  # type: ignore[no-untyped-def]
         for i in range(n):
             word, tree = here[3 * i], np.int64(here[3 * i + 1])
             low, high = np.int64(lowest_bit(word)), np.int64(highest_bit(word))
-            split = np.int64(parting[LEAVES // 2 * tree + pair(low, high)])
+            split = np.int64(parted_by[LEAVES // 2 * tree + pair(low, high)])
             at[i] = np.uint64(tree + split)
             above = np.int64(lowest_bit(from_bit(word, split)))
             step[done + i] = value[tree + above] - value[tree + low]
