@@ -16,6 +16,9 @@ from knothole.errors import ReaderMismatch
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import Reading
 
+# What is larger is not finite in float32.
+_LARGEST = np.finfo(np.float32).max
+
 
 def verify(reading: Reading, rows: int = 384, seed: int = 0) -> None:
     """Replay probe rows against the library; raise ``ReaderMismatch`` at the first difference."""
@@ -73,8 +76,7 @@ def probe_rows(ensemble: Ensemble, rows: int, rng: np.random.Generator) -> Float
         X[:, column] = rng.choice(pool, rows)
     inner = np.flatnonzero(ensemble.feature >= 0)
     if len(inner):
-        for row in range(rows // 2):
-            _steer(ensemble, int(rng.choice(inner)), X[row], rng)
+        _steer(ensemble, rng.choice(inner, rows // 2), X[: rows // 2], rng)
     holes = rng.random(X.shape) < rng.choice([0.0, 0.0, 0.1, 0.5], rows)[:, None]
     X[holes] = np.nan
     X[rows - 1] = np.nan
@@ -90,50 +92,51 @@ def _values_around(ensemble: Ensemble, column: int) -> Floats:
     if not len(cuts):
         return np.array([-1.0, 0.0, 1.0])
     between = (cuts[1:] + cuts[:-1]) / 2
-    return _finite_in_float32(np.concatenate([steps_around(cuts), between, [0.0]]))
-
-
-def _finite_in_float32(values: Floats) -> Floats:
-    return values[np.abs(values) <= np.finfo(np.float32).max]
+    values = np.concatenate([steps_around(cuts).ravel(), between, [0.0]])
+    return np.asarray(values[np.abs(values) <= _LARGEST])
 
 
 def steps_around(cuts: Floats) -> Floats:
-    """Each cut and its neighbours, one step either side in float64 and in float32."""
+    """Each cut and its neighbours, one step either side in float64 and in float32, (6, cuts)."""
     with np.errstate(over="ignore"):
         single = cuts.astype(np.float32)
         below = np.nextafter(single, np.float32(-np.inf))
         above = np.nextafter(single, np.float32(np.inf))
     doubles = [cuts, np.nextafter(cuts, -np.inf), np.nextafter(cuts, np.inf)]
-    return np.concatenate([*doubles, single, below, above]).astype(np.float64)
+    return np.stack([*doubles, single, below, above]).astype(np.float64)
 
 
-def _steer(ensemble: Ensemble, target: int, row: Floats, rng: np.random.Generator) -> None:
-    """Change ``row`` so that it arrives at node ``target``, at or next to the threshold there."""
-    low = np.full(len(row), -np.inf)
-    high = np.full(len(row), np.inf)
-    node = target
-    while ensemble.parent[node] >= 0:
-        child, node = node, int(ensemble.parent[node])
-        column = int(ensemble.feature[node])
-        is_left = child == ensemble.left[node]
-        if ensemble.set_start[node] >= 0:
-            codes = np.flatnonzero(left_codes(ensemble, node) == is_left)
+def _steer(ensemble: Ensemble, target: Integers, X: Floats, rng: np.random.Generator) -> None:
+    """Change rows so that each arrives at its node ``target``, at or next to its threshold."""
+    low, high = np.full(X.shape, -np.inf), np.full(X.shape, np.inf)
+    row, node = np.arange(len(X)), target
+    while len(row):
+        row, node = row[ensemble.parent[node] >= 0], node[ensemble.parent[node] >= 0]
+        child, node = node, ensemble.parent[node]
+        column, is_left = ensemble.feature[node], child == ensemble.left[node]
+        numeric = ensemble.set_start[node] < 0
+        for bound, closer, own in ((high, np.fmin, is_left), (low, np.fmax, ~is_left)):
+            place = row[numeric & own], column[numeric & own]
+            bound[place] = closer(bound[place], ensemble.cut[node[numeric & own]])
+        for i in np.flatnonzero(~numeric).tolist():
+            codes = np.flatnonzero(left_codes(ensemble, int(node[i])) == is_left[i])
             if len(codes):
-                row[column] = rng.choice(codes)
-        elif is_left:
-            high[column] = min(high[column], ensemble.cut[node])
-        else:
-            low[column] = max(low[column], ensemble.cut[node])
-    for column in np.flatnonzero(np.isfinite(low) | np.isfinite(high)).tolist():
-        inside = _finite_in_float32(np.array([low[column], np.nextafter(high[column], -np.inf)]))
-        if len(inside):
-            row[column] = rng.choice(inside)
-    column = int(ensemble.feature[target])
-    if ensemble.set_start[target] < 0:
-        near = _finite_in_float32(steps_around(ensemble.cut[target : target + 1]))
-        arriving = near[(near >= low[column]) & (near < high[column])]
-        if len(arriving):
-            row[column] = rng.choice(arriving)
+                X[row[i], column[i]] = rng.choice(codes)
+    _take_one(X, np.stack([low, np.nextafter(high, -np.inf)], axis=-1), rng)
+    row = np.flatnonzero(ensemble.set_start[target] < 0)
+    place = row, ensemble.feature[target[row]]
+    near = steps_around(ensemble.cut[target[row]]).T
+    arriving = (near >= low[place][:, None]) & (near < high[place][:, None])
+    X[place] = _take_one(X[place], np.where(arriving, near, np.nan), rng)
+
+
+def _take_one(values: Floats, choices: Floats, rng: np.random.Generator) -> Floats:
+    """Values with one of the choices (..., choices) in place that are finite in float32, if any."""
+    order = np.where(np.abs(choices) <= _LARGEST, rng.random(choices.shape), -1.0)
+    chosen = order.argmax(axis=-1)[..., None]
+    found = np.take_along_axis(order, chosen, axis=-1)[..., 0] >= 0
+    values[found] = np.take_along_axis(choices, chosen, axis=-1)[..., 0][found]
+    return values
 
 
 def left_codes(ensemble: Ensemble, node: int) -> Mask:
