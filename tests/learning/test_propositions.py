@@ -10,7 +10,8 @@ from sklearn.base import clone
 from tests.learning.worlds import problem_of, random_world, tune
 from tests.reach.cases import EXACT
 
-from knothole.densities.mixture.density import Mixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.learning.conditioning import Conditioned, TrainingTable, choose_form, in_form
 
 seeds = st.integers(0, 2**31 - 1)
@@ -204,7 +205,7 @@ def test_the_unit_of_a_target_has_no_say_in_its_form():
     world = random_world(2, n_rows=60, rate=0.3)
     target = world.y[:, 0] + np.nan_to_num(world.case.rows[:, 4])
     training, density = training_of(world), world.case.density
-    chosen = {choose_form(density, training, unit * target) for unit in (1e-6, 1.0, 1e6)}
+    chosen = {choose_form(density, training, unit * target)[0] for unit in (1e-6, 1.0, 1e6)}
     assert len(chosen) == 1
 
 
@@ -222,6 +223,25 @@ def test_a_density_of_x_and_y_is_of_the_size_that_x_has():
         assert joint.target_
         assert joint.components == len(joint.weights_) == len(density.weights_)
         assert joint.strength == joint.strength_ == density.strength_
+
+
+@pytest.mark.parametrize(
+    "density", [Mixture(random_state=0), LatentTree(random_state=0), Factorized()]
+)
+@pytest.mark.parametrize("labels", [False, True])
+def test_of_independent_columns_y_tells_something_all_the_same(density, labels):
+    """With the size that X has, one, p(X, y) would have y independent of all of X."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (600, 3)).astype(np.float64)
+    y = 2 * X[:, 0] + X[:, 1]
+    density = clone(density).fit(X)
+    found = Conditioned.of(density, TrainingTable(X, None, np.ones(len(X))), y, labels, "auto")
+    joint, targets = found.density, found.given(y, np.array([0.0, 3.0]))
+    asked = density.columns_.evidence(np.full((2, 3), np.nan))
+    drawn = joint.complete_points(joint.extended(asked, targets), 200, 0)[:, :, 0]
+    low, high = drawn.mean(axis=1)
+    assert low < 0.2
+    assert high > 0.8
 
 
 def test_densities_of_training_rows_know_which_nan_is_a_hole():

@@ -5,7 +5,8 @@ at deployment y is not known, and p(X) serves as before: it has spent all it has
 one-to-one map of y leaves p(x_m | x_o, y) as it is, but not how well a density can learn it: a
 skewed target may be better taken by rank. The choice between the values themselves and their
 normal scores goes by held-out log p(x_o | y), which has no units. The size and the prior are those
-that p(X) has found: a search of its own takes several times as long and gains little.
+that p(X) has found: a search of its own takes several times as long and gains little. But where
+p(X) is of independent columns, y would then tell nothing of them, and there is a search.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats
 from knothole.densities.base import Density
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
@@ -95,16 +98,16 @@ class Conditioned:
                 f"condition_on_target: a density takes one target, but y has {y.shape[1]} "
                 f"outputs; tune with condition_on_target=False."
             )
-        target = y.reshape(-1)
+        target, like = y.reshape(-1), with_target(density)
         if density.target_:
             return cls(density, target, "given")
         if labels:
             form, target = "labels", np.array([repr(label) for label in target.tolist()])
         else:
             numbers = target.astype(np.float64)
-            form = choose_form(density, training, numbers) if form == "auto" else form
+            if form == "auto":
+                form, like = choose_form(density, training, numbers)
             target = in_form(numbers, form)
-        like = of_same_size(density, density)
         return cls(training.fit(like, target, density.columns_), target, form)
 
     def given(self, y: NDArray[Any], others: NDArray[Any]) -> NDArray[Any] | None:
@@ -124,29 +127,43 @@ def in_form(y: Floats, form: str) -> Floats:
     return np.asarray(ndtri((rankdata(y) - 0.5) / len(y))) if form == "scores" else y
 
 
-def choose_form(density: Density, training: TrainingTable, y: Floats) -> str:
-    """The form under which held-out rows are most likely given their targets."""
+def with_target(density: Density) -> Density:
+    """What p(X, y) is to be, from p(X): of its size, or of one to be found if that is one."""
+    if isinstance(density, Factorized):
+        own = density.get_params()
+        return Mixture(**{name: own[name] for name in ("families", "informative", "random_state")})
+    alone = isinstance(density, Mixture) and len(density.weights_) == 1
+    alone |= isinstance(density, LatentTree) and density.states_ == 1
+    fresh: Density = clone(density) if alone else of_same_size(density, density)
+    return fresh
+
+
+def choose_form(density: Density, training: TrainingTable, y: Floats) -> tuple[str, Density]:
+    """The form under which held-out rows are most likely given their targets.
+
+    And what p(X, y) is to be, of a size.
+    """
     rng = np.random.default_rng(0)
     rows = rng.permutation(np.flatnonzero(training.weight > 0))[:CHOICE_ROWS]
     n_held = int(HELD_OUT * len(rows))
+    like = with_target(density)
     if n_held == 0:
-        return "values"
+        return "values", like
     held, weight = rows[:n_held], np.zeros_like(training.weight)
     weight[rows[n_held:]] = training.weight[rows[n_held:]]
     others = replace(training, weight=weight)
     own = density.columns_.evidence(training.matrix, training.holes)[held]
-    # To compare forms, the size that suits X will do: no need to search for one each time.
-    sized = of_same_size(density, density)
-    scores = {}
+    tried = {}
     for form in ("values", "scores"):
         target = in_form(y, form)
         with warnings.catch_warnings():
             # A trial that has not quite converged still compares.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            trial = others.fit(sized, target, density.columns_)
+            trial = others.fit(like, target, density.columns_)
         gain = _log_given_target(trial, own, target[held])
-        scores[form] = float(np.average(gain, weights=training.weight[held]))
-    return max(scores, key=lambda form: scores[form])
+        tried[form] = float(np.average(gain, weights=training.weight[held])), trial
+    best = max(tried, key=lambda form: tried[form][0])
+    return best, of_same_size(like, tried[best][1])
 
 
 def _log_given_target(density: Density, own: Evidence, target: Floats) -> Floats:
