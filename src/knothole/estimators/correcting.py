@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from knothole.arrays import Floats
@@ -28,6 +27,8 @@ from knothole.questions.correction.patterns import Patterns
 from knothole.reach.expectation import Expectation
 from knothole.tables.holes import with_nan
 from knothole.trees.libraries.catboost.categories import name_levels
+from knothole.trees.libraries.unfitted import unfitted
+from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.read import read
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def by_clones(
             warnings.simplefilter("ignore")
             for learned, held in folds.split(order, labels if stratified else None):
                 table = some_rows(rows.table, order[learned])
-                own = _under(clone(model).fit(table, labels[learned]), table, expectation)
+                own = _under(unfitted(model).fit(table, labels[learned]), rows.table, expectation)
                 rest = order[held]
                 part = some_rows(rows.table, rest)
                 found.append(Honest(own, part, rows.matrix[rest], target[rest]))
@@ -129,8 +130,9 @@ def by_clones(
 
 
 def _under(model: Any, table: Any, expectation: Expectation) -> Expectation:
-    """A clone under the same density."""
-    ensemble = name_levels(read(model), table)
+    """A clone under the same density; ``table`` has all rows."""
+    composed = is_composed(model)  # and what NaN is to it is known
+    ensemble = read_over(model, table, "all") if composed else name_levels(read(model), table)
     if ensemble.n_outputs != expectation.original.n_outputs:
         raise InvalidInput("some of the rows have not all classes")
     return Expectation.of(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import clone, is_classifier
+from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags
 
@@ -37,6 +37,7 @@ from knothole.learning.options import TuningOptions
 from knothole.tables.columns import Columns, Kind
 from knothole.tables.encoding import row_weights
 from knothole.tables.holes import holes_in, nullable_as_met, with_nan
+from knothole.trees.libraries.unfitted import unfitted, weight_name
 
 # Parts of the rows that are completed by what the others tell: a density over (X, y) that has
 # learned a row knows its y too well, and trees would find it again in the completions.
@@ -100,8 +101,8 @@ class Lesson:
         if not get_tags(estimator).input_tags.allow_nan:
             columns = Columns.infer(table) if self.how.columns is None else self.how.columns
             table = expand(Factorized(random_state=0).fit(table, columns=columns), table, draws=1).X
-        params = {} if self.weight is None else {"sample_weight": self.weight}
-        return clone(estimator).fit(table, self.y, **self.fit_params, **params)
+        params = {} if self.weight is None else {weight_name(estimator): self.weight}
+        return unfitted(estimator).fit(table, self.y, **self.fit_params, **params)
 
     def wrapped(self, model: Any, density: Any, **options: Any) -> Robust:
         """A model under a density."""

@@ -16,7 +16,6 @@ from sklearn.base import (
     ClassifierMixin,
     MetaEstimatorMixin,
     RegressorMixin,
-    clone,
     is_classifier,
 )
 from sklearn.frozen import FrozenEstimator
@@ -40,6 +39,7 @@ from knothole.progress import Verbose
 from knothole.tables.columns import Blocks, Columns
 from knothole.tables.onehot import partitions
 from knothole.tables.read import read_table
+from knothole.trees.libraries.unfitted import unfitted, weight_name
 from knothole.trees.pipelines.read import is_composed
 
 if TYPE_CHECKING:
@@ -209,7 +209,10 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         if self.prefit:
             check_is_fitted(self.estimator)
             return self.estimator
-        return clone(self.estimator).fit(X, y, **self._routed(fit_params))
+        params = self._routed(fit_params)
+        if "sample_weight" in params:
+            params[weight_name(self.estimator)] = params.pop("sample_weight")
+        return unfitted(self.estimator).fit(X, y, **params)
 
     def _routed(self, fit_params: dict[str, Any]) -> dict[str, Any]:
         """What of the parameters goes to the model."""

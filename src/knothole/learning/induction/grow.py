@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone, is_classifier
+from sklearn.base import is_classifier
 from sklearn.model_selection import train_test_split
 
 from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.learning.induction.expand import shared
 from knothole.learning.induction.filling import Completions, aligned, take
+from knothole.trees.libraries.unfitted import unfitted, weight_name
 
 # Completions that are drawn at once, for trees that have one each.
 AT_ONCE = 64
@@ -65,7 +66,7 @@ class Growing:
 
     def fit(self, estimator: Any, **fit_params: Any) -> Any:
         """A clone of the estimator, trained on completions."""
-        model = clone(estimator)
+        model = unfitted(estimator)
         kinds = {base.__name__ for base in type(model).__mro__}
         params = self._validation(fit_params)
         if kinds & {"BaseForest", "BaseBagging"}:
@@ -88,7 +89,7 @@ class Growing:
         """
         table, row = self.completions.expanded(self._affordable, self.seed)
         weight = shared(np.ones(len(self.y)) if self.weight is None else self.weight, row)
-        params = aligned(params, len(self.y), row) | {"sample_weight": weight}
+        params = aligned(params, len(self.y), row) | {weight_name(model): weight}
         if held is not None:
             out, kept = np.flatnonzero(held[row]), np.flatnonzero(~held[row])
             params = aligned(params, len(row), kept)

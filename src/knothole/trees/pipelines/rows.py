@@ -56,7 +56,7 @@ class Rows:
         if hasattr(table, "to_pandas"):
             table = table.to_pandas()
         frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
-        check_rows(read_table(np.empty((len(frame), 1))))
+        check_rows(read_table(np.zeros((len(frame), 1))))
         self.labels: list[Any] = list(frame.columns)
         self.named = not self.is_array and self.labels != list(range(len(self.labels)))
         self.dtype = table.dtype if self.is_array else None
@@ -126,6 +126,9 @@ class Rows:
 
         if source.numeric:
             return given.astype(np.float32 if source.dtype == np.float32 else np.float64)
+        if isinstance(source.dtype, pd.CategoricalDtype):  # what is no level is NaN there
+            codes = source.dtype.categories.get_indexer(given)
+            return pd.Series(pd.Categorical.from_codes(codes, dtype=source.dtype))
         return pd.Series(given, dtype=source.dtype)
 
 
