@@ -42,8 +42,10 @@ def twin(row, nullable, integrate, zero_is_nan, choice):
             entries.append((in_table, in_table or taken))
         all_nan = all(to_model for _, to_model in entries)
         for in_table, to_model in entries:
-            if choice == "all":
-                holes.append(in_table or (to_model and not nullable[v]))
+            if nullable[v] and not in_table:
+                holes.append(False)  # known to be what the model takes for NaN
+            elif choice == "all":
+                holes.append(to_model)
             elif nullable[v] and not integrate[v] and all_nan:
                 holes.append(False)  # "not recorded"
             else:

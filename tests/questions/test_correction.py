@@ -491,13 +491,25 @@ def test_masks_hide_blocks_as_a_whole_and_take_over_natural_holes():
 
 
 def test_patterns_of_the_user_are_drawn_and_checked():
-    X = np.arange(12.0).reshape(6, 2)
-    drawn = given_masks(np.array([[True, False]]), X, X.shape, 0)
+    X, columns = np.arange(12.0).reshape(6, 2), Columns.infer(np.zeros((6, 2)))
+    drawn = given_masks(np.array([[True, False]]), X, columns, 6, 0)
     assert_array_equal(drawn, [[True, False]] * 6)
-    assert_array_equal(given_masks(lambda X, seed: 5 + seed < X, X, X.shape, 2), X > 7)
+    assert_array_equal(given_masks(lambda X, seed: 5 + seed < X, X, columns, 6, 2), X > 7)
     for wrong in (np.ones((1, 2)), np.ones((1, 3), bool), lambda X, _: X, lambda X, _: X[:2] > 0):
         with pytest.raises(InvalidInput, match="patterns must be booleans"):
-            given_masks(wrong, X, X.shape, 0)
+            given_masks(wrong, X, columns, 6, 0)
+
+
+def test_patterns_are_of_the_columns_that_the_table_has():
+    columns = Columns((Column("a"), Column("b")))
+    table = pd.DataFrame({"b": [1.0, 2.0], "c": [3.0, 4.0], "a": [5.0, 6.0]})
+    hide_b = np.array([[True, False, False]])
+    for patterns in (hide_b, lambda table, _: table.columns.to_numpy() == np.array([["b"]] * 2)):
+        assert_array_equal(given_masks(patterns, table, columns, 2, 0), [[False, True]] * 2)
+    named = pd.DataFrame({"a": [False], "b": [True]})
+    assert_array_equal(given_masks(named, table, columns, 2, 0), [[False, True]] * 2)
+    with pytest.raises(InvalidInput, match=r"shape \(patterns, 3\)"):
+        given_masks(hide_b[:, :2], table, columns, 2, 0)
 
 
 def test_patterns_are_what_it_learns_from():

@@ -25,7 +25,9 @@ from knothole.questions.correction.determined import Determined
 from knothole.questions.correction.learn import WIDE, Honest, learn, no_correction
 from knothole.questions.correction.patterns import Patterns
 from knothole.reach.expectation import Expectation
+from knothole.tables.columns import Columns
 from knothole.tables.holes import with_nan
+from knothole.tables.read import class_of, places_of
 from knothole.trees.libraries.catboost.categories import name_levels
 from knothole.trees.libraries.unfitted import unfitted
 from knothole.trees.pipelines.read import is_composed, read_over
@@ -76,7 +78,7 @@ class Correcting:
     ) -> tuple[Correction | None, pd.DataFrame]:
         """The correction of a model, None where there is none, and what was found."""
         always, density = self.correct is True, cast(Any, expectation.density)
-        unknown = np.full((1, expectation.original.n_outputs), np.nan)
+        unknown = np.full((1, expectation.original.n_responses), np.nan)
         if not isinstance(density, Density):
             return None, no_correction("the density is one of the user's own")
         if self.X_valid is not None:
@@ -112,20 +114,24 @@ def by_clones(
     stratified = is_classifier(expectation.original) and labels.ndim == 1
     n_folds = FOLDS if rows.matrix.shape[1] <= WIDE else FOLDS_OF_WIDE
     folds = (StratifiedKFold if stratified else KFold)(n_folds)
-    unknown = np.full((len(rows.matrix), expectation.original.n_outputs), np.nan)
+    unknown = np.full((len(rows.matrix), expectation.original.n_responses), np.nan)
     target = unknown if rows.target is None else rows.target
     found = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            table = (
+                rows.table if is_composed(model) else as_trained(rows.table, expectation.columns)
+            )
             for learned, held in folds.split(order, labels if stratified else None):
-                table = some_rows(rows.table, order[learned])
-                own = _under(unfitted(model).fit(table, labels[learned]), rows.table, expectation)
+                fitted = unfitted(model, quiet=True)
+                fitted.fit(some_rows(table, order[learned]), labels[learned])
+                own = _under(fitted, table, expectation)
                 rest = order[held]
                 part = some_rows(rows.table, rest)
                 found.append(Honest(own, part, rows.matrix[rest], target[rest]))
     except Exception as error:  # whatever a library has against its own clone
-        return [], f"a clone of the model could not be fitted ({error}); {_ADVICE}"
+        return [], f"no clone of the model could be made without some rows ({error}); {_ADVICE}"
     return found, ""
 
 
@@ -139,6 +145,17 @@ def _under(model: Any, table: Any, expectation: Expectation) -> Expectation:
         ensemble, expectation.density, tol=expectation.tol, seed=expectation.seed,
         integrate=expectation.integrate, spread=expectation.given_spread,
     )  # fmt: skip
+
+
+def as_trained(table: Any, columns: Columns) -> Any:
+    """A table as the model takes it: its columns, in its order.
+
+    What is not of pandas becomes so: LightGBM ends the process over text in a table of polars.
+    """
+    table = table.to_pandas() if hasattr(table, "to_pandas") else table
+    places = places_of(table, columns.names) if columns.named else []
+    frame = class_of(table) == ("pandas", "DataFrame") and None not in places
+    return table.iloc[:, places] if frame and places else table
 
 
 def some_rows(table: Any, rows: NDArray[np.intp]) -> Any:

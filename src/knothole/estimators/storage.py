@@ -300,7 +300,7 @@ def correction_from(
         parts.append(Part(entry["variable"], ensemble_from(entry["trees"], own), own["spread"]))
     rules = NOTHING if determined is None else Determined(determined)
     correction = Correction(tuple(parts), tuple(np.split(value, wanted[1:-1])), rules)
-    correction.check(counts, ensemble.n_outputs)
+    correction.check(counts, ensemble.n_responses)
     return correction
 
 

@@ -150,7 +150,7 @@ class HoleRule:
             raise InvalidInput(f"holes must be 'auto', 'all' or a mask; got {holes!r}.")
         if not self.columns.nullable.any():
             return values, None
-        if holes == "auto":
-            return values, holes_in(self.columns, values, self.integrate)
         # What the model takes for NaN is known to be that: a value of its own where it has one.
-        return values, np.isnan(matrix) | (np.isnan(values) & ~self.columns.nullable)
+        known = ~np.isnan(matrix) & self.columns.nullable
+        found = holes_in(self.columns, values, self.integrate) if holes == "auto" else True
+        return values, np.isnan(values) & ~known & found

@@ -76,12 +76,20 @@ class Correction:
                 own[:, variable] = codes[np.where(known, own[:, variable], -1).astype(np.intp)]
         return np.ascontiguousarray(np.hstack([own, base]))
 
-    def served(self, holes: NDArray[np.bool_]) -> Iterator[tuple[Part, NDArray[np.intp]]]:
-        """Each part with the rows it serves, by their holes (rows, variables that matter)."""
+    def served(
+        self, holes: NDArray[np.bool_], used: NDArray[np.int64], strange: NDArray[np.bool_]
+    ) -> Iterator[tuple[Part, NDArray[np.intp]]]:
+        """Each part with the rows it serves, by their holes (rows, variables).
+
+        Holes of variables that no tree has ``used`` do not make a row incomplete, but in p they
+        matter. Where NaN is not a hole unless it is called one, ``strange`` (variables,), no part
+        has learned from such holes.
+        """
         count = holes.sum(axis=1)
-        left = count > 0
+        left = holes[:, used].any(axis=1) & ~holes[:, strange].any(axis=1)
         for part in sorted(self.parts, key=lambda part: part.variable, reverse=True):
-            own = left if part.variable == GENERAL else (count == 1) & holes[:, part.variable]
+            alone = (count == 1) & holes[:, part.variable]
+            own = left if part.variable == GENERAL else left & alone
             left = left & ~own
             if own.any():
                 yield part, np.flatnonzero(own)
@@ -189,6 +197,7 @@ class Corrected(Expectation):
         return found, error
 
     def _served(self, evidence: Evidence) -> Iterator[tuple[Part, NDArray[np.intp]]]:
-        holes = np.zeros((len(evidence.points), len(self.correction.levels)), dtype=np.bool_)
-        holes[:, self.used] = np.isnan(evidence.points[:, self.used])
-        return self.correction.served(holes)
+        holes = np.isnan(evidence.points[:, : len(self.correction.levels)])
+        integrate, variables = self.hole_rule.integrate, self.columns.variables
+        strange = [not integrate[list(variable.columns)].any() for variable in variables]
+        return self.correction.served(holes, self.used, np.array(strange))

@@ -59,15 +59,17 @@ class Determined:
     @classmethod
     def learned(cls, variables: Sequence[Variable], points: Floats, used: Ints) -> Self:
         """What of variables that are ``used`` no training row, (rows, variables), contradicts."""
-        points = points[:: max(1, -(-len(points) // ROWS)), : len(variables)].copy()
+        some = np.sort(np.random.default_rng(0).permutation(len(points))[:ROWS])
+        points = points[some, : len(variables)]
         codes, found = np.full(points.shape, -1), [np.empty((0, 4))]
+        recorded = np.zeros(points.shape, dtype=np.bool_)
         for v, variable in enumerate(variables):
-            unrecorded = len(variable.levels) - 1 if variable.levels else NOT_RECORDED
-            points[variable.nullable & (points[:, v] == unrecorded), v] = np.nan
             known = ~np.isnan(points[:, v])
             codes[known, v] = np.unique(points[known, v], return_inverse=True)[1]
+            unrecorded = len(variable.levels) - 1 if variable.levels else NOT_RECORDED
+            recorded[:, v] = known & ~(variable.nullable & (points[:, v] == unrecorded))
         for source in range(len(variables)):
-            rows = np.flatnonzero(codes[:, source] >= 0)
+            rows = np.flatnonzero(recorded[:, source])
             targets = used[used != source]
             if len(rows) - codes[:, source].max() <= FAILURES:
                 continue
@@ -78,7 +80,8 @@ class Determined:
                 _, first, count = np.unique(codes[own, source], True, False, True)
                 share = np.bincount(codes[own, target]) / max(1, len(own))
                 if (len(own) - len(first)) * (1 - (share**2).sum()) >= FAILURES:
-                    values = points[np.ix_(own[first[count >= OFTEN]], [source, target])]
+                    own = own[first[count >= OFTEN]]
+                    values = points[np.ix_(own[recorded[own, target]], [source, target])]
                     pair = np.tile([source, target], (len(values), 1))
                     found.append(np.hstack([pair, values]))
         return cls(np.concatenate(found))

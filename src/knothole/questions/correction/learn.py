@@ -61,9 +61,13 @@ PATIENCE = 2
 SHARES = (0.25, 0.5, 0.75, 1.0)
 # A gain is beyond doubt from so many standard errors on: a model has several parts.
 DOUBT = 2.0
-# Rows that tell how much a model needs a variable, and copies that tell the spread.
+# Rows that tell how much a model needs a variable, and copies that tell the spread, which is
+# never so many times what p says, or less than one such part of it.
 PROBES = 500
 SPREAD_COPIES = 400
+MOST_SPREAD = 10.0
+# The largest outputs whose squares can be added up.
+LARGEST = 1e150
 # Shares of holes by which gains are told.
 BANDS = (0.0, 0.2, 0.4, 0.6, 1.0)
 
@@ -94,7 +98,12 @@ class Honest:
         """The model's own predictions of rows as they are, (rows, outputs)."""
         columns = self.expectation.columns
         points = columns.evidence(self.matrix, holes_in(columns, self.matrix)).points
-        return self.expectation.ensemble.predict(np.ascontiguousarray(points))
+        return self.predicted(points)
+
+    def predicted(self, points: Floats) -> Floats:
+        """The model's own predictions of points without holes, (rows, outputs)."""
+        ensemble = self.expectation.ensemble
+        return ensemble.predict(np.ascontiguousarray(points[:, : len(ensemble.columns)]))
 
 
 class Copies(NamedTuple):
@@ -202,7 +211,7 @@ class Learner:
         hidden = masks(self.columns, one.matrix, len(rows), self.rng)
         if self.patterns is not None:
             seed = int(self.rng.integers(2**31 - 1))
-            given = given_masks(self.patterns, one.table, one.matrix.shape, seed)[rows]
+            given = given_masks(self.patterns, one.table, self.columns, len(one.matrix), seed)[rows]
             hidden = np.where(self.rng.random((len(rows), 1)) < GIVEN, given, hidden)
         return hidden
 
@@ -223,18 +232,26 @@ class Learner:
             return on_columns(self.columns, gone == np.arange(len(self.columns.variables)))
 
         copies, used = self.copies(COPIES_OF_ONE[self.linear], hide), self.expectation.used
-        holes = np.isnan(determined.complete(Evidence(copies.points), used).points[:, used])
-        copies = copies.some(np.asarray(~holes.any(axis=1)))
+        points = determined.complete(Evidence(copies.points), used).points
+        whole = np.asarray(~np.isnan(points[:, used]).any(axis=1))
+        copies, points = copies.some(whole), points[whole]
         if len(copies.row) < FEWEST:
             return np.nan, np.nan, f"{len(copies.row)} rows to judge it by; it takes {FEWEST}"
+        answer = np.empty_like(copies.truth)
+        for number, one in enumerate(self.honest):
+            own = copies.source == number
+            answer[own] = one.predicted(points[own])
         of_f, of_y = (
-            self.space.losses(copies.mean, truth) - self.space.losses(copies.truth, truth)
+            self.space.losses(copies.mean, truth) - self.space.losses(answer, truth)
             for truth in (copies.truth, copies.y)
         )
         unit = self.space.losses(copies.mean, copies.truth).mean() or 1.0
-        gain, doubt = by_rows(of_y, copies.row)
-        why = "y of rows held out speaks against it" if gain < -doubt else ""
-        return *by_rows(of_f / unit, copies.row), why
+        gain, error = by_rows(of_f / unit, copies.row)
+        y_gain, y_error = by_rows(of_y, copies.row)
+        why = "y of rows held out speaks against it" if y_gain < -y_error else ""
+        if not gain > DOUBT * error:
+            why = "the gain on rows held out is within two standard errors"
+        return gain, error, why
 
     def needed(self) -> list[int]:
         """Variables by how much predictions change where a variable is shuffled, the most first."""
@@ -317,7 +334,8 @@ class Learner:
             variances.append(one.expectation.rough.std(evidence)[0] ** 2)
             squares.append((copies.truth[own] - trial.corrected[own]) ** 2)
         found, expected = (np.concatenate(each).mean(axis=0) for each in (squares, variances))
-        return np.where(expected > 0, np.sqrt(found / np.where(expected > 0, expected, 1.0)), 1.0)
+        times = np.sqrt(np.where(expected > 0, found, 1.0) / np.where(expected > 0, expected, 1.0))
+        return np.clip(times, 1 / MOST_SPREAD, MOST_SPREAD)
 
 
 def learn(
@@ -337,6 +355,8 @@ def learn(
     rows = sum(len(one.usable) for one in honest)
     if rows < FEWEST:
         return None, no_correction(f"{rows} rows to learn from; it takes at least {FEWEST}")
+    if max(np.abs(one.output).max(initial=0.0) for one in honest) > LARGEST:
+        return None, no_correction(f"outputs beyond {LARGEST:g} cannot be squared")
     import pandas as pd
 
     learner, parts, table = Learner(expectation, honest, patterns, seed), [], []

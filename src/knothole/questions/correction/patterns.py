@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
+from knothole.tables.read import as_table, labels_of, places_of
 
 #: Patterns of holes (patterns, columns), or what draws a mask for a table: ``patterns(X, seed)``.
 Patterns = Mask | Callable[[Any, int], Any]
@@ -56,18 +57,21 @@ def on_columns(columns: Columns, of_variables: Mask) -> Mask:
     return out
 
 
-def given_masks(patterns: Patterns, table: Any, shape: tuple[int, int], seed: int) -> Mask:
-    """A mask of this shape for the user's table, as the user has it."""
+def given_masks(patterns: Patterns, table: Any, columns: Columns, rows: int, seed: int) -> Mask:
+    """A mask (rows, columns) for the user's table: of its columns, or of those that it names."""
     called = callable(patterns)
-    found = np.asarray(patterns(table, seed) if callable(patterns) else patterns)
-    fits = found.dtype == np.bool_ and found.ndim == 2 and found.shape[1] == shape[1]
-    if not fits or not len(found) or (called and found.shape != shape):
+    given = patterns(table, seed) if callable(patterns) else patterns
+    named = given if hasattr(given, "columns") else as_table(table)
+    width, found = len(labels_of(named)) or len(columns), np.asarray(given)
+    places = places_of(named, columns.names) if columns.named else list(range(len(columns)))
+    fits = found.dtype == np.bool_ and found.ndim == 2 and found.shape[1] == width
+    if not fits or not len(found) or None in places or (called and len(found) != rows):
         raise InvalidInput(
-            f"patterns must be booleans of shape (patterns, {shape[1]}), or a function of a table "
-            f"and a seed that returns such a mask of the table's shape {shape}, as "
+            f"patterns must be booleans of shape (patterns, {width}), or a function of a table "
+            f"and a seed that returns such a mask of the table's shape {rows, width}, as "
             f"knothole.missingness.mar_mask does; got {found.dtype} of shape {found.shape}."
         )
-    if called:
-        return found
-    drawn: NDArray[np.intp] = np.random.default_rng(seed).integers(len(found), size=shape[0])
-    return np.asarray(found[drawn])
+    if not called:
+        drawn: NDArray[np.intp] = np.random.default_rng(seed).integers(len(found), size=rows)
+        found = found[drawn]
+    return np.asarray(found[:, [place for place in places if place is not None]])

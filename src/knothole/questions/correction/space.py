@@ -15,8 +15,9 @@ from scipy.special import expit, logit, softmax, xlogy
 from knothole.arrays import Floats
 from knothole.trees.ensemble import Ensemble
 
-# No probability is closer to 0 or 1, and no expected count closer to 0.
+# No probability is closer to 0 or 1. Of counts and other positive numbers any may be.
 LEAST = 1e-6
+LEAST_POSITIVE = float(np.finfo(np.float64).tiny)
 # The longest step of Newton: where a probability is nearly sure, its curvature says little.
 LONGEST = 4.0
 
@@ -45,13 +46,18 @@ class Space:
     def of(cls, ensemble: Ensemble) -> Space:
         """The one that suits a model."""
         link, classes = ensemble.link.name, ensemble.classes
-        if classes is not None and link != "sigmoid" and ensemble.n_outputs > 1:
+        if classes is not None and link != "sigmoid" and ensemble.n_responses > 1:
             targets = classes if isinstance(classes[0], tuple) else (classes,)
             return cls("softmax", tuple(len(one) for one in targets if isinstance(one, tuple)))
         if classes is not None:
             return cls("logit")
-        names = {"identity": "plain", "exp": "log", "sigmoid": "logit", "softmax": "softmax"}
-        return cls(names[link], (ensemble.n_outputs,) if link == "softmax" else ())
+        names = {"exp": "log", "sigmoid": "logit", "softmax": "softmax"}
+        return cls(names.get(link, "plain"), (ensemble.n_outputs,) if link == "softmax" else ())
+
+    @property
+    def least(self) -> float:
+        """The least prediction that counts."""
+        return LEAST_POSITIVE if self.name == "log" else LEAST
 
     def base(self, mean: Floats) -> Floats:
         """Predictions (rows, outputs) in this space."""
@@ -59,7 +65,7 @@ class Space:
             return mean
         if self.name == "logit":
             return np.asarray(logit(np.clip(mean, LEAST, 1 - LEAST)))
-        return np.log(np.maximum(mean, LEAST))
+        return np.log(np.maximum(mean, self.least))
 
     def means(self, z: Floats) -> Floats:
         """The way back."""
@@ -76,15 +82,15 @@ class Space:
         """What the next trees are to fit, and how much each entry weighs, (rows, outputs) each."""
         if self.name == "plain":
             return truth - mean, np.ones_like(mean)
-        weight = np.maximum(mean if self.name == "log" else mean * (1 - mean), LEAST)
+        weight = np.maximum(mean if self.name == "log" else mean * (1 - mean), self.least)
         return np.clip((truth - mean) / weight, -LONGEST, LONGEST), weight
 
     def losses(self, mean: Floats, truth: Floats) -> Floats:
         """Losses (rows,): squared errors, or how far the truth's entropy is exceeded."""
         if self.name == "plain":
             return np.asarray(((truth - mean) ** 2).sum(axis=1))
-        q = np.maximum(mean, LEAST)
-        loss = xlogy(truth, np.maximum(truth, LEAST) / q)
+        q = np.maximum(mean, self.least)
+        loss = xlogy(truth, np.maximum(truth, self.least) / q)
         if self.name == "log":
             loss += q - truth
         if self.name == "logit":
@@ -97,5 +103,5 @@ class Space:
         if self.name == "plain":
             return np.ones_like(before)
         if self.name == "log":
-            return after / np.maximum(before, LEAST)
+            return after / np.maximum(before, self.least)
         return np.asarray(after * (1 - after) / np.maximum(before * (1 - before), LEAST))

@@ -6,18 +6,23 @@ from typing import Any
 
 from sklearn.base import clone
 
+# What CatBoost is told, if anything, of what it should tell.
+_TELLING = {"verbose", "silent", "logging_level", "verbose_eval"}
 
-def unfitted(estimator: Any) -> Any:
+
+def unfitted(estimator: Any, quiet: bool = False) -> Any:
     """An estimator with the same parameters, as scikit-learn clones it.
 
     CatBoost's do not allow that where they were told which columns are categories. They are made
-    anew, also with the categories that ``fit`` was told of.
+    anew, also with the categories that ``fit`` was told of; and ``quiet`` where that was left open.
     """
     if not hasattr(estimator, "get_cat_feature_indices"):
         return clone(estimator)
     parameters = estimator.get_params()
     if estimator.is_fitted():
         parameters["cat_features"] = estimator.get_cat_feature_indices()
+    if quiet and not parameters.keys() & _TELLING:
+        parameters["verbose"] = False
     return type(estimator)(**parameters)
 
 
