@@ -1,10 +1,14 @@
 """Which NaN is a hole, against a slow twin that asks every entry by itself."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from sklearn.ensemble import HistGradientBoostingRegressor
 
+import knothole as kh
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Block, Column, Columns, Kind
 from knothole.tables.holes import (
@@ -126,3 +130,23 @@ def test_training_says_which_columns_are_nullable():
     assert [variable.nullable for variable in nullable_as_met(columns, matrix).variables][3]
     assert nowhere(columns.variables[3], matrix).tolist() == [True, False]
     assert not any(column.nullable for column in without_nullable(met))
+
+
+def test_a_column_that_is_absent_is_a_hole_where_nan_is_a_value():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=300), "b": rng.normal(size=300)})
+    table.loc[rng.random(300) < 0.4, "b"] = NAN
+    y = table["a"] + np.where(table["b"].isna(), 9.0, table["b"])
+    model = HistGradientBoostingRegressor(max_iter=20).fit(table, y)
+    robust = kh.wrap(model, table, density=kh.Factorized())
+    asked, own = table[["a"]].head(5), table.head(5).assign(b=NAN)
+    expected = robust.predict(own, holes="all")
+    assert_array_equal(robust.predict(asked, absent="hole"), expected)
+    assert np.abs(robust.predict(own) - expected).min() > 1.0  # there NaN is a value
+    rows = [{"a": value} for value in asked["a"]]
+    assert_array_equal(robust.predict(rows, absent="hole"), expected)
+    assert robust.explain(asked, absent="hole").values[:, 1].tolist() == [0.0] * 5
+    estimator = kh.ExpectedRegressor(model, prefit=True, density=kh.Factorized()).fit(table, y)
+    assert_array_equal(
+        estimator.predict(rows, absent="hole"), estimator.predict(asked, absent="hole")
+    )

@@ -1,6 +1,7 @@
 """Corrections of models of all kinds, on tables as users have them."""
 
 import catboost
+import lightgbm
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -249,3 +250,16 @@ def test_weights_reach_the_last_step_of_a_pipeline():
         up = (X["a"] > 0).to_numpy()
         of_heavy, of_light = (np.abs(one.predict(X) - y)[up].mean() for one in (heavy, light))
         assert of_heavy < of_light
+
+
+def test_names_that_lightgbm_has_changed_are_those_of_the_table(tmp_path):
+    X, y = frame(300)
+    X = X.rename(columns={"a": "blood pressure"})
+    model = lightgbm.LGBMRegressor(n_estimators=10, verbose=-1, n_jobs=1).fit(X, y)
+    assert "blood_pressure" in model.feature_name_
+    robust = kh.wrap(model, X, y, DENSITY, correct=True)
+    assert robust.correction_["kept"].any()
+    assert_allclose(robust.predict(X), model.predict(X))
+    robust.save(tmp_path / "model.knothole")
+    rows = holed(X.head(20))
+    assert_array_equal(kh.load(tmp_path / "model.knothole").predict(rows), robust.predict(rows))

@@ -57,7 +57,7 @@ class Answering:
     @property
     def reading(self) -> dict[str, Any]:
         """What a question is told of how to read rows."""
-        return {"holes": self.holes, "unseen": self.unseen}
+        return {"holes": self.holes, "unseen": self.unseen, "absent": self.absent}
 
     def answer(
         self,

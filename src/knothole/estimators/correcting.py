@@ -8,7 +8,7 @@ some of the rows.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -139,6 +139,7 @@ def _under(model: Any, table: Any, expectation: Expectation) -> Expectation:
     """A clone under the same density; ``table`` has all rows."""
     composed = is_composed(model)  # and what NaN is to it is known
     ensemble = read_over(model, table, "all") if composed else name_levels(read(model), table)
+    ensemble = replace(ensemble, columns=ensemble.columns.called_as_in(table))
     if ensemble.n_outputs != expectation.original.n_outputs:
         raise InvalidInput("some of the rows have not all classes")
     return Expectation.of(

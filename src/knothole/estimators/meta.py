@@ -38,7 +38,7 @@ from knothole.learning.options import TuningOptions
 from knothole.progress import Verbose
 from knothole.tables.columns import Blocks, Columns
 from knothole.tables.onehot import partitions
-from knothole.tables.read import read_table
+from knothole.tables.read import as_table, read_table
 from knothole.trees.libraries.unfitted import unfitted, weight_name
 from knothole.trees.pipelines.read import is_composed
 
@@ -275,6 +275,8 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
     def _known(self, X: Any, options: Mapping[str, Any]) -> Any:
         """Rows to predict, with the columns of training, but for those that may be absent."""
         check_is_fitted(self)
+        if isinstance(X, list) and X and isinstance(X[0], Mapping):
+            X = as_table(X)
         if not hasattr(X, "columns"):
             X = validate_data(self, X, ensure_all_finite="allow-nan", reset=False)
         elif options.get("absent", "error") == "error":

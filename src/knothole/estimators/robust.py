@@ -458,7 +458,8 @@ class Robust(Frozen, Calibrating, Asking):
     def _evidence(self, X: Any, holes: Holes | None, how: Options) -> Evidence:
         matrix = self.columns_.matrix(X, how.unseen, how.absent)
         marked = self.holes_ if holes is None else self.columns_.mask(holes, X)
-        return self.expectation_.evidence_of(matrix, marked)
+        absent = self.columns_.absent(X) if how.absent == "hole" else ()
+        return self.expectation_.evidence_of(matrix, marked, absent=absent)
 
     def __repr__(self) -> str:
         return display.text(self)

@@ -173,7 +173,7 @@ def wrap(
         sample_weight = drawn.weight
     if own is None:
         own = read_over(model, shown, holes) if composed else read(model)
-    ensemble = own
+    ensemble = replace(own, columns=own.columns.called_as_in(shown))
     table = ensemble.columns.read(X_train)
     check_rows(table)
     everything = table if drawn is None else ensemble.columns.read(shown)

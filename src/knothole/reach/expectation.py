@@ -205,9 +205,15 @@ class Expectation:
         """
         return self.evidence_of(self.columns.matrix(table), holes, target)
 
-    def evidence_of(self, matrix: Floats, holes: Holes = "auto", target: Any = None) -> Evidence:
-        """:meth:`evidence` of rows that ``columns.matrix`` has encoded."""
-        own = self.columns.evidence(*self.hole_rule.read(matrix, holes))
+    def evidence_of(
+        self,
+        matrix: Floats,
+        holes: Holes = "auto",
+        target: Any = None,
+        absent: Sequence[int] = (),
+    ) -> Evidence:
+        """:meth:`evidence` of rows that ``columns.matrix`` has encoded; some may be absent."""
+        own = self.columns.evidence(*self.hole_rule.read(matrix, holes, absent))
         return self.density.extended(own, target)
 
     # ---- linear in the leaves ------------------------------------------------------------------

@@ -213,6 +213,20 @@ class Columns:
             return read.read_table(table, self.names, absent)
         return read.read_table(table).as_many_as(self.names)
 
+    def called_as_in(self, table: Any) -> Columns:
+        """The columns under the names that they have in a table (:func:`.read.found_as`)."""
+        labels = [str(label) for label in read.labels_of(read.as_table(table))]
+        if not self.named or set(self.names) <= set(labels):
+            return self
+        names = [read.found_as(name, labels) or name for name in self.names]
+        columns = (replace(own, name=name) for own, name in zip(self, names, strict=True))
+        return replace(self, columns=tuple(columns))
+
+    def absent(self, table: Any) -> list[int]:
+        """Which of these columns a table does not have."""
+        places = read.places_of(read.as_table(table), self.names) if self.named else []
+        return [number for number, place in enumerate(places) if place is None]
+
     def mask(self, holes: Any, table: Any) -> Any:
         """A mask of a table's entries as one of these columns; what is no mask, as it is.
 

@@ -20,6 +20,7 @@ are holes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -125,11 +126,14 @@ class HoleRule:
             columns, sentinel, ~columns.nullable | (False if integrate is None else integrate)
         )
 
-    def read(self, matrix: Floats, holes: Holes = "auto") -> tuple[Floats, Mask | None]:
+    def read(
+        self, matrix: Floats, holes: Holes = "auto", absent: Sequence[int] = ()
+    ) -> tuple[Floats, Mask | None]:
         """Rows as the model takes them (:func:`with_nan`), and which of their NaN are holes.
 
         None says that all are. A mask may mark what is NaN in ``matrix``, which is as
-        ``columns.matrix`` gives it.
+        ``columns.matrix`` gives it. Columns that are ``absent`` from the table are holes, whatever
+        NaN is in others.
 
         Examples
         --------
@@ -153,4 +157,6 @@ class HoleRule:
         # What the model takes for NaN is known to be that: a value of its own where it has one.
         known = ~np.isnan(matrix) & self.columns.nullable
         found = holes_in(self.columns, values, self.integrate) if holes == "auto" else True
-        return values, np.isnan(values) & ~known & found
+        marked = np.asarray(np.isnan(values) & ~known & found)
+        marked[:, list(absent)] = True
+        return values, marked

@@ -6,13 +6,12 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pandas as pd
 
 from knothole.errors import ColumnMismatch
 from knothole.parts.sources import Source
 from knothole.tables.columns import Column, Columns
-from knothole.tables.read import listed
+from knothole.tables.read import found_as, listed
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,11 @@ class Match:
         ]
 
     def table(self, chunk: pd.DataFrame) -> pd.DataFrame:
-        """The model's columns of a chunk, under the model's names, holes for those not there."""
+        """The model's columns of a chunk, as far as they are there, under the model's names."""
         series = {
-            column.name: chunk[name] if name is not None else np.full(len(chunk), np.nan)
+            column.name: chunk[name]
             for name, column in zip(self.found, self.columns, strict=True)
+            if name is not None
         }
         return pd.DataFrame(series, index=chunk.index)
 
@@ -61,7 +61,7 @@ def match(
                 f"has {len(available)} besides the target. Leave out others with --drop."
             )
         return Match(columns, tuple(available))
-    found = tuple(_find(column.name, available) for column in columns)
+    found = tuple(found_as(column.name, available) for column in columns)
     missing = [column.name for column, name in zip(columns, found, strict=True) if name is None]
     if len(missing) == len(columns) or (missing and absent == "error"):
         raise ColumnMismatch(
@@ -79,14 +79,6 @@ def check_column(table: Source, name: str, option: str) -> None:
             f"{table.shown}: has no column {name!r} ({option}); it has {listed(table.names)}."
             f"{_nearest(name, table.names)}"
         )
-
-
-def _find(name: str, available: list[str]) -> str | None:
-    if name in available:
-        return name
-    # LightGBM writes underscores for the spaces of names.
-    alike = [other for other in available if "_".join(other.split(" ")) == name]
-    return alike[0] if len(alike) == 1 else None
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:

@@ -237,7 +237,8 @@ class Asking:
         how = Options.of(options, ReadOptions)
         matrix = expectation.columns.matrix(X, how.unseen, how.absent)
         mask = self.holes_ if holes is None else expectation.columns.mask(holes, X)
-        values, marked = expectation.hole_rule.read(matrix, mask)
+        absent = expectation.columns.absent(X) if how.absent == "hole" else ()
+        values, marked = expectation.hole_rule.read(matrix, mask, absent)
         own = expectation.columns.evidence(values, marked)
         evidence = expectation.density.extended(own, None)
         where = np.isnan(values) if marked is None else marked
