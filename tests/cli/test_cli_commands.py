@@ -9,7 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from tests.cli.running import FEATURES, call, in_subprocess, skip_without_levels
 
 import knothole as kh
@@ -78,6 +81,32 @@ def test_wrap_and_predict_in_processes_of_their_own(save, table, folder, tmp_pat
     np.testing.assert_allclose(native_leaves, leaves, rtol=1e-6, atol=1e-30)
     before = read(joblib.load(tmp_path / name) if trust else tmp_path / name).value
     assert not np.allclose(before, leaves)
+
+
+def test_a_pipeline_is_wrapped_whole(table, tmp_path):
+    table = table.assign(city=table["city"].astype(object).replace("None", "Wien"))
+    X, y = table[FEATURES][:200], table["price"][:200]
+    dummies = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["city"]), remainder="passthrough"
+    )
+    model = make_pipeline(dummies, RandomForestRegressor(3, max_depth=3, random_state=0))
+    joblib.dump(model.fit(X, y), tmp_path / "model.joblib")
+    train, complete, out = (tmp_path / name for name in ("train.csv", "complete.csv", "out.csv"))
+    table[:200].to_csv(train, index=False)
+    table[200:].to_csv(complete, index=False)
+    given = tmp_path / "model.joblib", train, "--allow-pickle", "--density", "factorized"
+    assert call("wrap", *given) == FINE
+    assert call("predict", tmp_path / "model.knothole", complete, "-o", out) == FINE
+    rows = table[FEATURES][200:]
+    own = model.predict(rows)
+    np.testing.assert_allclose(pd.read_csv(out)["prediction"], own, rtol=1e-5)
+
+    new = tmp_path / "tuned.joblib"
+    kh.missingness.mcar(table[FEATURES][:200], 0.3, 1).assign(price=y).to_csv(train, index=False)
+    assert call("tune", *given, "--target", "price", "--native", new) == FINE
+    tuned = kh.load(tmp_path / "model.tuned.knothole")
+    np.testing.assert_allclose(joblib.load(new).predict(rows), tuned.predict(rows), rtol=1e-5)
+    assert not np.allclose(tuned.predict(rows), own)
 
 
 def test_predictions_of_rows_with_holes_are_those_of_the_library(wrapped, folder, holes, tmp_path):

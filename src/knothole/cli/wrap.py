@@ -61,7 +61,7 @@ def wrap(
     place = model.with_suffix(".knothole") if output is None else output
     check_output(place, model, train, *([] if calibration is None else [calibration]))
     options.check_calibration(calibration, target)
-    opened = open_model(model, learning.allow_pickle)
+    opened = open_model(model, learning.allow_pickle, train)
     if opened.robust is not None:
         raise InvalidInput(f"{model}: has been wrapped already; give the library's own file.")
     table: Any

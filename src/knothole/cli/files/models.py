@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sklearn.utils import get_tags
+
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.estimators import Robust, load
 from knothole.files import check_regular
+from knothole.parts.base import LocalParts
+from knothole.parts.files import FileTable
+from knothole.parts.sample import sample
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries.registry import files_of, reading_of
+from knothole.trees.pipelines.read import is_composed, read_over
 
 PICKLES = (".joblib", ".pkl", ".pickle")
 
@@ -27,12 +33,20 @@ class OpenedModel:
     takes_nan: bool = True  # whether the library itself does
 
 
-def open_model(path: Path, allow_pickle: bool) -> OpenedModel:
-    """A model of either kind; whether a library's own is read right is checked by wrapping."""
+def open_model(path: Path, allow_pickle: bool, train: Path) -> OpenedModel:
+    """A model of either kind; whether a library's own is read right is checked by wrapping.
+
+    What a pipeline's columns are, the training rows show.
+    """
     if _is_wrapped(path):
         robust = load(path)
         return OpenedModel(robust, None, robust.ensemble_, robust.columns_)
     native = _unpickled(path, allow_pickle) if path.suffix.lower() in PICKLES else path
+    if is_composed(native):
+        parts = LocalParts.of(FileTable.of(train, None, None, None).parts)
+        ensemble = read_over(native, sample(parts, 0).shown, "all")
+        takes_nan = bool(get_tags(native).input_tags.allow_nan)
+        return OpenedModel(None, native, ensemble, ensemble.columns, takes_nan)
     reading = reading_of(native)
     return OpenedModel(None, native, reading.ensemble, reading.ensemble.columns, reading.takes_nan)
 
@@ -73,7 +87,7 @@ def _unpickled(path: Path, allow_pickle: bool) -> Any:
 
 def check_native_path(model: Any, path: Path) -> None:
     """Refuse a name that the model's library would not take for one of its files."""
-    files = files_of(model)
+    files = None if is_composed(model) else files_of(model)
     allowed = PICKLES if files is None else files.SUFFIXES
     if path.suffix.lower() not in allowed:
         raise InvalidInput(f"{path}: its name must end in {' or '.join(allowed)}.")
@@ -81,7 +95,7 @@ def check_native_path(model: Any, path: Path) -> None:
 
 def save_native(model: Any, path: Path) -> None:
     """Write a model as its own library does."""
-    files = files_of(model)
+    files = None if is_composed(model) else files_of(model)
     if files is None:
         import joblib
 
