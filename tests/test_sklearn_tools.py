@@ -10,7 +10,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import (
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.frozen import FrozenEstimator
 from sklearn.inspection import PartialDependenceDisplay, partial_dependence, permutation_importance
 from sklearn.metrics import get_scorer, roc_auc_score
@@ -21,11 +26,13 @@ from sklearn.model_selection import (
     cross_val_score,
     cross_validate,
 )
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 import knothole as kh
-from knothole.errors import ColumnMismatch, InvalidInput
+from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 
 RNG = np.random.default_rng(0)
 WHOLE = pd.DataFrame(
@@ -265,3 +272,22 @@ def test_meta_estimators_offer_what_a_wrapped_model_offers(tmp_path):
     assert_array_equal(kh.load(tmp_path / "model.knothole").predict(HOLES), robust.predict(HOLES))
     with pytest.raises(ValueError, match="feature names"):
         expected.margin(HOLES.rename(columns={"a": "z"}))
+
+
+def test_a_level_that_is_in_no_other_fold():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=90), "b": rng.choice(["x", "y"], 90)})
+    table.loc[0, "b"] = "rare"
+    y = table["a"] + (table["b"] == "x")
+    encoder = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["b"]), remainder="passthrough"
+    )
+    model = make_pipeline(encoder, HistGradientBoostingRegressor(max_iter=5))
+    expected = kh.ExpectedRegressor(model, density=kh.Factorized(), correct=False, unseen="hole")
+    assert np.isfinite(cross_val_score(expected, table, y, cv=3, error_score="raise")).all()
+    refusing = clone(expected).set_params(unseen="error").fit(table[1:], y[1:])
+    with pytest.raises(UnseenCategory, match="unseen='hole'"):
+        refusing.predict(table)
+    assert_array_equal(
+        refusing.predict(table, unseen="hole"), expected.fit(table[1:], y[1:]).predict(table)
+    )

@@ -26,9 +26,9 @@ Examples:
   zcat today.jsonl.gz | knothole predict model.knothole - > predictions.jsonl
   knothole predict model.knothole today.parquet -o out.parquet --scheduler tcp://10.0.0.1:8786
 
-DATA is CSV, JSON lines (.jsonl; a key that is absent is a hole) or Parquet, or - for CSV or JSON
-lines from standard input. It is read, answered and written in chunks, so it may be larger than
-memory. The output has a row for each row of DATA, in the same order.
+DATA is CSV, JSON lines (.jsonl; a key that a line lacks is a hole there) or Parquet, or - for CSV
+or JSON lines from standard input. It is read, answered and written in chunks, so it may be larger
+than memory. The output has a row for each row of DATA, in the same order.
 """
 )
 @answering_options(CHUNK)

@@ -42,8 +42,8 @@ ignored.
 @options.choice_option(
     "--holes",
     ("auto", "all"),
-    "What NaN means: auto leaves it to the model in columns that had NaN in training; all "
-    "integrates over every one.",
+    "What NaN means: auto leaves it to the model in columns that had NaN in training (with "
+    "--target, where that predicts better); all integrates over every one.",
 )
 @options.all_option
 @options.learning_options(200_000, "learn the density from")

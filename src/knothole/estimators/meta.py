@@ -37,6 +37,7 @@ from knothole.learning.induction.grow import MEMORY
 from knothole.learning.options import TuningOptions
 from knothole.progress import Verbose
 from knothole.tables.columns import Blocks, Columns
+from knothole.tables.encoding import Unseen
 from knothole.tables.onehot import partitions
 from knothole.tables.read import as_table, read_table
 from knothole.trees.libraries.unfitted import unfitted, weight_name
@@ -78,6 +79,9 @@ SHARED = """Parameters
         See :func:`knothole.wrap`; with ``tune`` or ``learn`` there is no correction.
     prefit : bool
         Whether ``estimator`` is fitted already and used as it is.
+    unseen : {"error", "hole"}
+        What a category is that training did not have, where a question does not say it: in
+        cross-validation, a rare one may be in no other fold.
     columns, blocks, holes, random_state, verbose
         See :func:`knothole.wrap`. With ``tune``, every NaN is a hole.
 
@@ -114,10 +118,11 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         columns: Columns | None = None,
         blocks: Blocks | None = None,
         holes: Any = "auto",
+        unseen: Unseen = "error",
         random_state: Any = 0,
         verbose: Verbose = "auto",
     ) -> None:
-        self.estimator, self.prefit = estimator, prefit
+        self.estimator, self.prefit, self.unseen = estimator, prefit, unseen
         self.density, self.tune, self.correct = density, tune, correct
         self.learn, self.draws, self.redraw, self.memory = learn, draws, redraw, memory
         self.columns, self.blocks, self.holes = columns, blocks, holes
@@ -272,9 +277,14 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         check_consistent_length(X, targets)
         return X, targets
 
-    def _known(self, X: Any, options: Mapping[str, Any]) -> Any:
-        """Rows to predict, with the columns of training, but for those that may be absent."""
+    def _known(self, X: Any, options: dict[str, Any]) -> Any:
+        """Rows to predict, with the columns of training, but for those that may be absent.
+
+        ``options`` come to have what the estimator itself says of categories.
+        """
         check_is_fitted(self)
+        if self.unseen != "error":
+            options.setdefault("unseen", self.unseen)
         if isinstance(X, list) and X and isinstance(X[0], Mapping):
             X = as_table(X)
         if not hasattr(X, "columns"):

@@ -147,8 +147,8 @@ class Calibration:
         return np.stack([outputs.centre - half, outputs.centre + half], axis=1)
 
     def _check(self, coverage: float) -> None:
-        if not 0 < coverage < 1:
-            raise InvalidInput(f"coverage must be between 0 and 1; got {coverage!r}.")
+        if not isinstance(coverage, float | np.floating) or not 0 < coverage < 1:
+            raise InvalidInput(f"coverage must be one number between 0 and 1; got {coverage!r}.")
         rows = min(len(self.target), USED)
         if rows < _needed(coverage):
             raise InvalidInput(
