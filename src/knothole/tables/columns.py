@@ -214,11 +214,11 @@ class Columns:
         return read.read_table(table).as_many_as(self.names)
 
     def called_as_in(self, table: Any) -> Columns:
-        """The columns under the names that they have in a table (:func:`.read.found_as`)."""
+        """The columns under the names that they have in a table (:func:`found_as`)."""
         labels = [str(label) for label in read.labels_of(read.as_table(table))]
         if not self.named or set(self.names) <= set(labels):
             return self
-        names = [read.found_as(name, labels) or name for name in self.names]
+        names = [found_as(name, labels) or name for name in self.names]
         columns = (replace(own, name=name) for own, name in zip(self, names, strict=True))
         return replace(self, columns=tuple(columns))
 
@@ -426,3 +426,16 @@ class Columns:
             block=np.array([v.columns in blocks for v in variables], dtype=np.bool_),
             nullable=np.array([v.nullable for v in variables], dtype=np.bool_),
         )
+
+
+def found_as(name: str, names: Sequence[str]) -> str | None:
+    """What a model's column is called in a table; None where it is not there.
+
+    >>> found_as("blood_pressure", ["age", "blood pressure"])
+    'blood pressure'
+    """
+    if name in names:
+        return name
+    # LightGBM writes underscores for the spaces of names.
+    alike = [other for other in names if "_".join(other.split(" ")) == name]
+    return alike[0] if len(alike) == 1 else None

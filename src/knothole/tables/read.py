@@ -203,19 +203,6 @@ def labels_of(table: Any) -> list[Any]:
     return list(table.schema.names if arrow else getattr(table, "columns", ()))
 
 
-def found_as(name: str, names: Sequence[str]) -> str | None:
-    """What a model's column is called in a table; None where it is not there.
-
-    >>> found_as("blood_pressure", ["age", "blood pressure"])
-    'blood pressure'
-    """
-    if name in names:
-        return name
-    # LightGBM writes underscores for the spaces of names.
-    alike = [other for other in names if "_".join(other.split(" ")) == name]
-    return alike[0] if len(alike) == 1 else None
-
-
 def places_of(table: Any, names: Sequence[str]) -> list[int | None]:
     """Where the columns of these names are in a table; in its own order where it has no names.
 

@@ -10,8 +10,8 @@ import pandas as pd
 
 from knothole.errors import ColumnMismatch
 from knothole.parts.sources import Source
-from knothole.tables.columns import Column, Columns
-from knothole.tables.read import found_as, listed
+from knothole.tables.columns import Column, Columns, found_as
+from knothole.tables.read import listed
 
 
 @dataclass(frozen=True)
