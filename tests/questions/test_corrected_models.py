@@ -1,5 +1,7 @@
 """Corrections of models of all kinds, on tables as users have them."""
 
+from dataclasses import replace
+
 import catboost
 import lightgbm
 import numpy as np
@@ -24,7 +26,9 @@ from knothole.estimators.correcting import as_trained
 from knothole.questions.correction import determined
 from knothole.questions.correction.determined import Determined
 from knothole.tables.columns import Column, Columns, Variable
+from knothole.trees.in_variables import in_levels
 from knothole.trees.libraries.unfitted import unfitted, weight_name
+from knothole.trees.read import read
 
 SMALL = {"n_estimators": 20, "max_depth": 3, "n_jobs": 1}
 BOOSTED = {"max_iter": 15, "max_leaf_nodes": 8}
@@ -68,6 +72,43 @@ def test_catboost_with_categories_has_clones(told, capfd):
     again = unfitted(model)
     assert not again.is_fitted()
     assert again.get_params()["cat_features"] is not None
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        catboost.CatBoostRegressor(
+            iterations=15, depth=3, verbose=0, max_ctr_complexity=1, cat_features=["d"]
+        ),
+        HistGradientBoostingRegressor(categorical_features="from_dtype", **BOOSTED),
+    ],
+)
+def test_a_level_that_some_clones_have_not_seen(model):
+    X, y = frame()
+    X["d"] = np.where(X["a"] > 0, "up", "down")
+    X.loc[7, "d"] = "a rare one"
+    if not hasattr(model, "get_cat_feature_indices"):
+        X["d"] = X["d"].astype("category")
+    robust = kh.wrap(unfitted(model).fit(X, y), X, y, DENSITY, correct=True)
+    assert robust.correction_["kept"].any()
+
+
+def test_trees_over_levels_in_another_order():
+    X, y = frame()
+    X["d"] = pd.Categorical(np.random.default_rng(0).choice(list("uvwxyz"), len(X)))
+    model = HistGradientBoostingRegressor(categorical_features="from_dtype", **BOOSTED)
+    ensemble = read(model.fit(X, y + 2 * X["d"].isin(["v", "x"])))
+    own = [
+        replace(column, levels=("new", *reversed(column.levels)) if column.levels else ())
+        for column in ensemble.columns
+    ]
+    found = in_levels(ensemble, replace(ensemble.columns, columns=tuple(own)))
+    table = X.assign(d=X["d"].astype(object))
+    assert_array_equal(
+        found.predict(found.columns.matrix(table)),
+        ensemble.predict(ensemble.columns.matrix(table)),
+    )
+    assert in_levels(ensemble, ensemble.columns) is ensemble
 
 
 def test_columns_in_another_order_and_others_beside_them_change_nothing():

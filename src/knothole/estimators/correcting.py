@@ -28,6 +28,7 @@ from knothole.reach.expectation import Expectation
 from knothole.tables.columns import Columns
 from knothole.tables.holes import with_nan
 from knothole.tables.read import class_of, places_of
+from knothole.trees.in_variables import in_levels
 from knothole.trees.libraries.catboost.categories import name_levels
 from knothole.trees.libraries.unfitted import unfitted
 from knothole.trees.pipelines.read import is_composed, read_over
@@ -140,6 +141,7 @@ def _under(model: Any, table: Any, expectation: Expectation) -> Expectation:
     composed = is_composed(model)  # and what NaN is to it is known
     ensemble = read_over(model, table, "all") if composed else name_levels(read(model), table)
     ensemble = replace(ensemble, columns=ensemble.columns.called_as_in(table))
+    ensemble = in_levels(ensemble, expectation.density.columns_)
     if ensemble.n_outputs != expectation.original.n_outputs:
         raise InvalidInput("some of the rows have not all classes")
     return Expectation.of(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
-from knothole.compiled.bits import has, put, set_words, starts
+from knothole.compiled.bits import has, members, pack, put, set_words, starts
 from knothole.compiled.policy import njit
 from knothole.errors import ColumnMismatch
 from knothole.tables.columns import NOT_RECORDED, Columns, Kind
@@ -85,6 +85,39 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
         sets=sets,
         sentinel=_sentinel(ensemble, columns),
     )
+
+
+def in_levels(ensemble: Ensemble, columns: Columns) -> Ensemble:
+    """The same trees over categories as other columns have them: in their order, and all of them.
+
+    Categories that the model has never seen go where it sends such.
+    """
+    places: dict[int, Ints] = {}
+    for i, (own, other) in enumerate(zip(ensemble.columns, columns, strict=True)):
+        if own.kind is other.kind is Kind.CATEGORICAL and own.levels != other.levels:
+            known = {level: code for code, level in enumerate(own.levels)}
+            codes = [known.get(level, len(known)) for level in other.levels]
+            places[i] = np.array([*codes, len(known)])
+    if not places:
+        return ensemble
+    nodes = np.flatnonzero(ensemble.set_start >= 0)
+    owner, code, n_levels = [], [], []
+    for number, node in enumerate(nodes.tolist()):
+        column, first = int(ensemble.feature[node]), int(ensemble.set_start[node])
+        left = members(ensemble.sets[first:], int(ensemble.n_levels[column]))
+        left = left[places[column]] if column in places else left
+        code.append(np.flatnonzero(left))
+        owner.append(np.full(len(code[-1]), number))
+        n_levels.append(len(left) - 1)
+    start, sets = pack(np.array(n_levels), np.concatenate(owner), np.concatenate(code))
+    set_start = ensemble.set_start.copy()
+    set_start[nodes] = start
+    levels = (
+        replace(own, levels=other.levels) if i in places else own
+        for i, (own, other) in enumerate(zip(ensemble.columns, columns, strict=True))
+    )
+    described = replace(ensemble.columns, columns=tuple(levels))
+    return replace(ensemble, columns=described, set_start=set_start, sets=sets)
 
 
 def _check_match(ensemble: Ensemble, columns: Columns) -> None:
