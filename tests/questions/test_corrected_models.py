@@ -1,6 +1,7 @@
 """Corrections of models of all kinds, on tables as users have them."""
 
 from dataclasses import replace
+from shutil import rmtree
 
 import catboost
 import lightgbm
@@ -58,15 +59,18 @@ def test_a_pipeline_has_the_correction_of_its_trees():
 
 
 @pytest.mark.parametrize("told", ["names", "indices", "fit"])
-def test_catboost_with_categories_has_clones(told, capfd):
+def test_catboost_with_categories_has_clones(told, tmp_path, monkeypatch, capfd):
     X, y = frame()
     X["d"] = np.where(X["a"] > 0, "up", "down")
     given = {"names": ["d"], "indices": [3], "fit": None}[told]
     model = catboost.CatBoostRegressor(
         iterations=15, depth=3, max_ctr_complexity=1, cat_features=given, thread_count=1
     )
+    monkeypatch.chdir(tmp_path)
     model.fit(X, y, verbose=False, cat_features=["d"] if told == "fit" else None)
+    rmtree(tmp_path / "catboost_info")  # what it writes by default
     robust = kh.wrap(model, X, y, DENSITY, correct=True)
+    assert not list(tmp_path.iterdir())
     assert robust.correction_["kept"].any()
     assert "learn:" not in capfd.readouterr().out  # CatBoost tells by default how it gets on
     again = unfitted(model)
@@ -78,7 +82,12 @@ def test_catboost_with_categories_has_clones(told, capfd):
     "model",
     [
         catboost.CatBoostRegressor(
-            iterations=15, depth=3, verbose=0, max_ctr_complexity=1, cat_features=["d"]
+            iterations=15,
+            depth=3,
+            verbose=0,
+            max_ctr_complexity=1,
+            cat_features=["d"],
+            allow_writing_files=False,
         ),
         HistGradientBoostingRegressor(categorical_features="from_dtype", **BOOSTED),
     ],

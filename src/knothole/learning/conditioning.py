@@ -130,8 +130,10 @@ def in_form(y: Floats, form: str) -> Floats:
 def with_target(density: Density) -> Density:
     """What p(X, y) is to be, from p(X): of its size, or of one to be found if that is one."""
     if isinstance(density, Factorized):
-        own = density.get_params()
-        return Mixture(**{name: own[name] for name in ("families", "informative", "random_state")})
+        seed = 0 if density.random_state is None else density.random_state
+        return Mixture(
+            families=density.families, informative=density.informative, random_state=seed
+        )
     alone = isinstance(density, Mixture) and len(density.weights_) == 1
     alone |= isinstance(density, LatentTree) and density.states_ == 1
     fresh: Density = clone(density) if alone else of_same_size(density, density)

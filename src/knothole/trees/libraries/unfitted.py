@@ -21,6 +21,8 @@ def unfitted(estimator: Any, quiet: bool = False) -> Any:
     parameters = estimator.get_params()
     if estimator.is_fitted():
         parameters["cat_features"] = estimator.get_cat_feature_indices()
+    if quiet:
+        parameters.setdefault("allow_writing_files", False)
     if quiet and not parameters.keys() & _TELLING:
         parameters["verbose"] = False
     return type(estimator)(**parameters)
