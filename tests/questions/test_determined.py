@@ -195,7 +195,7 @@ def test_rules_are_left_out_where_y_speaks_against_them(wrapped, monkeypatch):
     learner = Learner(robust.expectation_, honest, None, 0)
     rng = np.random.default_rng(0)
     rows, f, y = np.arange(400), honest[0].output, np.zeros((400, 1))
-    for mean, kept in ((0.5 * f, False), (2.0 * f, True), (f, False)):
+    for mean, kept in ((0.5 * f, False), (2.0 * f, True), (f, True)):
         copies = Copies(0 * rows, rows, points, mean, f, y)
         monkeypatch.setattr(learner, "copies", lambda count, hide, copies=copies: copies)
         gain, _, why = learner.against(determined)
@@ -205,7 +205,7 @@ def test_rules_are_left_out_where_y_speaks_against_them(wrapped, monkeypatch):
     shuffled = rng.permutation(f)  # what rows have is not what the rules say
     contradicted = Copies(0 * rows, rows, points, np.full_like(f, f.mean()), shuffled, unknown)
     monkeypatch.setattr(learner, "copies", lambda count, hide: contradicted)
-    assert "within two standard errors" in learner.against(determined)[2]
+    assert "rows held out contradict it" in learner.against(determined)[2]
     copies = Copies(0 * rows, rows, points, 0.5 * f, f, unknown)
     monkeypatch.setattr(learner, "copies", lambda count, hide: copies)
     assert learner.against(determined)[2] == ""  # y is not known

@@ -28,6 +28,8 @@ from knothole.tables.columns import NOT_RECORDED, Evidence, Variable
 #: How often, at least, a rule that never failed would have failed by chance: with 95 % confidence
 #: it fails in no more than 3 % of those cases.
 FAILURES = 100.0
+#: The part of rows held out that may contradict rules.
+CONTRADICTED = 0.03
 # In how many rows a value must have been seen with what it determines.
 OFTEN = 2
 # Of more rows, so many are looked at; the first few settle most pairs.

@@ -30,7 +30,7 @@ from knothole.questions.correction.corrected import (
     input_names,
     level_counts,
 )
-from knothole.questions.correction.determined import NOTHING, Determined
+from knothole.questions.correction.determined import CONTRADICTED, NOTHING, Determined
 from knothole.questions.correction.patterns import GIVEN, Patterns, given_masks, masks, on_columns
 from knothole.questions.correction.space import Space
 from knothole.reach.expectation import Expectation
@@ -249,8 +249,8 @@ class Learner:
         gain, error = by_rows(of_f / unit, copies.row)
         y_gain, y_error = by_rows(of_y, copies.row)
         why = "y of rows held out speaks against it" if y_gain < -y_error else ""
-        if not gain > DOUBT * error:
-            why = "the gain on rows held out is within two standard errors"
+        if (answer != copies.truth).any(axis=1).mean() > CONTRADICTED:
+            why = "rows held out contradict it"
         return gain, error, why
 
     def needed(self) -> list[int]:
