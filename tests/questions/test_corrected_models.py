@@ -118,6 +118,9 @@ def test_trees_over_levels_in_another_order():
         ensemble.predict(ensemble.columns.matrix(table)),
     )
     assert in_levels(ensemble, ensemble.columns) is ensemble
+    unsplit = read(model.fit(X.assign(d="u").astype({"d": "category"}), y))
+    wider = replace(unsplit.columns, columns=tuple(own))
+    assert in_levels(unsplit, wider).columns.names == unsplit.columns.names
 
 
 def test_columns_in_another_order_and_others_beside_them_change_nothing():

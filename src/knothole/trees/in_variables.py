@@ -101,7 +101,7 @@ def in_levels(ensemble: Ensemble, columns: Columns) -> Ensemble:
     if not places:
         return ensemble
     nodes = np.flatnonzero(ensemble.set_start >= 0)
-    owner, code, n_levels = [], [], []
+    owner, code, n_levels = [nodes[:0]], [nodes[:0]], []
     for number, node in enumerate(nodes.tolist()):
         column, first = int(ensemble.feature[node]), int(ensemble.set_start[node])
         left = members(ensemble.sets[first:], int(ensemble.n_levels[column]))
@@ -109,7 +109,8 @@ def in_levels(ensemble: Ensemble, columns: Columns) -> Ensemble:
         code.append(np.flatnonzero(left))
         owner.append(np.full(len(code[-1]), number))
         n_levels.append(len(left) - 1)
-    start, sets = pack(np.array(n_levels), np.concatenate(owner), np.concatenate(code))
+    sizes = np.array(n_levels, dtype=np.int64)
+    start, sets = pack(sizes, np.concatenate(owner), np.concatenate(code))
     set_start = ensemble.set_start.copy()
     set_start[nodes] = start
     levels = (
