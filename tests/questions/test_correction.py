@@ -510,6 +510,8 @@ def test_patterns_are_of_the_columns_that_the_table_has():
     assert_array_equal(given_masks(named, table, columns, 2, 0), [[False, True]] * 2)
     with pytest.raises(InvalidInput, match=r"shape \(patterns, 3\)"):
         given_masks(hide_b[:, :2], table, columns, 2, 0)
+    with pytest.raises(InvalidInput, match="must name each of the model's columns: 'a', 'b'"):
+        given_masks(named[["b"]], table, columns, 2, 0)
 
 
 def test_patterns_are_what_it_learns_from():

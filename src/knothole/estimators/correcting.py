@@ -121,9 +121,9 @@ def by_clones(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            table = (
-                rows.table if is_composed(model) else as_trained(rows.table, expectation.columns)
-            )
+            table = rows.table
+            if not is_composed(model):
+                table = as_trained(table, expectation.columns)
             for learned, held in folds.split(order, labels if stratified else None):
                 fitted = unfitted(model, quiet=True)
                 fitted.fit(some_rows(table, order[learned]), labels[learned])

@@ -215,9 +215,9 @@ class Columns:
 
     def called_as_in(self, table: Any) -> Columns:
         """The columns under the names that they have in a table (:func:`found_as`)."""
-        labels = [str(label) for label in read.labels_of(read.as_table(table))]
-        if not self.named or set(self.names) <= set(labels):
+        if not self.named or read.is_lazy_frame(table):  # which would have to be computed for it
             return self
+        labels = [str(label) for label in read.labels_of(read.as_table(table))]
         names = [found_as(name, labels) or name for name in self.names]
         columns = (replace(own, name=name) for own, name in zip(self, names, strict=True))
         return replace(self, columns=tuple(columns))

@@ -76,7 +76,7 @@ def probe_rows(ensemble: Ensemble, rows: int, rng: np.random.Generator) -> Float
         X[:, column] = rng.choice(pool, rows)
     inner = np.flatnonzero(ensemble.feature >= 0)
     if len(inner):
-        _steer(ensemble, rng.choice(inner, rows // 2), X[: rows // 2], rng)
+        steer(ensemble, rng.choice(inner, rows // 2), X[: rows // 2], rng)
     holes = rng.random(X.shape) < rng.choice([0.0, 0.0, 0.1, 0.5], rows)[:, None]
     X[holes] = np.nan
     X[rows - 1] = np.nan
@@ -106,7 +106,7 @@ def steps_around(cuts: Floats) -> Floats:
     return np.stack([*doubles, single, below, above]).astype(np.float64)
 
 
-def _steer(ensemble: Ensemble, target: Integers, X: Floats, rng: np.random.Generator) -> None:
+def steer(ensemble: Ensemble, target: Integers, X: Floats, rng: np.random.Generator) -> None:
     """Change rows so that each arrives at its node ``target``, at or next to its threshold."""
     low, high = np.full(X.shape, -np.inf), np.full(X.shape, np.inf)
     row, node = np.arange(len(X)), target

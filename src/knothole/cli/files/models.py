@@ -11,8 +11,7 @@ from sklearn.utils import get_tags
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.estimators import Robust, load
 from knothole.files import check_regular
-from knothole.parts.base import LocalParts
-from knothole.parts.files import FileTable
+from knothole.parts.base import parts_of
 from knothole.parts.sample import sample
 from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble
@@ -43,7 +42,8 @@ def open_model(path: Path, allow_pickle: bool, train: Path) -> OpenedModel:
         return OpenedModel(robust, None, robust.ensemble_, robust.columns_)
     native = _unpickled(path, allow_pickle) if path.suffix.lower() in PICKLES else path
     if is_composed(native):
-        parts = LocalParts.of(FileTable.of(train, None, None, None).parts)
+        parts = parts_of(train)
+        assert parts is not None  # those of a path
         ensemble = read_over(native, sample(parts, 0).shown, "all")
         takes_nan = bool(get_tags(native).input_tags.allow_nan)
         return OpenedModel(None, native, ensemble, ensemble.columns, takes_nan)

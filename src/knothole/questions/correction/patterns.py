@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.tables.columns import Columns
-from knothole.tables.read import as_table, labels_of, places_of
+from knothole.tables.read import as_table, labels_of, listed, places_of
 
 #: Patterns of holes (patterns, columns), or what draws a mask for a table: ``patterns(X, seed)``.
 Patterns = Mask | Callable[[Any, int], Any]
@@ -69,7 +69,8 @@ def given_masks(patterns: Patterns, table: Any, columns: Columns, rows: int, see
         raise InvalidInput(
             f"patterns must be booleans of shape (patterns, {width}), or a function of a table "
             f"and a seed that returns such a mask of the table's shape {rows, width}, as "
-            f"knothole.missingness.mar_mask does; got {found.dtype} of shape {found.shape}."
+            f"knothole.missingness.mar_mask does; got {found.dtype} of shape {found.shape}. A "
+            f"DataFrame of them must name each of the model's columns: {listed(columns.names)}."
         )
     if not called:
         drawn: NDArray[np.intp] = np.random.default_rng(seed).integers(len(found), size=rows)

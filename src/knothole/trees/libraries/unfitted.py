@@ -22,9 +22,8 @@ def unfitted(estimator: Any, quiet: bool = False) -> Any:
     if estimator.is_fitted():
         parameters["cat_features"] = estimator.get_cat_feature_indices()
     if quiet:
-        parameters.setdefault("allow_writing_files", False)
-    if quiet and not parameters.keys() & _TELLING:
-        parameters["verbose"] = False
+        silent = {} if parameters.keys() & _TELLING else {"verbose": False}
+        parameters = {"allow_writing_files": False, **silent, **parameters}
     return type(estimator)(**parameters)
 
 
