@@ -373,14 +373,21 @@ def of_library(library):
     return HistGradientBoostingClassifier(max_iter=15, categorical_features=["c"], random_state=0)
 
 
+def as_frame(X):
+    frame = pd.DataFrame(X, columns=["a", "b", "d"])
+    frame["c"] = pd.Categorical(np.array(["low", "mid", "high"])[np.digitize(X[:, 0], [-0.5, 0.5])])
+    return frame
+
+
 @pytest.mark.parametrize("library", ["lightgbm", "catboost", "scikit-learn"])
 def test_other_libraries_and_categories(library, tmp_path):
     """A category that says what a number says, of which a density by columns knows nothing."""
     X, y = copied(900)
-    frame = pd.DataFrame(X, columns=["a", "b", "d"])
-    frame["c"] = pd.Categorical(np.array(["low", "mid", "high"])[np.digitize(X[:, 0], [-0.5, 0.5])])
+    frame = as_frame(X)
     model = of_library(library).fit(frame, y > 0)
-    robust = kh.wrap(model, frame, y > 0, kh.Factorized(), correct=True, tol=None)
+    density = kh.Factorized(random_state=0)
+    held = as_frame(copied(900, 3)[0])
+    robust = kh.wrap(model, frame, y > 0, density, correct=True, tol=None, X_valid=held)
     rows = frame.iloc[:300].copy()
     own = model.predict_proba(rows)[:, 1]
     assert_allclose(robust.predict_proba(rows).to_numpy()[:, 1], own, atol=1e-6)
