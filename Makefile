@@ -3,7 +3,7 @@ BIN := .venv/bin
 DEMO := .venv/.demo
 STAMP := .venv/.installed
 DOCS := .venv/.docs
-OLDEST := tests/reach/test_libraries.py tests/test_columns.py tests/cli/test_cli_commands.py tests/report/test_displays.py
+OLDEST := tests/expectation/test_libraries.py tests/test_columns.py tests/cli/test_cli_commands.py tests/report/test_displays.py
 
 # What Python compiles is kept, whatever the shell says: a second process of a first run finds it.
 export PYTHONDONTWRITEBYTECODE :=
@@ -18,7 +18,7 @@ test: $(STAMP) lint  ## everything CI runs
 	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
 
 test-full: $(STAMP)  ## the tier that CI leaves out: Insurance's targets, ten trials; minutes, and KNOTHOLE_DATA
-	KNOTHOLE_FULL=1 $(BIN)/pytest tests/learning/test_insurance.py tests/trust/test_errors_hold.py \
+	KNOTHOLE_FULL=1 $(BIN)/pytest tests/leaves/test_insurance.py tests/trust/test_errors_hold.py \
 	    tests/test_check_estimator.py
 
 test-sealed: $(STAMP)  ## all tests without HOME, in a tree that nobody may write to: kernels are compiled in memory

@@ -12,9 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder
 
-from knothole.compiled.bits import word_offsets
-from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
-from knothole.tables.columns import (
+from knothole.columns.columns import (
     BASELINE,
     NOT_RECORDED,
     Block,
@@ -23,6 +21,8 @@ from knothole.tables.columns import (
     Kind,
     Variable,
 )
+from knothole.compiled.bits import word_offsets
+from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 
 NAN = np.nan
 NUMBERS = [1.5, None, 3.0]

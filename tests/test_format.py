@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 import knothole as kh
 from knothole.densities import storage as densities
 from knothole.densities.circuit import json_form
-from knothole.densities.emissions import FAMILIES
+from knothole.densities.univariate import FAMILIES
 from knothole.estimators import storage as models
 from knothole.files import HEADER
 

@@ -13,10 +13,10 @@ from sklearn.tree import DecisionTreeRegressor
 from tests.cli.running import EXPECTED
 
 import knothole as kh
+from knothole.columns.columns import Columns
 from knothole.densities import storage
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import read_container, write_container
-from knothole.tables.columns import Columns
 
 
 def table():

@@ -9,9 +9,8 @@ from numpy.testing import assert_array_equal
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import knothole as kh
-from knothole.errors import InvalidInput
-from knothole.tables.columns import Block, Column, Columns, Kind
-from knothole.tables.holes import (
+from knothole.columns.columns import Block, Column, Columns, Kind
+from knothole.columns.holes import (
     HoleRule,
     holes_in,
     nowhere,
@@ -19,6 +18,7 @@ from knothole.tables.holes import (
     with_nan,
     without_nullable,
 )
+from knothole.errors import InvalidInput
 
 NAN = np.nan
 # Two numbers, a category, and a one-hot block of two dummies.

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from knothole.columns.columns import Column, Columns
+from knothole.columns.plain import plain_numbers
 from knothole.errors import InvalidInput, KnotholeError
-from knothole.tables.columns import Column, Columns
-from knothole.tables.plain import plain_numbers
 
 NAMES = ("a", "1", "c")
 NAMED, UNNAMED = (Columns(tuple(map(Column, NAMES)), named=named) for named in (True, False))

@@ -17,12 +17,12 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
+from knothole.columns.columns import Column, Columns
 from knothole.compiled.threads import thread_count
 from knothole.errors import DamagedFile, InvalidInput, KnotholeError
-from knothole.parts.sources import source
+from knothole.out_of_core.sources import source
 from knothole.report.diagnostics import Outage
 from knothole.report.displays import OutageDisplay
-from knothole.tables.columns import Column, Columns
 
 LARGE = [2**53, 2**53 + 1, 2**53 + 2, 2**53]
 

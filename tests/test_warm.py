@@ -8,9 +8,9 @@ import knothole as kh
 from knothole.compiled import ahead
 from knothole.densities.gaussian import fill
 from knothole.estimators import storage, warm, wrapping
-from knothole.reach import leaf_sets, one_number
-from knothole.reach.completions import divide
-from knothole.reach.warm import use_walks
+from knothole.expectation import leaf_sets, one_number
+from knothole.expectation.monte_carlo import divide
+from knothole.expectation.warm import use_walks
 from knothole.trees import traverse
 
 

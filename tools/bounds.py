@@ -4,7 +4,8 @@ numba checks the bounds of arrays if NUMBA_BOUNDSCHECK is set; kernels are compi
 into a folder of their own. An index out of bounds is an IndexError, and fails the test.
 
 What it cannot see: the walks of mixtures, latent trees and circuits
-(:mod:`knothole.reach.walks`, :mod:`knothole.reach.circuit`) turn their arrays into bare pointers,
+(:mod:`knothole.expectation.exact`, :mod:`knothole.expectation.circuit`) turn their arrays into
+bare pointers,
 which have no length. What is handed to them is checked: the arrays of files by ``check()``, and the
 answers by enumeration.
 """
@@ -25,11 +26,11 @@ MAIN_PATHS = (
     "tests/densities/test_gaussian_mixture.py",
     "tests/densities/test_latent_tree.py",
     "tests/densities/test_circuit.py",
-    "tests/reach/test_enumeration.py",
-    "tests/reach/test_edges.py",
-    "tests/learning/test_propositions.py",
-    "tests/learning/test_quantile_losses.py",
-    "tests/questions/test_intervals.py",
+    "tests/expectation/test_enumeration.py",
+    "tests/expectation/test_edges.py",
+    "tests/leaves/test_propositions.py",
+    "tests/leaves/test_quantile_losses.py",
+    "tests/inspection/test_intervals.py",
     "tests/test_robust_io.py",
 )
 

@@ -32,7 +32,7 @@ from knothole import missingness
 from knothole.densities.mixture.density import Mixture
 from knothole.estimators import ExpectedRegressor, wrap
 from knothole.files import whole_file
-from knothole.learning.induction.expand import expand
+from knothole.leaves.induction.expand import expand
 
 NATIVE, TUNED, GROWN = "XGBoost", "tuned leaves", "grown"
 #: What tells the models apart; the rest is as in the paper's figure.

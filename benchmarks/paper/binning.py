@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, xlogy
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Columns, Kind
 from knothole.errors import InvalidInput, NotFitted
-from knothole.tables.columns import Columns, Kind
 
 # Possible bin ends that are searched; of more distinct values, as many quantiles.
 CANDIDATES = 512

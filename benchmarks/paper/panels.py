@@ -27,12 +27,12 @@ from benchmarks.paper.binning import AuthorsSplit, OneHotBinning, authors_insura
 from benchmarks.suite import datasets
 from knothole import missingness
 from knothole.arrays import Floats
+from knothole.columns.columns import Columns
 from knothole.densities.base import Density
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.densities.selection.select import select
 from knothole.estimators import Robust, wrap
-from knothole.tables.columns import Columns
 
 Record = dict[str, Any]
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from benchmarks.paper.binning import AuthorsSplit
 from benchmarks.paper.panels import authors_split, learn, rmse
 from benchmarks.suite import datasets
+from knothole.columns.columns import Columns
 from knothole.densities.base import Density
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
 from knothole.estimators import wrap
-from knothole.tables.columns import Columns
 
 OURS = "knothole"
 DEPTHS = (2, 3, 4, 5)

@@ -15,8 +15,8 @@ import pandas as pd
 import knothole as kh
 from benchmarks.speed.setting import table, xgboost_model
 from knothole.arrays import Floats
-from knothole.questions.explain import all_coalitions
-from knothole.questions.players import Players
+from knothole.inspection.explain import all_coalitions
+from knothole.inspection.players import Players
 
 #: Mean squared errors of v(S) as shapr's authors have them, and its v(S) per second.
 INDEPENDENCE, SHAPR, SHAPR_SPEED = 1_520_051, 1_169_051, 580

@@ -5,10 +5,10 @@ from benchmarks.speed.setting import Ratio, cpu, process, table, with_holes, xgb
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Mixture
 from knothole.estimators import wrap
-from knothole.learning.options import TuningOptions
-from knothole.learning.sums import LeafSums, Summands
-from knothole.learning.tune import tune
-from knothole.reach.expectation import Expectation
+from knothole.expectation.expectation import Expectation
+from knothole.leaves.options import TuningOptions
+from knothole.leaves.sums import LeafSums, Summands
+from knothole.leaves.tune import tune
 from knothole.trees.read import read
 
 

@@ -26,8 +26,8 @@ from benchmarks.workers import spawned
 from knothole.densities.in_parts import go_on
 from knothole.densities.mixture.em import step
 from knothole.estimators import load
-from knothole.parts.base import DaskParts
-from knothole.parts.sample import Sample
+from knothole.out_of_core.base import DaskParts
+from knothole.out_of_core.sample import Sample
 
 ROWS = int(os.environ.get("KNOTHOLE_ROWS", "1000000"))
 TIMES = int(os.environ.get("KNOTHOLE_TIMES", "2"))

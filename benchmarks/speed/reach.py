@@ -19,7 +19,7 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.estimators.robust import Robust
-from knothole.reach.expectation import Expectation
+from knothole.expectation.expectation import Expectation
 from knothole.trees.read import read
 
 DRAWS = 20

@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.speed.setting import Ratio, cpu, table, xgboost_model
-from knothole.trees.libraries import registry
 from knothole.trees.read import read
+from knothole.trees.readers import registry
 
 
 def run():

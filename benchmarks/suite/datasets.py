@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
 from benchmarks.suite import sources
+from knothole.columns.columns import Columns
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.report.measures import Task
-from knothole.tables.columns import Columns
 
 #: Environment variable that names the folder with the data.
 FOLDER = "KNOTHOLE_DATA"

@@ -1,6 +1,6 @@
 """References in docstrings, which name things by where they live.
 
-What is public leads to its page under its public name (``knothole.tables.columns.Columns`` is
+What is public leads to its page under its public name (``knothole.columns.columns.Columns`` is
 ``knothole.Columns``). What is not has no page: its name is shown, if there is such a thing; a name
 of nothing remains a warning, and so an error.
 """

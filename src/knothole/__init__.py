@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr__
     from knothole import errors, missingness
+    from knothole.columns.columns import Columns
     from knothole.densities.circuit.density import Circuit
     from knothole.densities.gaussian.density import GaussianMixture
     from knothole.densities.latent_tree.density import LatentTree
@@ -20,9 +21,8 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr_
         load,
         wrap,
     )
-    from knothole.learning.induction.expand import Expanded, expand
-    from knothole.learning.options import TuningOptions
-    from knothole.tables.columns import Columns
+    from knothole.leaves.induction.expand import Expanded, expand
+    from knothole.leaves.options import TuningOptions
 
     __version__: str
 
@@ -33,9 +33,9 @@ _HOMES = {
     "densities.latent_tree.density": ("LatentTree",),
     "densities.mixture.density": ("Factorized", "Mixture"),
     "estimators": ("ExpectedClassifier", "ExpectedRegressor", "Imputer", "Robust", "load", "wrap"),
-    "learning.induction.expand": ("Expanded", "expand"),
-    "learning.options": ("TuningOptions",),
-    "tables.columns": ("Columns",),
+    "leaves.induction.expand": ("Expanded", "expand"),
+    "leaves.options": ("TuningOptions",),
+    "columns.columns": ("Columns",),
 }
 
 __all__ = [

@@ -229,8 +229,8 @@ def test_all_rows_of_a_larger_training_table_are_learned_from(
 ):
     """In parts of 20 rows: what a table in memory, in one part, comes to."""
     from knothole.cli import options
-    from knothole.parts import sample
-    from knothole.parts.base import LocalParts
+    from knothole.out_of_core import sample
+    from knothole.out_of_core.base import LocalParts
 
     monkeypatch.setattr(options, "CHUNK", 20)
     monkeypatch.setattr(sample, "ROWS", 100)

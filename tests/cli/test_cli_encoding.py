@@ -8,8 +8,8 @@ from tests.cli.running import FEATURES, call
 
 import knothole as kh
 from knothole.cli.app import FINE
-from knothole.tables.columns import Columns
-from knothole.tables.read import RawTable
+from knothole.columns.columns import Columns
+from knothole.columns.read import RawTable
 
 
 @pytest.fixture

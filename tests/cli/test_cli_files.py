@@ -18,7 +18,7 @@ from knothole.cli import app
 from knothole.cli.app import FINE, INTERRUPTED, TERMINATED, WRONG_INPUT
 from knothole.cli.files import sinks
 from knothole.estimators import Robust
-from knothole.parts import sources
+from knothole.out_of_core import sources
 
 
 def test_places_that_cannot_be_written(wrapped, folder, tmp_path, capsys, monkeypatch):

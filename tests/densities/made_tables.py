@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from knothole.tables.columns import Columns
+from knothole.columns.columns import Columns
 
 
 def mixed_table(rows, rng):

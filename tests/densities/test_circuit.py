@@ -14,16 +14,16 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from tests.densities import made_tables
 
+from knothole.columns.columns import Columns, Evidence
 from knothole.densities.base import Within
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.circuit.nodes import evaluate, flows, read_nodes
-from knothole.densities.emissions.packed import pack
-from knothole.densities.emissions.table import log_of
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.latent_tree.em import expect as expect_tree
 from knothole.densities.mixture.density import Mixture
+from knothole.densities.univariate.packed import pack
+from knothole.densities.univariate.table import log_of
 from knothole.errors import DamagedFile, InvalidInput
-from knothole.tables.columns import Columns, Evidence
 
 HOLE = np.nan
 

@@ -12,12 +12,12 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from tests.densities import made_tables
 
+from knothole.columns.columns import Column, Columns, Kind
 from knothole.densities.base import Within
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import ColumnMismatch, InvalidInput, NotFitted
-from knothole.tables.columns import Column, Columns, Kind
 
 HOLE = np.nan
 

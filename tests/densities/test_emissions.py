@@ -8,21 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from knothole.densities.emissions import (
+from knothole.columns.columns import NOT_RECORDED, Evidence, Kind, Variable
+from knothole.densities.learner import continuous_families
+from knothole.densities.rows import WeightedRows
+from knothole.densities.univariate import (
     FAMILIES,
     Categorical,
     choose,
     start_emission,
     with_continuous,
 )
-from knothole.densities.emissions.base import Statistics, maximised
-from knothole.densities.emissions.choice import prefers_histogram
-from knothole.densities.emissions.gaussian import Gaussian
-from knothole.densities.emissions.table import Tables
-from knothole.densities.learner import continuous_families
-from knothole.densities.rows import WeightedRows
+from knothole.densities.univariate.base import Statistics, maximised
+from knothole.densities.univariate.choice import prefers_histogram
+from knothole.densities.univariate.gaussian import Gaussian
+from knothole.densities.univariate.table import Tables
 from knothole.errors import DamagedFile, InvalidInput
-from knothole.tables.columns import NOT_RECORDED, Evidence, Kind, Variable
 
 HOLE = np.nan
 STATES = 3

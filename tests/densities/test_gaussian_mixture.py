@@ -14,6 +14,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
+from knothole.columns.columns import Column, Columns, Evidence
 from knothole.compiled.policy import njit
 from knothole.compiled.sobol import GROUPS, SIZE, WORD, normals, quantiles, row_keys, sobol_net
 from knothole.densities.base import Within
@@ -31,7 +32,6 @@ from knothole.densities.gaussian.masses import below, box_mass
 from knothole.densities.gaussian.splits import best_cuts
 from knothole.densities.search import Tried
 from knothole.errors import InvalidInput
-from knothole.tables.columns import Column, Columns, Evidence
 
 HOLE = np.nan
 

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
+from knothole.columns.columns import Columns
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.selection.held_out import mean_and_error
-from knothole.tables.columns import Columns
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 TRAIN, TEST = 936, 215

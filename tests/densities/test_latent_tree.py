@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from tests.densities.made_tables import block_table
 
+from knothole.columns.columns import Columns, Evidence
 from knothole.compiled.exp import LEAST, exponentials
 from knothole.compiled.policy import njit
 from knothole.densities.base import Within
-from knothole.densities.emissions.packed import pack
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.latent_tree.em import expect, log_likelihood, maximise
 from knothole.densities.latent_tree.kernels import LOST
@@ -24,9 +24,9 @@ from knothole.densities.latent_tree.training import sticky_start
 from knothole.densities.mixture.density import Factorized
 from knothole.densities.rows import EncodedRows
 from knothole.densities.storage import FORMAT, VERSION
+from knothole.densities.univariate.packed import pack
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.files import read_container, write_container
-from knothole.tables.columns import Columns, Evidence
 
 HOLE = np.nan
 

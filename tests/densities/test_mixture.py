@@ -11,10 +11,9 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
+from knothole.columns.columns import Columns
 from knothole.densities.base import EmissionDensity
 from knothole.densities.em import Training, train
-from knothole.densities.emissions import start_emission
-from knothole.densities.emissions.packed import pack
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture import learner
 from knothole.densities.mixture.density import Factorized, Mixture
@@ -22,8 +21,9 @@ from knothole.densities.mixture.em import ProductMixture, expected, shares, step
 from knothole.densities.mixture.start import assign, comparable
 from knothole.densities.rows import EncodedRows, WeightedRows
 from knothole.densities.search import FEW_ROWS
+from knothole.densities.univariate import start_emission
+from knothole.densities.univariate.packed import pack
 from knothole.errors import InvalidInput
-from knothole.tables.columns import Columns
 
 HOLE = np.nan
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from knothole.columns.columns import Columns
 from knothole.densities.rows import HELD_OUT_HOLES, WeightedRows
-from knothole.tables.columns import Columns
 
 
 def rows_of(X, weight=None):

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
+from knothole.columns.columns import Block, Column, Columns, Kind
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.search import Search, Tried
@@ -13,7 +14,6 @@ from knothole.densities.selection.held_out import RATE, hold_out, mean_and_error
 from knothole.densities.selection.select import default_candidates
 from knothole.densities.selection.select import select as select_from
 from knothole.errors import InvalidInput
-from knothole.tables.columns import Block, Column, Columns, Kind
 
 
 class Failing(Factorized):

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from knothole.columns.columns import Column, Columns, Kind
+from knothole.columns.json_form import column_from, describe_column
 from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import DamagedFile, InvalidInput, NotFitted
 from knothole.files import read_container, write_container
-from knothole.tables.columns import Column, Columns, Kind
-from knothole.tables.json_form import column_from, describe_column
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from tests.fuzz import mutations
 from tests.trees.damage import KeptChild
 
 from knothole.errors import ReaderMismatch
-from knothole.trees.libraries import quarantine, registry
+from knothole.trees.readers import quarantine, registry
 from knothole.trees.verify import verify
 
 #: How files of a format are changed; otherwise their bytes are.

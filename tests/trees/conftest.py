@@ -3,7 +3,7 @@
 import pytest
 from damage import KeptChild
 
-from knothole.trees.libraries import quarantine
+from knothole.trees.readers import quarantine
 
 
 @pytest.fixture(scope="module")

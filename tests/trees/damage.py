@@ -16,8 +16,8 @@ import numpy as np
 
 from knothole.errors import KnotholeError
 from knothole.trees import read
-from knothole.trees.libraries import quarantine
-from knothole.trees.libraries.registry import Replay
+from knothole.trees.readers import quarantine
+from knothole.trees.readers.registry import Replay
 
 
 class KeptChild:

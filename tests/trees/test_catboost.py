@@ -13,15 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from knothole.columns.city_hash import hash_of, text_for
+from knothole.columns.columns import Kind
+from knothole.columns.levels import HashedLevel
 from knothole.errors import InvalidInput, NotFitted, UnsupportedModel
-from knothole.tables.city_hash import hash_of, text_for
-from knothole.tables.columns import Kind
-from knothole.tables.levels import HashedLevel
 from knothole.trees import verify
-from knothole.trees.libraries.catboost import read as reader
-from knothole.trees.libraries.catboost.categories import name_levels
-from knothole.trees.libraries.cuts import cut_less_equal_float32
 from knothole.trees.read import read
+from knothole.trees.readers.catboost import read as reader
+from knothole.trees.readers.catboost.categories import name_levels
+from knothole.trees.readers.cuts import cut_less_equal_float32
 from knothole.trees.write import write
 
 POLICIES = ["SymmetricTree", "Lossguide", "Depthwise"]

@@ -11,8 +11,8 @@ from damage import bit_flipped, confused_json, read_all, shuffled, truncated
 
 from knothole.errors import DamagedFile, KnotholeError
 from knothole.trees import read
-from knothole.trees.libraries import quarantine
-from knothole.trees.libraries.catboost import cbm as cbm_format
+from knothole.trees.readers import quarantine
+from knothole.trees.readers.catboost import cbm as cbm_format
 
 COUNT = 50  # damaged files of a kind, for each intact one
 
@@ -147,7 +147,7 @@ def test_huge_claims_cost_nothing(contents, tmp_path):
 
 def test_vectors_that_share_their_bytes_are_refused():
     """A million features whose borders are the same bytes would be a million times the file."""
-    from knothole.trees.libraries.catboost.flatbuffer import Buffer
+    from knothole.trees.readers.catboost.flatbuffer import Buffer
 
     n = 20_000
     # Table 0 at 12 has one field: a vector of n tables, all of them the one that follows it, whose

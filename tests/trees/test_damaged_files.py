@@ -9,8 +9,8 @@ from damage import bit_flipped, confused_json, read_all, shuffled, truncated
 
 from knothole.errors import DamagedFile
 from knothole.trees import read
-from knothole.trees.libraries import quarantine
-from knothole.trees.libraries.xgboost import files
+from knothole.trees.readers import quarantine
+from knothole.trees.readers.xgboost import files
 
 COUNT = 60  # damaged files of a kind, for each intact one
 

@@ -16,10 +16,10 @@ import pandas as pd
 import pytest
 
 from knothole.errors import DamagedFile, KnotholeError, NotFitted, UnsupportedModel
-from knothole.trees.libraries import registry
-from knothole.trees.libraries.lightgbm import files
-from knothole.trees.libraries.lightgbm import read as reader
 from knothole.trees.read import read
+from knothole.trees.readers import registry
+from knothole.trees.readers.lightgbm import files
+from knothole.trees.readers.lightgbm import read as reader
 
 PARAMS = {"verbose": -1, "num_threads": 1, "num_leaves": 6, "min_data_in_leaf": 3, "seed": 0}
 PARAMS |= {"min_data_per_group": 3, "cat_smooth": 1, "cat_l2": 1}

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from knothole.columns.columns import Kind
 from knothole.errors import InvalidInput, NotFitted, UnsupportedModel
-from knothole.tables.columns import Kind
 from knothole.trees import verify
-from knothole.trees.libraries.lightgbm.read import ZERO
 from knothole.trees.links import Link
 from knothole.trees.read import read
+from knothole.trees.readers.lightgbm.read import ZERO
 from knothole.trees.write import write
 
 QUIET = {"verbose": -1, "num_threads": 1, "seed": 0}

@@ -10,8 +10,8 @@ import pytest
 
 import knothole as kh
 from knothole.errors import DamagedFile
-from knothole.trees.libraries.registry import reading_of
 from knothole.trees.read import read
+from knothole.trees.readers.registry import reading_of
 
 CITIES = ["Graz", "Linz", "Wien", "Rust"]
 
@@ -229,7 +229,7 @@ def test_files(tmp_path):
 
 
 def kh_files():
-    from knothole.trees.libraries.own import files
+    from knothole.trees.readers.own import files
 
     return files
 

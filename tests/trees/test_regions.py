@@ -6,7 +6,7 @@ import numpy as np
 from generate import ensembles, random_ensemble, random_rows
 from hypothesis import given, settings
 
-from knothole.tables.columns import Column, Columns, Kind
+from knothole.columns.columns import Column, Columns, Kind
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.regions import arrivals, regions
 from knothole.trees.verify import left_codes

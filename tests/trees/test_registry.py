@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from knothole.errors import DamagedFile, MissingExtra, UnsupportedModel
-from knothole.trees.libraries import quarantine, registry
 from knothole.trees.read import read
+from knothole.trees.readers import quarantine, registry
 
 HEADS = {
     "xgboost": b'{"learner": {}}',

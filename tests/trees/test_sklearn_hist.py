@@ -11,11 +11,11 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn_parity import assert_reads, assert_writes
 from threadpoolctl import threadpool_limits
 
+from knothole.columns.columns import Kind
 from knothole.errors import NotFitted, ReaderMismatch, UnsupportedModel
-from knothole.tables.columns import Kind
-from knothole.trees.libraries.sklearn import hist as reader
 from knothole.trees.links import Link
 from knothole.trees.read import read
+from knothole.trees.readers.sklearn import hist as reader
 
 Regressor = HistGradientBoostingRegressor
 Classifier = HistGradientBoostingClassifier

@@ -34,9 +34,9 @@ from sklearn.tree import (
 from sklearn_parity import assert_reads, assert_writes
 
 from knothole.errors import InvalidInput, NotFitted, ReaderMismatch, UnsupportedModel
-from knothole.trees.libraries.sklearn import forests as reader
 from knothole.trees.links import Link
 from knothole.trees.read import read
+from knothole.trees.readers.sklearn import forests as reader
 from knothole.trees.write import write
 
 

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from knothole.columns.columns import Kind
 from knothole.errors import InvalidInput, NotFitted, ReaderMismatch, UnsupportedModel
-from knothole.tables.columns import Kind
 from knothole.trees import verify
-from knothole.trees.libraries.xgboost import files, ubjson
-from knothole.trees.libraries.xgboost import read as reader
 from knothole.trees.links import Link
 from knothole.trees.read import read
+from knothole.trees.readers.xgboost import files, ubjson
+from knothole.trees.readers.xgboost import read as reader
 from knothole.trees.write import write
 
 ROWS = 200

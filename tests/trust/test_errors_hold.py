@@ -14,8 +14,8 @@ from sklearn.ensemble import RandomForestRegressor
 import knothole as kh
 from knothole import missingness
 from knothole.errors import InvalidInput, ToleranceMissed
-from knothole.reach.expectation import Expectation
-from knothole.reach.tolerance import SHARE
+from knothole.expectation.expectation import Expectation
+from knothole.expectation.tolerance import SHARE
 from knothole.trees.read import read
 
 FULL = os.environ.get("KNOTHOLE_FULL")

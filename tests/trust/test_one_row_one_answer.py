@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import knothole as kh
-from knothole.reach.completions.engine import CompletionsEngine
+from knothole.expectation.monte_carlo.engine import CompletionsEngine
 
 ROWS = 24
 

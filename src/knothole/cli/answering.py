@@ -23,8 +23,8 @@ from knothole.cli.files.standard_input import source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust
 from knothole.files import check_output
-from knothole.parts.cluster import on_cluster
-from knothole.parts.sources import JSON_LINES, JsonSource, Source
+from knothole.out_of_core.cluster import on_cluster
+from knothole.out_of_core.sources import JSON_LINES, JsonSource, Source
 from knothole.progress import bar
 
 

@@ -20,9 +20,9 @@ from knothole.cli.files.standard_input import source
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust, wrap
 from knothole.estimators.answers import class_lists, is_classifier
-from knothole.parts.base import LocalParts
-from knothole.parts.sources import CHUNK, Source, sampled
-from knothole.questions.intervals import KEPT
+from knothole.inspection.intervals import KEPT
+from knothole.out_of_core.base import LocalParts
+from knothole.out_of_core.sources import CHUNK, Source, sampled
 from knothole.trees.ensemble import Ensemble
 
 Decorator = Callable[[Any], Any]

@@ -12,7 +12,7 @@ from knothole.cli.answering import Answering, answering_options
 from knothole.errors import InvalidInput
 from knothole.estimators import Robust
 from knothole.estimators.answers import Answers, is_classifier
-from knothole.parts.sources import CHUNK
+from knothole.out_of_core.sources import CHUNK
 
 
 @click.command(

@@ -10,10 +10,10 @@ import click
 from knothole.cli import options
 from knothole.cli.console import say
 from knothole.cli.files.models import check_native_path, open_model, save_native
+from knothole.columns.read import read_table
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file
-from knothole.learning.options import CHOICES, Method, Objective, TuningOptions
-from knothole.tables.read import read_table
+from knothole.leaves.options import CHOICES, Method, Objective, TuningOptions
 from knothole.trees.pipelines.read import is_composed
 
 

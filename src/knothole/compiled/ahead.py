@@ -24,7 +24,7 @@ until_closed()
 warm.{}(*{!r})
 """
 # What needs less to be imported.
-_WALKS = "from knothole.reach import warm\nwarm.use_walks()\n"
+_WALKS = "from knothole.expectation import warm\nwarm.use_walks()\n"
 
 # The process that compiles ahead of this one; in that one itself nothing is compiled ahead.
 _started: list[subprocess.Popen[bytes]] = []
@@ -47,7 +47,7 @@ def compile_ahead(
     of : str or bool
         and what it is called with.
     walks : bool
-        Whether it begins with those of :mod:`knothole.reach.warm`.
+        Whether it begins with those of :mod:`knothole.expectation.warm`.
     tell : bool
         Whether a terminal is told of it.
     """

@@ -3,7 +3,7 @@
 ``fit`` takes tables with holes and never imputes; ``score_samples`` is log p of the observed part,
 holes marginalised, so that an all-missing row scores 0; ``complete`` draws the holes from
 p(x_m | x_o); ``log_mass`` confines some variables to regions. A density works on *variables*
-(:class:`~knothole.tables.columns.Variable`): the columns' own, then, if asked for, a binary
+(:class:`~knothole.columns.columns.Variable`): the columns' own, then, if asked for, a binary
 indicator for every variable that had holes in training (``informative=True``), and last a target.
 """
 
@@ -19,23 +19,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Columns, Evidence, Kind, Variable
+from knothole.columns.encoding import row_weights
 from knothole.compiled.sobol import WORD, Points, row_keys
 from knothole.densities import storage
 from knothole.densities.em import Run, Step
-from knothole.densities.emissions import (
+from knothole.densities.in_parts import fit_parts, refuse_beside_parts
+from knothole.densities.parameters import check_names
+from knothole.densities.trained import Trained
+from knothole.densities.univariate import (
     Emission,
     check_emissions,
     emission_arrays,
     emissions_from,
 )
-from knothole.densities.emissions.table import draw_allowed, log_of
-from knothole.densities.in_parts import fit_parts, refuse_beside_parts
-from knothole.densities.parameters import check_names
-from knothole.densities.trained import Trained
+from knothole.densities.univariate.table import draw_allowed, log_of
 from knothole.errors import InvalidInput
-from knothole.parts.base import Parts, parts_of
-from knothole.tables.columns import Columns, Evidence, Kind, Variable
-from knothole.tables.encoding import row_weights
+from knothole.out_of_core.base import Parts, parts_of
 
 # Rows whose (rows, variables, states) terms are held in memory at once.
 BLOCK = 1024
@@ -113,7 +113,7 @@ class Density(Trained):
         Parameters
         ----------
         X : table
-            Anything :class:`~knothole.tables.columns.Columns` takes. Also a Dask DataFrame or
+            Anything :class:`~knothole.columns.columns.Columns` takes. Also a Dask DataFrame or
             Array, or the path of CSV or Parquet files (a directory, a pattern), which is read some
             rows at a time: the size and the prior are chosen on 200,000 rows, drawn evenly from
             all; EM then goes on with all rows, where they are.

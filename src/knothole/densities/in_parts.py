@@ -13,12 +13,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Columns, Evidence
+from knothole.columns.holes import with_nan
 from knothole.densities.em import train
 from knothole.errors import InvalidInput
-from knothole.parts.base import Part, Parts
-from knothole.parts.sample import Sample, sample, weights_of
-from knothole.tables.columns import Columns, Evidence
-from knothole.tables.holes import with_nan
+from knothole.out_of_core.base import Part, Parts
+from knothole.out_of_core.sample import Sample, sample, weights_of
 
 if TYPE_CHECKING:
     from knothole.densities.base import Density

@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Kind
 from knothole.densities.em import Run, Training, train
-from knothole.densities.emissions import with_continuous
-from knothole.densities.emissions.base import Emission
-from knothole.densities.emissions.choice import prefers_histogram
 from knothole.densities.mixture.em import ProductMixture, step
 from knothole.densities.rows import FIRST_ROWS, EncodedRows, WeightedRows
-from knothole.tables.columns import Kind
+from knothole.densities.univariate import with_continuous
+from knothole.densities.univariate.base import Emission
+from knothole.densities.univariate.choice import prefers_histogram
 
 # The strength of the prior to begin with, in rows.
 STRENGTH = 1.0

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Columns, Evidence
 from knothole.errors import InvalidInput
-from knothole.tables.columns import Columns, Evidence
 
 
 class OwnDensity:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from knothole.columns.columns import Variable
 from knothole.errors import InvalidInput
-from knothole.tables.columns import Variable
 
 
 @dataclass(frozen=True)

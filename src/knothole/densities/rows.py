@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.densities.emissions import start_emission
-from knothole.densities.emissions.base import Emission
-from knothole.densities.emissions.packed import Packed, pack
-from knothole.tables.columns import Evidence, Variable
+from knothole.columns.columns import Evidence, Variable
+from knothole.densities.univariate import start_emission
+from knothole.densities.univariate.base import Emission
+from knothole.densities.univariate.packed import Packed, pack
 
 # Rows for the first steps of training, and to see what columns are like.
 FIRST_ROWS = 8192

@@ -15,13 +15,13 @@ from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_type, require
+from knothole.columns import json_form
+from knothole.columns.columns import Columns, Evidence, Kind, Variable
 from knothole.densities.em import Run, Training
 from knothole.densities.parameters import SHARED, Rule, check_names
 from knothole.densities.rows import WeightedRows
 from knothole.errors import NotFitted
 from knothole.progress import tell
-from knothole.tables import json_form
-from knothole.tables.columns import Columns, Evidence, Kind, Variable
 
 D = TypeVar("D", bound="Trained")
 

@@ -15,11 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.columns.evidence import Evidence
+from knothole.columns.outputs import Shares, like
 from knothole.errors import InvalidInput, NotFitted
-from knothole.questions.intervals import Calibration
-from knothole.reach.expectation import Expectation
-from knothole.tables.evidence import Evidence
-from knothole.tables.outputs import Shares, like
+from knothole.expectation.expectation import Expectation
+from knothole.inspection.intervals import Calibration
 from knothole.trees.ensemble import Ensemble
 
 # Probabilities that are beyond 0 or 1 by less are so by rounding alone.

@@ -16,23 +16,23 @@ from numpy.typing import NDArray
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Columns
+from knothole.columns.holes import with_nan
+from knothole.columns.read import class_of, places_of
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators.answers import is_classifier
-from knothole.learning.induction.filling import take
-from knothole.questions.correction.corrected import Correction
-from knothole.questions.correction.determined import Determined
-from knothole.questions.correction.learn import WIDE, Honest, learn, no_correction
-from knothole.questions.correction.patterns import Patterns
-from knothole.reach.expectation import Expectation
-from knothole.tables.columns import Columns
-from knothole.tables.holes import with_nan
-from knothole.tables.read import class_of, places_of
+from knothole.expectation.expectation import Expectation
+from knothole.inspection.correction.corrected import Correction
+from knothole.inspection.correction.determined import Determined
+from knothole.inspection.correction.learn import WIDE, Honest, learn, no_correction
+from knothole.inspection.correction.patterns import Patterns
+from knothole.leaves.induction.filling import take
 from knothole.trees.in_variables import in_levels
-from knothole.trees.libraries.catboost.categories import name_levels
-from knothole.trees.libraries.unfitted import unfitted
 from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.read import read
+from knothole.trees.readers.catboost.categories import name_levels
+from knothole.trees.readers.unfitted import unfitted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,7 +1,7 @@
 """Own trees or grown ones, their leaves tuned or not: as asked for, or as is best on held-out rows.
 
 *Own* is the estimator trained on the table as it is. *Expected* is the same estimator trained on
-completions from p(x_m | x_o, y) (:mod:`knothole.learning.induction`); y is known while trees grow
+completions from p(x_m | x_o, y) (:mod:`knothole.leaves.induction`); y is known while trees grow
 only, so that predictions go on under p(X).
 """
 
@@ -21,6 +21,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags
 
 from knothole.arrays import Floats, Mask
+from knothole.columns.columns import Columns, Kind
+from knothole.columns.encoding import row_weights
+from knothole.columns.holes import holes_in, nullable_as_met, with_nan
 from knothole.densities.base import Density, encode_target
 from knothole.densities.mixture.density import Factorized
 from knothole.densities.selection.held_out import hold_out, mean_and_error
@@ -29,15 +32,12 @@ from knothole.errors import InvalidInput
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import prediction_loss
 from knothole.estimators.wrapping import wrap
-from knothole.learning.conditioning import Conditioned, TrainingTable
-from knothole.learning.induction.expand import check_draws, expand
-from knothole.learning.induction.filling import Completions, Rows, aligned, take
-from knothole.learning.induction.grow import Growing
-from knothole.learning.options import TuningOptions
-from knothole.tables.columns import Columns, Kind
-from knothole.tables.encoding import row_weights
-from knothole.tables.holes import holes_in, nullable_as_met, with_nan
-from knothole.trees.libraries.unfitted import unfitted, weight_name
+from knothole.leaves.conditioning import Conditioned, TrainingTable
+from knothole.leaves.induction.expand import check_draws, expand
+from knothole.leaves.induction.filling import Completions, Rows, aligned, take
+from knothole.leaves.induction.grow import Growing
+from knothole.leaves.options import TuningOptions
+from knothole.trees.readers.unfitted import unfitted, weight_name
 
 # Parts of the rows that are completed by what the others tell: a density over (X, y) that has
 # learned a row knows its y too well, and trees would find it again in the completions.

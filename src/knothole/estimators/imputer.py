@@ -10,13 +10,13 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from knothole.columns.columns import Blocks, Columns
+from knothole.columns.holes import without_nullable
+from knothole.columns.read import read_table
 from knothole.densities.base import Density
 from knothole.densities.selection.select import default_candidates, select
 from knothole.errors import InvalidInput
-from knothole.questions.impute import imputed
-from knothole.tables.columns import Blocks, Columns
-from knothole.tables.holes import without_nullable
-from knothole.tables.read import read_table
+from knothole.inspection.impute import imputed
 
 
 class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

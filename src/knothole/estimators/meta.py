@@ -28,20 +28,20 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from knothole.columns.columns import Blocks, Columns
+from knothole.columns.encoding import Unseen
+from knothole.columns.onehot import partitions
+from knothole.columns.read import as_table, read_table
 from knothole.errors import InvalidInput
 from knothole.estimators.growing import Lesson, learn, ways_of
 from knothole.estimators.robust import Robust
 from knothole.estimators.wrapping import wrap
-from knothole.learning.induction.expand import DRAWS
-from knothole.learning.induction.grow import MEMORY
-from knothole.learning.options import TuningOptions
+from knothole.leaves.induction.expand import DRAWS
+from knothole.leaves.induction.grow import MEMORY
+from knothole.leaves.options import TuningOptions
 from knothole.progress import Verbose
-from knothole.tables.columns import Blocks, Columns
-from knothole.tables.encoding import Unseen
-from knothole.tables.onehot import partitions
-from knothole.tables.read import as_table, read_table
-from knothole.trees.libraries.unfitted import unfitted, weight_name
 from knothole.trees.pipelines.read import is_composed
+from knothole.trees.readers.unfitted import unfitted, weight_name
 
 if TYPE_CHECKING:
     import pandas as pd

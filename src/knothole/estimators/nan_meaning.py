@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from knothole.arrays import Floats, Mask
+from knothole.columns.columns import Columns, Variable
+from knothole.columns.holes import holes_in, nowhere
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import HeldOut
 from knothole.estimators.scoring import PredictionLoss
-from knothole.reach.expectation import Expectation
-from knothole.tables.columns import Columns, Variable
-from knothole.tables.holes import holes_in, nowhere
+from knothole.expectation.expectation import Expectation
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.columns.encoding import Unseen
+from knothole.columns.read import Absent
 from knothole.compiled.threads import thread_count
 from knothole.errors import InvalidInput
-from knothole.tables.encoding import Unseen
-from knothole.tables.read import Absent
 
 #: Tables that are answered by arrays.
 Arrays = NDArray[Any] | list[Any]

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from knothole.columns.columns import Columns, Evidence
+from knothole.columns.holes import Holes
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.estimators import display, storage
@@ -19,23 +21,21 @@ from knothole.estimators.options import AnswerOptions, Arrays, Options, RowOptio
 from knothole.estimators.sides.asking import Asking
 from knothole.estimators.sides.calibrating import Calibrating
 from knothole.estimators.sides.frozen import Frozen, for_classifiers
-from knothole.learning.in_parts import check_options
-from knothole.learning.options import TuningOptions
-from knothole.learning.solvers import TuningSummary
-from knothole.learning.tune import tune
-from knothole.parts.base import parts_of
-from knothole.parts.lazy import lazily
-from knothole.parts.sample import sample
-from knothole.questions.correction.corrected import Corrected, Correction
-from knothole.questions.intervals import Calibration
-from knothole.reach.expectation import Expectation
-from knothole.tables.columns import Columns, Evidence
-from knothole.tables.holes import Holes
+from knothole.expectation.expectation import Expectation
+from knothole.inspection.correction.corrected import Corrected, Correction
+from knothole.inspection.intervals import Calibration
+from knothole.leaves.in_parts import check_options
+from knothole.leaves.options import TuningOptions
+from knothole.leaves.solvers import TuningSummary
+from knothole.leaves.tune import tune
+from knothole.out_of_core.base import parts_of
+from knothole.out_of_core.lazy import lazily
+from knothole.out_of_core.sample import sample
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.libraries.registry import files_of
-from knothole.trees.libraries.sklearn.bootstrap import bootstrap_counts
 from knothole.trees.pipelines.parts import last
 from knothole.trees.pipelines.read import is_composed, write_over
+from knothole.trees.readers.registry import files_of
+from knothole.trees.readers.sklearn.bootstrap import bootstrap_counts
 from knothole.trees.write import write
 
 if TYPE_CHECKING:

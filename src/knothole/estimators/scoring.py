@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Columns
+from knothole.columns.holes import holes_in
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import HeldOut
 from knothole.estimators.answers import is_classifier
-from knothole.learning.losses.pinball import Pinball
-from knothole.learning.problem import encode, in_rows, numbers
-from knothole.reach.expectation import Expectation
-from knothole.reach.tolerance import Spread
-from knothole.tables.columns import Columns
-from knothole.tables.holes import holes_in
+from knothole.expectation.expectation import Expectation
+from knothole.expectation.tolerance import Spread
+from knothole.leaves.losses.pinball import Pinball
+from knothole.leaves.problem import encode, in_rows, numbers
 from knothole.trees.ensemble import Ensemble
 
 Measure = Callable[[Floats, Floats], Floats]

@@ -18,21 +18,21 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Mask
 from knothole.checks import check_array, check_type, require
+from knothole.columns import json_form
 from knothole.compiled.ahead import compile_ahead
 from knothole.densities import storage
 from knothole.densities.base import Density
-from knothole.densities.emissions.base import owned, part_of
 from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.univariate.base import owned, part_of
 from knothole.errors import DamagedFile, InvalidInput
+from knothole.expectation.expectation import Expectation
+from knothole.expectation.registry import largest_kernel
+from knothole.expectation.tolerance import SHARE, Spread
 from knothole.files import fitting_together, read_container, write_container
-from knothole.learning.solvers import TuningSummary
-from knothole.questions.correction.corrected import Correction, Part, level_counts
-from knothole.questions.correction.determined import NOTHING, Determined
-from knothole.questions.intervals import Calibration
-from knothole.reach.expectation import Expectation
-from knothole.reach.registry import largest_kernel
-from knothole.reach.tolerance import SHARE, Spread
-from knothole.tables import json_form
+from knothole.inspection.correction.corrected import Correction, Part, level_counts
+from knothole.inspection.correction.determined import NOTHING, Determined
+from knothole.inspection.intervals import Calibration
+from knothole.leaves.solvers import TuningSummary
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Blend, describe_link, link_from
 from knothole.trees.recipe import Recipe

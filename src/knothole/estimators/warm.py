@@ -15,8 +15,8 @@ from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.estimators.robust import Robust
 from knothole.estimators.storage import load
 from knothole.estimators.wrapping import wrap
-from knothole.reach.gaussian import GaussianEngine
-from knothole.reach.warm import use_walks
+from knothole.expectation.gaussian import GaussianEngine
+from knothole.expectation.warm import use_walks
 
 #: What kernels are compiled for.
 DENSITIES: tuple[type[Density], ...] = (GaussianMixture, LatentTree, Mixture)

@@ -12,6 +12,10 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Blocks, Columns, Kind
+from knothole.columns.encoding import row_weights
+from knothole.columns.holes import nullable_as_met, with_nan, without_nullable
+from knothole.columns.read import RawTable, check_absent, check_rows
 from knothole.compiled.ahead import compile_ahead
 from knothole.densities.base import Density
 from knothole.densities.gaussian.fill import fill
@@ -25,22 +29,18 @@ from knothole.estimators.correcting import Correcting, Rows
 from knothole.estimators.nan_meaning import NanMeaning, unmeasured
 from knothole.estimators.robust import Robust
 from knothole.estimators.scoring import PredictionLoss, prediction_loss
-from knothole.parts.base import Parts, parts_of
-from knothole.parts.files import is_path
-from knothole.parts.sample import sample
-from knothole.parts.work import is_lazy
+from knothole.expectation.expectation import Expectation
+from knothole.expectation.tolerance import SHARE
+from knothole.inspection.correction.patterns import Patterns
+from knothole.out_of_core.base import Parts, parts_of
+from knothole.out_of_core.files import is_path
+from knothole.out_of_core.sample import sample
+from knothole.out_of_core.work import is_lazy
 from knothole.progress import Advance, Verbose, bar, check_verbose, tell
-from knothole.questions.correction.patterns import Patterns
-from knothole.reach.expectation import Expectation
-from knothole.reach.tolerance import SHARE
-from knothole.tables.columns import Blocks, Columns, Kind
-from knothole.tables.encoding import row_weights
-from knothole.tables.holes import nullable_as_met, with_nan, without_nullable
-from knothole.tables.read import RawTable, check_absent, check_rows
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.libraries.catboost.categories import name_levels
 from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.read import read
+from knothole.trees.readers.catboost.categories import name_levels
 from knothole.trees.recipe import MEDIAN
 
 # Parts of 100 that take what NaN means and the correction, as bars have it; densities the rest.

@@ -14,7 +14,7 @@ probabilities of the entries that were there average to ``rate``, so a mask diff
 chance alone. Entries that are holes already stay holes and do not count.
 
 By default each column goes missing by itself, which for a one-hot table is masking *after*
-encoding. With ``blocks`` (a mapping, or "auto"; see :class:`~knothole.tables.columns.Columns`) all
+encoding. With ``blocks`` (a mapping, or "auto"; see :class:`~knothole.columns.columns.Columns`) all
 dummies of a block go missing together, as if the holes had been there *before* encoding.
 
 A mechanism that differs between training and deployment is two calls. One that is the same is two

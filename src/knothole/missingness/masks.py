@@ -9,9 +9,9 @@ import numpy as np
 from scipy.special import expit, logit
 
 from knothole.arrays import Floats, Mask
+from knothole.columns.columns import Blocks
 from knothole.errors import InvalidInput
 from knothole.missingness.variables import VariableTable, apply_mask
-from knothole.tables.columns import Blocks
 
 __all__ = [
     "Options", "apply_mask", "mar", "mar_mask", "mar_probability", "mcar", "mcar_mask",

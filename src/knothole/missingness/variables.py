@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
+from knothole.columns.columns import Blocks, Columns, Kind
+from knothole.columns.kinds import variable_of
 from knothole.errors import InvalidInput
-from knothole.tables.columns import Blocks, Columns, Kind
-from knothole.tables.kinds import variable_of
 
 
 def apply_mask(X: Any, mask: Mask) -> Any:

@@ -10,9 +10,9 @@ import pandas as pd
 
 from knothole import missingness
 from knothole.arrays import Floats
+from knothole.columns.columns import Columns, Kind, Variable
 from knothole.report.measures import measure
 from knothole.report.methods import KNOTHOLE, NATIVE, Case
-from knothole.tables.columns import Columns, Kind, Variable
 
 # Rows drawn from the density to be held against the data.
 SAMPLED = 4000

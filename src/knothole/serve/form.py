@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Kind, Variable
+from knothole.columns.evidence import Evidence
 from knothole.densities.base import Density
-from knothole.reach.expectation import Expectation
-from knothole.tables.columns import Kind, Variable
-from knothole.tables.evidence import Evidence
+from knothole.expectation.expectation import Expectation
 
 #: Rows drawn from the density that show what is usual.
 DRAWS = 1024

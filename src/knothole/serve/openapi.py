@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+from knothole.columns.columns import Kind, Variable
 from knothole.serve.questions import MOST_QUANTILES, MOST_ROWS, Questions
 from knothole.serve.rows import UNRECORDED
-from knothole.tables.columns import Kind, Variable
 
 #: Levels that the description lists; of more it gives the first as examples.
 LISTED = 100

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from knothole.errors import InvalidInput
-from knothole.reach.expectation import Expectation
+from knothole.expectation.expectation import Expectation
 from knothole.serve.form import Usual
 from knothole.serve.rows import Fields, shortened
 

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from knothole.arrays import Mask
+from knothole.columns.columns import Column, Columns, Kind, Variable
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
-from knothole.tables.columns import Column, Columns, Kind, Variable
 
 #: What a row says where a value was looked for and is not recorded.
 UNRECORDED = "(not recorded)"

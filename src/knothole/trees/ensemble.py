@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.columns.columns import Columns
+from knothole.columns.holes import with_nan
 from knothole.errors import InvalidInput
-from knothole.tables.columns import Columns
-from knothole.tables.holes import with_nan
 from knothole.trees import layout, traverse
 from knothole.trees.links import IDENTITY, Blend, Link
 from knothole.trees.recipe import UNTOLD, Recipe
@@ -225,7 +225,7 @@ class Ensemble:
         Parameters
         ----------
         X : float64 (rows, columns)
-            Numbers and category codes as :class:`~knothole.tables.columns.Columns` encodes them.
+            Numbers and category codes as :class:`~knothole.columns.columns.Columns` encodes them.
         threads : int, optional
             See :func:`knothole.compiled.threads.thread_count`.
         """

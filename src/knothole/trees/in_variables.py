@@ -13,18 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.columns.columns import NOT_RECORDED, Columns, Kind
 from knothole.compiled.bits import has, members, pack, put, set_words, starts
 from knothole.compiled.policy import njit
 from knothole.errors import ColumnMismatch
-from knothole.tables.columns import NOT_RECORDED, Columns, Kind
 from knothole.trees.ensemble import Ensemble
 
 
 def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     """The same trees over the variables of a table.
 
-    Its rows are points (:meth:`~knothole.tables.columns.Columns.evidence`) of rows that went
-    through :func:`knothole.tables.holes.with_nan`; their leaves are those of the rows in
+    Its rows are points (:meth:`~knothole.columns.columns.Columns.evidence`) of rows that went
+    through :func:`knothole.columns.holes.with_nan`; their leaves are those of the rows in
     ``ensemble``.
 
     Parameters
@@ -33,7 +33,7 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
         Over the columns of the table.
     columns : Columns
         The same columns as the training table shows them
-        (:meth:`~knothole.tables.columns.Columns.describe`): with blocks, nullable columns, and
+        (:meth:`~knothole.columns.columns.Columns.describe`): with blocks, nullable columns, and
         perhaps levels after the model's own, which go where the model sends categories it has never
         seen.
 

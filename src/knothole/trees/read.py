@@ -6,7 +6,7 @@ from typing import Any
 
 from knothole.trees import verify
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.libraries import registry
+from knothole.trees.readers import registry
 
 
 def read(model: Any) -> Ensemble:
@@ -15,7 +15,7 @@ def read(model: Any) -> Ensemble:
     Parameters
     ----------
     model : object or path
-        A fitted model of a supported library (see :mod:`knothole.trees.libraries`), or the path of
+        A fitted model of a supported library (see :mod:`knothole.trees.readers`), or the path of
         a model file.
 
     Returns

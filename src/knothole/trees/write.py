@@ -8,8 +8,8 @@ import numpy as np
 
 from knothole.errors import InvalidInput, ReaderMismatch
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.libraries import registry
 from knothole.trees.read import read
+from knothole.trees.readers import registry
 
 
 def write(model: Any, ensemble: Ensemble) -> Any:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from knothole.columns.columns import Column, Columns, found_as
+from knothole.columns.read import listed
 from knothole.errors import ColumnMismatch
-from knothole.parts.sources import Source
-from knothole.tables.columns import Column, Columns, found_as
-from knothole.tables.read import listed
+from knothole.out_of_core.sources import Source
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from typing import Any
 
 from sklearn.utils import get_tags
 
+from knothole.columns.columns import Columns
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.estimators import Robust, load
 from knothole.files import check_regular
-from knothole.parts.base import parts_of
-from knothole.parts.sample import sample
-from knothole.tables.columns import Columns
+from knothole.out_of_core.base import parts_of
+from knothole.out_of_core.sample import sample
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.libraries.registry import files_of, reading_of
 from knothole.trees.pipelines.read import is_composed, read_over
+from knothole.trees.readers.registry import files_of, reading_of
 
 PICKLES = (".joblib", ".pkl", ".pickle")
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from knothole.errors import InvalidInput
 from knothole.files import whole_file
-from knothole.parts.sources import JSON_LINES, PARQUET, SEPARATORS, pyarrow_for
+from knothole.out_of_core.sources import JSON_LINES, PARQUET, SEPARATORS, pyarrow_for
 
 
 class CsvSink:

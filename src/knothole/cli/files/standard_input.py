@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from knothole.parts import sources
-from knothole.parts.sources import STDIN, Source
+from knothole.out_of_core import sources
+from knothole.out_of_core.sources import STDIN, Source
 
 
 def source(path: Path) -> Source:

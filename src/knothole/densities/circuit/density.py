@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_chances, require
+from knothole.columns.columns import Columns, Evidence
 from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.base import EmissionDensity
 from knothole.densities.circuit.em import (
@@ -23,11 +24,10 @@ from knothole.densities.circuit.em import (
 from knothole.densities.circuit.json_form import read_circuit, write_circuit
 from knothole.densities.circuit.nodes import Structure, draw_emissions, evaluate, read_nodes
 from knothole.densities.em import train
-from knothole.densities.emissions import start_emission
-from knothole.densities.emissions.base import Emission, maximised
-from knothole.densities.emissions.table import log_of
 from knothole.densities.parameters import NUMBER, SHARED, Rule
-from knothole.tables.columns import Columns, Evidence
+from knothole.densities.univariate import start_emission
+from knothole.densities.univariate.base import Emission, maximised
+from knothole.densities.univariate.table import log_of
 
 # Numbers that a pass may hold for its edges at once: rows are taken in blocks accordingly.
 NUMBERS = 2**21
@@ -42,7 +42,7 @@ class Circuit(EmissionDensity):
     It must be smooth (all children of a sum are over the same variables) and decomposable (no two
     children of a product share a variable), which is checked on construction; an error names the
     node. Emissions of one variable are kept together: ``emissions_`` has one
-    :class:`~knothole.densities.emissions.base.Emission` for each variable, whose state k is the
+    :class:`~knothole.densities.univariate.base.Emission` for each variable, whose state k is the
     k-th emission node of that variable, in the order of the nodes.
 
     Parameters
@@ -108,7 +108,7 @@ class Circuit(EmissionDensity):
 
     Emissions of a categorical variable have ``probabilities``, one for each level; those of a
     continuous one ``mean`` and ``sd``. Instead, a variable can have ``"family"`` (one of
-    ``knothole.densities.emissions.FAMILIES``), ``"arrays"`` (of all its emissions) and
+    ``knothole.densities.univariate.FAMILIES``), ``"arrays"`` (of all its emissions) and
     ``"nullable"``: that is what :meth:`to_json` writes, and nothing is lost. In JSON every variable
     is a column of its own; one-hot blocks, indicators and targets keep their roles with
     :meth:`save`.

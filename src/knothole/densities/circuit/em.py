@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Evidence
 from knothole.densities.circuit.nodes import Structure, evaluate, flows
-from knothole.densities.emissions.base import Emission, Statistics
-from knothole.densities.emissions.packed import expected_levels
-from knothole.densities.emissions.table import log_of
-from knothole.tables.columns import Evidence
+from knothole.densities.univariate.base import Emission, Statistics
+from knothole.densities.univariate.packed import expected_levels
+from knothole.densities.univariate.table import log_of
 
 
 @dataclass(frozen=True, eq=False)

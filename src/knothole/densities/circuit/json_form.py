@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Column, Kind, Variable
 from knothole.densities.circuit.nodes import Structure, broken, distribution, read_nodes
-from knothole.densities.emissions import FAMILIES, Categorical, Emission, Gaussian
-from knothole.densities.emissions.table import log_of
+from knothole.densities.univariate import FAMILIES, Categorical, Emission, Gaussian
+from knothole.densities.univariate.table import log_of
 from knothole.errors import InvalidInput
-from knothole.tables.columns import Column, Kind, Variable
 
 FORMAT = "knothole circuit"
 VERSION = 1

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from knothole.arrays import Floats, Ints
-from knothole.densities.emissions.table import log_of
+from knothole.densities.univariate.table import log_of
 from knothole.errors import InvalidInput
 
 KINDS = ("leaf", "product", "sum")

@@ -13,18 +13,11 @@ from scipy.special import logsumexp
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_chances, require
+from knothole.columns.columns import NOT_RECORDED, Evidence
 from knothole.compiled.exp import FARTHEST
 from knothole.compiled.sobol import WORD, row_keys
 from knothole.densities.base import Density, Within
 from knothole.densities.em import Run, Step
-from knothole.densities.emissions import (
-    Categorical,
-    check_emissions,
-    emission_arrays,
-    emissions_from,
-)
-from knothole.densities.emissions.base import Emission, part_of
-from knothole.densities.emissions.table import Tables, log_of
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.draws import Sampler, tabulate
 from knothole.densities.gaussian.em import (
@@ -42,9 +35,16 @@ from knothole.densities.gaussian.variables import NOT_RECORDED as NOT_RECORDED_C
 from knothole.densities.gaussian.variables import RECORDED, Layout
 from knothole.densities.parameters import SHARED, WHOLE, Rule, one_of
 from knothole.densities.search import Wanted, learn
+from knothole.densities.univariate import (
+    Categorical,
+    check_emissions,
+    emission_arrays,
+    emissions_from,
+)
+from knothole.densities.univariate.base import Emission, part_of
+from knothole.densities.univariate.table import Tables, log_of
 from knothole.errors import InvalidInput
-from knothole.parts.base import Parts
-from knothole.tables.columns import NOT_RECORDED, Evidence
+from knothole.out_of_core.base import Parts
 
 # Rows whose conditional moments are in memory at once.
 MOMENT_ROWS = 256

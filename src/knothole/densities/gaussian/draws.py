@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Words
+from knothole.columns.evidence import Evidence
 from knothole.compiled import sobol
 from knothole.compiled.simd import room
 from knothole.compiled.sobol import WORD, Points
@@ -23,7 +24,6 @@ from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.fill import ROOM, fill, fill_common, spread
 from knothole.densities.gaussian.kernels import Packed
 from knothole.densities.gaussian.normal_scores import NormalScores
-from knothole.tables.evidence import Evidence
 
 _BLOCK = 128
 

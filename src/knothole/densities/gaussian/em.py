@@ -21,13 +21,13 @@ from scipy.special import logsumexp
 
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks, summed
-from knothole.densities.emissions import packed
-from knothole.densities.emissions.packed import Stacked
-from knothole.densities.emissions.table import Tables
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.e_step import expectations, residuals
 from knothole.densities.gaussian.kernels import Packed
 from knothole.densities.mixture.kernels import gather, join
+from knothole.densities.univariate import packed
+from knothole.densities.univariate.packed import Stacked
+from knothole.densities.univariate.table import Tables
 
 # The least variance of the prior's rows, for columns that do not vary.
 LEAST_VARIANCE = 1e-3

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from knothole.columns.evidence import NOT_RECORDED
 from knothole.compiled import simd, sobol
 from knothole.compiled.bits import has
 from knothole.compiled.pointers import pointers, shift
@@ -14,7 +15,6 @@ from knothole.compiled.simd import AT_ONCE, load, store
 from knothole.compiled.sobol import WORD
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.normal_scores import cell_of, decode, is_flat, on_line
-from knothole.tables.evidence import NOT_RECORDED
 
 #: A word's draws, and room after them: four are written at a time.
 ROOM = WORD + AT_ONCE
@@ -200,7 +200,7 @@ def fill(tables, points, allowed, source, workspace, normals, out):  # type: ign
     ----------
     tables : Tables
     points : float64 (rows, variables)
-        What is known of each variable, as in :class:`~knothole.tables.evidence.Evidence`.
+        What is known of each variable, as in :class:`~knothole.columns.evidence.Evidence`.
     allowed : uint64 (rows, words)
         Sets of categories of the same; (rows, 0) where there are none.
     source : Source

@@ -36,7 +36,7 @@ from knothole.compiled import simd
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import apart, inlined, njit
 from knothole.compiled.simd import AT_ONCE, load, room, spread, store
-from knothole.densities.emissions.table import log_of
+from knothole.densities.univariate.table import log_of
 
 # Factors of a determinant that are multiplied before their logarithm is taken.
 _FACTORS = 8

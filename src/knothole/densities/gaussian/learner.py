@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.densities.em import Run, Training
-from knothole.densities.emissions import Categorical
-from knothole.densities.emissions.table import Tables
 from knothole.densities.gaussian.em import GaussianComponents, Prior, ScoreRows, step
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.gaussian.splits import grown
@@ -20,6 +18,8 @@ from knothole.densities.gaussian.variables import Layout
 from knothole.densities.learner import SHORT, MixtureLearner
 from knothole.densities.mixture.start import CLIP, assign
 from knothole.densities.rows import WeightedRows
+from knothole.densities.univariate import Categorical
+from knothole.densities.univariate.table import Tables
 
 # Sizes to choose from; more components than one need so many rows each, and at most so many
 # parameters a row, to be worth trying.

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Evidence, Kind, Variable
 from knothole.compiled.bits import word_offsets
-from knothole.densities.emissions import Categorical, packed
-from knothole.densities.emissions.base import Emission
-from knothole.densities.emissions.choice import repeated_values
 from knothole.densities.gaussian.draws import Discrete
 from knothole.densities.gaussian.em import ScoreRows
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.rows import WeightedRows
+from knothole.densities.univariate import Categorical, packed
+from knothole.densities.univariate.base import Emission
+from knothole.densities.univariate.choice import repeated_values
 from knothole.errors import InvalidInput
-from knothole.tables.columns import Evidence, Kind, Variable
 
 RECORDED, NOT_RECORDED = 0, 1
 # Beyond it the ends of a map would be infinite.

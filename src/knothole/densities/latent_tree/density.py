@@ -17,12 +17,11 @@ from scipy.special import logsumexp
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, require
+from knothole.columns.columns import Evidence
 from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.circuit.build import tree_to_circuit
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.em import Run, Step
-from knothole.densities.emissions.packed import pack
-from knothole.densities.emissions.table import log_of
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.latent_tree.em import (
     TreeParameters,
@@ -37,8 +36,9 @@ from knothole.densities.mixture.learner import choose_families
 from knothole.densities.parameters import SHARED, WHOLE, Rule
 from knothole.densities.rows import EncodedRows
 from knothole.densities.search import Wanted, learn
-from knothole.parts.base import Parts
-from knothole.tables.columns import Evidence
+from knothole.densities.univariate.packed import pack
+from knothole.densities.univariate.table import log_of
+from knothole.out_of_core.base import Parts
 
 
 @dataclass(eq=False, repr=False)

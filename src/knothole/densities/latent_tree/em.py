@@ -14,11 +14,11 @@ import numpy as np
 
 from knothole.arrays import Floats, Ints, joined
 from knothole.compiled.threads import over_chunks, summed
-from knothole.densities.emissions.base import Emission, Statistics, maximised
-from knothole.densities.emissions.packed import Packed, Stacked
 from knothole.densities.latent_tree import kernels
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.rows import EncodedRows
+from knothole.densities.univariate.base import Emission, Statistics, maximised
+from knothole.densities.univariate.packed import Packed, Stacked
 
 # The least rows of a block, and the most blocks that a pass is cut into, for threads.
 BLOCKS = (256, 16)

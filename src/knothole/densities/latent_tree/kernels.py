@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Ints
 from knothole.compiled.exp import exponentials
 from knothole.compiled.policy import inner, njit
-from knothole.densities.emissions.packed import Stacked
+from knothole.densities.univariate.packed import Stacked
 
 # Rows that go through a pass together: a few variables' messages should stay in the cache.
 TILE = 128
@@ -28,7 +28,7 @@ LOST = -600.0
 
 
 class EmissionTables(NamedTuple):
-    """Parameters of all emissions (:class:`~knothole.densities.emissions.packed.Stacked`).
+    """Parameters of all emissions (:class:`~knothole.densities.univariate.packed.Stacked`).
 
     ``peak`` is the largest entry of a code; ``factor = exp(table - peak)`` serves variables
     without ``z``.

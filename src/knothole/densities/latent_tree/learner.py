@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Kind
 from knothole.densities.em import Run
 from knothole.densities.latent_tree.chow_liu import Tree, chow_liu
 from knothole.densities.latent_tree.em import TreeParameters, expect, maximise
@@ -22,7 +23,6 @@ from knothole.densities.latent_tree.training import (
 from knothole.densities.learner import EmissionLearner
 from knothole.densities.rows import EncodedRows, WeightedRows
 from knothole.densities.search import FEW_ROWS, fit_and_refine
-from knothole.tables.columns import Kind
 
 # The ranking of edges needs no more rows than this.
 ROWS_FOR_STRUCTURE = 20_000

@@ -19,7 +19,6 @@ import numpy as np
 
 from knothole.arrays import Floats, Ints
 from knothole.densities.em import Run, Training
-from knothole.densities.emissions.base import Emission, maximised
 from knothole.densities.latent_tree import kernels
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.latent_tree.em import (
@@ -31,6 +30,7 @@ from knothole.densities.latent_tree.em import (
 )
 from knothole.densities.rows import EncodedRows
 from knothole.densities.search import FEW_ROWS
+from knothole.densities.univariate.base import Emission, maximised
 
 # Probability that a latent has its parent's state at the start; rows a state takes after.
 STICKY = 0.9

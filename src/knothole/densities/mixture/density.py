@@ -12,12 +12,11 @@ from scipy.special import logsumexp
 
 from knothole.arrays import Floats
 from knothole.checks import check_chances
+from knothole.columns.columns import Evidence
 from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.circuit.build import mixture_to_circuit
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.em import Run, Step
-from knothole.densities.emissions.packed import pack
-from knothole.densities.emissions.table import log_of
 from knothole.densities.mixture.em import (
     ProductMixture,
     expected,
@@ -30,8 +29,9 @@ from knothole.densities.mixture.learner import ProductLearner, choose_families, 
 from knothole.densities.parameters import SHARED, WHOLE, Rule
 from knothole.densities.rows import EncodedRows
 from knothole.densities.search import Wanted, can_hold_out, learn
-from knothole.parts.base import Parts
-from knothole.tables.columns import Evidence
+from knothole.densities.univariate.packed import pack
+from knothole.densities.univariate.table import log_of
+from knothole.out_of_core.base import Parts
 
 
 @dataclass(eq=False, repr=False)

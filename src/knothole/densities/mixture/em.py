@@ -13,11 +13,11 @@ import numpy as np
 
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks, summed
-from knothole.densities.emissions.base import Emission, Statistics, maximised
-from knothole.densities.emissions.packed import Packed, Stacked
-from knothole.densities.emissions.table import log_of
 from knothole.densities.mixture.kernels import expect, gather, join, normalise, room_for
 from knothole.densities.rows import EncodedRows
+from knothole.densities.univariate.base import Emission, Statistics, maximised
+from knothole.densities.univariate.packed import Packed, Stacked
+from knothole.densities.univariate.table import log_of
 
 # Rows whose shares are in the cache together.
 TILE = 128

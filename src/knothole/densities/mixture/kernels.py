@@ -1,6 +1,6 @@
 """Compiled sums over components. The component is the innermost index everywhere: it vectorises.
 
-See :mod:`knothole.densities.emissions.packed` for the arrays.
+See :mod:`knothole.densities.univariate.packed` for the arrays.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from knothole.arrays import Floats, Integers, Ints
 from knothole.compiled.exp import exponentials
 from knothole.compiled.policy import njit
-from knothole.densities.emissions.packed import Values
+from knothole.densities.univariate.packed import Values
 
 
 def room_for(joint: Floats) -> tuple[Floats, Ints, Floats, Integers]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Kind
 from knothole.densities.em import Run, Training
 from knothole.densities.learner import (
     SHORT,
@@ -22,7 +23,6 @@ from knothole.densities.mixture.em import ProductMixture, log_densities, step
 from knothole.densities.mixture.start import assign, comparable, start
 from knothole.densities.rows import FIRST_ROWS, EncodedRows, WeightedRows
 from knothole.densities.search import split
-from knothole.tables.columns import Kind
 
 # A component needs so many complete rows on average, or as many pairs of values, to be tried.
 ROWS_PER_COMPONENT = 5

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Kind, Variable
 from knothole.compiled.policy import njit
-from knothole.densities.emissions.base import Emission
 from knothole.densities.mixture.em import (
     MixtureStatistics,
     ProductMixture,
     emission_statistics,
 )
 from knothole.densities.rows import EncodedRows
-from knothole.tables.columns import Kind, Variable
+from knothole.densities.univariate.base import Emission
 
 # The squared distance of two different categories, and of two rows that share no variable: what
 # two independent standardised numbers have in the mean.

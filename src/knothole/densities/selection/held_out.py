@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats, Mask
-from knothole.tables.columns import Columns, Kind
-from knothole.tables.holes import holes_in
+from knothole.columns.columns import Columns, Kind
+from knothole.columns.holes import holes_in
 
 # Rows that choosing uses at most, and the part of them that is held out.
 ROWS = 4000
@@ -120,7 +120,7 @@ def resolution(matrix: Floats, columns: Columns) -> Floats:
 
     Examples
     --------
-    >>> from knothole.tables.columns import Column
+    >>> from knothole.columns.columns import Column
     >>> resolution(np.array([[0.25], [0.5], [0.5], [1.75], [2.0]]), Columns((Column("x"),)))
     array([0.25])
     """

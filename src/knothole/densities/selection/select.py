@@ -29,6 +29,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats, Mask
+from knothole.columns.columns import Columns, Kind
+from knothole.columns.encoding import row_weights
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import (
     HeldOut,
@@ -39,8 +41,6 @@ from knothole.densities.selection.held_out import (
 from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.progress import Advance, silent
-from knothole.tables.columns import Columns, Kind
-from knothole.tables.encoding import row_weights
 
 if TYPE_CHECKING:
     import pandas as pd

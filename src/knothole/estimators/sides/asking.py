@@ -8,20 +8,20 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import pandas as pd
 
+from knothole.columns.evidence import Evidence
+from knothole.columns.holes import Holes
+from knothole.columns.outputs import pandas_index
 from knothole.errors import InvalidInput
 from knothole.estimators.answers import class_lists, is_classifier, output_labels
 from knothole.estimators.options import Options, ReadOptions, RowOptions
-from knothole.parts.lazy import lazily
-from knothole.questions.acquire import Acquisition, Asked, acquisition, costs
-from knothole.questions.explain import explain
-from knothole.questions.explanation import Explanation
-from knothole.questions.impute import imputed
-from knothole.questions.players import Groups, Players
-from knothole.reach.expectation import Expectation
-from knothole.reach.tolerance import check_tol
-from knothole.tables.evidence import Evidence
-from knothole.tables.holes import Holes
-from knothole.tables.outputs import pandas_index
+from knothole.expectation.expectation import Expectation
+from knothole.expectation.tolerance import check_tol
+from knothole.inspection.acquire import Acquisition, Asked, acquisition, costs
+from knothole.inspection.explain import explain
+from knothole.inspection.explanation import Explanation
+from knothole.inspection.impute import imputed
+from knothole.inspection.players import Groups, Players
+from knothole.out_of_core.lazy import lazily
 
 
 class Asking:

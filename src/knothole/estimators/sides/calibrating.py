@@ -6,14 +6,14 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Self, Unpack
 
+from knothole.columns.evidence import Evidence
+from knothole.columns.holes import Holes
 from knothole.errors import InvalidInput
 from knothole.estimators.answers import Answers, require_regressor
 from knothole.estimators.options import Options, RowOptions
-from knothole.parts.lazy import lazily
-from knothole.questions.intervals import Calibration
-from knothole.reach.expectation import Expectation
-from knothole.tables.evidence import Evidence
-from knothole.tables.holes import Holes
+from knothole.expectation.expectation import Expectation
+from knothole.inspection.intervals import Calibration
+from knothole.out_of_core.lazy import lazily
 
 
 class Calibrating:
@@ -93,7 +93,7 @@ class Calibrating:
         After :meth:`calibrate`. The promise is about rows like the calibration rows, and it holds
         for each pattern, not only on average over them: for patterns with 200 or more calibration
         rows of their own whatever made the holes, for others if holes come about by chance
-        (:mod:`knothole.questions.intervals` has the argument).
+        (:mod:`knothole.inspection.intervals` has the argument).
 
         A pattern that is asked about for the first time costs predictions for up to 1,000
         calibration rows. Of a one-hot block that is known in part, nothing is taken as known.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.estimators.answers import class_lists, is_classifier
-from knothole.reach.expectation import Expectation
+from knothole.expectation.expectation import Expectation
 
 
 class for_classifiers:

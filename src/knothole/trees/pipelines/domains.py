@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.columns.columns import Column, Kind
+from knothole.columns.read import listed
 from knothole.errors import InvalidInput, UnsupportedModel
-from knothole.tables.columns import Column, Kind
-from knothole.tables.read import listed
 from knothole.trees.pipelines.front import Front
 from knothole.trees.pipelines.rows import BASES, FAR, NEAR, Rows, Source, next_to
 

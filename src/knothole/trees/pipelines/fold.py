@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from knothole.arrays import Floats, Ints, Mask
+from knothole.columns.columns import Columns
 from knothole.errors import ReaderMismatch, UnsupportedModel
-from knothole.tables.columns import Columns
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.layout import pack_sides
 from knothole.trees.pipelines.domains import Domain, bisected, sources_of

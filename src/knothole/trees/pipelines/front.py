@@ -11,11 +11,11 @@ import numpy as np
 from scipy import sparse
 
 from knothole.arrays import Floats, Integers, Ints, Mask
-from knothole.tables.holes import with_nan
+from knothole.columns.holes import with_nan
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.libraries.catboost.categories import name_levels
 from knothole.trees.pipelines.parts import Steps
 from knothole.trees.read import read
+from knothole.trees.readers.catboost.categories import name_levels
 from knothole.trees.verify import left_codes
 
 LARGEST = np.finfo(np.float64).max

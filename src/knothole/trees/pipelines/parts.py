@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from knothole.columns.read import class_names
 from knothole.errors import UnsupportedModel
-from knothole.tables.read import class_names
-from knothole.trees.libraries.sklearn.shared import require_fitted
+from knothole.trees.readers.sklearn.shared import require_fitted
 
 Steps = tuple[Any, ...]
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.columns.read import RawColumn, as_table, check_rows, made_up_names, read_table
 from knothole.errors import InvalidInput
-from knothole.tables.read import RawColumn, as_table, check_rows, made_up_names, read_table
 
 # Numbers of a column to look at, and rows that the others are taken from.
 GRID, BASES = 512, 3

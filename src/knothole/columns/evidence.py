@@ -1,0 +1,321 @@
+"""From rows of columns to what is known of each variable: points, and restricted sets.
+
+A variable is known (a point), not known at all (a hole), or, for a one-hot block of which some
+dummies are holes, known to be one of a set of categories. Besides, NaN may be the model's own
+value: "not recorded" is then a state of the variable, and no hole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats, Mask, Words
+from knothole.compiled.bits import pack, put, set_words, starts, unpack, word_offsets
+from knothole.compiled.policy import inner, njit
+from knothole.errors import InvalidInput
+
+#: The point of a numeric variable whose state is "not recorded". Tables never hold infinite
+#: values, so the number is free. A categorical variable has one further level for it instead.
+NOT_RECORDED = np.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What is known of each variable in each row.
+
+    Attributes
+    ----------
+    points : float64 (rows, variables)
+        The value or the code of the category; NaN where it is a hole;
+        :data:`NOT_RECORDED` where a numeric variable is known not to be recorded (a categorical
+        one then has the code of its last level, None).
+    allowed : uint64 (rows, words) or None
+        None where every hole is a whole one. Otherwise the categories that each categorical
+        variable may have, as sets (:mod:`knothole.compiled.bits`) that stand in a row; the bit of
+        unseen categories is never set. A row's point has its one bit, a whole hole all bits, and a
+        block in part observed those that remain; it is NaN in ``points``.
+    n_levels : int64 (variables,)
+        Levels of each variable that ``allowed`` is about, 0 where it is numeric.
+    """
+
+    points: Floats
+    allowed: Words | None = None
+    n_levels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Evidence:
+        """The evidence of some of the rows."""
+        allowed = None if self.allowed is None else self.allowed[rows]
+        return Evidence(self.points[rows], allowed, self.n_levels)
+
+    def hidden(self, hide: Mask) -> Evidence:
+        """The same rows where some variables (rows, variables) are not told.
+
+        Examples
+        --------
+        >>> Evidence(np.array([[1.0, 2.0]])).hidden(np.array([[False, True]])).points.tolist()
+        [[1.0, nan]]
+        """
+        points = np.where(hide, np.nan, self.points)
+        if self.allowed is None:
+            return Evidence(points)
+        categorical = np.flatnonzero(self.n_levels)
+        levels = self.n_levels[categorical]
+        owner = np.repeat(np.arange(len(levels)), levels)
+        _, anything = pack(levels, owner, np.arange(len(owner)) - starts(levels)[owner])
+        words = np.repeat(categorical, set_words(levels))
+        allowed = np.where(hide[:, words], anything, self.allowed)
+        return replace(self, points=points, allowed=allowed)
+
+    def parts(self, size: int | None = None) -> Iterator[tuple[NDArray[np.intp], Evidence]]:
+        """The rows without sets, then those of which some block is observed in part.
+
+        At most ``size`` at a time, with their numbers. What is computed of a row does then not
+        depend on whether another row has sets.
+        """
+        if self.allowed is None:
+            step = size or max(1, len(self.points))
+            for start in range(0, len(self.points), step):
+                stop = min(start + step, len(self.points))
+                yield np.arange(start, stop), self[start:stop]
+            return
+        partly = self.partly_observed()
+        for some in (~partly, partly):
+            rows = np.flatnonzero(some)
+            step = size or max(1, len(rows))
+            for start in range(0, len(rows), step):
+                own = rows[start : start + step]
+                part = self[own]
+                yield own, part if partly[own[0]] else replace(part, allowed=None)
+
+    def partly_observed(self) -> NDArray[np.bool_]:
+        """Rows in which some block is observed in part, (rows,)."""
+        out = np.zeros(len(self.points), dtype=np.bool_)
+        for _, rows, _ in self.restricted():
+            out[rows] = True
+        return out
+
+    def restricted(self) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.bool_]]]:
+        """Variables with blocks observed in part: (variable, rows, allowed (rows, levels))."""
+        if self.allowed is None:
+            return
+        offsets = word_offsets(self.n_levels)
+        for v in np.flatnonzero(self.n_levels).tolist():
+            rows = np.flatnonzero(np.isnan(self.points[:, v]))
+            words = self.allowed[rows, offsets[v] : offsets[v + 1]]
+            allowed = unpack(words, int(self.n_levels[v]))
+            partly = ~allowed.all(axis=1)
+            if partly.any():
+                yield v, rows[partly], allowed[partly]
+
+
+# What `read_categories` reports.
+POINTS, RESTRICTED, NOT_NULLABLE, NOT_A_CODE, NOT_A_DUMMY, TWO_ONES, NO_CATEGORY, BOTH = range(8)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The variables of a table as plain arrays, for the kernels.
+
+    ``members[start[v]:start[v + 1]]`` are the columns of variable ``v``. ``n_levels`` counts all
+    levels: dummies, then the baseline if there is one, then "not recorded" if it is a state.
+    """
+
+    names: Sequence[str]
+    start: NDArray[np.int64]
+    members: NDArray[np.int64]
+    n_levels: NDArray[np.int64]
+    block: NDArray[np.bool_]
+    nullable: NDArray[np.bool_]
+
+    def read(self, X: Floats, holes: Mask | None = None) -> Evidence:
+        """Evidence of rows in which every NaN is a hole, or those that are marked."""
+        if holes is None:
+            if not (self.n_levels.any() or self.nullable.any()):
+                return Evidence(X)
+            holes = np.isnan(X)
+        points = self._numbers(X, holes)
+        categorical = np.flatnonzero(self.n_levels)
+        if not len(categorical):
+            return Evidence(points)
+        variables = (self.start, self.members, self.n_levels, self.block, self.nullable)
+        found, row, variable = read_categories(X, holes, variables, categorical, points)
+        if found > RESTRICTED:
+            raise self._refusal(found, row, variable, X)
+        if found == POINTS:
+            return Evidence(points)
+        offsets = word_offsets(self.n_levels)
+        allowed = np.zeros((len(X), int(offsets[-1])), dtype=np.uint64)
+        read_allowed(holes, variables, categorical, offsets, points, allowed)
+        return Evidence(points, allowed, self.n_levels)
+
+    def decode(self, points: Floats) -> Floats:
+        """Rows of columns from points; see :meth:`knothole.columns.columns.Columns.decode`."""
+        plain = np.array_equal(self.members, np.arange(len(self.names)))
+        if plain and not self.block.any() and not self.nullable.any():
+            return points  # variables are the columns
+        X = np.empty((len(points), len(self.members)))
+        for v, n_levels in enumerate(self.n_levels.tolist()):
+            columns = self.members[self.start[v] : self.start[v + 1]]
+            point = points[:, v : v + 1]
+            state = n_levels - 1 if n_levels else NOT_RECORDED
+            unknown = np.isnan(point) | (self.nullable[v] & (point == state))
+            entries = point == np.arange(len(columns)) if self.block[v] else point
+            X[:, columns] = np.where(unknown, np.nan, entries)
+        return X
+
+    def _numbers(self, X: Floats, holes: Mask) -> Floats:
+        """Points with those of numeric variables filled in."""
+        points = np.empty((len(X), len(self.names)))
+        may_be_nan = self.nullable | (self.n_levels > 0)
+        if self.block.any():
+            first = self.members[self.start[:-1]]
+            X, holes = X[:, first], holes[:, first]
+        row = read_numbers(X, holes, may_be_nan, points)
+        if row >= 0:
+            variable = int(np.argmax(np.isnan(X[row]) & ~holes[row] & ~may_be_nan))
+            raise self._refusal(NOT_NULLABLE, row, variable, X)
+        return points
+
+    def _refusal(self, problem: int, row: int, variable: int, X: Floats) -> InvalidInput:
+        members = self.members[self.start[variable] : self.start[variable + 1]]
+        name = self.names[variable]
+        where = f"in row {row}, "
+        if problem == NOT_NULLABLE:
+            return InvalidInput(
+                f"{where}variable {name!r} is said to be the model's own NaN, not a hole, but "
+                f"'not recorded' is not one of the variable's states. Declare the column nullable "
+                f"(Columns.with_nullable) before the density is fitted, or call it a hole."
+            )
+        got = X[row, members].tolist()
+        if problem == NOT_A_CODE:
+            return InvalidInput(
+                f"{where}column {name!r} must hold codes of its levels, whole numbers from 0 to "
+                f"{self.n_levels[variable] - self.nullable[variable] - 1}; got {got[0]}. "
+                f"Encode tables with Columns.matrix."
+            )
+        rule = {
+            NOT_A_DUMMY: "dummies must be 0 or 1",
+            TWO_ONES: "at most one dummy may be 1",
+            NO_CATEGORY: "all dummies are 0, but a row of zeros never occurred in training",
+            BOTH: "some dummies are observed, others are the model's own NaN",
+        }[problem]
+        return InvalidInput(
+            f"{where}one-hot block {name!r} contradicts itself: {rule}; got {got}. Correct the "
+            f"row, or set what is not known to NaN."
+        )
+
+
+@njit
+def read_numbers(X, holes, nullable, points):  # type: ignore[no-untyped-def]
+    """Points of numeric variables; returns the first row with a NaN that should not be, or -1.
+
+    Without branches: which entries are holes cannot be guessed.
+    """
+    for i in range(len(X)):
+        row, hole, out = X[i], holes[i], points[i]
+        unexpected = False
+        for v in range(len(row)):
+            unrecorded = np.isnan(row[v]) & (not hole[v])
+            unexpected |= unrecorded & (not nullable[v])
+            out[v] = np.nan if hole[v] else (NOT_RECORDED if unrecorded else row[v])
+        if unexpected:
+            return i
+    return -1
+
+
+@njit
+def read_categories(X, holes, variables, categorical, points):  # type: ignore[no-untyped-def]
+    """Points of categorical variables; returns what was found, and a problem's row and variable."""
+    start, members, n_levels, block, nullable = variables
+    found = POINTS
+    for i in range(len(X)):
+        for v in categorical:
+            columns = members[start[v] : start[v + 1]]
+            if block[v]:
+                kind, point = block_point(X[i], holes[i], columns, n_levels[v], nullable[v])
+            else:
+                x, hole = X[i, columns[0]], holes[i, columns[0]]
+                kind, point = category_point(x, hole, n_levels[v], nullable[v])
+            points[i, v] = point
+            if kind == RESTRICTED:
+                found = RESTRICTED
+            elif kind != POINTS:
+                return kind, i, v
+    return found, 0, 0
+
+
+@inner
+def category_point(x, hole, n_levels, nullable):  # type: ignore[no-untyped-def]
+    """What an entry says of a categorical column: (what was found, the point)."""
+    if hole:
+        return POINTS, np.nan
+    if np.isnan(x):
+        return (POINTS, float(n_levels - 1)) if nullable else (NOT_NULLABLE, np.nan)
+    if x >= 0 and x < n_levels - nullable and x == np.floor(x):
+        return POINTS, x
+    return NOT_A_CODE, np.nan
+
+
+@inner
+def block_point(row, holes, dummies, n_levels, nullable):  # type: ignore[no-untyped-def]
+    """What a row says of a block: (what was found, the point)."""
+    n_holes, n_unrecorded, one = 0, 0, -1
+    last_hole = -1
+    for c in range(len(dummies)):
+        x = row[dummies[c]]
+        if holes[dummies[c]]:
+            n_holes += 1
+            last_hole = c
+        elif np.isnan(x):
+            n_unrecorded += 1
+        elif x == 1:
+            if one >= 0:
+                return TWO_ONES, np.nan
+            one = c
+        elif x != 0:
+            return NOT_A_DUMMY, np.nan
+    if n_unrecorded:
+        if not nullable:
+            return NOT_NULLABLE, np.nan
+        if n_unrecorded + n_holes < len(dummies):
+            return BOTH, np.nan
+        return POINTS, float(n_levels - 1)
+    if one >= 0:
+        return POINTS, float(one)
+    if n_holes == len(dummies):
+        return POINTS, np.nan
+    baseline = n_levels - nullable > len(dummies)
+    if n_holes == 0:
+        return (POINTS, float(len(dummies))) if baseline else (NO_CATEGORY, np.nan)
+    if n_holes == 1 and not baseline:
+        return POINTS, float(last_hole)
+    return RESTRICTED, np.nan
+
+
+@njit
+def read_allowed(holes, variables, categorical, offsets, points, allowed):  # type: ignore[no-untyped-def]
+    """Set the bits of the categories that each row allows; ``allowed`` comes in as zeros."""
+    start, members, n_levels, block, nullable = variables
+    for i in range(len(points)):
+        for v in categorical:
+            words, first = allowed[i], offsets[v]
+            if not np.isnan(points[i, v]):
+                put(words, first, int(points[i, v]))
+                continue
+            dummies = members[start[v] : start[v + 1]]
+            whole = True
+            if block[v]:
+                for c in range(len(dummies)):
+                    whole = whole and holes[i, dummies[c]]
+            for c in range(n_levels[v]):
+                if whole:
+                    put(words, first, c)
+                elif c < len(dummies):
+                    if holes[i, dummies[c]]:
+                        put(words, first, c)
+                elif c < n_levels[v] - nullable[v]:  # the baseline
+                    put(words, first, c)

@@ -1,0 +1,240 @@
+"""All variables of a table, and all emissions, as the few plain arrays that kernels work on.
+
+The codes of all variables index one stacked table (codes, states). A categorical variable that
+is known only to lie in a set of levels has a code of its own for each such set, whose entry of
+the table is the log mass of the set; :meth:`Packed.statistics` gives its counts back to the
+levels. So kernels need to know neither families nor sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats
+from knothole.columns.columns import Evidence
+from knothole.compiled.threads import Memory, over_chunks
+from knothole.densities.univariate.base import Emission, Statistics
+from knothole.densities.univariate.gaussian import Gaussian, standardised
+from knothole.densities.univariate.table import Tables, log_of
+
+# Rows that are encoded at once: all temporary arrays stay in the cache.
+BLOCK = 4096
+# Codes whose tables are worth keeping for the next call.
+FEW = 4096
+_memory = Memory()
+_NO_SLOTS = np.empty((0, 1)), np.empty((0, 1))
+
+
+class Values(NamedTuple):
+    """Some rows of :class:`Packed` as kernels take them."""
+
+    code: NDArray[Any]
+    z: Floats
+    base: Floats
+    slot: NDArray[np.int64]
+
+
+class Stacked(NamedTuple):
+    """Something of all emissions: a table (codes, states), and two numbers a slot and state.
+
+    Parameters are log probabilities and the factors of z and z**2; statistics are sums of shares,
+    and of shares times z and z**2.
+    """
+
+    table: Floats
+    linear: Floats
+    square: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Rows of all variables in the form of :mod:`knothole.densities.univariate.base`.
+
+    Attributes
+    ----------
+    code : int16 or int32 (rows, variables)
+        Rows of the stacked table; -1 for a hole. As small as the table allows.
+    z : float64 (rows, slots)
+        Standardised values of the variables that have them.
+    base : float64 (rows,)
+        Log base measures, summed over the variables.
+    slot : int64 (variables,)
+        Column of ``z`` for each variable; -1 for one without.
+    offset : int64 (variables + 1,)
+        First row of each variable in the stacked table.
+    sets : mapping from a variable to bool (sets, levels)
+        What the further codes of a variable, after its emission's own, stand for.
+    """
+
+    code: NDArray[Any]
+    z: Floats
+    base: Floats
+    slot: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    sets: dict[int, NDArray[np.bool_]]
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Packed:
+        """Some of the rows."""
+        return replace(self, code=self.code[rows], z=self.z[rows], base=self.base[rows])
+
+    def values(self, start: int = 0, stop: int | None = None) -> Values:
+        """Some of the rows, for kernels."""
+        return Values(self.code[start:stop], self.z[start:stop], self.base[start:stop], self.slot)
+
+    def nothing(self, n_states: int) -> Stacked:
+        """Statistics of no rows."""
+        n_slots = self.z.shape[1]
+        shapes = (int(self.offset[-1]), n_states), (n_slots, n_states), (n_slots, n_states)
+        return Stacked(*(np.zeros(shape) for shape in shapes))
+
+    def parameters(self, emissions: Sequence[Emission]) -> Stacked:
+        """The parameters of all emissions."""
+        if self.sets or self.offset[-1] > FEW:
+            return self._stack(emissions)
+        return _parameters(tuple(emissions))
+
+    def parameters_of(self, tables: Tables) -> Stacked:
+        """The same of emissions that are nothing but tables."""
+        return self._stack(tables.emissions) if self.sets else Stacked(tables.table, *_NO_SLOTS)
+
+    def counts(self, tables: Tables, sums: Stacked) -> Floats:
+        """Counts of all codes of tables, from the sums that they gave rise to."""
+        if not self.sets:
+            return sums.table
+        return np.concatenate([own.count for own in self.statistics(tables.emissions, sums)])
+
+    def _stack(self, emissions: Sequence[Emission]) -> Stacked:
+        table, linear, square = stacked = self.nothing(emissions[0].n_states)
+        for v, emission in enumerate(emissions):
+            natural = emission.form
+            start = self.offset[v]
+            table[start : start + emission.n_codes] = natural.table
+            if v in self.sets:
+                masses = emission.set_mass(self.sets[v])
+                table[start + emission.n_codes : self.offset[v + 1]] = log_of(masses)
+            if self.slot[v] >= 0:
+                linear[self.slot[v]] = natural.linear
+                square[self.slot[v]] = natural.square
+        return stacked
+
+    def statistics(self, emissions: Sequence[Emission], sums: Stacked) -> list[Statistics]:
+        """Each variable's statistics from the stacked ones, which ``emissions`` gave rise to."""
+        count, first, second = sums
+        nothing = np.zeros(count.shape[1])
+        out = []
+        for v, emission in enumerate(emissions):
+            own = count[self.offset[v] : self.offset[v] + emission.n_codes]
+            if v in self.sets:
+                of_sets = count[self.offset[v] + emission.n_codes : self.offset[v + 1]]
+                own = own + expected_levels(emission, self.sets[v], of_sets)
+            slot = self.slot[v]
+            moments = (first[slot], second[slot]) if slot >= 0 else (nothing, nothing)
+            out.append(Statistics(own, *moments))
+        return out
+
+
+def expected_levels(emission: Emission, sets: NDArray[np.bool_], count: Floats) -> Floats:
+    """Counts of sets, given to their levels as the emission's probabilities have it."""
+    mass = emission.set_mass(sets)
+    share = np.divide(count, mass, out=np.zeros_like(count), where=mass > 0)
+    return np.asarray(np.exp(emission.form.table) * (sets.T.astype(np.float64) @ share))
+
+
+def pack(
+    emissions: Sequence[Emission],
+    evidence: Evidence,
+    order: NDArray[np.intp] | None = None,
+    *,
+    passing: bool = False,
+) -> Packed:
+    """Encode rows: all, or those that ``order`` names.
+
+    ``passing`` rows are of no use once this thread packs others.
+    """
+    n_rows = len(evidence.points) if order is None else len(order)
+    if order is not None and evidence.allowed is not None:
+        evidence, order = evidence[order], None
+    sets, places = {}, {}
+    for v, rows, allowed in evidence.restricted():
+        sets[v], number = np.unique(allowed, axis=0, return_inverse=True)
+        places[v] = (rows, number.reshape(-1))
+    few = sum(emission.n_codes for emission in emissions) <= FEW
+    order_of = (_order if few else _order.__wrapped__)(tuple(emissions))
+    n_codes = order_of.n_codes + [len(sets.get(v, ())) for v in range(len(emissions))]
+    offset = np.append(0, np.cumsum(n_codes))
+    slot = order_of.slot
+    small = offset[-1] <= np.iinfo(np.int16).max
+    room = _memory if passing and n_rows <= BLOCK else Memory()
+    code = room.array("code", (n_rows, len(emissions)), np.int16 if small else np.int32)
+    z, base = room.array("z", (n_rows, order_of.n_slots)), room.array("base", (n_rows,))
+    base[:] = 0.0
+    normal, alike = order_of.normal, not order_of.others
+    first = offset[normal].astype(code.dtype)
+
+    def work(start: int, stop: int) -> None:
+        block: Any = slice(start, stop) if order is None else order[start:stop]
+        points = evidence.points[block]
+        if len(normal):
+            # In place where all are Gaussian: what takes time here is fresh memory.
+            own, out = (points, z[start:stop]) if alike else (points[:, normal], None)
+            found, possible = standardised(own, *order_of.standard, out)
+            if not alike:
+                z[start:stop, slot[normal]] = found
+            code[start:stop, normal] = np.where(np.isnan(own), code.dtype.type(-1), first)
+            if not possible.all():
+                base[start:stop] += np.where(possible, 0.0, -np.inf).sum(axis=1)
+        for v in order_of.others:
+            encoded = emissions[v].encode(np.ascontiguousarray(points[:, v]))
+            code[start:stop, v] = np.where(encoded.code < 0, -1, encoded.code + offset[v])
+            if slot[v] >= 0:
+                z[start:stop, slot[v]] = encoded.z
+            if encoded.base is not None:
+                base[start:stop] += encoded.base
+
+    over_chunks(work, n_rows, BLOCK)
+    for v, (rows, number) in places.items():
+        code[rows, v] = offset[v] + emissions[v].n_codes + number
+    return Packed(code, z, base, slot, offset, sets)
+
+
+class _Order(NamedTuple):
+    """How emissions stand side by side: Gaussians are encoded together, the others one by one."""
+
+    n_codes: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    n_slots: int
+    normal: NDArray[np.intp]
+    standard: tuple[Floats, Floats]  # their locations and scales
+    others: list[int]
+
+
+# Both are asked for again with every call, and kept where tables are small: emissions never change.
+@lru_cache(maxsize=4)
+def _order(emissions: tuple[Emission, ...]) -> _Order:
+    n_codes = np.array([emission.n_codes for emission in emissions], dtype=np.int64)
+    with_z = np.array([emission.form.linear is not None for emission in emissions], dtype=np.bool_)
+    is_normal = np.array([type(emission) is Gaussian for emission in emissions], dtype=np.bool_)
+    normal = [emission for emission in emissions if type(emission) is Gaussian]
+    return _Order(
+        n_codes=n_codes,
+        slot=np.where(with_z, np.cumsum(with_z) - 1, -1),
+        n_slots=int(with_z.sum()),
+        normal=np.flatnonzero(is_normal),
+        standard=(np.array([e.location for e in normal]), np.array([e.scale for e in normal])),
+        others=np.flatnonzero(~is_normal).tolist(),
+    )
+
+
+@lru_cache(maxsize=4)
+def _parameters(emissions: tuple[Emission, ...]) -> Stacked:
+    nothing = pack(emissions, Evidence(np.empty((0, len(emissions)))))
+    return nothing._stack(emissions)

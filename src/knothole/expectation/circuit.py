@@ -1,0 +1,236 @@
+"""Reach under any circuit, exactly: the circuit is evaluated once for each leaf a row can reach.
+
+Nothing is known of a circuit's shape that would let a walk share work, as mixtures and latent
+trees do. So leaves that agree with the observed part of a row are listed, and the pairs (row, leaf)
+become rows of one evaluation in which every hole is confined to the leaf's region:
+
+    r(leaf) = p(region of leaf, x_o) / p(x_o).
+
+Pair reach (Lemma 2) is the same with the intersection of two regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from knothole.arrays import Floats, Integers
+from knothole.columns.evidence import Evidence
+from knothole.compiled.bits import unpack_at
+from knothole.compiled.pointers import pointers, shift
+from knothole.compiled.policy import njit
+from knothole.densities.base import EmissionDensity
+from knothole.expectation.engine import (
+    Entries,
+    ExactEngine,
+    add_margin,
+    node_arrays,
+    plain,
+    stack_size,
+    warn_impossible,
+    weighted_values,
+)
+from knothole.expectation.exact.product_kernels import follow
+from knothole.trees.ensemble import Ensemble
+from knothole.trees.regions import regions
+
+# Evaluations of the circuit at once.
+EVALUATIONS = 4096
+
+
+class CircuitEngine(ExactEngine):
+    """Exact expectations under a circuit, or any density that is evaluated from its emissions."""
+
+    chunk = 64
+
+    def __init__(self, ensemble: Ensemble, density: EmissionDensity) -> None:
+        self.ensemble = ensemble
+        self.density = density
+        self.value = weighted_values(ensemble)
+        self.nodes = node_arrays(ensemble)
+        self.depth = stack_size(ensemble)
+        self.regions = regions(ensemble)
+        n = len(self.regions.column)
+        # Of each leaf and variable, the entry of its region (from 1), nothing where it is free.
+        self.entry = sparse.csr_matrix(
+            (np.arange(1, n + 1), self.regions.column, self.regions.start),
+            shape=(ensemble.n_leaves, len(ensemble.columns)),
+        )
+
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Prop. 1; the error is 0."""
+        out = np.tile(self.ensemble.base, (len(evidence.points), 1))
+        for part in self.entries(evidence):
+            add_margin(part, self.ensemble, self.value, out)
+        return out, np.zeros_like(out)
+
+    def entries(self, evidence: Evidence) -> Iterator[Entries]:
+        """The reach matrix of a chunk, part by part."""
+        known = Known(self.density, evidence)
+        row, leaf = self._candidates(evidence)
+        for start in range(0, len(row), EVALUATIONS):
+            some = slice(start, start + EVALUATIONS)
+            reach = self._reach(known, row[some], [leaf[some]])
+            yield Entries(row[some], leaf[some], reach)
+
+    def squares(self, evidence: Evidence) -> Floats:
+        """E[margin^2] of each output, without the base, (rows, outputs): Lemma 2."""
+        out = np.zeros((len(evidence.points), self.ensemble.n_outputs))
+        output = self.ensemble.tree_output[self.ensemble.leaf_tree]
+        for row, leaf, other, reach in self._pairs(evidence):
+            same = output[leaf] == output[other]
+            row, leaf, other = row[same], leaf[same], other[same]
+            weight = reach[same] * np.where(leaf == other, 1.0, 2.0)
+            for j in range(self.value.shape[1]):
+                values = self.value[leaf, j] * self.value[other, j]
+                np.add.at(out, (row, output[leaf] + j), weight * values)
+        return out
+
+    def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
+        """Add the rows' weighted pair reach to ``out`` (leaves, leaves)."""
+        for row, leaf, other, reach in self._pairs(evidence):
+            np.add.at(out, (leaf, other), row_weight[row] * reach)
+
+    def _pairs(self, evidence: Evidence) -> Iterator[tuple[Integers, Integers, Integers, Floats]]:
+        """(row, leaf, other leaf, pair reach), a leaf with itself or with those of later trees."""
+        known = Known(self.density, evidence)
+        candidates, leaves = self._candidates(evidence)
+        order = np.lexsort((leaves, candidates))
+        bounds = np.searchsorted(candidates[order], np.arange(len(evidence.points) + 1))
+        for row, (start, stop) in enumerate(pairwise(bounds.tolist())):
+            own = leaves[order[start:stop]]
+            tree = self.ensemble.leaf_tree[own]
+            first, second = np.nonzero((tree[:, None] < tree) | np.eye(len(own), dtype=np.bool_))
+            for at in range(0, len(first), EVALUATIONS):
+                leaf, other = own[first[at : at + EVALUATIONS]], own[second[at : at + EVALUATIONS]]
+                rows = np.full(len(leaf), row, dtype=np.int32)
+                yield rows, leaf, other, self._reach(known, rows, [leaf, other])
+
+    def _reach(self, known: Known, row: NDArray[Any], leaves: list[NDArray[Any]]) -> Floats:
+        """p(a row's holes are in the regions of all these leaves | x_o), for each of ``row``."""
+        terms = [term[row] for term in known.terms]
+        entries = [self.entry[leaf].toarray() - 1 for leaf in leaves]
+        for v in range(len(self.ensemble.columns)):
+            confined = np.any([entry[:, v] >= 0 for entry in entries], axis=0)
+            at = np.flatnonzero(known.hole[row, v] & confined)
+            if len(at):
+                own = [entry[at, v] for entry in entries]
+                with np.errstate(divide="ignore"):
+                    terms[v][at] = np.log(self._mass(v, own, known.allowed(v, row[at])))
+        return np.asarray(np.exp(self.density.combine(terms) - known.log_p[row]))
+
+    def _mass(
+        self, v: int, entries: list[NDArray[Any]], allowed: NDArray[np.bool_] | None
+    ) -> Floats:
+        """Mass of what several regions leave of a variable; an entry of -1 leaves it free."""
+        box, emission = self.regions, self.density.emissions_[v]
+        n_levels = int(self.ensemble.n_levels[v])
+        if n_levels:
+            codes = np.ones((len(entries[0]), n_levels), dtype=np.bool_)
+            if allowed is not None:
+                codes &= allowed
+            for entry in entries:
+                some = entry >= 0
+                codes[some] &= unpack_at(box.sets, box.set_start[entry[some]], n_levels)
+            return emission.set_mass(codes)
+        low = np.max([np.where(entry < 0, -np.inf, box.low[entry]) for entry in entries], axis=0)
+        high = np.min([np.where(entry < 0, np.inf, box.high[entry]) for entry in entries], axis=0)
+        missing = np.all([(entry < 0) | box.missing[entry] for entry in entries], axis=0)
+        nothing = low >= high
+        low, high = np.where(nothing, 0.0, low), np.where(nothing, 0.0, high)
+        return emission.mass(low, high, missing)
+
+    def _candidates(self, evidence: Evidence) -> tuple[Integers, Integers]:
+        """(row, leaf) of all leaves that agree with what is observed, tree by tree."""
+        points = np.ascontiguousarray(evidence.points)
+        slots = np.empty(self.depth, dtype=np.int32)
+        short = plain(self.ensemble, points)
+        nothing = np.empty(0, dtype=np.int32)
+        n = list_leaves(points, self.nodes, short, slots, nothing, nothing)
+        row, leaf = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
+        list_leaves(points, self.nodes, short, slots, row, leaf)
+        return row, leaf
+
+
+class Known:
+    """What is known of a chunk's rows.
+
+    Attributes
+    ----------
+    terms : list of float64 (rows, emissions of the variable)
+        Log likelihoods; of observed values 0 at the likeliest emission: the scale is common to all
+        regions, and of values far out so large that differences would drown in it. Where a row
+        is impossible under the density, its values count as unknown.
+    log_p : float64 (rows,)
+        Of the rows, on the same scale.
+    hole : bool (rows, variables)
+    """
+
+    def __init__(self, density: EmissionDensity, evidence: Evidence) -> None:
+        self.hole = np.isnan(evidence.points)
+        self.terms = density.terms(evidence)
+        for v, term in enumerate(self.terms):
+            scale(term, ~self.hole[:, v])
+        self._allowed = {}
+        for v, rows, allowed in evidence.restricted():
+            self._allowed[v] = np.ones((len(self.hole), allowed.shape[1]), dtype=np.bool_)
+            self._allowed[v][rows] = allowed
+        self.log_p = density.combine(self.terms)
+        warn_impossible(self.log_p)
+        if np.isneginf(self.log_p).any():
+            self._forget(density, ~self.hole)
+        if np.isneginf(self.log_p).any():  # blocks observed in part, of categories that never occur
+            for allowed in self._allowed.values():
+                allowed[np.isneginf(self.log_p)] = True
+            self._forget(density, np.ones_like(self.hole))
+
+    def _forget(self, density: EmissionDensity, what: NDArray[np.bool_]) -> None:
+        """Let what is known of impossible rows, in some variables, count as unknown."""
+        impossible = np.isneginf(self.log_p)
+        for v, term in enumerate(self.terms):
+            term[impossible & what[:, v]] = 0.0
+        self.log_p = density.combine(self.terms)
+
+    def allowed(self, v: int, row: NDArray[Any]) -> NDArray[np.bool_] | None:
+        """Categories that rows allow a variable, (rows, levels); None where all do."""
+        return self._allowed[v][row] if v in self._allowed else None
+
+
+def scale(term: Floats, observed: NDArray[np.bool_]) -> None:
+    """Let the largest term of observed values be 0; those of impossible values stay."""
+    largest = term.max(axis=1, keepdims=True)
+    term -= np.where(observed[:, None] & np.isfinite(largest), largest, 0.0)
+
+
+@njit
+def list_leaves(points, nodes, plain, slots, out_row, out_leaf):  # type: ignore[no-untyped-def]
+    """List (row, leaf) of leaves that agree with rows, tree by tree; return their number.
+
+    An empty ``out`` is not written to. ``slots`` has room for the nodes of a path.
+    """
+    n_rows, n_columns = points.shape
+    points_, nodes_ = pointers((points, nodes))
+    count = 0
+    for root in nodes.roots:
+        for row in range(n_rows):
+            x = shift(points_, row * n_columns)
+            slots[0] = root
+            top = 0
+            while top >= 0:
+                node = follow(x, slots[top], nodes_, plain)
+                if nodes_.feature[node] >= 0:
+                    slots[top] = nodes_.left[node] + 1
+                    top += 1
+                    slots[top] = nodes_.left[node]
+                    continue
+                if len(out_row) > 0:
+                    out_row[count] = row
+                    out_leaf[count] = nodes_.left[node]
+                count += 1
+                top -= 1
+    return count

@@ -1,0 +1,483 @@
+"""An ensemble and a density become one thing that answers rows with holes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from scipy import sparse
+
+from knothole.arrays import Floats, Ints, Mask
+from knothole.columns.columns import Columns
+from knothole.columns.evidence import Evidence
+from knothole.columns.holes import HoleRule, Holes
+from knothole.compiled.threads import even_size, over_chunks
+from knothole.densities.base import Density
+from knothole.errors import InvalidInput
+from knothole.expectation.engine import Engine, Moments, TreeEntries, used_variables
+from knothole.expectation.monte_carlo.engine import CompletionsEngine
+from knothole.expectation.monte_carlo.statistics import MeanOf, quantiles_of, std_of
+from knothole.expectation.registry import EngineMaker, completions_engine, exact_engine
+from knothole.expectation.tolerance import (
+    SHARE,
+    SPREAD_OF_PROBABILITIES,
+    Spread,
+    Tolerance,
+    check_tol,
+    warn_missed,
+)
+from knothole.trees.ensemble import Ensemble
+from knothole.trees.in_variables import in_variables
+from knothole.trees.links import Link
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Expectation:
+    """A tree model under a density: expectations given the observed part of rows.
+
+    Made by :meth:`of`. :meth:`evidence` reads tables; all other methods take what it found.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> from knothole.densities.mixture.density import Factorized
+    >>> from knothole.trees.read import read
+    >>> X = np.array([[0.0], [1.0]])
+    >>> tree = read(DecisionTreeRegressor().fit(X, [0, 8]))
+    >>> expectation = Expectation.of(tree, Factorized().fit(X))
+    >>> evidence = expectation.evidence([[1.0], [np.nan]])
+    >>> expectation.margin(evidence)[0].ravel().round(3).tolist()
+    [8.0, 4.0]
+    """
+
+    original: Ensemble  # over columns
+    ensemble: Ensemble  # over variables
+    density: Density
+    hole_rule: HoleRule
+    tol: float | None
+    seed: int
+    exact_engine: EngineMaker | None  # None where holes are not integrated exactly
+    given_spread: Spread | None = None  # None for that of rows drawn from the density
+    source: Expectation | None = None  # one with other leaf values, whose tables serve this one too
+
+    @classmethod
+    def of(
+        cls,
+        ensemble: Ensemble,
+        density: Density,
+        method: Literal["auto", "exact", "completions"] = "auto",
+        tol: float | None = SHARE,
+        seed: int = 0,
+        integrate: Mask | None = None,
+        spread: Spread | None = None,
+    ) -> Expectation:
+        """A model under a density.
+
+        Parameters
+        ----------
+        ensemble : Ensemble
+            What a reader made of the model.
+        density : Density
+            Fitted on the same columns, described as the model has them
+            (:meth:`knothole.columns.columns.Columns.describe`); a column that does not fit is
+            named.
+        method : {"auto", "exact", "completions"}
+            How holes are integrated. "auto" is exact where the density allows.
+        tol : float, optional
+            For completions: the standard error of answers to reach, as a share of the spread of
+            the model's outputs; None for what the first draws give.
+        seed : int
+            For completions: which draws.
+        integrate : bool (columns,), optional
+            Columns in which ``holes="auto"`` integrates over NaN, where elsewhere it is the
+            model's own value; by default those that are not nullable.
+        spread : Spread, optional
+            Of the model's outputs on training rows; by default over rows drawn from the density.
+        """
+        if method not in ("auto", "exact", "completions"):
+            raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
+        exactly = None if method == "completions" else exact_engine(density)
+        if exactly is None and method == "exact":
+            raise InvalidInput(
+                f"method='exact': {type(density).__name__} has no closed form for regions; use "
+                f"method='completions', or a Mixture, LatentTree or Circuit."
+            )
+        rule = HoleRule.of(density.columns_, ensemble.sentinel, integrate)
+        own = in_variables(ensemble, density.columns_)
+        return cls(ensemble, own, density, rule, check_tol(tol), seed, exactly, spread)
+
+    def under(self, density: Density, integrate: Mask | None) -> Expectation:
+        """The same model under another density of the same columns."""
+        return Expectation.of(
+            self.original, density, tol=self.tol, seed=self.seed, integrate=integrate,
+            spread=self.given_spread,
+        )  # fmt: skip
+
+    def with_values(self, value: Floats) -> Expectation:
+        """The same trees with other leaf values (leaves, width), under the same density.
+
+        What is tabulated of the trees and the density serves both, and the unit of tolerances
+        stays what it was: new leaves are to be as exact as the old ones.
+        """
+        return replace(
+            self,
+            original=self.original.with_values(value),
+            ensemble=self.ensemble.with_values(value),
+            source=self,
+        )
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that rows have."""
+        return self.density.columns_
+
+    @property
+    def integrate(self) -> Mask:
+        """Columns in which ``holes="auto"`` integrates over every NaN, (columns,)."""
+        return self.hole_rule.integrate
+
+    # ---- engines: made when first used; should two threads make one each, they are alike -------
+
+    @property
+    def exact(self) -> bool:
+        """Whether margins and reach are exact."""
+        return self.exact_engine is not None
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What margins and reach come from."""
+        if self.exact_engine is None:
+            return self.completions
+        if self.source is not None:
+            return self.source.engine.with_values(self.ensemble)
+        return self.exact_engine(self.ensemble, self.density)
+
+    @cached_property
+    def completions(self) -> CompletionsEngine:
+        """What answers that are not linear in the leaves come from."""
+        if self.source is not None:
+            engine = self.source.completions.with_values(self.ensemble)
+        else:
+            engine = completions_engine(self.ensemble, self.density, self.seed)
+        engine.tolerance = self._tolerance(self._spread_by(engine).margin)
+        return engine
+
+    @cached_property
+    def rough(self) -> Expectation:
+        """The same with what the first draws give: for what needs many rows, not much of each."""
+        return replace(self, tol=None)
+
+    @cached_property
+    def spread(self) -> Spread:
+        """How far the model's outputs lie apart: the unit of tolerances."""
+        return self.given_spread or self._spread_by(self.completions)
+
+    def _spread_by(self, engine: CompletionsEngine) -> Spread:
+        if self.source is not None:
+            return self.source.spread
+        return self.given_spread or _spread_under(engine)
+
+    def _tolerance(self, unit: Floats) -> Tolerance:
+        return Tolerance(unit, np.inf if self.tol is None else self.tol)
+
+    @cached_property
+    def used(self) -> Ints:
+        """Variables that the trees split on: holes in others do not matter."""
+        return np.flatnonzero(used_variables(self.ensemble))
+
+    # ---- what rows say --------------------------------------------------------------------------
+
+    def evidence(self, table: Any, holes: Holes = "auto", target: Any = None) -> Evidence:
+        """What the rows of a table say about the density's variables.
+
+        Parameters
+        ----------
+        table : table
+            With the density's columns.
+        holes : "auto", "all" or bool (rows, columns)
+            Which NaN to integrate over; see :mod:`knothole.columns.holes`.
+        target : array (rows,), optional
+            For a density that was fitted with one.
+        """
+        return self.evidence_of(self.columns.matrix(table), holes, target)
+
+    def evidence_of(
+        self,
+        matrix: Floats,
+        holes: Holes = "auto",
+        target: Any = None,
+        absent: Sequence[int] = (),
+    ) -> Evidence:
+        """:meth:`evidence` of rows that ``columns.matrix`` has encoded; some may be absent."""
+        own = self.columns.evidence(*self.hole_rule.read(matrix, holes, absent))
+        return self.density.extended(own, target)
+
+    # ---- linear in the leaves ------------------------------------------------------------------
+
+    def margin(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
+        """Expected margin (Prop. 1) and its standard error, (rows, outputs) each."""
+        chunk = self.engine.chunk if self.exact else self.completions.chunk_of_means
+        mean, error = self._answers(2, chunk, evidence, self.engine.margin, threads)
+        if not self.exact:
+            warn_missed(error, self._tolerance(self.spread.margin), "margin")
+        return mean, error
+
+    def reach(self, evidence: Evidence, *, threads: int | None = None) -> sparse.csr_matrix:
+        """The reach matrix, sparse (rows, leaves): p(region of leaf, x_o) / p(x_o)."""
+        n_leaves = self.ensemble.n_leaves
+
+        def work(part: Evidence) -> sparse.csr_matrix:
+            found = [
+                (rows[entries.row], entries.leaf, entries.reach)
+                for rows, some in part.parts()
+                for entries in self.engine.entries(some)
+            ]
+            row, leaf, reach = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+            matrix = sparse.csr_matrix((reach, (row, leaf)), shape=(len(part.points), n_leaves))
+            matrix.eliminate_zeros()
+            return matrix
+
+        found = self._by_chunk(self.engine.chunk, evidence, work, threads)
+        return sparse.csr_matrix(
+            sparse.vstack(found, format="csr") if found else (len(evidence.points), n_leaves)
+        )
+
+    def reach_by_tree(
+        self, evidence: Evidence, *, threads: int | None = None
+    ) -> Iterator[tuple[int, sparse.csr_matrix]]:
+        """Each tree and its part of the matrix, (rows, leaves of the tree), in no order of leaves.
+
+        Trees that serve the same output come in their order.
+        """
+
+        def work(part: Evidence) -> list[TreeEntries]:
+            return list(self.engine.tree_entries(part))
+
+        starts, n_rows = self.ensemble.leaf_start, len(evidence.points)
+        for parts in zip(*self._by_chunk(self.engine.chunk, evidence, work, threads), strict=True):
+            for i, tree in enumerate(parts[0].trees.tolist()):
+                own = zip(*(part.tree(i) for part in parts), strict=True)
+                count, leaf, reach = (np.concatenate(arrays) for arrays in own)
+                shape = n_rows, int(starts[tree + 1] - starts[tree])
+                entries = reach, leaf - starts[tree].astype(np.int32), np.append(0, count.cumsum())
+                found = sparse.csr_matrix(entries, shape=shape)
+                if not self.exact:  # there are entries of each word of draws
+                    found.sum_duplicates()
+                if not reach.all():
+                    found.eliminate_zeros()
+                yield tree, found
+
+    # ---- beyond ---------------------------------------------------------------------------------
+
+    def moments(
+        self,
+        evidence: Evidence,
+        method: Literal["auto", "exact", "completions"] = "auto",
+        *,
+        threads: int | None = None,
+    ) -> Moments:
+        """Mean and variance of the margin given x_o (Lemmas 1 and 2).
+
+        Exactly over all pairs of trees where the density allows and pairs are not too many
+        ("auto": at most :data:`EXACT_TREES` trees), otherwise from completions.
+        """
+        if method == "exact" and not self.exact:
+            raise InvalidInput("method='exact': this density has no exact second moments.")
+        few = self.ensemble.n_trees <= EXACT_TREES
+        exactly = method == "exact" or (method == "auto" and self.exact and few)
+        engine = self.engine if exactly else self.completions
+
+        def of_holes(part: Evidence) -> tuple[Floats, ...]:
+            found = engine.moments(part)
+            return found.mean, found.std, found.error, found.std_error
+
+        found = Moments(*self._answers(4, engine.chunk, evidence, of_holes, threads))
+        if not engine.exact:
+            warn_missed(found.std_error, self._tolerance(self.spread.margin), "spread")
+        return found
+
+    def predict(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
+        """Expected prediction E[link(F)] and its standard error, (rows, outputs) each.
+
+        For an identity link that is the expected margin; so it is where a prediction depends on
+        one tree alone, with its leaves put through the link. For other models it comes from the
+        completions' margins, because E[link(F)] is not link(E[F]), corrected by what their mean
+        misses the expected margin by, where that is known exactly. (Under a mixture, of which
+        more draws are quicker, after 1,024. Not for softmax: classes that were corrected one by one
+        would no longer add up to 1. Nor for a blend, of which no prediction has its own margin.)
+        """
+        link = self.ensemble.link
+        if link.linear:
+            mean, error = self.margin(evidence, threads=threads)
+            return mean * link.scale, error * abs(link.scale)
+        if self.exact_predictions:
+            return self._linked.margin(evidence, threads=threads)
+
+        def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
+            mean = MeanOf(link)
+            if self.corrects:
+                mean = MeanOf(link, lambda rows: self.engine.margin(part[rows])[0])
+            return self.completions.mean(part, mean, tolerance)
+
+        chunk, native = self.completions.chunk_of_means, self.ensemble.predict
+        return self._drawn("prediction", chunk, evidence, of_holes, threads, native)
+
+    @property
+    def exact_predictions(self) -> bool:
+        """Whether predictions are: a linear link, or a single tree with leaves put through it."""
+        ensemble = self.ensemble
+        one_tree = ensemble.n_trees == 1 and ensemble.value.shape[1] == ensemble.n_outputs
+        return self.exact and (ensemble.link.linear or one_tree)
+
+    @property
+    def corrects(self) -> bool:
+        """Whether drawn predictions are corrected by what is known exactly of their margins."""
+        return self.exact and self.ensemble.link.name not in ("softmax", "blend")
+
+    @cached_property
+    def _linked(self) -> Expectation:
+        """One tree whose leaves hold predictions."""
+        ensemble = self.original
+        margin = ensemble.value * ensemble.tree_weight[0] + ensemble.base
+        plain = replace(ensemble, link=Link("identity"), base=np.zeros(ensemble.n_responses))
+        value = np.ascontiguousarray(ensemble.link(margin))
+        plain = replace(plain, tree_weight=np.ones(1), value=value)
+        return Expectation.of(plain, self.density, integrate=self.integrate)
+
+    def std(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
+        """Standard deviation of the prediction given x_o, and its error, (rows, outputs) each.
+
+        For an identity link from :meth:`moments`, for others from the completions' predictions.
+        """
+        link = self.ensemble.link
+        if link.linear:
+            found = self.moments(evidence, threads=threads)
+            return found.std * abs(link.scale), found.std_error * abs(link.scale)
+
+        def nothing(points: Floats, _: int) -> Floats:
+            return np.zeros((len(points), self.ensemble.n_responses))
+
+        def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
+            return self.completions.of_draws(part, std_of(link), tolerance)
+
+        chunk = self.completions.chunk
+        return self._drawn("spread", chunk, evidence, of_holes, threads, nothing)
+
+    def quantiles(
+        self, evidence: Evidence, quantiles: Sequence[float], *, threads: int | None = None
+    ) -> tuple[Floats, Floats]:
+        """Quantiles of the prediction given x_o, and their errors, (rows, outputs, quantiles) each.
+
+        They are about the holes alone, and come from completions. The tolerance is for their
+        levels, as for probabilities: a quantile where predictions jump is on one side or the other.
+        """
+        levels = np.asarray(quantiles, dtype=np.float64)
+        if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
+            raise InvalidInput(f"quantiles must be numbers from 0 to 1; got {quantiles!r}.")
+        n, link = self.ensemble.n_responses, self.ensemble.link
+        tolerance = self._tolerance(np.array([SPREAD_OF_PROBABILITIES]))
+
+        def of_holes(part: Evidence) -> tuple[Floats, ...]:
+            return self.completions.of_draws(part, quantiles_of(link, levels), tolerance)
+
+        def native(points: Floats, threads: int) -> Floats:
+            own = np.repeat(self.ensemble.predict(points, threads), len(levels), axis=1)
+            return np.hstack([own, np.zeros_like(own)])
+
+        chunk = self.completions.chunk
+        both, of_levels = self._answers(2, chunk, evidence, of_holes, threads, native)
+        warn_missed(of_levels, tolerance, "quantile")
+        found, error = (part.reshape(-1, n, len(levels)) for part in np.hsplit(both, 2))
+        return found, error
+
+    def _drawn(
+        self,
+        what: str,
+        chunk: int,
+        evidence: Evidence,
+        of_holes: Callable[[Evidence, Tolerance], tuple[Floats, ...]],
+        threads: int | None,
+        of_complete: Callable[[Floats, int], Floats],
+    ) -> tuple[Floats, Floats]:
+        """An answer from the draws of rows with holes, and its standard error."""
+        tolerance = self._tolerance(self.spread.prediction)
+
+        def work(part: Evidence) -> tuple[Floats, ...]:
+            return of_holes(part, tolerance)
+
+        found, error = self._answers(2, chunk, evidence, work, threads, of_complete)
+        warn_missed(error, tolerance, what)
+        return found, error
+
+    # ---- chunk by chunk -------------------------------------------------------------------------
+
+    def _by_chunk(
+        self,
+        chunk: int,
+        evidence: Evidence,
+        work: Callable[[Evidence], T],
+        threads: int | None,
+    ) -> list[T]:
+        """What ``work`` makes of each chunk of rows."""
+        n_rows = len(evidence.points)
+        size = even_size(n_rows, chunk, threads)
+        return over_chunks(lambda start, stop: work(evidence[start:stop]), n_rows, size, threads)
+
+    def _answers(
+        self,
+        n: int,
+        chunk: int,
+        evidence: Evidence,
+        of_holes: Callable[[Evidence], tuple[Floats, ...]],
+        threads: int | None,
+        of_complete: Callable[[Floats, int], Floats] | None = None,
+    ) -> list[Floats]:
+        """``n`` arrays (rows, outputs): from the engine for rows with a hole that matters.
+
+        Other rows are answered by the trees alone: their margin, or what ``of_complete`` makes of
+        them, in the first array, and 0 in the others.
+        """
+        native = self.ensemble.margin if of_complete is None else of_complete
+        used = self.used
+
+        def work(part: Evidence) -> Sequence[Floats]:
+            points = part.points
+            has_hole = np.isnan(points)[:, used].any(axis=1)
+            if has_hole.all() and part.allowed is None:
+                return of_holes(part)
+            # Holes first: while a first run compiles what they need, another process does the rest.
+            holes = np.flatnonzero(has_hole)
+            answered = [(holes[rows], of_holes(some)) for rows, some in part[holes].parts()]
+            own = points[~has_hole, : len(self.ensemble.columns)]
+            first = np.asarray(native(np.ascontiguousarray(own), 1))
+            out = [np.zeros((len(points), first.shape[1])) for _ in range(n)]
+            out[0][~has_hole] = first
+            for rows, found in answered:
+                for whole, some in zip(out, found, strict=True):
+                    whole[rows] = some
+            return out
+
+        parts = self._by_chunk(chunk, evidence, work, threads)
+        if not parts:
+            width = native(np.empty((0, len(self.ensemble.columns))), 1).shape[1]
+            parts = [[np.empty((0, width))] * n]
+        return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+
+
+# Forests up to this size have their second moments exactly by default: the work grows with the
+# square of the number of trees.
+EXACT_TREES = 16
+# Words of draws that tell the spread of a model's outputs where training rows do not.
+WORDS_FOR_SPREAD = 8
+
+
+def _spread_under(engine: CompletionsEngine) -> Spread:
+    """The spread of outputs over rows drawn from the density."""
+    nothing = Evidence(np.full((1, engine.n_variables), np.nan))
+    margins = engine.margins(nothing, range(WORDS_FOR_SPREAD), rounded=True)
+    return Spread.of(engine.ensemble, margins.reshape(-1, engine.ensemble.n_outputs))

@@ -1,0 +1,87 @@
+"""Which engine integrates exactly under a density, and which sampler draws from it.
+
+Both are found by the density's class, or the nearest of the classes that it is derived from. For
+a class of your own, add an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from knothole.densities.base import EmissionDensity
+from knothole.densities.circuit.density import Circuit
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.gaussian.fill import fill
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
+from knothole.expectation.circuit import CircuitEngine
+from knothole.expectation.engine import Engine
+from knothole.expectation.exact import latent_kernels, product_kernels
+from knothole.expectation.exact.latent import LatentEngine
+from knothole.expectation.exact.product import ProductEngine
+from knothole.expectation.gaussian import GaussianEngine
+from knothole.expectation.monte_carlo.engine import CompletionsEngine
+from knothole.expectation.monte_carlo.impossible import ForgetsImpossible
+from knothole.expectation.monte_carlo.samplers import Completion, Inversion, Sampler
+from knothole.expectation.monte_carlo.shared import SharedEngine
+from knothole.trees.ensemble import Ensemble
+
+EngineMaker = Callable[[Ensemble, Any], Engine]
+
+#: Exact engines, made from an ensemble over variables and a density of the class.
+ENGINES: dict[type, EngineMaker] = {
+    Circuit: CircuitEngine,
+    LatentTree: LatentEngine,
+    Mixture: ProductEngine,
+}
+
+#: Samplers, made from a density of the class and a seed; what is none of ours draws as it likes.
+SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
+    object: Completion,
+    EmissionDensity: lambda density, seed: Inversion(completer_of(density), seed),
+    GaussianMixture: lambda density, seed: density.sampler(seed),
+}
+
+#: The kernel that takes longest to compile before a first prediction.
+LARGEST: dict[type, Any] = {
+    GaussianMixture: fill,
+    LatentTree: latent_kernels.add_expected,
+    Mixture: product_kernels.add_expected,
+}
+
+
+def exact_engine(density: Any) -> EngineMaker | None:
+    """The exact engine for a density, if there is one.
+
+    Examples
+    --------
+    >>> from knothole.densities.mixture.density import Factorized
+    >>> exact_engine(Factorized()).__name__, exact_engine(GaussianMixture())
+    ('ProductEngine', None)
+    """
+    return next((ENGINES[base] for base in type(density).__mro__ if base in ENGINES), None)
+
+
+def largest_kernel(density: Any) -> Any:
+    """The largest kernel that predictions under a density need, None where none is large."""
+    return next((LARGEST[base] for base in type(density).__mro__ if base in LARGEST), None)
+
+
+def completions_engine(ensemble: Ensemble, density: Any, seed: int) -> CompletionsEngine:
+    """The engine that draws the holes of rows."""
+    if isinstance(density, GaussianMixture):
+        return GaussianEngine(ensemble, density.sampler(seed), density)
+    if isinstance(density, Mixture):
+        return SharedEngine(ensemble, Inversion(completer_of(density), seed), density)
+    return CompletionsEngine(ensemble, sampler_of(density, seed))
+
+
+def sampler_of(density: Any, seed: int) -> Sampler:
+    """The sampler of a density's completions."""
+    return next(SAMPLERS[base] for base in type(density).__mro__ if base in SAMPLERS)(density, seed)
+
+
+def completer_of(density: Any) -> Any:
+    """What completes rows under a density, those too that it holds impossible."""
+    return ForgetsImpossible(density) if isinstance(density, EmissionDensity) else density

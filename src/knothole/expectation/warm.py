@@ -1,0 +1,80 @@
+"""Kernels of walks compiled by using them: without a density, and most of what is to be imported.
+
+For a process that compiles ahead of another: scikit-learn and pandas take as long as two kernels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from knothole.arrays import Floats, Words
+from knothole.columns.columns import Columns
+from knothole.columns.evidence import Evidence
+from knothole.columns.kinds import Column
+from knothole.compiled.sobol import COMMON, SIZE, WORD, hashed_seed, quantiles
+from knothole.densities.gaussian.draws import Normals, Source
+from knothole.densities.gaussian.fill import fill_common
+from knothole.expectation.monte_carlo.engine import CompletionsEngine
+from knothole.expectation.one_number import OneNumber
+from knothole.trees.ensemble import Ensemble, Nodes
+
+
+def use_walks(ensemble: Ensemble | None = None, drawn: bool = True) -> None:
+    """Use the kernels that walk for rows under a Gaussian mixture: drawn, with one hole, complete.
+
+    First that of the points which rows share: it is soon needed.
+
+    Examples
+    --------
+    >>> use_walks()
+    """
+    bits, normal = np.zeros((1, 1, WORD), dtype=np.uint32), np.zeros((1, 0, WORD))
+    source = Source(bits, normal, COMMON, hashed_seed(0, 0), bits[..., :SIZE].copy(), 0)
+    fill_common(source, quantiles(), bits, normal)
+    ensemble = _small() if ensemble is None else ensemble
+    nothing = _Nothing(len(ensemble.columns))
+    walk = CompletionsEngine(ensemble, nothing)
+    numbers = ensemble.feature[(ensemble.feature >= 0) & (ensemble.set_start < 0)]
+    points = np.zeros((1, nothing.n_variables))
+    points[:, numbers[:1]] = np.nan
+    margin = np.zeros((1, ensemble.n_outputs))
+    one_number = OneNumber(walk.merged, walk.forest, nothing)
+    one_number.add_margin(Evidence(points), walk.value, margin)
+    if drawn:
+        walk.margin(Evidence(np.full_like(points, np.nan)))
+    ensemble.margin(np.zeros_like(points))
+
+
+def _small() -> Ensemble:
+    """A tree with one split."""
+    children = np.array([1, 0, 0])
+    nodes = Nodes(
+        roots=np.zeros(1, dtype=np.int64), feature=np.array([0, -1, -1]), cut=np.zeros(3),
+        left=children, right=children + 1, missing_left=np.zeros(3, dtype=np.bool_),
+        value=np.arange(3.0)[:, None], native_leaf=np.arange(3),
+    )  # fmt: skip
+    columns = Columns((Column("x"),))
+    return Ensemble.build(nodes, columns=columns, base=0.0, library="none", precision="float64")
+
+
+class _Nothing:
+    """A sampler that draws nothing but zeros, and a density whose normals are all alike."""
+
+    def __init__(self, n_variables: int) -> None:
+        self.n_variables = n_variables
+
+    def arrange(self, weight: Floats) -> None:
+        """They are alike."""
+
+    def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
+        """Zeros for all draws."""
+        return np.zeros((len(words), len(evidence.points), self.n_variables, WORD))
+
+    def cut_scores(self, variable: int, cuts: Floats) -> Floats:
+        """Zero for all cuts."""
+        return np.zeros(len(cuts))
+
+    def describe_number(self, evidence: Evidence) -> Normals:
+        """Standard normals."""
+        share, mean = np.ones((1, 1)), np.zeros((1, 1))
+        return Normals(share, mean, share)

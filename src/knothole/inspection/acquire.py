@@ -1,0 +1,375 @@
+"""Which hole to fill next: what knowing it is expected to take off the error of the prediction.
+
+Let v(x) = E[f | x]. Finding out X_j takes E[f | x_o] to E[f | x_o, X_j], and off its expected error
+
+    gain(j) = E[ D(E[f | x_o, X_j], E[f | x_o]) | x_o ]
+
+where D is the squared difference for the variance of a number or the Brier score of probabilities,
+and Kullback and Leibler's divergence for their entropy. The outer expectation goes over all levels
+of a category, weighted by p(level | x_o), or over draws of X_j from p(x_j | x_o). Where the inner
+one is drawn too, its noise would pass for gain: what leaving out one group of draws after the other
+tells of that is taken off (the jackknife, which is exact for squares).
+
+In a row with many holes that would be many expectations. There, whole rows are drawn once, with the
+model's output of each; sorted by X_j and cut into bins, their means stand for E[f | x_o, X_j].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats, Mask
+from knothole.columns.evidence import Evidence
+from knothole.columns.read import listed
+from knothole.compiled.sobol import GROUPS, SIZE, WORD
+from knothole.errors import InvalidInput
+from knothole.expectation.expectation import Expectation
+from knothole.expectation.monte_carlo.engine import by_group
+from knothole.expectation.monte_carlo.statistics import standard_error
+from knothole.expectation.registry import completer_of
+from knothole.expectation.replicates import replicates
+from knothole.inspection.players import Players
+
+Criterion = Literal["variance", "brier", "entropy"]
+#: Words of draws that tell how likely a label is to change.
+WORDS = range(4)
+#: With more players to find out than this, the gains of a row are told by bins of whole draws.
+MANY = 8
+# Words of draws, and bins of them.
+_WORDS_OF_BINS, _BINS = 8, 32
+# Rows of evidence, and numbers of whole draws, that are held at once.
+_ROWS, _NUMBERS = 1 << 14, 1 << 23
+
+
+class Gain(NamedTuple):
+    """Expected gains and their standard errors."""
+
+    gain: Floats
+    error: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Acquisition:
+    """What finding out is worth, for every row and hole.
+
+    Attributes
+    ----------
+    gain, error, per_cost : pandas.DataFrame (rows, players)
+        The expected fall of the criterion, its standard error, and the gain for each unit of
+        cost; NaN where nothing is to be found out.
+    best : pandas.Series
+        The hole with the largest gain per cost; None where there is none, or where enough is known
+        (``stop``).
+    change : pandas.Series or None
+        Of a classifier: how likely the predicted label is to change once all holes are known.
+    plan : pandas.Series or None
+        With a ``budget``: what to find out, the best first, as tuples of names.
+    """
+
+    gain: pd.DataFrame
+    error: pd.DataFrame
+    per_cost: pd.DataFrame
+    best: pd.Series[Any]
+    change: pd.Series[Any] | None
+    plan: pd.Series[Any] | None
+
+    def table(self) -> pd.DataFrame:
+        """A line for every row and hole, the best of a row first."""
+        rows, holes = np.nonzero(self.gain.notna().to_numpy())
+        names = self.gain.columns.to_numpy()[holes]
+        out = pd.DataFrame({"row": self.gain.index.to_numpy()[rows], "hole": names})
+        for name in ("gain", "error", "per_cost"):
+            out[name] = getattr(self, name).to_numpy()[rows, holes]
+        out["best"] = names == self.best.to_numpy()[rows]
+        order = np.lexsort((-out["per_cost"].to_numpy(), rows))
+        return out.iloc[order].reset_index(drop=True)
+
+    def _repr_html_(self) -> str:
+        return self.table().head(20).to_html(index=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question of what to find out.
+
+    ``binary`` says that the outputs are probabilities of two classes.
+    """
+
+    expectation: Expectation
+    evidence: Evidence
+    players: Players
+    criterion: Criterion
+    binary: bool
+
+    def gains(self) -> Gain:
+        """Of every row and player, (rows, players); NaN where nothing is left to find out."""
+        found = Gain(*np.full((2, *self.open.shape), np.nan))
+        many = self.open.sum(axis=1) > MANY
+        alone = np.array(
+            [len(own) == 1 and not self._levels(own[0]) for own in self.players.variables]
+        )
+        step = max(1, _NUMBERS // (WORD * _WORDS_OF_BINS * self.evidence.points.shape[1]))
+        for start in range(0, many.sum(), step):
+            some = np.flatnonzero(many)[start : start + step]
+            found.gain[some], found.error[some] = self._by_bins(some, alone)
+        for player in range(len(self.players.names)):
+            rows = np.flatnonzero(self.open[:, player] & ~(many & alone[player]))
+            if not len(rows):
+                continue
+            own = self.players.variables[player]
+            levels = self._levels(own[0]) if len(own) == 1 else 0
+            for start in range(0, len(rows), step := max(1, _ROWS // max(levels, WORD))):
+                some = rows[start : start + step]
+                if levels:
+                    part = self._by_levels(some, own[0], levels)
+                else:
+                    part = self._by_draws(some, np.tile(self._mask([player]), (len(some), 1)))
+                found.gain[some, player], found.error[some, player] = part
+        return found
+
+    def plans(self, cost: Floats, budget: float, first: Floats) -> list[tuple[str, ...]]:
+        """What to find out for a budget, one after the other, each by what it adds to those before.
+
+        ``first`` has the gains of single players.
+        """
+        rows, n = self.open.shape
+        chosen = np.zeros((rows, n), dtype=np.bool_)
+        orders: list[list[str]] = [[] for _ in range(rows)]
+        left, reached = np.full(rows, float(budget)), np.zeros(rows)
+        added = first
+        while True:
+            able = self.open & ~chosen & (cost <= left[:, None] * (1 + 1e-12))
+            per_cost = np.where(able & (added > 0), added / cost, -np.inf)
+            best = per_cost.argmax(axis=1)
+            going = np.flatnonzero(per_cost[np.arange(rows), best] > 0)
+            if not len(going):
+                return [tuple(order) for order in orders]
+            for row in going.tolist():
+                orders[row].append(self.players.names[best[row]])
+            chosen[going, best[going]] = True
+            left[going] -= cost[best[going]]
+            reached[going] += added[going, best[going]]
+            added = np.full((rows, n), -np.inf)
+            further = self.open & ~chosen & np.isin(np.arange(rows), going)[:, None]
+            places, players = np.nonzero(further)
+            for start in range(0, len(places), step := _ROWS // WORD):
+                at, one = places[start : start + step], players[start : start + step]
+                sets = chosen[at].copy()
+                sets[np.arange(len(at)), one] = True
+                masks = np.asarray((sets[:, :, None] & self.players.members).any(axis=1))
+                added[at, one] = self._by_draws(at, masks).gain - reached[at]
+
+    def change(self) -> Floats:
+        """How likely labels are to change once all holes are known, (rows,)."""
+        expectation = self.expectation
+        link = expectation.ensemble.link
+        now = _labels(expectation.predict(self.evidence)[0])
+        out = np.zeros(len(now))
+        holes = np.flatnonzero(self.open.any(axis=1))
+        step = max(1, _ROWS // len(WORDS))
+        for start in range(0, len(holes), step):
+            some = holes[start : start + step]
+            for rows, part in self.evidence[some].parts():
+                drawn = link(by_group(expectation.completions.margins(part, WORDS)))
+                then = _labels(drawn)
+                out[some[rows]] = (then != now[some[rows]][:, None, None]).mean(axis=(1, 2))
+        return out
+
+    @cached_property
+    def open(self) -> Mask:
+        """Players of which something is left to find out, (rows, players)."""
+        holes = np.isnan(self.evidence.points[:, : len(self.expectation.columns.variables)])
+        own = self.players.variables
+        return np.stack([holes[:, list(each)].any(axis=1) for each in own], axis=1)
+
+    @cached_property
+    def _now(self) -> Floats:
+        """E[f | x_o] by groups of draws, (rows, groups, outputs)."""
+        return replicates(self.expectation, self.evidence, False, range(1))
+
+    def _levels(self, v: int) -> int:
+        """Levels of a category that can be weighed; 0 for what has to be drawn."""
+        weighed = hasattr(self.expectation.density, "log_evidence")
+        return len(self.expectation.columns.variables[v].levels) if weighed else 0
+
+    def _mask(self, players: list[int]) -> Mask:
+        return np.asarray(self.players.members[players].any(axis=0))
+
+    def _by_levels(self, rows: NDArray[np.intp], v: int, levels: int) -> Gain:
+        """The gain of a category, over all levels that it may have."""
+        mask = np.arange(self.evidence.points.shape[1]) == v
+        values = np.broadcast_to(np.arange(float(levels))[:, None], (len(rows), levels, 1))
+        told = self._told(rows, np.tile(mask, (len(rows), 1)), values)
+        log_p = self.expectation.density.log_evidence(told).reshape(len(rows), levels)
+        for variable, own, allowed in self.evidence[rows].restricted():
+            if variable == v:
+                log_p[own] = np.where(allowed, log_p[own], -np.inf)
+        top = log_p.max(axis=1, keepdims=True)
+        weight = np.exp(log_p - np.where(np.isfinite(top), top, 0.0))
+        total = weight.sum(axis=1, keepdims=True)
+        weight = np.where(total > 0, weight / np.where(total > 0, total, 1.0), 1 / levels)
+        return self._weighed(rows, told, weight)
+
+    def _by_draws(self, rows: NDArray[np.intp], masks: Mask) -> Gain:
+        """The gain of sets of variables (sets, variables), each of one row, over their draws."""
+        values = self._drawn[rows]
+        masks = masks & np.isnan(self.evidence.points[rows])
+        told = self._told(rows, masks, values)
+        return self._weighed(rows, told, None)
+
+    def _by_bins(self, rows: NDArray[np.intp], alone: Mask) -> Gain:
+        """Gains of players that are one numeric variable each, from bins of whole draws."""
+        ensemble = self.expectation.ensemble
+        draws = WORD * _WORDS_OF_BINS
+        # Shuffled: draws that tie would otherwise be spread over bins more evenly than chance.
+        shuffled = np.random.default_rng(0).permutation(draws)
+        points = self._draws(self.evidence[rows], draws)[:, shuffled, : len(ensemble.columns)]
+        f = ensemble.predict(np.ascontiguousarray(points.reshape(-1, points.shape[2])), 1)
+        f = np.ascontiguousarray(f.reshape(len(rows), draws, -1).swapaxes(1, 2))
+        group = shuffled // SIZE % GROUPS
+        found = Gain(*np.full((2, len(rows), len(alone)), np.nan))
+        for player in np.flatnonzero(alone & self.open[rows].any(axis=0)):
+            own = np.flatnonzero(self.open[rows, player])
+            order = points[own, :, self.players.variables[player][0]].argsort(axis=1, kind="stable")
+            sorted_f, of = np.take_along_axis(f[own], order[:, None], axis=2), group[order]
+            found.gain[own, player] = self._of_bins(sorted_f)
+            parts = np.array([self._of_bins(_without(sorted_f, of == g)) for g in range(GROUPS)])
+            found.error[own, player] = np.sqrt((GROUPS - 1) * parts.var(axis=0))
+        return found
+
+    def _of_bins(self, f: Floats) -> Floats:
+        """Mean D between bins of sorted draws' outputs (rows, outputs, draws) and all of them.
+
+        What bins' means lie apart by chance, h, is taken off.
+        """
+        bins = f.reshape(len(f), f.shape[1], _BINS, -1)
+        means = bins.mean(axis=3)
+        now = means.mean(axis=2, keepdims=True)
+        chance = bins.var(axis=3, ddof=1).mean(axis=2, keepdims=True) / bins.shape[3]
+        h = np.sqrt(chance * (1 - 1 / _BINS))
+        by_chance = (self._between(now + h, now) + self._between(now - h, now))[:, 0] / 2
+        return np.asarray(self._between(means, now).mean(axis=1) - by_chance)
+
+    @cached_property
+    def _drawn(self) -> Floats:
+        """Draws of all holes, (rows, draws, variables); the rows' own."""
+        return self._draws(self.evidence, WORD)
+
+    def _draws(self, evidence: Evidence, draws: int) -> Floats:
+        expectation = self.expectation
+        seed = int(np.random.SeedSequence([expectation.seed, 1]).generate_state(1)[0])
+        return np.asarray(completer_of(expectation.density).complete_points(evidence, draws, seed))
+
+    def _told(self, rows: NDArray[np.intp], masks: Mask, values: Floats) -> Evidence:
+        """What rows would say if some variables had values (rows, values, variables or 1)."""
+        n = values.shape[1]
+        hide = np.repeat(masks, n, axis=0)
+        told = self.evidence[np.repeat(rows, n)].hidden(hide)
+        points = np.where(hide, values.reshape(-1, values.shape[2]), told.points)
+        indicated = np.asarray(getattr(self.expectation.density, "indicated_", ()), dtype=np.intp)
+        own = len(self.expectation.columns.variables)
+        for place, v in enumerate(indicated.tolist()):  # what is found out is not missing
+            points[hide[:, v], own + place] = 0.0
+        return replace(told, points=points)
+
+    def _weighed(self, rows: NDArray[np.intp], told: Evidence, weight: Floats | None) -> Gain:
+        """Mean gain over what may be found out, by weights (rows, values) or over draws."""
+        then = replicates(self.expectation, told, False, range(1))
+        drawn = weight is None
+        weight = np.full((len(rows), WORD), 1 / WORD) if weight is None else weight
+        groups = then.shape[1]
+        then = then.reshape(len(rows), weight.shape[1], *then.shape[1:])
+        then = np.ascontiguousarray(np.moveaxis(then, 1, 3))  # values last
+        now = self._now[rows][..., None]
+        # Without each group of draws in turn, (groups, rows, values).
+        without = [self._between(*(_left_out(v, g) for v in (then, now))) for g in range(groups)]
+        each = self._between(then.mean(axis=1), now.mean(axis=1))
+        error = np.zeros(len(rows))
+        if groups > 1:
+            apart = np.array([(part * weight).sum(axis=1) for part in without])
+            error = np.sqrt((groups - 1) * apart.var(axis=0))
+            each = groups * each - (groups - 1) * np.mean(without, axis=0)
+        if drawn:
+            of_groups = each.reshape(len(rows), GROUPS, SIZE).mean(axis=2)
+            error = np.hypot(error, standard_error(of_groups))
+        return Gain((each * weight).sum(axis=1), error)
+
+    def _between(self, then: Floats, now: Floats) -> Floats:
+        """D of outputs (rows, outputs, values), added up over outputs."""
+        if self.criterion != "entropy":
+            share = 0.5 if self.binary and then.shape[1] == 2 else 1.0
+            return np.asarray(share * ((then - now) ** 2).sum(axis=1))
+        if self.binary and then.shape[1] == 1:
+            then, now = (np.concatenate([1 - p, p], axis=1) for p in (then, now))
+        then, now = (np.clip(p, 1e-12, 1.0) for p in (then, now))
+        return np.asarray((then * np.log(then / now)).sum(axis=1))
+
+
+def _without(f: Floats, gone: Mask) -> Floats:
+    """Outputs (rows, outputs, draws) of all draws but those that are gone, as many in each row."""
+    kept = np.broadcast_to(~gone[:, None], f.shape)
+    return f[kept].reshape(len(f), f.shape[1], -1)
+
+
+def _left_out(v: Floats, group: int) -> Floats:
+    """The mean over all groups (axis 1) but one."""
+    return np.asarray(np.delete(v, group, axis=1).mean(axis=1)) if v.shape[1] > 1 else v[:, 0]
+
+
+def _labels(outputs: Floats) -> NDArray[Any]:
+    """Labels of outputs (..., outputs), as numbers."""
+    return outputs[..., 0] > 0.5 if outputs.shape[-1] == 1 else outputs.argmax(axis=-1)
+
+
+def costs(cost: Mapping[str, float] | None, names: tuple[str, ...]) -> Floats:
+    """What finding out each player costs, 1 where nothing is said."""
+    given = dict(cost or {})
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise InvalidInput(
+            f"cost names {unknown[0]!r}, which is nothing that can be found out by itself; there "
+            f"is {listed(names)}."
+        )
+    found = np.array([given.get(name, 1.0) for name in names], dtype=np.float64)
+    if not (np.isfinite(found).all() and (found > 0).all()):
+        raise InvalidInput(f"cost must be numbers above 0; got {given!r}.")
+    return found
+
+
+def acquisition(
+    asked: Asked, cost: Floats, budget: float | None, stop: float | None, index: Any
+) -> Acquisition:
+    """Gains, what is best for each row, and, with a budget, what to find out one by one."""
+    found = asked.gains()
+    per_cost = found.gain / cost
+    names = list(asked.players.names)
+    worth = np.where(np.isnan(per_cost), -np.inf, per_cost)
+    best: list[Any] = [
+        names[j] if worth[row, j] > 0 else None for row, j in enumerate(worth.argmax(axis=1))
+    ]
+    change = None
+    if asked.criterion != "variance":
+        change = pd.Series(asked.change(), index=index, name="change")
+        if stop is not None:
+            known = (1 - change >= stop).tolist()
+            best = [None if enough else name for enough, name in zip(known, best, strict=True)]
+    plan = None
+    if budget is not None:
+        orders = asked.plans(cost, budget, np.where(np.isnan(found.gain), -np.inf, found.gain))
+        orders = [
+            order if name is not None else () for order, name in zip(orders, best, strict=True)
+        ]
+        plan = pd.Series(orders, index=index, name="plan", dtype=object)
+    gain, error, ratio = (
+        pd.DataFrame(part, index=index, columns=names) for part in (*found, per_cost)
+    )
+    return Acquisition(
+        gain, error, ratio, pd.Series(best, index=index, name="best", dtype=object), change, plan
+    )

@@ -1,0 +1,175 @@
+"""Densities over (X, y), to fill training holes from p(x_m | x_o, y).
+
+Filling them from p(x_m | x_o) ignores y and flattens the leaves. Tuning knows y, so it may use it;
+at deployment y is not known, and p(X) serves as before: it has spent all it has on X. Any
+one-to-one map of y leaves p(x_m | x_o, y) as it is, but not how well a density can learn it: a
+skewed target may be better taken by rank. The choice between the values themselves and their
+normal scores goes by held-out log p(x_o | y), which has no units. The size and the prior are those
+that p(X) has found: a search of its own takes several times as long and gains little. But where
+p(X) is of independent columns, y would then tell nothing of them, and there is a search.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import rankdata
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from knothole.arrays import Floats
+from knothole.columns.columns import Columns
+from knothole.columns.evidence import Evidence
+from knothole.columns.holes import without_nullable
+from knothole.densities.base import Density
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Factorized, Mixture
+from knothole.densities.trained import of_same_size
+from knothole.errors import InvalidInput
+
+# Rows that the choice of a form is made on, and the part of them that is held out.
+CHOICE_ROWS = 10_000
+HELD_OUT = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingTable:
+    """Encoded rows that densities are learned from, with their holes and their weights.
+
+    As in :meth:`~knothole.densities.base.Density.fit_matrix`.
+    """
+
+    matrix: Floats
+    holes: NDArray[np.bool_] | None
+    weight: Floats
+
+    def fit(self, density: Density, target: Any = None, columns: Columns | None = None) -> Density:
+        """A density with the same settings (and columns, if no others are given), learned anew."""
+        fresh: Density = clone(density)
+        return fresh.fit_matrix(
+            self.matrix,
+            density.columns_ if columns is None else columns,
+            sample_weight=self.weight,
+            target=target,
+            holes=self.holes,
+        )
+
+    def without_unrecorded(self, density: Density) -> Density:
+        """The density, learned anew if it has "not recorded" as a state but every NaN is a hole."""
+        columns = density.columns_
+        if density.target_ or not any(column.nullable for column in columns):
+            return density
+        return self.fit(density, columns=without_nullable(columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Conditioned:
+    """A density for tuning, and the targets as it takes them.
+
+    Attributes
+    ----------
+    density : Density
+        Fitted; over (X, y) where ``target`` is not None.
+    target : array (rows,) or None
+        y in the form that the density knows.
+    form : {"none", "given", "labels", "values", "scores"}
+        How y was given to the density.
+    """
+
+    density: Density
+    target: NDArray[Any] | None
+    form: str
+
+    @classmethod
+    def of(
+        cls, density: Density, training: TrainingTable, y: NDArray[Any], labels: bool, form: str
+    ) -> Conditioned:
+        """A density that knows y, from a fitted one that may not; if it does it is taken as it is.
+
+        ``labels`` says whether y holds classes, and ``form`` how numbers are given to the density.
+        """
+        if y.ndim == 2 and y.shape[1] > 1:
+            raise InvalidInput(
+                f"condition_on_target: a density takes one target, but y has {y.shape[1]} "
+                f"outputs; tune with condition_on_target=False."
+            )
+        target, like = y.reshape(-1), with_target(density)
+        if density.target_:
+            return cls(density, target, "given")
+        if labels:
+            form, target = "labels", np.array([repr(label) for label in target.tolist()])
+        else:
+            numbers = target.astype(np.float64)
+            if form == "auto":
+                form, like = choose_form(density, training, numbers)
+            target = in_form(numbers, form)
+        return cls(training.fit(like, target, density.columns_), target, form)
+
+    def given(self, y: NDArray[Any], others: NDArray[Any]) -> NDArray[Any] | None:
+        """Targets of other rows as the density takes them; ``y`` are those that it learned."""
+        if self.target is None:
+            return None
+        if self.form == "labels":
+            return np.array([repr(label) for label in others.tolist()])
+        if self.form == "scores":
+            order = np.argsort(y.reshape(-1))
+            return np.asarray(np.interp(others, y.reshape(-1)[order], self.target[order]))
+        return others
+
+
+def in_form(y: Floats, form: str) -> Floats:
+    """A numeric target as values or as normal scores (ties have their mid-rank)."""
+    return np.asarray(ndtri((rankdata(y) - 0.5) / len(y))) if form == "scores" else y
+
+
+def with_target(density: Density) -> Density:
+    """What p(X, y) is to be, from p(X): of its size, or of one to be found if that is one."""
+    if isinstance(density, Factorized):
+        seed = 0 if density.random_state is None else density.random_state
+        return Mixture(
+            families=density.families, informative=density.informative, random_state=seed
+        )
+    alone = isinstance(density, Mixture) and len(density.weights_) == 1
+    alone |= isinstance(density, LatentTree) and density.states_ == 1
+    fresh: Density = clone(density) if alone else of_same_size(density, density)
+    return fresh
+
+
+def choose_form(density: Density, training: TrainingTable, y: Floats) -> tuple[str, Density]:
+    """The form under which held-out rows are most likely given their targets.
+
+    And what p(X, y) is to be, of a size.
+    """
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(np.flatnonzero(training.weight > 0))[:CHOICE_ROWS]
+    n_held = int(HELD_OUT * len(rows))
+    like = with_target(density)
+    if n_held == 0:
+        return "values", like
+    held, weight = rows[:n_held], np.zeros_like(training.weight)
+    weight[rows[n_held:]] = training.weight[rows[n_held:]]
+    others = replace(training, weight=weight)
+    own = density.columns_.evidence(training.matrix, training.holes)[held]
+    tried = {}
+    for form in ("values", "scores"):
+        target = in_form(y, form)
+        with warnings.catch_warnings():
+            # A trial that has not quite converged still compares.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            trial = others.fit(like, target, density.columns_)
+        gain = _log_given_target(trial, own, target[held])
+        tried[form] = float(np.average(gain, weights=training.weight[held])), trial
+    best = max(tried, key=lambda form: tried[form][0])
+    return best, of_same_size(like, tried[best][1])
+
+
+def _log_given_target(density: Density, own: Evidence, target: Floats) -> Floats:
+    """Log p(x_o | y) of rows, (rows,)."""
+    nothing = Evidence(np.full_like(own.points, np.nan))
+    joint = density.log_evidence(density.extended(own, target))
+    return np.asarray(joint - density.log_evidence(density.extended(nothing, target)))

@@ -1,0 +1,265 @@
+"""A model and its targets, in the form in which leaves are solved for.
+
+Trees are either *averaged* (forests, bags, single trees without a base score: every tree predicts
+y by itself) or *added up* on top of a base. In formulas, theta is what a leaf adds to the margin,
+its value times its tree's weight, and the ridge draws it towards the *start* of its tree: 0, but
+where a model has no base score its leaves carry the mean of y, and shrinking them to 0 would pull
+every prediction there. So averaged trees start from the mean (from the frequencies of the classes,
+from the quantile that the model predicts), and so does the first tree of an output without a base.
+The paper has 0 for all of them: ``ridge_to="zero"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats
+from knothole.errors import InvalidInput, UnsupportedModel
+from knothole.expectation.engine import weighted_values
+from knothole.leaves.losses.base import Loss
+from knothole.leaves.losses.choice import loss_of
+from knothole.leaves.sums import ROUNDING, LeafSums
+from knothole.trees.ensemble import Ensemble
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is to be minimised.
+
+    Attributes
+    ----------
+    ensemble : Ensemble
+        Trees with a weight other than 0.
+    loss : Loss
+        In the margin; averaged trees have the squared error of each tree by itself.
+    y : float64 (rows, outputs)
+        Targets in units of the margin; 0 and 1 where the loss is a log loss or leaves are
+        probabilities.
+    row_weight : float64 (rows,)
+    averaged : bool
+        Whether each tree predicts y by itself.
+    probabilities : bool
+        Whether leaves are class probabilities.
+    start : float64 (trees, width)
+        What the ridge draws theta of each tree to.
+    """
+
+    ensemble: Ensemble
+    loss: Loss
+    y: Floats
+    row_weight: Floats
+    averaged: bool
+    probabilities: bool
+    start: Floats
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, y: Any, row_weight: Floats, zero: bool = False) -> Problem:
+        """The problem of an ensemble and its targets, one for each weight.
+
+        ``zero`` is for the paper's ridge, which draws all leaves to 0.
+        """
+        loss = loss_of(ensemble)
+        averaged = is_averaged(ensemble)
+        encoded = margin_targets(ensemble, y, len(row_weight))
+        probabilities = ensemble.link.linear and ensemble.classes is not None
+        if probabilities and not averaged:
+            raise UnsupportedModel(
+                f"{ensemble.library}: a classifier that adds up margins without a link cannot be "
+                f"tuned; its log loss is not known."
+            )
+        centre = margin_of(ensemble, loss.centre(encoded, row_weight))
+        start = _start(ensemble, averaged, centre)
+        if zero:
+            start = np.zeros_like(start)
+            if probabilities:
+                raise InvalidInput(
+                    "ridge_to='zero': the model's leaves are probabilities, and would no longer "
+                    "sum to 1; use ridge_to='start'."
+                )
+        return cls(ensemble, loss, encoded, row_weight, averaged, probabilities, start)
+
+    @property
+    def theta(self) -> Floats:
+        """The model's own theta, (leaves, width)."""
+        return weighted_values(self.ensemble)
+
+    @property
+    def leaf_start(self) -> Floats:
+        """What the ridge draws each leaf's theta to, (leaves, width)."""
+        return np.asarray(self.start[self.ensemble.leaf_tree])
+
+    @property
+    def tree_unit(self) -> Floats:
+        """What one unit of a tree's own answer adds to theta, (leaves, 1)."""
+        ensemble = self.ensemble
+        unit = ensemble.tree_weight if self.averaged else np.ones(ensemble.n_trees)
+        return np.asarray(unit[ensemble.leaf_tree][:, None])
+
+    def tree_loss(self, sums: LeafSums, change: Floats) -> float:
+        """Expected loss of a row when trees answer by themselves, ``change`` above their start.
+
+        The mean over trees that are averaged, the sum over trees of different outputs.
+        """
+        if self.probabilities:
+            losses = sums.cross_entropy(change, self.offset) / sums.total
+        else:
+            losses = sums.loss(change) / sums.total * self.loss.scale**2
+        return float(self.combined(losses))
+
+    def combined(self, losses: Floats) -> Floats:
+        """Loss of a row, from those of trees by themselves (trees, ...)."""
+        if self.averaged:
+            return np.asarray(losses.mean(axis=0))
+        return np.asarray(losses.sum(axis=0) + self.unserved_loss)
+
+    @property
+    def unserved_loss(self) -> float:
+        """Loss of a row in outputs that no tree adds to, where outputs do not meet."""
+        width = self.ensemble.value.shape[1]
+        served = np.zeros(self.ensemble.n_outputs, dtype=np.bool_)
+        served[self.ensemble.tree_output[:, None] + np.arange(width)] = True
+        margin = np.where(served, self.y, self.offset)
+        loss = self.loss.value(margin[:, :, None], self.y[:, :, None])[:, 0]
+        return float(self.row_weight @ loss / self.row_weight.sum()) * self.loss.factor
+
+    @property
+    def offset(self) -> Floats:
+        """The margin when all leaves are at their start, (outputs,)."""
+        offset = self.ensemble.base.copy()
+        for output, start in zip(self.ensemble.tree_output, self.start, strict=True):
+            offset[output : output + len(start)] += start
+        return offset
+
+    def values(self, theta: Floats) -> Floats:
+        """Leaf values from theta."""
+        weight = self.ensemble.tree_weight[self.ensemble.leaf_tree]
+        value = theta / weight[:, None]
+        # A class that never reaches a leaf has probability 0 there, not what rounding leaves.
+        return np.asarray(np.where(value < ROUNDING, 0.0, value) if self.probabilities else value)
+
+    def groups(self) -> list[NDArray[np.intp]]:
+        """Trees by the outputs that they serve; the squared losses of groups do not meet."""
+        output = self.ensemble.tree_output
+        return [np.flatnonzero(output == first) for first in np.unique(output)]
+
+
+def is_averaged(ensemble: Ensemble) -> bool:
+    """Whether the trees' answers are averaged: equal weights that sum to 1, no base, no link."""
+    return (
+        ensemble.link.linear
+        and not ensemble.base.any()
+        and np.allclose(ensemble.tree_weight, 1 / max(ensemble.n_trees, 1), rtol=1e-12)
+        and len(np.unique(ensemble.tree_output)) == 1
+    )
+
+
+def _start(ensemble: Ensemble, averaged: bool, mean: Floats) -> Floats:
+    """What the ridge draws each tree's theta to, (trees, width)."""
+    width = ensemble.value.shape[1]
+    outputs = ensemble.tree_output[:, None] + np.arange(width)
+    if averaged:
+        return np.asarray(mean[outputs] * ensemble.tree_weight[:, None])
+    served = [np.arange(first, first + width) for first in np.unique(ensemble.tree_output)]
+    if len(np.unique(np.concatenate(served))) < width * len(served):
+        raise UnsupportedModel("trees that serve outputs which overlap in part cannot be tuned.")
+    first_tree = np.zeros(ensemble.n_trees, dtype=np.bool_)
+    first_tree[np.unique(ensemble.tree_output, return_index=True)[1]] = True
+    without_base = first_tree[:, None] & (ensemble.base[outputs] == 0)
+    return np.asarray(np.where(without_base, mean[outputs], 0.0))
+
+
+def margin_of(ensemble: Ensemble, mean: Floats, least: float = 1e-6) -> Floats:
+    """The constant margin that predicts the mean of the encoded targets.
+
+    Frequencies of classes are kept ``least`` away from 0 and 1: a logarithm is taken.
+    """
+    if ensemble.link.linear:
+        return mean
+    mean = np.clip(mean, least, 1 - least)
+    if ensemble.link.name == "sigmoid":
+        return np.asarray(np.log(mean / (1 - mean)) / ensemble.link.scale)
+    logs = np.log(mean)
+    return np.asarray((logs - logs.mean()) / ensemble.link.scale)
+
+
+def margin_targets(ensemble: Ensemble, y: Any, rows: int) -> Floats:
+    """Targets (rows, outputs) in units of the margin, where they are numbers."""
+    encoded = encode(ensemble, y, rows)
+    return encoded / ensemble.link.scale if ensemble.link.linear else encoded
+
+
+def encode(ensemble: Ensemble, y: Any, rows: int) -> Floats:
+    """Targets as (rows, outputs): numbers, or 0 and 1 of classes."""
+    table = in_rows(y, rows)
+    if ensemble.classes is not None:
+        return _one_hot(ensemble, table)
+    if ensemble.link.name == "softmax" and table.shape[1] == 1:
+        return _labels(table[:, 0], range(ensemble.n_outputs))
+    table = numbers(table)
+    if table.shape[1] == 1 and len(ensemble.recipe.levels) == ensemble.n_outputs:
+        table = np.repeat(table, ensemble.n_outputs, axis=1)  # several quantiles of one target
+    if table.shape[1] != ensemble.n_responses:
+        raise InvalidInput(
+            f"y must have {ensemble.n_responses} output(s), as the model has; got {table.shape[1]}."
+        )
+    if not ensemble.link.linear and not np.isin(table, (0.0, 1.0)).all():
+        raise InvalidInput("y must be 0 or 1: the model predicts probabilities.")
+    return table
+
+
+def in_rows(y: Any, rows: int, name: str = "y") -> NDArray[Any]:
+    """Targets of so many rows, (rows, targets)."""
+    values = np.asarray(y)
+    if values.ndim not in (1, 2) or len(values) != rows:
+        raise InvalidInput(
+            f"{name} must have a target for each of the {rows} rows; got shape {values.shape}."
+        )
+    return values.reshape(rows, -1)
+
+
+def numbers(y: NDArray[Any], name: str = "y") -> Floats:
+    """Targets as finite numbers."""
+    try:
+        found = y.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must hold numbers for this model; got {y.dtype}.") from None
+    if not np.isfinite(found).all():
+        raise InvalidInput(
+            f"{name} must be finite everywhere; leave out rows whose target is not known."
+        )
+    return np.asarray(found)
+
+
+def _one_hot(ensemble: Ensemble, table: NDArray[Any]) -> Floats:
+    """Ones in the outputs of each row's classes."""
+    classes = ensemble.classes or ()
+    lists = classes if isinstance(classes[0], tuple) else (classes,)
+    if table.shape[1] != len(lists):
+        raise InvalidInput(f"y must have {len(lists)} column(s) of labels; got {table.shape[1]}.")
+    parts = [_labels(table[:, i], labels) for i, labels in enumerate(lists)]  # type: ignore[arg-type]
+    hot = np.hstack(parts)
+    if hot.shape[1] == ensemble.n_responses:
+        return hot
+    if ensemble.n_outputs == 1 and hot.shape[1] == 2 and not ensemble.link.linear:
+        return hot[:, 1:]
+    raise UnsupportedModel(
+        f"{ensemble.library}: a classifier with {hot.shape[1]} classes, {ensemble.n_outputs} "
+        f"output(s) and a {ensemble.link.name!r} link gives no probabilities to tune."
+    )
+
+
+def _labels(y: NDArray[Any], labels: Sequence[Hashable]) -> Floats:
+    code = {label: i for i, label in enumerate(labels)}
+    try:
+        codes = [code[label] for label in y.tolist()]
+    except (KeyError, TypeError):
+        unknown = next(label for label in y.tolist() if label not in code)
+        raise InvalidInput(
+            f"y: {unknown!r} is none of the model's classes, {list(labels)}."
+        ) from None
+    return np.asarray(np.eye(len(labels))[codes])

@@ -1,0 +1,300 @@
+"""LightGBM: Booster, LGBMRegressor, LGBMClassifier, LGBMRanker, and model text files.
+
+Live models and files go through one parser of the model text (:mod:`.text`). LightGBM
+goes left iff x <= threshold in float64, where a value within ``ZERO`` of zero counts as 0.0. What
+a NaN does depends on the split: *none* turns it into 0.0, *zero* sends it and zero to the split's
+default side, *nan* sends only NaN there. At a categorical split, NaN and every category outside
+the set go right. Shrinkage, DART's weights and the initial score are already in the leaf values;
+a random forest divides the sum by the number of iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats, Ints, Mask, Words
+from knothole.compiled.bits import pack, starts
+from knothole.errors import UnsupportedModel
+from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.links import IDENTITY, Link
+from knothole.trees.readers.cuts import cut_less_equal
+from knothole.trees.readers.lightgbm.columns import Categories, describe, find_categories
+from knothole.trees.readers.lightgbm.text import ModelText, Trees, parse, strict
+from knothole.trees.readers.registry import Reading, Replay, not_fitted
+from knothole.trees.recipe import MEDIAN, Recipe
+
+# Pairs (split, category code) as two arrays.
+Members = tuple[Ints, Ints]
+
+# LightGBM's kZeroThreshold, a float32: values this close to zero are zero.
+ZERO = float(np.float32(1e-35))
+
+LINKS = {
+    **dict.fromkeys(["regression", "regression_l1", "huber", "fair", "quantile"], "identity"),
+    **dict.fromkeys(["mape", "lambdarank", "rank_xendcg"], "identity"),
+    **dict.fromkeys(["poisson", "gamma", "tweedie"], "exp"),
+    **dict.fromkeys(["binary", "multiclassova", "cross_entropy"], "sigmoid"),
+    "multiclass": "softmax",
+}
+# What the objective line says after the objective's name.
+SETTINGS = {
+    "binary": {"sigmoid"},
+    "multiclass": {"num_class"},
+    "multiclassova": {"num_class", "sigmoid"},
+}
+
+
+def read(model: Any) -> Reading:
+    """Read a fitted Booster or scikit-learn wrapper, up to its best iteration."""
+    booster = booster_of(model)
+    text = parse(booster.model_to_string().encode())
+    ensemble, categories = understand(text, _classes(model))
+    n_iterations = len(text.trees.n_leaves) // text.n_outputs
+
+    def replay(X: Floats) -> Replay:
+        native = _native_codes(X, categories)
+        margin = booster.predict(native, raw_score=True, num_threads=1)
+        if text.averages:
+            margin = margin / n_iterations
+        leaves = booster.predict(native, pred_leaf=True, num_threads=1)
+        leaves = leaves.reshape(len(X), -1).astype(np.int64)
+        return Replay(margin.reshape(len(X), text.n_outputs), leaves)
+
+    return Reading(ensemble, replay)
+
+
+def booster_of(model: Any) -> Any:
+    """The Booster inside a wrapper, or the Booster itself."""
+    if not hasattr(model, "fit"):
+        return model
+    if not model.__sklearn_is_fitted__():
+        raise not_fitted(model)
+    if model.get_params().get("pred_early_stop", False):
+        raise UnsupportedModel(
+            "LightGBM: with pred_early_stop=True the model's own predictions leave out trees. Set "
+            "it to False: set_params(pred_early_stop=False)."
+        )
+    return model.booster_
+
+
+def _classes(model: Any) -> tuple[Hashable, ...] | None:
+    """Labels of a classifier; None where it returns margins because of its own objective."""
+    if not hasattr(model, "classes_") or callable(model.objective_):
+        return None
+    return tuple(model.classes_.tolist())
+
+
+def _native_codes(X: Floats, categories: dict[int, Categories]) -> Floats:
+    """Rows of our codes as rows of LightGBM's."""
+    native = X.copy()
+    for column, found in categories.items():
+        observed = ~np.isnan(X[:, column])
+        codes = np.append(found.codes.astype(np.float64), found.unseen)
+        native[observed, column] = codes[X[observed, column].astype(np.int64)]
+    return native
+
+
+def _link(text: ModelText) -> Link:
+    """The link by the objective line; None (the user's own objective) leaves margins alone."""
+    if text.objective is None:
+        return IDENTITY
+    name, *words = text.objective.split(" ")
+    settings = dict(word.partition(":")[::2] for word in words)
+    if name not in LINKS or "sqrt" in settings:
+        what = "reg_sqrt=True" if "sqrt" in settings else f"objective {name!r}"
+        raise UnsupportedModel(
+            f"LightGBM: {what} transforms the margin in a way that knothole does not know. It "
+            f"reads {', '.join(LINKS)}, without reg_sqrt; train on a transformed target instead."
+        )
+    problem = f"objective {text.objective!r} makes no sense for {text.n_outputs} trees an iteration"
+    strict.require(settings.keys() == SETTINGS.get(name, set()), problem)
+    scale = float(settings.get("sigmoid", 1.0))
+    n_classes = int(settings.get("num_class", 1))
+    strict.require(n_classes == text.n_outputs and 0 < scale < np.inf, problem)
+    return Link(LINKS[name], scale)
+
+
+def _recipe(text: ModelText) -> Recipe:
+    """By the objective line, and the training parameters where the text has kept them."""
+    name = (text.objective or "").partition(" ")[0]
+    given = text.parameters
+    levels: tuple[Any, ...] = MEDIAN if name in ("regression_l1", "mape") else ()
+    loss = name if LINKS.get(name) in ("identity", "exp") else ""
+    if name == "huber":
+        return Recipe.of((), given.get("learning_rate"), "Huber", given.get("alpha"))
+    if name == "quantile" and "alpha" in given:
+        levels = (given["alpha"],)
+    if name in ("regression", "regression_l1") or (levels and name == "quantile"):
+        loss = ""
+    return Recipe.of(levels, given.get("learning_rate"), loss)
+
+
+def understand(
+    text: ModelText, classes: tuple[Hashable, ...] | None
+) -> tuple[Ensemble, dict[int, Categories]]:
+    """The ensemble, and what the codes of its categorical columns are to LightGBM."""
+    trees = text.trees
+    n_columns = len(text.feature_names)
+    problem = "a split on a column that the model does not have"
+    strict.within(trees.split_feature, n_columns, problem)
+    members = _set_members(trees)
+    categories = find_categories(text, _codes_in_sets(trees, members))
+    _require_expressible(trees, categories)
+    ensemble = Ensemble.build(
+        _nodes(text, *_sets(trees, members, categories)),
+        columns=describe(text, categories),
+        base=np.zeros(text.n_outputs),
+        library=strict.library,
+        precision="float64",
+        link=_link(text),
+        classes=classes,
+        sentinel=_sentinel(trees, categories, n_columns),
+    ).trained_by(_recipe(text))
+    complete = ensemble.n_leaves == trees.n_leaves.sum()
+    strict.require(complete, "a tree has leaves that no split leads to")
+    return ensemble, categories
+
+
+def _nodes(text: ModelText, set_start: Ints, sets: Words) -> Nodes:
+    """All splits first, then all leaves, both one tree after the other."""
+    trees = text.trees
+    n_trees = len(trees.n_leaves)
+    n_splits = trees.n_leaves - 1
+    total, n_leaves = int(n_splits.sum()), int(trees.n_leaves.sum())
+    first_split, first_leaf = starts(n_splits), total + starts(trees.n_leaves)
+    tree = np.repeat(np.arange(n_trees), n_splits)
+
+    def position(child: Ints) -> Ints:
+        inside = (child >= -trees.n_leaves[tree]) & (child < n_splits[tree])
+        strict.require(inside.all(), "a split's child is not a node of its tree")
+        return np.where(child >= 0, first_split[tree] + child, first_leaf[tree] + ~child)
+
+    def with_leaves(of_splits: Any, of_leaves: Any) -> NDArray[Any]:
+        return np.concatenate([of_splits, np.broadcast_to(of_leaves, n_leaves)])
+
+    number_in_tree = np.arange(total, total + n_leaves) - np.repeat(first_leaf, trees.n_leaves)
+    return Nodes(
+        roots=np.where(n_splits > 0, first_split, first_leaf),
+        feature=with_leaves(trees.split_feature, -1),
+        cut=with_leaves(cut_less_equal(_snapped(trees.threshold)), np.nan),
+        left=with_leaves(position(trees.left_child), -1),
+        right=with_leaves(position(trees.right_child), -1),
+        missing_left=with_leaves(_missing_left(trees), False),
+        value=with_leaves(np.zeros(total), trees.leaf_value),
+        native_leaf=with_leaves(np.zeros(total, dtype=np.int64), number_in_tree),
+        set_start=with_leaves(set_start, -1),
+        sets=sets,
+        tree_output=np.arange(n_trees) % text.n_outputs,
+        tree_weight=np.full(n_trees, text.n_outputs / n_trees if text.averages else 1.0),
+    )
+
+
+def _snapped(threshold: Floats) -> Floats:
+    """Thresholds such that values within ``ZERO`` of zero are on the side of zero."""
+    below = np.nextafter(-ZERO, -np.inf)
+    near = np.abs(threshold) <= ZERO
+    return np.where(near, np.where(threshold >= 0, ZERO, below), threshold)
+
+
+def _missing_left(trees: Trees) -> Mask:
+    own_side = trees.zero_is_missing | trees.nan_is_missing
+    return ~trees.is_set & np.where(own_side, trees.default_left, trees.threshold >= 0)
+
+
+def _on(columns: Any, trees: Trees) -> Mask:
+    """Splits on any of these columns."""
+    return np.isin(trees.split_feature, list(columns))
+
+
+def _require_expressible(trees: Trees, categories: dict[int, Categories]) -> None:
+    """Refuse what continued training can put together but no column can express."""
+    numeric = ~trees.is_set
+    integers = [i for i, found in categories.items() if not np.isnan(found.unseen)]
+    if (numeric & _on(integers, trees)).any():
+        raise UnsupportedModel(
+            "LightGBM: some trees take a column for a number and others for a category. Train all "
+            "of them with the same categorical_feature."
+        )
+    zero_is_missing = np.unique(trees.split_feature[numeric & trees.zero_is_missing])
+    differ = numeric & trees.nan_is_missing & (trees.default_left != (trees.threshold >= 0))
+    if (differ & _on(zero_is_missing, trees)).any():
+        raise UnsupportedModel(
+            "LightGBM: some trees take zero for missing in a column and others do not. Train all "
+            "of them with the same zero_as_missing."
+        )
+
+
+def _sentinel(trees: Trees, categories: dict[int, Categories], n_columns: int) -> Floats:
+    """Around zero where zero is missing. (Categories put it into their sets.)
+
+    That suits splits of the *none* type on the column too: there a NaN is a zero.
+    """
+    sentinel = np.full((n_columns, 2), np.nan)
+    zero = trees.zero_is_missing & ~trees.is_set & ~_on(categories, trees)
+    sentinel[trees.split_feature[zero]] = (-ZERO, ZERO)
+    return sentinel
+
+
+def _set_members(trees: Trees) -> Members:
+    """Pairs (split, category code) of all categorical sets."""
+    splits = np.flatnonzero(trees.is_set)
+    tree = np.repeat(np.arange(len(trees.n_leaves)), trees.n_leaves - 1)[splits]
+    first_set = starts(trees.n_sets)
+    number = trees.threshold[splits]
+    n_sets = int(trees.n_sets.sum())
+    within = (number >= 0) & (number < trees.n_sets[tree])
+    owner = first_set[tree] + np.where(within, number, -1).astype(np.int64)
+    # Each set belongs to one split; this also keeps a small text from asking for much memory.
+    matched = within.all() and np.array_equal(np.sort(owner), np.arange(n_sets))
+    strict.require(matched, "categorical splits and sets do not match one to one")
+    split_of_set = splits[np.argsort(owner)]
+    bits = np.unpackbits(trees.set_words.view(np.uint8), bitorder="little")
+    word, bit = np.divmod(np.flatnonzero(bits), 32)
+    which = np.searchsorted(trees.set_start, word, side="right") - 1
+    return split_of_set[which], (word - trees.set_start[which]) * 32 + bit
+
+
+def _codes_in_sets(trees: Trees, members: Members) -> dict[int, set[int]]:
+    """For every column with categorical splits, the codes in its sets."""
+    split, code = members
+    column = trees.split_feature[split]
+    with_sets = np.unique(trees.split_feature[trees.is_set]).tolist()
+    return {c: set(np.unique(code[column == c]).tolist()) for c in with_sets}
+
+
+def _sets(trees: Trees, members: Members, categories: dict[int, Categories]) -> tuple[Ints, Words]:
+    """First word of each split's set (-1: none), and all words."""
+    has_set = _on(categories, trees)
+    n_levels = np.zeros(len(has_set), dtype=np.int64)
+    pairs = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
+    split, code = members
+    for column, found in categories.items():
+        n_levels[trees.split_feature == column] = len(found.codes)
+        here = trees.split_feature[split] == column
+        place = np.searchsorted(found.codes, code[here])
+        problem = f"a set has a category that column {column} has not"
+        strict.require((place < len(found.codes)).all(), problem)
+        pairs += [(split[here], place), _numeric_members(trees, column, len(found.codes))]
+    owner, level = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    start, sets = pack(n_levels[has_set], (np.cumsum(has_set) - 1)[owner], level)
+    set_start = np.full(len(has_set), -1)
+    set_start[has_set] = start
+    return set_start, sets
+
+
+def _numeric_members(trees: Trees, column: int, n_levels: int) -> Members:
+    """Splits on an ordered column of categories: the codes up to the threshold go left.
+
+    A category that the model does not know becomes a NaN in pandas, and goes where that goes.
+    """
+    splits = np.flatnonzero((trees.split_feature == column) & ~trees.is_set)
+    goes_left = np.arange(n_levels + 1) <= trees.threshold[splits, None]
+    missing_left = _missing_left(trees)[splits]
+    goes_left[:, 0] = np.where(trees.zero_is_missing[splits], missing_left, goes_left[:, 0])
+    goes_left[:, n_levels] = missing_left
+    split, code = np.nonzero(goes_left)
+    return splits[split], code

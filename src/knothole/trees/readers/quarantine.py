@@ -1,0 +1,129 @@
+"""The library's own answer to a model *file*, from a process of its own.
+
+A damaged file can crash the library that loads it, or hang it. Here that ends a child process, and
+becomes an exception. Question and answer are ``npz`` archives on the child's standard input and
+output, each after its length; nothing is unpickled on either side.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from threading import Timer
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats
+from knothole.errors import DamagedFile, MissingExtra
+from knothole.trees.readers.registry import Replay, module_of
+
+TIMEOUT = 120.0  # seconds, for loading a file and predicting a few hundred rows
+
+
+def replay(name: str, path: Path, X: Floats) -> Replay:
+    """Load ``path`` with the library of folder ``name`` and let it answer rows ``X``."""
+    with Child(name) as child:
+        return child.replay(path, X)
+
+
+class Child:
+    """A process that answers for one library, one file after the other, until one crashes it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._process = subprocess.Popen(
+            # -P: nothing of the current directory is imported, whatever it is called.
+            [sys.executable, "-P", "-W", "ignore", "-m", __name__, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # Libraries take file names as UTF-8, whatever the locale says.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"},
+        )
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return self._process.poll() is None
+
+    def replay(self, path: Path, X: Floats) -> Replay:
+        """What the library answers to rows ``X`` after it loaded ``path``."""
+        name = np.frombuffer(os.fsencode(path), dtype=np.uint8)
+        question: dict[str, NDArray[Any]] = {"path": name, "rows": X}
+        timer = Timer(TIMEOUT, self._process.kill)
+        timer.start()
+        try:
+            _send(self._process.stdin, question)
+            answer = _receive(self._process.stdout)
+        except OSError:  # the pipe of a process that is no more
+            answer = None
+        finally:
+            expired = not timer.is_alive()
+            timer.cancel()
+        if answer is None:
+            how = f"took longer than {TIMEOUT:.0f} s" if expired else "crashed the library"
+            code = self._process.wait()
+            raise DamagedFile(f"{path}: to load it and predict {how} (exit code {code}).")
+        if "missing" in answer:
+            raise MissingExtra(
+                f"{path}: it takes {self._name} itself to check what was read from it "
+                f"({answer['missing']}): pip install 'knothole[{self._name}]'."
+            )
+        if "error" in answer:
+            raise DamagedFile(f"{path}: the library itself refuses it: {answer['error']}")
+        return Replay(answer["margin"], answer.get("leaves"))
+
+
+def _send(stream: Any, arrays: dict[str, NDArray[Any]]) -> None:
+    archive = io.BytesIO()
+    np.savez(archive, allow_pickle=False, **arrays)
+    stream.write(archive.tell().to_bytes(8, "little") + archive.getvalue())
+    stream.flush()
+
+
+def _receive(stream: Any) -> dict[str, NDArray[Any]] | None:
+    """The next message; None where the other side has hung up."""
+    length = int.from_bytes(stream.read(8), "little")
+    content = stream.read(length)
+    if not length or len(content) < length:
+        return None
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def _serve(name: str, questions: BinaryIO, answers: BinaryIO) -> None:
+    while (question := _receive(questions)) is not None:
+        path = Path(os.fsdecode(question["path"].tobytes()))
+        _send(answers, _answer(name, path, question["rows"]))
+
+
+def _answer(name: str, path: Path, rows: Floats) -> dict[str, NDArray[Any]]:
+    try:
+        model = module_of(name, "files").load(path)
+        answer = module_of(name, "read").read(model).replay(rows)
+    except Exception as error:  # whatever it is, the other side is to hear of it
+        first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return {"missing" if isinstance(error, ImportError) else "error": np.array(first_line)}
+    arrays = {"margin": answer.margin}
+    if answer.leaves is not None:
+        arrays["leaves"] = answer.leaves
+    return arrays
+
+
+if __name__ == "__main__":
+    # Libraries print, also from C: the answers get the pipe for themselves.
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        _serve(sys.argv[1], sys.stdin.buffer, answers)

@@ -1,0 +1,212 @@
+"""Sets of leaves against walks that take both sides at holes, and what mixtures make of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeRegressor
+from tests.expectation.cases import as_table, random_case
+from tests.trees.generate import random_ensemble
+
+from knothole.columns.columns import NOT_RECORDED
+from knothole.compiled.bits import has
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
+from knothole.errors import ImpossibleRow
+from knothole.expectation import leaf_sets as module
+from knothole.expectation.expectation import Expectation
+from knothole.expectation.leaf_sets import LEAVES, leaf_sets, read_rows
+from knothole.trees.read import read
+
+
+def left_over(ensemble, node, x, numbers):
+    """Leaves below a node that a row may reach, from left to right.
+
+    ``numbers`` has what numeric holes may still be: an interval, and whether "not recorded".
+    """
+    v = ensemble.feature[node]
+    left = ensemble.left[node]
+    if v < 0:
+        return [left]
+    if not np.isnan(x[v]):
+        return left_over(ensemble, left + goes_right(ensemble, node, x[v]), x, numbers)
+    found = []
+    for right in (False, True):
+        rest = dict(numbers)
+        if ensemble.set_start[node] < 0:
+            low, high, absent = numbers.get(v, (-np.inf, np.inf, ensemble.columns.nullable[v]))
+            cut = ensemble.cut[node]
+            low, high = (max(low, cut), high) if right else (low, min(high, cut))
+            rest[v] = low, high, absent and right != ensemble.missing_left[node]
+            if low >= high and not rest[v][2]:
+                continue
+        found += left_over(ensemble, left + right, x, rest)
+    return found
+
+
+def goes_right(ensemble, node, x):
+    if ensemble.set_start[node] >= 0:
+        return not has.py_func(ensemble.sets, ensemble.set_start[node], int(x))
+    return not ensemble.missing_left[node] if x == NOT_RECORDED else x >= ensemble.cut[node]
+
+
+def case(seed, density="Mixture", **options):
+    made = random_case(seed, density, n_rows=40, **options)
+    expectation = Expectation.of(made.ensemble, made.density)
+    table = as_table(made.density.columns_, made.rows)
+    return expectation, expectation.evidence(table, made.holes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sets_are_what_walks_find(seed, monkeypatch):
+    """Numbers, categories, "not recorded"; trees of two outputs, in several groups."""
+    monkeypatch.setattr(module, "TREES", 3)
+    expectation, evidence = case(seed, n_trees=8, depth=4, n_outputs=2)
+    ensemble = expectation.ensemble
+    seen = set()
+    for trees in leaf_sets(ensemble):
+        out = np.empty((len(evidence.points), len(trees.root)), dtype=np.uint64)
+        read_rows(evidence.points, trees, out)
+        for x, words in zip(evidence.points, out.tolist(), strict=True):
+            for tree, (word, root) in enumerate(zip(words, trees.root, strict=True)):
+                bits = [bit for bit in range(LEAVES) if word >> bit & 1]
+                expected = left_over(ensemble, root, x, {})
+                assert trees.leaf[tree, bits].tolist() == expected
+                number = int(np.searchsorted(ensemble.roots, root))
+                assert ensemble.tree_output[number] == trees.output
+                seen.add(number)
+    assert seen == set(range(ensemble.n_trees))
+
+
+@pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
+@pytest.mark.parametrize("seed", range(6))
+def test_margins_are_those_of_walks(seed, density, monkeypatch):
+    """Also in several groups of trees."""
+    monkeypatch.setattr(module, "TREES", 3)
+    options = {"n_trees": 5, "depth": 5, "n_outputs": 1 + seed % 2, "rate": 0.6}
+    expectation, evidence = case(seed, density, **options)
+    engine = expectation.engine
+    assert engine.leaf_sets and (~evidence.partly_observed()).any()
+    quick, _ = expectation.margin(evidence)
+    engine.leaf_sets = []
+    walked, _ = expectation.margin(evidence)
+    assert (quick != walked).any()  # it was another way
+    np.testing.assert_allclose(quick, walked, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_over_rows_are_those_of_walks(seed, monkeypatch):
+    """Prop. 2 without the reach matrix: in several groups, with rows that are known in part."""
+    monkeypatch.setattr(module, "TREES", 3)
+    options = {"n_trees": 5, "depth": 5, "n_outputs": 1 + seed % 2, "rate": 0.6}
+    expectation, evidence = case(seed, **options)
+    engine, rng = expectation.engine, np.random.default_rng(seed)
+    y, row_weight = rng.normal(size=(40, options["n_outputs"])), rng.random(40)
+    assert engine.leaf_sets and (~evidence.partly_observed()).any()
+
+    def sums():
+        weight, target = np.ones(engine.ensemble.n_leaves), np.ones(engine.value.shape)
+        engine.add_sums(evidence, y, row_weight, weight, target)
+        return weight, target
+
+    quick = sums()
+    engine.leaf_sets = []
+    for found, walked in zip(quick, sums(), strict=True):
+        assert (found != walked).any()  # it was another way
+        np.testing.assert_allclose(found, walked, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("how", ["Mixture", "LatentTree", "completions"])
+@pytest.mark.parametrize("known_in_part", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_reach_of_trees_is_that_of_walks(seed, known_in_part, how, monkeypatch):
+    """Of several chunks of rows, and groups of trees that serve two outputs."""
+    monkeypatch.setattr(module, "TREES", 3)
+    options = {"n_trees": 8, "depth": 5, "n_outputs": 2, "rate": 0.6}
+    expectation, evidence = case(seed, "Mixture" if how == "completions" else how, **options)
+    if how == "completions":
+        expectation = Expectation.of(expectation.original, expectation.density, how)
+    if not known_in_part:
+        evidence = replace(evidence[~evidence.partly_observed()], allowed=None)
+    expectation.engine.chunk = 11
+    whole, starts = expectation.reach(evidence), expectation.ensemble.leaf_start
+    found = dict(expectation.reach_by_tree(evidence))
+    assert set(found) == set(range(8))
+    for tree, reach in found.items():
+        walked = whole[:, starts[tree] : starts[tree + 1]].toarray()
+        np.testing.assert_allclose(reach.toarray(), walked, rtol=1e-12, atol=1e-15)
+
+
+def test_impossible_rows_under_a_latent_tree_are_answered_as_by_walks():
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    ensemble = random_ensemble(seed=2, levels=(0,) * 4, n_trees=6, depth=4)
+    density = LatentTree(6, random_state=0).fit(X, columns=ensemble.columns.describe(X))
+    rows = np.array([[1e200, np.nan, np.nan, 0.0], [np.nan, np.nan, -1e200, 1e200]])
+    expectation = Expectation.of(ensemble, density)
+    evidence, engine = expectation.evidence(rows), expectation.engine
+    with pytest.warns(ImpossibleRow):
+        quick, _ = engine.margin(evidence)
+    engine.leaf_sets = []
+    with pytest.warns(ImpossibleRow):
+        walked, _ = engine.margin(evidence)
+    np.testing.assert_allclose(quick, walked, rtol=1e-12)
+
+
+@pytest.mark.parametrize("why", ["leaves", "width", "memory"])
+def test_other_trees_are_walked(why, monkeypatch):
+    if why == "memory":
+        monkeypatch.setattr(module, "BYTES", 10)
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    depth, width = (8, 1) if why == "leaves" else (3, 2 if why == "width" else 1)
+    ensemble = random_ensemble(
+        seed=1, levels=(0,) * 3, n_trees=4, depth=depth, width=width, n_outputs=width
+    )
+    assert leaf_sets(ensemble) == []
+    columns = ensemble.columns.describe(X)
+    expectation = Expectation.of(ensemble, Mixture(2, random_state=0).fit(X, columns=columns))
+    holes = np.where(np.random.default_rng(1).random(X.shape) < 0.5, np.nan, X)
+    evidence = expectation.evidence(holes)
+    value = ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None]
+    expected = expectation.reach(evidence) @ value + ensemble.base
+    np.testing.assert_allclose(expectation.margin(evidence)[0], expected, rtol=1e-10)
+
+
+def test_a_tree_of_64_leaves_has_every_bit():
+    """And one of a single leaf has one."""
+    rng = np.random.default_rng(0)
+    X = rng.random((5000, 2))
+    tree = read(DecisionTreeRegressor(max_leaf_nodes=64).fit(X, rng.normal(size=5000)))
+    leaf = read(DecisionTreeRegressor(max_leaf_nodes=2).fit(X, np.zeros(5000)))
+    assert [hex(int(leaf_sets(each)[0].sets[-1, 0])) for each in (tree, leaf)] == [
+        "0xffffffffffffffff",
+        "0x1",
+    ]
+
+
+def test_a_single_missing_number_is_answered_as_by_walks():
+    """Also where a cut lies outside of what arrives at its split."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) + rng.integers(0, 3, (300, 1))
+    ensemble = random_ensemble(seed=5, levels=(0,) * 3, n_trees=20, depth=5)
+    density = GaussianMixture(3, random_state=0).fit(X, columns=ensemble.columns.describe(X))
+    expectation = Expectation.of(ensemble, density)
+    holes = rng.normal(size=(60, 3))
+    holes[np.arange(60), rng.integers(0, 3, 60)] = np.nan
+    engine, evidence = expectation.engine, expectation.evidence(holes)
+    assert engine.one_number.leaf_sets
+    quick, error = engine.margin(evidence)
+    assert not error.any()
+    engine.one_number.leaf_sets = []
+    walked, _ = engine.margin(evidence)
+    np.testing.assert_allclose(quick, walked, rtol=0, atol=1e-10)
+
+
+def test_leaves_that_a_tree_has_not_are_its_own_first(monkeypatch):
+    """So that what is asked of all 64, such as how far values lie apart, is about the tree."""
+    monkeypatch.setattr(module, "TREES", 2)
+    ensemble = case(3)[0].ensemble
+    for trees in leaf_sets(ensemble):
+        owner = ensemble.leaf_tree[trees.leaf]
+        assert (owner == owner[:, :1]).all()
+        assert len(np.unique(owner[:, 0])) == len(owner)

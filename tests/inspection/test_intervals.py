@@ -1,0 +1,436 @@
+"""Intervals for y: covered as often as promised, for every pattern of holes."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.tree import DecisionTreeClassifier
+from tests.cli.running import call, refused
+
+import knothole as kh
+from knothole.errors import DamagedFile, FewCalibrationRows, InvalidInput, NotAMean, NotFitted
+from knothole.inspection import intervals
+
+PATTERNS = [np.array(pattern) for pattern in product([False, True], repeat=3)]
+NOISE = 0.5
+
+
+def draw(rng, n):
+    """Rows of a known truth: three correlated columns, y with noise of known size."""
+    X = rng.normal(size=(n, 1)) + rng.normal(size=(n, 3))
+    return X, 2 * X[:, 0] - X[:, 1] + NOISE * rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def robust():
+    X, y = draw(np.random.default_rng(0), 600)
+    model = RandomForestRegressor(6, max_depth=5, random_state=0).fit(X, y)
+    return kh.wrap(model, X, density=kh.Mixture(3, random_state=0))
+
+
+@pytest.fixture(scope="module")
+def calibrated(robust):
+    X, y = draw(np.random.default_rng(1), 400)
+    return robust.calibrate(kh.missingness.mcar(X, 0.1, 0), y)
+
+
+# ---- what is promised ----------------------------------------------------------------------------
+
+
+def coverage(robust, rng, repeats, rows, holes, ask=100):
+    """Share of y in 80 % intervals for each pattern, over fresh calibration sets; and its error."""
+    hits = np.empty((repeats, len(PATTERNS)))
+    for repeat in range(repeats):
+        X, y = draw(rng, rows)
+        calibrated = robust.calibrate(holes(X, y, rng), y)
+        X, y = draw(rng, ask * len(PATTERNS))
+        X[np.repeat(PATTERNS, ask, axis=0)] = np.nan
+        low, high = calibrated.predict_interval(X, 0.8).T
+        hits[repeat] = ((low <= y) & (y <= high)).reshape(-1, ask).mean(axis=1)
+    return hits.mean(axis=0), hits.std(axis=0, ddof=1) / np.sqrt(repeats)
+
+
+def complete(X, y, rng):
+    return X
+
+
+def at_random(X, y, rng):
+    return np.where(rng.random(X.shape) < 0.25, np.nan, X)
+
+
+@pytest.mark.filterwarnings("ignore::knothole.errors.FewCalibrationRows")
+@pytest.mark.parametrize("holes", [complete, at_random])
+@pytest.mark.parametrize(
+    ("repeats", "rows"), [(30, 60), pytest.param(60, 150, marks=pytest.mark.slow)]
+)
+def test_every_pattern_is_covered_as_promised(robust, holes, repeats, rows):
+    """On average over calibration sets: at least 80 %, and where all rows serve hardly more."""
+    found, error = coverage(robust, np.random.default_rng(rows), repeats, rows, holes)
+    assert (found >= 0.8 - 3.5 * error).all()
+    if holes is complete:
+        serving = rows if rows < 100 else rows - intervals._set_aside(rows)
+        assert (found <= 0.8 + 1 / (serving + 1) + 3.5 * error).all()
+    assert error.max() < 0.02  # else the test would say nothing
+
+
+@pytest.mark.parametrize("repeats", [6, pytest.param(60, marks=pytest.mark.slow)])
+def test_frequent_patterns_are_covered_whatever_made_the_holes(robust, repeats):
+    """Here y itself makes them: rows that are hidden afterwards would tell something else."""
+
+    def holes(y):
+        return np.abs(y) > 3
+
+    covered = []
+    rng = np.random.default_rng(3)
+    for _ in range(repeats):
+        X, y = draw(rng, 1500)
+        X[holes(y), 0] = np.nan
+        calibrated = robust.calibrate(X, y)
+        X, y = draw(rng, 1500)
+        X, y = X[holes(y)], y[holes(y)]
+        X[:, 0] = np.nan
+        low, high = calibrated.predict_interval(X, 0.8).T
+        covered.append(((low <= y) & (y <= high)).mean())
+    assert abs(np.mean(covered) - 0.8) < 3.5 * 0.03 / np.sqrt(repeats)
+
+
+@pytest.mark.filterwarnings("ignore::knothole.errors.FewCalibrationRows")
+def test_few_rows_are_the_plain_order_statistic(robust):
+    """The obvious twin: hide the calibration rows, sort their residuals, take one."""
+    X, y = draw(np.random.default_rng(5), 40)
+    asking, _ = draw(np.random.default_rng(6), 10)
+    calibrated = robust.calibrate(X, y)
+    for pattern in PATTERNS:
+        hidden = np.where(pattern, np.nan, X)
+        residuals = np.sort(np.abs(y - robust.predict(hidden)))
+        bound = residuals[int(np.ceil(41 * 0.9)) - 1]
+        rows = np.where(pattern, np.nan, asking)
+        centre = robust.predict(rows)
+        expected = np.stack([centre - bound, centre + bound], axis=1)
+        np.testing.assert_allclose(calibrated.predict_interval(rows), expected, rtol=1e-12)
+
+
+def test_intervals_are_short_where_much_is_known(calibrated):
+    X, _ = draw(np.random.default_rng(2), 50)
+    known = np.ptp(calibrated.predict_interval(X), axis=1)
+    unknown = np.ptp(calibrated.predict_interval(np.where([True, False, False], np.nan, X)), axis=1)
+    nothing = np.ptp(calibrated.predict_interval(np.full((1, 3), np.nan)), axis=1)
+    assert known.mean() < unknown.mean() < nothing.mean()
+    assert known.mean() > 2 * 1.64 * NOISE  # no 90 % interval can be shorter
+
+
+def test_scale_follows_noise_that_grows_with_the_prediction():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, size=(3000, 2))
+    y = X[:, 0] * (1 + 0.3 * rng.normal(size=3000))
+    model = RandomForestRegressor(6, max_depth=4, random_state=0).fit(X[:1000], y[:1000])
+    robust = kh.wrap(model, X[:1000], density=kh.Factorized()).calibrate(X[1000:], y[1000:])
+    small, large = np.ptp(robust.predict_interval([[1.0, 5.0], [9.0, 5.0]]), axis=1)
+    assert small < large / 3
+
+
+# ---- which rows serve ----------------------------------------------------------------------------
+
+
+def test_column_that_no_calibration_row_has_is_not_used(robust):
+    X, y = draw(np.random.default_rng(7), 300)
+    X[:, 2] = np.nan
+    calibrated = robust.calibrate(X, y)
+    asking, _ = draw(np.random.default_rng(8), 20)
+    without = np.where([False, False, True], np.nan, asking)
+    np.testing.assert_array_equal(
+        calibrated.predict_interval(asking), calibrated.predict_interval(without)
+    )
+
+
+def test_rare_complete_rows_are_joined_by_those_that_lack_what_matters_least(robust):
+    """x2 tells little: better hide it than rest on the few rows without holes."""
+    X, y = draw(np.random.default_rng(9), 900)
+    X[12:, 2] = np.nan
+    calibration = robust.calibrate(X, y).calibration_
+    hide, _ = calibration._hidden(np.zeros(3, dtype=bool), 0.9)
+    assert hide.tolist() == [False, False, True]
+    X, y = draw(np.random.default_rng(9), 900)
+    X[700:, 0] = np.nan  # too dear
+    calibration = robust.calibrate(X, y).calibration_
+    hide, own = calibration._hidden(np.zeros(3, dtype=bool), 0.9)
+    rows = calibration._serving(hide, own)
+    assert not hide.any() and not np.isnan(calibration.points[rows]).any()
+
+
+def test_rows_that_lack_more_than_is_hidden_serve_no_pattern(robust):
+    X, y = draw(np.random.default_rng(9), 900)
+    X[::3, 0] = np.nan
+    calibration = robust.calibrate(X, y).calibration_
+    for hide in PATTERNS:
+        rows = calibration._serving(hide, own=False)
+        assert len(rows) and not (np.isnan(calibration.points[rows]) & ~hide).any()
+        if not hide[0]:
+            assert len(rows) < len(calibration.target)
+
+
+@pytest.mark.parametrize(("rows", "rank"), [(9, 9), (10, 10), (18, 18), (19, 18), (25, 24)])
+def test_the_score_that_bounds_the_next_one(rows, rank):
+    """The next score is as likely to lie in any of the gaps that rows leave."""
+    assert intervals._rank(rows, 0.9) == rank
+    assert rank / (rows + 1) >= 0.9 > (rank - 1) / (rows + 1)
+
+
+def test_the_scale_is_learned_from_rows_that_are_hidden(robust):
+    """Complete rows say nothing of holes unless some of them are hidden."""
+    X, y = draw(np.random.default_rng(9), 900)
+    assert robust.calibrate(X, y).calibration_.scale.weights[1] > 0
+
+
+def test_of_many_rows_some_are_kept_and_fewer_used(robust, monkeypatch):
+    monkeypatch.setattr(intervals, "KEPT", 300)
+    monkeypatch.setattr(intervals, "USED", 150)
+    X, y = draw(np.random.default_rng(9), 500)
+    calibration = robust.calibrate(X, y).calibration_
+    assert len(calibration.target) == 300 - intervals._set_aside(300)
+    rows = calibration._serving(*calibration._hidden(np.zeros(3, dtype=bool), 0.9))
+    assert len(rows) == 150
+
+
+def test_block_known_in_part_counts_as_a_hole():
+    rng = np.random.default_rng(0)
+    hue = rng.integers(3, size=600)
+    X = np.column_stack([rng.normal(size=600), np.eye(3)[hue]])
+    y = X[:, 0] + hue + 0.1 * rng.normal(size=600)
+    model = RandomForestRegressor(5, max_depth=5, random_state=0).fit(X[:300], y[:300])
+    density = kh.Mixture(2, random_state=0)
+    robust = kh.wrap(model, X[:300], density=density, blocks={"hue": [1, 2, 3]})
+    calibrated = robust.calibrate(X[300:], y[300:])
+    nan = np.nan
+    partly, hole = calibrated.predict_interval([[0.5, 0, nan, nan], [0.5, nan, nan, nan]])
+    assert (partly == hole).all()
+
+
+# ---- one row, one answer -------------------------------------------------------------------------
+
+
+def test_answers_depend_on_the_row_alone(robust, calibrated):
+    X, _ = draw(np.random.default_rng(4), 40)
+    X = kh.missingness.mcar(X, 0.4, 0)
+    whole = calibrated.predict_interval(X)
+    order = np.random.default_rng(0).permutation(40)
+    np.testing.assert_array_equal(calibrated.predict_interval(X[order]), whole[order])
+    np.testing.assert_array_equal(
+        calibrated.predict_interval(np.tile(X, (2, 1))), np.tile(whole, (2, 1))
+    )
+    fresh = robust.calibrate(*_calibration_rows())  # nothing remembered
+    parts = [fresh.predict_interval(row[None], threads=1) for row in X]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def _calibration_rows():
+    X, y = draw(np.random.default_rng(1), 400)
+    return kh.missingness.mcar(X, 0.1, 0), y
+
+
+def test_forgotten_scores_come_back_the_same(calibrated, monkeypatch):
+    monkeypatch.setattr(intervals, "_REMEMBERED", 1)
+    X = np.where(np.array(PATTERNS), np.nan, 1.0)
+    np.testing.assert_array_equal(calibrated.predict_interval(X), calibrated.predict_interval(X))
+
+
+def test_calibrating_leaves_the_original_alone(robust, calibrated):
+    assert robust.calibration_ is None and calibrated is not robust
+    with pytest.raises(NotFitted, match="calibrate"):
+        robust.predict_interval([[0.0, 0.0, 0.0]])
+    X, y = _calibration_rows()
+    tuned = kh.wrap(RandomForestRegressor(2, max_depth=2, random_state=0).fit(X, y), X, holes="all",
+                    density=kh.Factorized()).calibrate(X, y).tune(X, y)  # fmt: skip
+    assert tuned.calibration_ is None  # its leaves are new
+
+
+# ---- what cannot be promised ---------------------------------------------------------------------
+
+
+def test_too_few_rows_are_refused_with_the_number_needed(robust):
+    X, y = draw(np.random.default_rng(0), 15)
+    few = robust.calibrate(X, y)
+    with pytest.raises(InvalidInput, match=r"needs at least 19 .* there are 15.*at most 0\.938"):
+        few.predict_interval(X, 0.95)
+    with pytest.warns(FewCalibrationRows):
+        few.predict_interval(X, 0.9)
+
+
+def test_few_rows_say_what_they_cannot_promise(robust):
+    X, y = draw(np.random.default_rng(0), 50)
+    message = r"rest on 49 calibration rows.*less than 8\d%; with \d+ rows .* 85%"
+    with pytest.warns(FewCalibrationRows, match=message):
+        robust.calibrate(X, y).predict_interval(X, 0.9)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, -0.5, 90, float("nan"), [0.8, 0.9], "90%"])
+def test_coverage_must_be_a_share(calibrated, wrong):
+    with pytest.raises(InvalidInput, match="coverage must be one number between 0 and 1"):
+        calibrated.predict_interval([[0.0, 0.0, 0.0]], wrong)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.zeros(4), "5 finite numbers"),
+        (np.full(5, np.nan), "5 finite numbers"),
+        (["a"] * 5, "must hold numbers"),
+        (np.zeros((5, 2)), "one target"),
+    ],
+)
+def test_wrong_targets_are_refused(robust, y, message):
+    with pytest.raises(InvalidInput, match=message):
+        robust.calibrate(np.zeros((5, 3)), y)
+
+
+def test_classifiers_are_refused_with_the_way_out():
+    X = np.arange(20.0)[:, None]
+    model = DecisionTreeClassifier().fit(X, X[:, 0] > 9)
+    robust = kh.wrap(model, X, density=kh.Factorized())
+    for ask in (lambda: robust.calibrate(X, X[:, 0]), lambda: robust.predict_interval(X)):
+        with pytest.raises(InvalidInput, match="predict_proba"):
+            ask()
+
+
+def test_several_targets_are_refused_with_the_way_out():
+    X, y = draw(np.random.default_rng(0), 50)
+    model = RandomForestRegressor(2, max_depth=2).fit(X, np.stack([y, -y], axis=1))
+    robust = kh.wrap(model, X, density=kh.Factorized())
+    with pytest.raises(InvalidInput, match="a model for each target"):
+        robust.calibrate(X, y)
+
+
+def test_what_is_a_hole_and_what_was_never_seen():
+    """``holes`` and ``unseen`` are those of predict."""
+    rng = np.random.default_rng(0)
+    city = rng.choice(["Graz", "Linz"], 600)
+    table = pd.DataFrame({"size": rng.normal(size=600), "city": pd.Categorical(city)})
+    y = table["size"] + 3 * (city == "Graz") + 0.1 * rng.normal(size=600)
+    model = xgboost.XGBRegressor(
+        n_estimators=5, max_depth=2, learning_rate=0.5, n_jobs=1, enable_categorical=True
+    ).fit(table[:300], y[:300])
+    robust = kh.wrap(model, table[:300], density=kh.Factorized())
+    calibrated = robust.calibrate(table[300:], y[300:], threads=1)
+    new = pd.DataFrame({"size": [0.0], "city": ["Wels"]})
+    with pytest.raises(InvalidInput, match="Wels"):
+        calibrated.predict_interval(new)
+    hole = pd.DataFrame({"size": [0.0], "city": [None]})
+    expected = calibrated.predict_interval(hole).to_numpy()
+    found = calibrated.predict_interval(new, unseen="hole", threads=1)
+    np.testing.assert_array_equal(found, expected)
+    for holes in ("all", np.array([[False, True]])):
+        np.testing.assert_array_equal(calibrated.predict_interval(hole, holes=holes), expected)
+    with pytest.raises(InvalidInput, match="holes"):
+        calibrated.predict_interval(hole, holes=np.array([[True, True]]))
+
+
+# ---- models of quantiles -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def quantiles():
+    X, y = draw(np.random.default_rng(0), 1500)
+    model = xgboost.XGBRegressor(
+        n_estimators=5, max_depth=4, learning_rate=0.5, n_jobs=1,
+        objective="reg:quantileerror", quantile_alpha=[0.1, 0.5, 0.9],
+    ).fit(X, y)  # fmt: skip
+    with pytest.warns(NotAMean):
+        return kh.wrap(model, X, density=kh.Mixture(3, random_state=0))
+
+
+def test_models_of_quantiles_are_conformalised(quantiles):
+    X, y = draw(np.random.default_rng(1), 1200)
+    calibrated = quantiles.calibrate(X, y)
+    X, y = draw(np.random.default_rng(2), 2000)
+    for pattern in PATTERNS[::3]:
+        low, high = calibrated.predict_interval(np.where(pattern, np.nan, X)).T
+        assert abs(((low <= y) & (y <= high)).mean() - 0.9) < 3.5 * 0.012
+    outputs = quantiles.predict(X)
+    own = outputs.max(axis=1) - outputs.min(axis=1)
+    low, high = calibrated.predict_interval(X).T
+    assert np.corrcoef(high - low, own)[0, 1] > 0.9
+    middle = (outputs.max(axis=1) + outputs.min(axis=1)) / 2
+    np.testing.assert_allclose((low + high) / 2, middle, rtol=1e-9, atol=1e-9)
+
+
+def test_intervals_never_turn_round(quantiles):
+    """Where the model's quantiles are much too wide, they are shortened, to nothing at most."""
+    X, _ = draw(np.random.default_rng(1), 340)
+    centre = quantiles.predict(X)
+    calibrated = quantiles.calibrate(X, (centre.max(axis=1) + centre.min(axis=1)) / 2)
+    low, high = calibrated.predict_interval(X, 0.5).T
+    assert (low <= high).all()
+
+
+# ---- tables, files, command line -----------------------------------------------------------------
+
+
+def test_frames_in_frames_out():
+    X, y = draw(np.random.default_rng(0), 500)
+    frame = pd.DataFrame(X, columns=list("abc"), index=np.arange(500) + 7)
+    model = RandomForestRegressor(4, max_depth=4, random_state=0).fit(frame[:300], y[:300])
+    robust = kh.wrap(model, frame[:300], density=kh.Factorized())
+    calibrated = robust.calibrate(frame[300:], pd.Series(y[300:]))
+    found = calibrated.predict_interval(frame[:5])
+    assert found.columns.tolist() == ["low", "high"]
+    assert found.index.tolist() == [7, 8, 9, 10, 11]
+    array = calibrated.predict_interval(X[:5])
+    assert isinstance(array, np.ndarray)
+    np.testing.assert_array_equal(array, found.to_numpy())
+
+
+def test_saved_and_loaded_to_the_last_bit(calibrated, tmp_path):
+    calibrated.save(tmp_path / "model.knothole")
+    again = kh.load(tmp_path / "model.knothole")
+    X, _ = draw(np.random.default_rng(4), 20)
+    X = kh.missingness.mcar(X, 0.4, 0)
+    np.testing.assert_array_equal(again.predict_interval(X), calibrated.predict_interval(X))
+
+
+def test_damaged_calibration_is_refused(calibrated, tmp_path, monkeypatch):
+    monkeypatch.setattr(intervals.Calibration, "arrays", lambda self: {"points": self.points})
+    calibrated.save(tmp_path / "model.knothole")
+    with pytest.raises(DamagedFile):
+        kh.load(tmp_path / "model.knothole")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("intervals")
+    X, y = draw(np.random.default_rng(0), 700)
+    table = pd.DataFrame(X, columns=list("abc")).assign(price=y)
+    model = xgboost.XGBRegressor(n_estimators=4, max_depth=3, n_jobs=1)
+    model.fit(table[["a", "b", "c"]][:300], y[:300]).save_model(folder / "model.json")
+    table[:300].to_csv(folder / "train.csv", index=False)
+    table[300:600].to_csv(folder / "held_out.csv", index=False)
+    table[600:].drop(columns="price").mask(np.eye(100, 3) > 0).to_csv(
+        folder / "ask.csv", index=False
+    )
+    return folder
+
+
+def test_command_line(files, capsys):
+    common = [files / "train.csv", "--target", "price", "--density", "factorized"]
+    assert call("wrap", files / "model.json", *common) == 0
+    plain, asking = files / "model.knothole", files / "ask.csv"
+    assert "--calibrate" in refused_after(capsys, "predict", plain, asking, "--interval", 0.9)
+    held_out = ["--calibrate", files / "held_out.csv"]
+    for command in ("wrap", "tune"):
+        place = files / f"{command}.knothole"
+        assert call(command, files / "model.json", *common, *held_out, "-o", place) == 0
+        out = files / f"{command}.csv"
+        assert call("predict", place, asking, "--interval", 0.9, "--chunk", 7, "-o", out) == 0
+        found = pd.read_csv(out)
+        assert found.columns.tolist() == ["prediction", "low", "high"]
+        expected = kh.load(place).predict_interval(pd.read_csv(asking))
+        np.testing.assert_allclose(found[["low", "high"]], expected)
+    nameless = [files / "train.csv", "--density", "factorized", *held_out]
+    assert "--target" in refused_after(capsys, "wrap", files / "model.json", *nameless)
+
+
+def refused_after(capsys, *arguments):
+    capsys.readouterr()
+    return refused(capsys, *arguments)

@@ -1,0 +1,146 @@
+"""Boosted classifiers: the expected log loss goes down, to its minimum."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xgboost
+from scipy.optimize import minimize
+from tests.leaves.worlds import problem_of, random_world, tune
+
+from knothole.densities.mixture.density import Mixture
+from knothole.errors import InvalidInput, UnsupportedModel
+from knothole.expectation.expectation import Expectation
+from knothole.leaves import descent
+from knothole.leaves.draw_matrix import DrawMatrix
+from knothole.leaves.losses.curved import Logistic, Softmax, Squared
+from knothole.trees.links import Link
+from knothole.trees.read import read
+from knothole.trees.write import write
+
+rng = np.random.default_rng(1)
+
+
+def classifier_world(link, outputs, n_rows=80, scale=1.0):
+    world = random_world(7, n_rows=n_rows, n_trees=4, n_outputs=outputs, rate=0.4)
+    ensemble = replace(world.case.ensemble, link=Link(link, scale))
+    world = replace(world, case=replace(world.case, ensemble=ensemble))
+    if outputs == 1:
+        y = (rng.random((n_rows, 1)) < 0.3).astype(float)
+    else:
+        y = np.eye(outputs)[rng.integers(0, outputs, n_rows)]
+    return replace(world, y=y)
+
+
+def draws_of(world):
+    expectation = Expectation.of(world.case.ensemble, world.case.density, "completions")
+    evidence = expectation.evidence(world.table, world.case.holes)
+    return DrawMatrix(expectation.completions, evidence, world.weight)
+
+
+@pytest.mark.parametrize(
+    "loss", [Logistic(1.0), Logistic(0.5), Softmax(1.0), Softmax(2.0), Squared()]
+)
+def test_derivatives_and_bounds(loss):
+    """By finite differences; and the second derivative stays below its bound."""
+    margin = rng.normal(size=(20, 3, 5)) * 4
+    y = np.eye(3)[rng.integers(0, 3, 20)][:, :, None]
+    first, second = loss.derivatives(margin, y)
+    step = 1e-5
+    for output in range(3):
+        shift = np.zeros((1, 3, 1))
+        shift[0, output] = step
+        up, down = loss.value(margin + shift, y), loss.value(margin - shift, y)
+        np.testing.assert_allclose((up - down) / (2 * step), first[:, output], atol=1e-6)
+        middle = loss.value(margin, y)
+        np.testing.assert_allclose((up + down - 2 * middle) / step**2, second[:, output], atol=1e-3)
+    assert (second <= loss.curvature + 1e-12).all()
+    direction = rng.normal(size=margin.shape)
+    bound = (
+        loss.value(margin, y)
+        + (first * direction).sum(axis=1)
+        + loss.curvature / 2 * (direction**2).sum(axis=1)
+    )
+    assert (loss.value(margin + direction, y) <= bound + 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("link", "outputs", "scale"),
+    [("sigmoid", 1, 1.0), ("sigmoid", 1, 0.5), ("sigmoid", 3, 1.0), ("softmax", 3, 1.0)],
+)
+@pytest.mark.parametrize("method", ["forest", "boosting"])
+def test_the_expected_loss_never_rises(link, outputs, scale, method):
+    world = classifier_world(link, outputs, scale=scale)
+    problem, drawn = problem_of(world), draws_of(world)
+    if method == "forest":
+        found = descent.forest(problem, drawn, 0.5)
+    else:
+        found = descent.boosting(problem, drawn, 0.5, 1.0)
+    assert len(found.objective) > 1
+    assert (np.diff(found.objective) <= 1e-9).all()
+
+
+@pytest.mark.parametrize(("link", "outputs"), [("sigmoid", 1), ("softmax", 3)])
+def test_steps_arrive_at_the_minimum(link, outputs, monkeypatch):
+    """Compared with a general optimiser on the same draws."""
+    world = classifier_world(link, outputs, n_rows=30)
+    problem, drawn = problem_of(world), draws_of(world)
+    ridge = 0.5
+    monkeypatch.setattr(descent, "GAIN", 0.0)
+    monkeypatch.setattr(descent, "STEPS", 2000)
+    found = descent.forest(problem, drawn, ridge)
+    start = problem.leaf_start
+
+    def objective(flat):
+        theta = flat.reshape(start.shape)
+        value, gradient = descent.evaluate(problem, drawn, theta)
+        pull = theta - start
+        return value + ridge / 2 * (pull**2).sum(), (gradient + ridge * pull).ravel()
+
+    best = minimize(
+        objective, problem.theta.ravel(), jac=True, method="BFGS", options={"gtol": 1e-8}
+    )
+    np.testing.assert_allclose(found.objective[-1], best.fun, rtol=1e-8)
+    np.testing.assert_allclose(objective(found.theta.ravel())[1], 0.0, atol=1e-4)
+
+
+def table_with_holes(n=400):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    X[:, 3] = X[:, 0] + 0.3 * rng.normal(size=n)
+    score = X[:, 0] - X[:, 1]
+    X[rng.random(X.shape) < 0.3] = np.nan
+    return X, score
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_xgboost_classifier_through_tune_and_back(classes):
+    X, score = table_with_holes()
+    y = np.digitize(score, [0.0] if classes == 2 else [-0.7, 0.7])
+    model = xgboost.XGBClassifier(n_estimators=5, max_depth=3).fit(X, y)
+    ensemble = read(model)
+    density = Mixture(4, random_state=0).fit(X)
+    tuned = tune(ensemble, density, X, y)
+    assert tuned.summary.method == "boosting"
+    assert tuned.summary.loss == "log loss"
+    assert tuned.summary.conditioned == "labels"
+    assert tuned.summary.after < tuned.summary.before
+    assert tuned.summary.steps >= 1
+    written = write(model, tuned.ensemble)
+    complete = np.nan_to_num(X)
+    np.testing.assert_allclose(
+        written.predict_proba(complete)[:, -1], tuned.ensemble.predict(complete)[:, -1], atol=1e-5
+    )
+
+
+def test_log_links_are_refused():
+    X, score = table_with_holes(100)
+    model = xgboost.XGBRegressor(n_estimators=2, objective="count:poisson").fit(X, np.exp(score))
+    with pytest.raises(UnsupportedModel, match="expand"):
+        tune(read(model), Mixture(2, random_state=0).fit(X), X, np.exp(score))
+
+
+def test_exact_reach_is_refused_for_log_losses():
+    world = classifier_world("sigmoid", 1)
+    with pytest.raises(InvalidInput, match="log loss"):
+        tune(*world.arguments, **world.options, reach="exact", method="forest")

@@ -1,0 +1,289 @@
+"""The entry point: what it refuses, keeps, reports, and writes back."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from tests.expectation.cases import asked
+from tests.leaves.worlds import random_world, tune
+
+from knothole.densities.mixture.density import Factorized, Mixture
+from knothole.errors import InvalidInput
+from knothole.expectation.expectation import Expectation
+from knothole.trees.read import read
+from knothole.trees.readers.sklearn.bootstrap import bootstrap_counts
+from knothole.trees.subset import some_trees
+from knothole.trees.write import write
+
+rng = np.random.default_rng(2)
+X = rng.normal(size=(300, 3))
+y = X @ [1.0, -2.0, 0.5] + 20
+HOLES = X.copy()
+HOLES[rng.random(X.shape) < 0.3] = np.nan
+DENSITY = Mixture(4, random_state=0).fit(HOLES)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return xgboost.XGBRegressor(n_estimators=4, max_depth=3, learning_rate=0.3).fit(HOLES, y)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"ridge": -1.0}, "ridge"),
+        ({"ridge": np.nan}, "ridge"),
+        ({"ridge": "small"}, "ridge must be 'auto'"),
+        ({"ridge": None}, "ridge must be 'auto'"),
+        ({"learning_rate": None}, "learning_rate"),
+        ({"objective": "both"}, "objective must be one of"),
+        ({"method": "best"}, "method must be one of"),
+        ({"method": "tree"}, "adds its trees up"),
+        ({"draws": 100}, "multiple of 64"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"sample_weight": np.full(300, -1.0)}, "sample_weight"),
+        ({"target_form": "ranks"}, "target_form"),
+        ({"counts": np.ones((4, 300), dtype=int)}, "counts"),
+        ({"counts": np.ones((4, 2), dtype=int)}, "counts"),
+        ({"holes": "some"}, "holes"),
+    ],
+)
+def test_refusals(model, change, match):
+    with pytest.raises(InvalidInput, match=match):
+        tune(read(model), DENSITY, HOLES, y, **change)
+
+
+@pytest.mark.parametrize(
+    ("target", "match"),
+    [
+        (y[:-1], "each of the 300 rows"),
+        (np.where(np.arange(300) == 3, np.nan, y), "finite"),
+        (np.column_stack([y, y]), "1 output"),
+        (np.full(300, "a"), "numbers"),
+    ],
+)
+def test_refused_targets(model, target, match):
+    with pytest.raises(InvalidInput, match=match):
+        tune(read(model), DENSITY, HOLES, target)
+
+
+def test_the_written_model_predicts_what_was_tuned(model):
+    tuned = tune(read(model), DENSITY, HOLES, y)
+    assert tuned.summary.method == "boosting"
+    written = write(model, tuned.ensemble)
+    np.testing.assert_allclose(written.predict(X), tuned.ensemble.margin(X)[:, 0], rtol=1e-5)
+    old, new = (
+        np.mean((asked(Expectation.of(e, DENSITY), "margin", HOLES, "all")[0][:, 0] - y) ** 2)
+        for e in (read(model), tuned.ensemble)
+    )
+    assert new < old
+
+
+def test_learning_rate_and_base_score_do_not_matter_to_a_single_tree():
+    """theta is what a leaf adds to the margin, whatever the rate that it was trained with."""
+    tables = {}
+    for rate in (0.3, 1.0):
+        single = xgboost.XGBRegressor(
+            n_estimators=1, max_depth=3, learning_rate=rate, base_score=0.5
+        ).fit(HOLES, y)
+        tables[rate] = tune(read(single), DENSITY, HOLES, y, ridge=1.0).ensemble.value
+    np.testing.assert_allclose(tables[0.3], tables[1.0], atol=1e-9)
+    boosted = GradientBoostingRegressor(n_estimators=1, max_depth=3, learning_rate=0.1).fit(X, y)
+    tuned = tune(read(boosted), DENSITY, X, y, ridge=0.0).ensemble
+    leaves = tuned.leaves(X)[:, 0]
+    for leaf in range(tuned.n_leaves):
+        np.testing.assert_allclose(tuned.margin(X)[leaves == leaf, 0], y[leaves == leaf].mean())
+
+
+def test_unreached_leaves_keep_their_value_without_a_ridge():
+    tree = DecisionTreeRegressor(max_depth=2, random_state=0).fit(X, y)
+    ensemble = read(tree)
+    some = X[:, 1] > np.quantile(X[:, 1], 0.8)
+    options = {"condition_on_target": False}
+    tuned = tune(ensemble, DENSITY, X[some], y[some], ridge=0.0, **options)
+    missed = tuned.summary.unreached
+    assert len(missed)
+    np.testing.assert_array_equal(tuned.ensemble.value[missed], ensemble.value[missed])
+    tuned = tune(ensemble, DENSITY, X[some], y[some], ridge=2.0, **options)
+    np.testing.assert_allclose(tuned.ensemble.value[missed], y[some].mean())
+
+
+def test_a_large_ridge_draws_leaves_to_the_weighted_mean():
+    tree = DecisionTreeRegressor(max_depth=2, random_state=0).fit(X, y)
+    weight = np.where(y > 20, 3.0, 0.1)
+    options = {"condition_on_target": False, "objective": "expected", "sample_weight": weight}
+    tuned = tune(read(tree), DENSITY, X, y, ridge=1e12, **options)
+    mean = np.average(y, weights=weight)
+    assert abs(mean - y.mean()) > 0.1
+    np.testing.assert_allclose(tuned.ensemble.value, mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["forest", "boosting"])
+@pytest.mark.parametrize("reach", ["exact", "completions"])
+def test_unreached_leaves_of_whole_models_keep_their_values_without_a_ridge(method, reach):
+    world = random_world(5, n_rows=3, rate=0.1, n_trees=3)
+    ensemble = world.case.ensemble
+    options = {**world.options, "method": method, "reach": reach, "objective": "expected"}
+    tuned = tune(*world.arguments, ridge=0.0, learning_rate=1.0, **options)
+    missed = tuned.summary.unreached
+    assert 0 < len(missed) < ensemble.n_leaves
+    np.testing.assert_array_equal(tuned.ensemble.value[missed], ensemble.value[missed])
+    tuned = tune(*world.arguments, ridge=1.0, learning_rate=1.0, **options)
+    assert not np.isin(tuned.ensemble.value[missed], ensemble.value[missed]).any()
+
+
+@pytest.mark.parametrize("method", ["forest", "boosting"])
+@pytest.mark.parametrize("reach", ["exact", "completions"])
+def test_trees_without_weight_keep_their_values(method, reach):
+    world = random_world(3, n_rows=20, n_trees=3)
+    ensemble = world.case.ensemble
+    weights = ensemble.tree_weight.copy()
+    weights[1] = 0.0
+    ensemble = replace(ensemble, tree_weight=weights)
+    arguments = (ensemble, *world.arguments[1:])
+    options = world.options | {"method": method, "reach": reach, "learning_rate": 0.5}
+    tuned = tune(*arguments, **options).ensemble
+    idle = ensemble.leaf_tree == 1
+    np.testing.assert_array_equal(tuned.value[idle], ensemble.value[idle])
+    assert not np.allclose(tuned.value[~idle], ensemble.value[~idle])
+
+
+@pytest.mark.parametrize("method", ["forest", "boosting"])
+def test_weights_are_repeated_rows(method, model):
+    times = rng.integers(0, 3, 300)
+    options = {"method": method, "condition_on_target": False, "reach": "exact"}
+    weighted = tune(read(model), DENSITY, HOLES, y, sample_weight=times, **options)
+    rows = np.repeat(np.arange(300), times)
+    repeated = tune(read(model), DENSITY, HOLES[rows], y[rows], **options)
+    np.testing.assert_allclose(weighted.ensemble.value, repeated.ensemble.value, atol=1e-8)
+
+
+def test_several_outputs():
+    both = np.column_stack([y, -y])
+    forest = RandomForestRegressor(3, max_depth=3, random_state=0).fit(X, both)
+    ensemble = read(forest)
+    with pytest.raises(InvalidInput, match="condition_on_target=False"):
+        tune(ensemble, DENSITY, HOLES, both)
+    tuned = tune(ensemble, DENSITY, HOLES, both, condition_on_target=False).ensemble
+    one = RandomForestRegressor(3, max_depth=3, random_state=0).fit(X, y)
+    alone = tune(read(one), DENSITY, HOLES, y, condition_on_target=False).ensemble
+    np.testing.assert_allclose(tuned.value[:, 0], -tuned.value[:, 1], atol=1e-9)
+    assert alone.value.shape[1] == 1
+
+
+@pytest.mark.parametrize("row_weight", [None, rng.choice([0.5, 1.0, 3.0], size=300)])
+def test_each_tree_of_a_forest_has_a_density_of_its_own(row_weight):
+    forest = RandomForestRegressor(3, max_depth=3, random_state=0).fit(X, y)
+    ensemble = read(forest)
+    density = Mixture(2, max_iter=20, tol=0.1, random_state=0).fit(HOLES)
+    counts = bootstrap_counts(forest, len(X))
+    options = {"ridge": 1.0, "condition_on_target": False, "sample_weight": row_weight}
+    tuned = tune(ensemble, density, HOLES, y, counts=counts, **options)
+    assert tuned.summary.samples == "bootstrap samples"
+    each = np.ones(300) if row_weight is None else row_weight
+    mean = np.average(y, weights=each)
+    for tree in range(3):
+        own, leaves = some_trees(ensemble, np.array([tree]))
+        weight = counts[tree] * each
+        learned = Mixture(2, max_iter=20, tol=0.1, random_state=0).fit(
+            HOLES, sample_weight=weight, columns=density.columns_
+        )
+        reach = np.asarray(asked(Expectation.of(own, learned), "reach", HOLES, "all").todense())
+        expected = mean + (weight * (y - mean)) @ reach / (1.0 + weight @ reach)
+        np.testing.assert_allclose(tuned.ensemble.value[leaves, 0], expected, atol=1e-8)
+
+
+def test_samples_are_replayed_or_refused():
+    forest = RandomForestRegressor(3, random_state=0).fit(X, y)
+    assert bootstrap_counts(forest, len(X)).shape == (3, 300)
+    with pytest.raises(InvalidInput, match="not the rows that the model was trained on"):
+        bootstrap_counts(forest, 200)
+    with pytest.raises(InvalidInput, match="does not tell which rows"):
+        bootstrap_counts(DecisionTreeRegressor().fit(X, y), len(X))
+
+
+def test_samples_of_all_rows_are_the_whole_table():
+    trees = ExtraTreesRegressor(2, max_depth=3, random_state=0).fit(X, y)
+    counts = bootstrap_counts(trees, len(X))
+    assert tune(read(trees), DENSITY, HOLES, y, counts=counts).summary.samples == "whole table"
+
+
+def test_a_density_with_a_target_is_taken_as_it_is(model):
+    joint = Mixture(3, random_state=0).fit(HOLES, target=y)
+    tuned = tune(read(model), joint, HOLES, y)
+    assert tuned.joint is tuned.density is joint
+    assert tuned.summary.conditioned == "given"
+    other = tune(read(model), joint, HOLES, y, condition_on_target=False)
+    assert other.summary.conditioned == "none"
+    assert not np.allclose(other.ensemble.value, tuned.ensemble.value)
+
+
+def test_conditioning_sharpens_the_leaves():
+    """x decides y, x is gone in half of the rows: given y it can be told again."""
+    x = rng.choice([-1.0, 1.0], size=(600, 1)) + 0.05 * rng.normal(size=(600, 1))
+    target = 10 * np.sign(x[:, 0]) + rng.normal(size=600)
+    tree = read(DecisionTreeRegressor(max_depth=1).fit(x, target))
+    holes = x.copy()
+    holes[::2] = np.nan
+    density = Mixture(2, random_state=0).fit(holes)
+    sharp = tune(tree, density, holes, target, ridge=0.0).ensemble.value
+    flat = tune(tree, density, holes, target, ridge=0.0, condition_on_target=False).ensemble.value
+    np.testing.assert_allclose(np.sort(sharp[:, 0]), [-10, 10], atol=0.5)
+    assert np.abs(flat).max() < 7.5
+
+
+def test_tables_and_sentinels():
+    """A value that the model takes for NaN is a hole while tuning, too."""
+    marked = np.where(np.isnan(HOLES), -999.0, HOLES)
+    sentinel = xgboost.XGBRegressor(n_estimators=2, max_depth=2, missing=-999.0).fit(marked, y)
+    options = {"condition_on_target": True, "target_form": "values"}
+    by_sentinel = tune(read(sentinel), DENSITY, marked, y, **options)
+    plain = xgboost.XGBRegressor(n_estimators=2, max_depth=2).fit(HOLES, y)
+    by_nan = tune(read(plain), DENSITY, pd.DataFrame(HOLES), y, **options)
+    np.testing.assert_allclose(by_sentinel.ensemble.value, by_nan.ensemble.value, atol=1e-8)
+
+
+def test_progress_is_drawn_on_the_error_stream(model, capsys):
+    tune(read(model), DENSITY, HOLES, y, verbose=True, condition_on_target=False)
+    shown = capsys.readouterr()
+    assert "300/300" in shown.err or "4/4" in shown.err
+    assert not shown.out
+    tune(read(model), DENSITY, HOLES, y, condition_on_target=False)
+    assert not capsys.readouterr().err
+
+
+def test_nothing_to_tune():
+    stump = replace(read(DecisionTreeRegressor(max_depth=1).fit(X, y)), tree_weight=np.zeros(1))
+    with pytest.raises(InvalidInput, match="nothing to tune"):
+        tune(stump, Factorized().fit(X), X, y)
+
+
+@pytest.mark.parametrize("trees", [[0, 2], [1], [0, 1, 2]])
+def test_some_trees_are_those_trees(trees):
+    world = random_world(5, n_trees=3, n_outputs=2)
+    ensemble = world.case.ensemble
+    part, leaves = some_trees(ensemble, np.array(trees))
+    rows = np.nan_to_num(world.case.rows)
+    np.testing.assert_array_equal(leaves[part.leaves(rows)], ensemble.leaves(rows)[:, trees])
+    np.testing.assert_array_equal(part.value, ensemble.value[leaves])
+
+
+def test_only_a_single_tree_of_those_that_are_averaged_has_a_ridge():
+    """A forest's average keeps probabilities from 0; a single tree has nothing else to."""
+    label = y > 20
+    for model, ridge in (
+        (DecisionTreeClassifier(max_depth=4, random_state=0), 1.0),
+        (RandomForestClassifier(3, max_depth=4, random_state=0), 0.0),
+    ):
+        ensemble = read(model.fit(HOLES, label))
+        usual, given = (tune(ensemble, DENSITY, HOLES, label, **o) for o in ({}, {"ridge": ridge}))
+        assert np.array_equal(usual.ensemble.value, given.ensemble.value)

@@ -1,0 +1,117 @@
+"""Small tuning problems, with their expected loss by enumeration of every completion."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tests.expectation.cases import Case, as_table, random_case
+from tests.expectation.naive import enumerate_row
+
+from knothole.expectation.expectation import Expectation
+from knothole.leaves.options import TuningOptions
+from knothole.leaves.problem import Problem
+from knothole.leaves.tune import tune as tune_matrix
+
+
+@dataclass(frozen=True)
+class World:
+    """A case with targets and weights, and all completions of its rows.
+
+    ``density`` and ``target`` are what completions come from: the case's density and no target,
+    unless others are given.
+    """
+
+    case: Case
+    y: np.ndarray
+    weight: np.ndarray
+    density: Any = None
+    target: Any = None
+
+    @cached_property
+    def answers(self):
+        density = self.case.density if self.density is None else self.density
+        expectation = Expectation.of(self.case.ensemble, density)
+        evidence = expectation.evidence(self.table, self.case.holes, self.target)
+        return [
+            enumerate_row(self.case.ensemble, density, evidence, row) for row in range(len(self.y))
+        ]
+
+    @property
+    def table(self):
+        return as_table(self.case.density.columns_, self.case.rows)
+
+    @property
+    def arguments(self):
+        return (self.case.ensemble, self.case.density, self.table, self.y)
+
+    @property
+    def options(self):
+        return {
+            "holes": self.case.holes,
+            "sample_weight": self.weight,
+            "condition_on_target": False,
+        }
+
+    def margins(self, theta, trees=None):
+        """Margins of every completion of every row, from what each leaf adds to them."""
+        ensemble = self.case.ensemble
+        width = theta.shape[1]
+        for answer in self.answers:
+            margin = np.tile(ensemble.base, (len(answer.probability), 1))
+            for tree in range(ensemble.n_trees) if trees is None else trees:
+                first = ensemble.tree_output[tree]
+                margin[:, first : first + width] += theta[answer.leaves[:, tree]]
+            yield margin
+
+    def loss(self, theta, trees=None):
+        """Expected squared error, summed over rows."""
+        total = 0.0
+        for y, w, answer, margin in zip(
+            self.y, self.weight, self.answers, self.margins(theta, trees), strict=True
+        ):
+            total += w * answer.probability @ ((y - margin) ** 2).sum(axis=1)
+        return total
+
+    def gradient(self, theta, trees=None):
+        """The derivative of ``loss`` in every leaf."""
+        ensemble = self.case.ensemble
+        out = np.zeros_like(theta)
+        for y, w, answer, margin in zip(
+            self.y, self.weight, self.answers, self.margins(theta, trees), strict=True
+        ):
+            rest = -2 * w * answer.probability[:, None] * (y - margin)
+            for tree in range(ensemble.n_trees):
+                first = ensemble.tree_output[tree]
+                part = rest[:, first : first + theta.shape[1]]
+                np.add.at(out, answer.leaves[:, tree], part)
+        return out
+
+    def theta(self, ensemble):
+        """What each leaf of an ensemble adds to the margin."""
+        return ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None]
+
+
+def random_world(seed, density="Mixture", n_rows=5, averaged=False, **shape):
+    """Targets and weights for a random case; ``averaged`` makes a forest of its trees."""
+    case = random_case(seed, density, n_rows=n_rows, **shape)
+    rng = np.random.default_rng(seed)
+    if averaged:
+        ensemble = case.ensemble
+        n = ensemble.n_trees
+        ensemble = replace(
+            ensemble, base=np.zeros_like(ensemble.base), tree_weight=np.full(n, 1 / n)
+        )
+        case = replace(case, ensemble=ensemble)
+    y = rng.normal(size=(n_rows, case.ensemble.n_outputs))
+    weight = rng.uniform(0.5, 2.0, n_rows)
+    return World(case, y, weight)
+
+
+def problem_of(world):
+    return Problem.of(world.case.ensemble, world.y, world.weight)
+
+
+def tune(ensemble, density, X, y, **options):
+    """Tune on a table, with options by name."""
+    return tune_matrix(ensemble, density, density.columns_.matrix(X), y, TuningOptions(**options))
