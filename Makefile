@@ -89,7 +89,7 @@ $(DEMO): pyproject.toml
 	$(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
 	    > .venv/core.txt
 	$(BIN)/pip install --quiet --no-compile -r .venv/core.txt
-	PYTHONPATH=src $(BIN)/python -c "from knothole.estimators import warm; warm.use('auto', True)" >/dev/null 2>&1 & \
+	PYTHONPATH=src $(BIN)/python -c "from knothole import warm; warm.use('auto', True)" >/dev/null 2>&1 & \
 	    $(BIN)/pip install --quiet --no-compile --editable '.[demo]'
 	touch $(DEMO)
 

@@ -21,7 +21,6 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import knothole as kh
-import knothole.estimators
 from knothole.errors import (
     ColumnMismatch,
     InvalidInput,

@@ -11,10 +11,10 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
+from knothole import storage as models
 from knothole.densities import storage as densities
 from knothole.densities.circuit import json_form
 from knothole.densities.univariate import FAMILIES
-from knothole.estimators import storage as models
 from knothole.files import HEADER
 
 ROOT = Path(__file__).parent.parent

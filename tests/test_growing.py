@@ -15,8 +15,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from xgboost import XGBClassifier, XGBRegressor
 
 import knothole as kh
+from knothole import growing
 from knothole.errors import InvalidInput
-from knothole.estimators import growing
 from knothole.missingness import mcar
 
 rng = np.random.default_rng(0)

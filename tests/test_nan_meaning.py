@@ -7,9 +7,9 @@ from sklearn.tree import DecisionTreeRegressor
 from knothole.columns.columns import Columns
 from knothole.densities.mixture.density import Mixture
 from knothole.densities.selection.held_out import hold_out
-from knothole.estimators.nan_meaning import NanMeaning, nullable
-from knothole.estimators.scoring import PredictionLoss, squared
 from knothole.expectation.tolerance import Spread
+from knothole.nan_meaning import NanMeaning, nullable
+from knothole.scoring import PredictionLoss, squared
 from knothole.trees.read import read
 
 RATES = (0.1, 0.2, 0.3)

@@ -5,9 +5,9 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 import knothole as kh
+from knothole import storage, warm, wrapping
 from knothole.compiled import ahead
 from knothole.densities.gaussian import fill
-from knothole.estimators import storage, warm, wrapping
 from knothole.expectation import leaf_sets, one_number
 from knothole.expectation.monte_carlo import divide
 from knothole.expectation.warm import use_walks

@@ -30,9 +30,10 @@ from benchmarks.suite.peers.own import Knothole, KnotholeGrown, KnotholeTuned
 from benchmarks.suite.scenarios import Mechanism, Scenario
 from knothole import missingness
 from knothole.densities.mixture.density import Mixture
-from knothole.estimators import ExpectedRegressor, wrap
 from knothole.files import whole_file
 from knothole.leaves.induction.expand import expand
+from knothole.meta import ExpectedRegressor
+from knothole.wrapping import wrap
 
 NATIVE, TUNED, GROWN = "XGBoost", "tuned leaves", "grown"
 #: What tells the models apart; the rest is as in the paper's figure.

@@ -30,7 +30,7 @@ from benchmarks.paper.panels import (
 )
 from benchmarks.suite.scenarios import Mechanism
 from knothole.densities.mixture.density import Mixture
-from knothole.estimators import wrap
+from knothole.wrapping import wrap
 
 FOREST_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 #: Columns that a split may choose from, as scikit-learn takes it.

@@ -32,7 +32,8 @@ from knothole.densities.base import Density
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.densities.selection.select import select
-from knothole.estimators import Robust, wrap
+from knothole.robust import Robust
+from knothole.wrapping import wrap
 
 Record = dict[str, Any]
 
@@ -216,7 +217,7 @@ def right_panel(data: Insurance, density: str, rate: float, trial: int) -> list[
     """One trial of the right panel at one rate.
 
     One density over X serves all methods at deployment. Ours is what
-    :meth:`~knothole.estimators.robust.Robust.tune` does unless told otherwise: training holes are
+    :meth:`~knothole.robust.Robust.tune` does unless told otherwise: training holes are
     filled knowing y, and leaves move on towards the least error of deployed predictions.
     """
     train, test = data.poked(rate, trial)

@@ -26,7 +26,7 @@ from knothole.densities.base import Density
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
-from knothole.estimators import wrap
+from knothole.wrapping import wrap
 
 OURS = "knothole"
 DEPTHS = (2, 3, 4, 5)

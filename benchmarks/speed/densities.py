@@ -10,7 +10,7 @@ from benchmarks.speed.setting import Ratio, cpu, table, wall, with_holes, xgboos
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
-from knothole.estimators import wrap
+from knothole.wrapping import wrap
 
 # Why a row of a table of 10,000 costs more than one of 100,000.
 WHY = {

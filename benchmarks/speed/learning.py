@@ -4,12 +4,12 @@ from benchmarks.speed.densities import one_thread
 from benchmarks.speed.setting import Ratio, cpu, process, table, with_holes, xgboost_model
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Mixture
-from knothole.estimators import wrap
 from knothole.expectation.expectation import Expectation
 from knothole.leaves.options import TuningOptions
 from knothole.leaves.sums import LeafSums, Summands
 from knothole.leaves.tune import tune
 from knothole.trees.read import read
+from knothole.wrapping import wrap
 
 
 def run():

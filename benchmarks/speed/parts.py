@@ -25,9 +25,9 @@ from benchmarks.speed.setting import Ratio, table, with_holes, xgboost_model
 from benchmarks.workers import spawned
 from knothole.densities.in_parts import go_on
 from knothole.densities.mixture.em import step
-from knothole.estimators import load
 from knothole.out_of_core.base import DaskParts
 from knothole.out_of_core.sample import Sample
+from knothole.storage import load
 
 ROWS = int(os.environ.get("KNOTHOLE_ROWS", "1000000"))
 TIMES = int(os.environ.get("KNOTHOLE_TIMES", "2"))

@@ -18,8 +18,8 @@ from benchmarks.speed.setting import (
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
-from knothole.estimators.robust import Robust
 from knothole.expectation.expectation import Expectation
+from knothole.robust import Robust
 from knothole.trees.read import read
 
 DRAWS = 20

@@ -11,7 +11,8 @@ import pandas as pd
 
 from benchmarks.speed.setting import Ratio, table, with_holes, xgboost_model
 from benchmarks.workers import spawned
-from knothole.estimators import load, wrap
+from knothole.storage import load
+from knothole.wrapping import wrap
 
 # What a table ten times as large may cost, per level or row.
 LINEAR = 1.3

@@ -11,8 +11,8 @@ import pandas as pd
 
 from benchmarks.speed.setting import COLUMNS, Ratio, table, wall, with_holes, xgboost_model
 from knothole.densities.mixture.density import Mixture
-from knothole.estimators import wrap
 from knothole.serve import whatif
+from knothole.wrapping import wrap
 
 CONNECTIONS, SECONDS = 64, 60.0
 NAMES = [f"x{i}" for i in range(COLUMNS)]

@@ -9,7 +9,7 @@ import xgboost
 
 from benchmarks.speed.densities import one_thread
 from benchmarks.speed.setting import SEED, Ratio, cpu, process, wall, with_holes
-from knothole.estimators import wrap
+from knothole.wrapping import wrap
 
 TREES, DEPTH = 150, 5
 AGAINST = f"XGBoost training {TREES} trees of depth {DEPTH}"

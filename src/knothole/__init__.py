@@ -13,16 +13,13 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr_
     from knothole.densities.gaussian.density import GaussianMixture
     from knothole.densities.latent_tree.density import LatentTree
     from knothole.densities.mixture.density import Factorized, Mixture
-    from knothole.estimators import (
-        ExpectedClassifier,
-        ExpectedRegressor,
-        Imputer,
-        Robust,
-        load,
-        wrap,
-    )
+    from knothole.imputer import Imputer
     from knothole.leaves.induction.expand import Expanded, expand
     from knothole.leaves.options import TuningOptions
+    from knothole.meta import ExpectedClassifier, ExpectedRegressor
+    from knothole.robust import Robust
+    from knothole.storage import load
+    from knothole.wrapping import wrap
 
     __version__: str
 
@@ -32,7 +29,11 @@ _HOMES = {
     "densities.gaussian.density": ("GaussianMixture",),
     "densities.latent_tree.density": ("LatentTree",),
     "densities.mixture.density": ("Factorized", "Mixture"),
-    "estimators": ("ExpectedClassifier", "ExpectedRegressor", "Imputer", "Robust", "load", "wrap"),
+    "imputer": ("Imputer",),
+    "meta": ("ExpectedClassifier", "ExpectedRegressor"),
+    "robust": ("Robust",),
+    "storage": ("load",),
+    "wrapping": ("wrap",),
     "leaves.induction.expand": ("Expanded", "expand"),
     "leaves.options": ("TuningOptions",),
     "columns.columns": ("Columns",),

@@ -17,8 +17,8 @@ from knothole import files
 from knothole.cli import app
 from knothole.cli.app import FINE, INTERRUPTED, TERMINATED, WRONG_INPUT
 from knothole.cli.files import sinks
-from knothole.estimators import Robust
 from knothole.out_of_core import sources
+from knothole.robust import Robust
 
 
 def test_places_that_cannot_be_written(wrapped, folder, tmp_path, capsys, monkeypatch):

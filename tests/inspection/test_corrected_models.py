@@ -24,7 +24,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import knothole as kh
 from knothole.columns.columns import Column, Columns, Variable
-from knothole.estimators.correcting import as_trained
+from knothole.correcting import as_trained
 from knothole.inspection.correction import determined
 from knothole.inspection.correction.determined import Determined
 from knothole.trees.in_variables import in_levels

@@ -13,14 +13,14 @@ from sklearn.ensemble import (
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import knothole as kh
+from knothole import correcting
 from knothole.columns.columns import Block, Column, Columns
 from knothole.errors import DamagedFile, InvalidInput
-from knothole.estimators import correcting
-from knothole.estimators.robust import Robust
 from knothole.inspection.correction import learn
 from knothole.inspection.correction.boosting import precisions
 from knothole.inspection.correction.patterns import given_masks, masks
 from knothole.inspection.correction.space import Space
+from knothole.robust import Robust
 
 SMALL = {"n_estimators": 20, "max_depth": 3, "n_jobs": 1}
 

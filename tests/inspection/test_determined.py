@@ -10,11 +10,11 @@ from sklearn.tree import DecisionTreeRegressor
 import knothole as kh
 from knothole.columns.columns import NOT_RECORDED, Block, Column, Columns, Evidence, Kind, Variable
 from knothole.errors import DamagedFile
-from knothole.estimators.robust import Robust
 from knothole.files import read_container, write_container
 from knothole.inspection.correction import learn
 from knothole.inspection.correction.determined import FAILURES, NOTHING, OFTEN, Determined
 from knothole.inspection.correction.learn import Copies, Learner
+from knothole.robust import Robust
 
 HOLE = np.nan
 

@@ -19,8 +19,8 @@ from sklearn.model_selection import train_test_split
 
 import knothole as kh
 from knothole.errors import InvalidInput
-from knothole.estimators.robust import Robust
 from knothole.expectation.expectation import Expectation
+from knothole.robust import Robust
 
 SETTINGS = {"n_estimators": 100, "max_depth": 4, "learning_rate": 0.1, "n_jobs": 1}
 MIXTURE = kh.Mixture(8, n_init=1, random_state=0)

@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
 from knothole.errors import FewRows, NotAMean
-from knothole.estimators.scoring import pinball, prediction_loss
+from knothole.scoring import pinball, prediction_loss
 from knothole.trees.read import read
 
 rng = np.random.default_rng(0)

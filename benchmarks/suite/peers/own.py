@@ -9,8 +9,9 @@ import pandas as pd
 
 from benchmarks.suite.peers.base import Peer, Training
 from knothole.arrays import Floats
-from knothole.estimators import ExpectedClassifier, ExpectedRegressor, wrap
+from knothole.meta import ExpectedClassifier, ExpectedRegressor
 from knothole.report.measures import Task, outputs
+from knothole.wrapping import wrap
 
 
 class Knothole(Peer):
@@ -19,7 +20,7 @@ class Knothole(Peer):
     Parameters
     ----------
     options
-        For :func:`knothole.estimators.wrap`.
+        For :func:`knothole.wrap`.
     """
 
     def __init__(self, name: str = "knothole", **options: Any) -> None:
@@ -42,8 +43,8 @@ class KnotholeTuned(Knothole):
     """Leaf values learned anew from the training rows and their holes, given the target.
 
     What the documentation says to do where the training table has holes: every NaN is a hole, and
-    :meth:`~knothole.estimators.robust.Robust.tune` follows with its defaults. :class:`Knothole` is
-    what :func:`~knothole.estimators.wrap` does by itself: the model's leaves stay, and what NaN
+    :meth:`~knothole.robust.Robust.tune` follows with its defaults. :class:`Knothole` is
+    what :func:`~knothole.wrap` does by itself: the model's leaves stay, and what NaN
     means is measured for each column. A column never observed, of which neither the model nor the
     density can learn anything, is left out.
     """

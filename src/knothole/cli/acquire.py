@@ -9,7 +9,7 @@ import pandas as pd
 
 from knothole.cli import options
 from knothole.cli.answering import Answering, answering_options
-from knothole.estimators import Robust
+from knothole.robust import Robust
 
 
 @click.command(

@@ -21,11 +21,11 @@ from knothole.cli.files.models import load_wrapped
 from knothole.cli.files.sinks import Sink, check_table_name, into, sink
 from knothole.cli.files.standard_input import source
 from knothole.errors import InvalidInput
-from knothole.estimators import Robust
 from knothole.files import check_output
 from knothole.out_of_core.cluster import on_cluster
 from knothole.out_of_core.sources import JSON_LINES, JsonSource, Source
 from knothole.progress import bar
+from knothole.robust import Robust
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from knothole.answers import class_lists, is_classifier
 from knothole.cli.console import say
 from knothole.cli.files.matching import Match, check_column, match
 from knothole.cli.files.models import OpenedModel
 from knothole.cli.files.standard_input import source
 from knothole.errors import InvalidInput
-from knothole.estimators import Robust, wrap
-from knothole.estimators.answers import class_lists, is_classifier
 from knothole.inspection.intervals import KEPT
 from knothole.out_of_core.base import LocalParts
 from knothole.out_of_core.sources import CHUNK, Source, sampled
+from knothole.robust import Robust
 from knothole.trees.ensemble import Ensemble
+from knothole.wrapping import wrap
 
 Decorator = Callable[[Any], Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 import click
 import pandas as pd
 
+from knothole.answers import Answers, is_classifier
 from knothole.cli.answering import Answering, answering_options
 from knothole.errors import InvalidInput
-from knothole.estimators import Robust
-from knothole.estimators.answers import Answers, is_classifier
 from knothole.out_of_core.sources import CHUNK
+from knothole.robust import Robust
 
 
 @click.command(

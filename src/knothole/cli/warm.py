@@ -19,7 +19,7 @@ The second keeps kernels where an image has them: see docs/containers.md.
 )
 def warm() -> None:
     """Compile all kernels, for every density and question, and keep them: for images and CI."""
-    from knothole.estimators.warm import DENSITIES, use_all
+    from knothole.warm import DENSITIES, use_all
 
     densities = ["auto", *(kind(2, random_state=0) for kind in DENSITIES)]
     with bar("compiling", len(densities)) as advance:

@@ -20,7 +20,7 @@ from knothole.compiled.threads import thread_count
 _SCRIPT = """
 from knothole.compiled.ahead import until_closed
 until_closed()
-{}from knothole.estimators import warm
+{}from knothole import warm
 warm.{}(*{!r})
 """
 # What needs less to be imported.
@@ -43,7 +43,7 @@ def compile_ahead(
     ----------
     kernel : compiled function
     use : str
-        What of :mod:`knothole.estimators.warm` needs the kernels,
+        What of :mod:`knothole.warm` needs the kernels,
     of : str or bool
         and what it is called with.
     walks : bool

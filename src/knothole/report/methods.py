@@ -12,14 +12,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from knothole import answers
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns, Kind
 from knothole.columns.holes import with_nan
 from knothole.errors import InvalidInput
-from knothole.estimators import Robust, answers
 from knothole.leaves.problem import numbers
 from knothole.report.filling import Filled, Imputer, Iterative
 from knothole.report.measures import Task, outputs
+from knothole.robust import Robust
 
 KNOTHOLE, NATIVE, MEDIAN, ITERATIVE, DRAWS = "knothole", "native", "median", "MICE", "MICE x20"
 #: Methods in the order of legends and tables.

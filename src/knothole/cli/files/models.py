@@ -10,10 +10,11 @@ from sklearn.utils import get_tags
 
 from knothole.columns.columns import Columns
 from knothole.errors import DamagedFile, InvalidInput
-from knothole.estimators import Robust, load
 from knothole.files import check_regular
 from knothole.out_of_core.base import parts_of
 from knothole.out_of_core.sample import sample
+from knothole.robust import Robust
+from knothole.storage import load
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.readers.registry import files_of, reading_of

@@ -17,6 +17,7 @@ from knothole.columns.encoding import row_weights
 from knothole.columns.holes import nullable_as_met, with_nan, without_nullable
 from knothole.columns.read import RawTable, check_absent, check_rows
 from knothole.compiled.ahead import compile_ahead
+from knothole.correcting import Correcting, Rows
 from knothole.densities.base import Density
 from knothole.densities.gaussian.fill import fill
 from knothole.densities.in_parts import go_on
@@ -25,18 +26,17 @@ from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
 from knothole.densities.selection.held_out import HeldOut, hold_out
 from knothole.densities.selection.select import Selected, default_candidates, select
 from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
-from knothole.estimators.correcting import Correcting, Rows
-from knothole.estimators.nan_meaning import NanMeaning, unmeasured
-from knothole.estimators.robust import Robust
-from knothole.estimators.scoring import PredictionLoss, prediction_loss
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import SHARE
 from knothole.inspection.correction.patterns import Patterns
+from knothole.nan_meaning import NanMeaning, unmeasured
 from knothole.out_of_core.base import Parts, parts_of
 from knothole.out_of_core.files import is_path
 from knothole.out_of_core.sample import sample
 from knothole.out_of_core.work import is_lazy
 from knothole.progress import Advance, Verbose, bar, check_verbose, tell
+from knothole.robust import Robust
+from knothole.scoring import PredictionLoss, prediction_loss
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.read import read

@@ -40,7 +40,7 @@ from knothole.trees.recipe import Recipe
 if TYPE_CHECKING:
     import pandas as pd
 
-    from knothole.estimators.robust import Robust
+    from knothole.robust import Robust
 
 FORMAT = "knothole model"
 #: The highest version that is read; a file has the lowest that can hold it.
@@ -118,7 +118,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
     >>> bool((again.predict(X) == robust.predict(X)).all())
     True
     """
-    from knothole.estimators.robust import Robust
+    from knothole.robust import Robust
 
     path = Path(path)
     header, arrays = read_container(path, FORMAT, VERSION)

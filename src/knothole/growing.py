@@ -29,15 +29,15 @@ from knothole.densities.mixture.density import Factorized
 from knothole.densities.selection.held_out import hold_out, mean_and_error
 from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
-from knothole.estimators.robust import Robust
-from knothole.estimators.scoring import prediction_loss
-from knothole.estimators.wrapping import wrap
 from knothole.leaves.conditioning import Conditioned, TrainingTable
 from knothole.leaves.induction.expand import check_draws, expand
 from knothole.leaves.induction.filling import Completions, Rows, aligned, take
 from knothole.leaves.induction.grow import Growing
 from knothole.leaves.options import TuningOptions
+from knothole.robust import Robust
+from knothole.scoring import prediction_loss
 from knothole.trees.readers.unfitted import unfitted, weight_name
+from knothole.wrapping import wrap
 
 # Parts of the rows that are completed by what the others tell: a density over (X, y) that has
 # learned a row knows its y too well, and trees would find it again in the completions.

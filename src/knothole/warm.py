@@ -12,11 +12,11 @@ from knothole.densities.base import Density
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
-from knothole.estimators.robust import Robust
-from knothole.estimators.storage import load
-from knothole.estimators.wrapping import wrap
 from knothole.expectation.gaussian import GaussianEngine
 from knothole.expectation.warm import use_walks
+from knothole.robust import Robust
+from knothole.storage import load
+from knothole.wrapping import wrap
 
 #: What kernels are compiled for.
 DENSITIES: tuple[type[Density], ...] = (GaussianMixture, LatentTree, Mixture)
@@ -73,7 +73,7 @@ def use_all(density: Any) -> None:
     Parameters
     ----------
     density
-        As for :func:`~knothole.estimators.wrap`.
+        As for :func:`~knothole.wrap`.
     """
     from sklearn.ensemble import (
         HistGradientBoostingClassifier,

@@ -8,12 +8,11 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import pandas as pd
 
+from knothole.answers import class_lists, is_classifier, output_labels
 from knothole.columns.evidence import Evidence
 from knothole.columns.holes import Holes
 from knothole.columns.outputs import pandas_index
 from knothole.errors import InvalidInput
-from knothole.estimators.answers import class_lists, is_classifier, output_labels
-from knothole.estimators.options import Options, ReadOptions, RowOptions
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import check_tol
 from knothole.inspection.acquire import Acquisition, Asked, acquisition, costs
@@ -21,6 +20,7 @@ from knothole.inspection.explain import explain
 from knothole.inspection.explanation import Explanation
 from knothole.inspection.impute import imputed
 from knothole.inspection.players import Groups, Players
+from knothole.options import Options, ReadOptions, RowOptions
 from knothole.out_of_core.lazy import lazily
 
 

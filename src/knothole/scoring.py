@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.answers import is_classifier
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns
 from knothole.columns.holes import holes_in
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import HeldOut
-from knothole.estimators.answers import is_classifier
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import Spread
 from knothole.leaves.losses.pinball import Pinball

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Self, Unpack
 
+from knothole.answers import Answers, require_regressor
 from knothole.columns.evidence import Evidence
 from knothole.columns.holes import Holes
 from knothole.errors import InvalidInput
-from knothole.estimators.answers import Answers, require_regressor
-from knothole.estimators.options import Options, RowOptions
 from knothole.expectation.expectation import Expectation
 from knothole.inspection.intervals import Calibration
+from knothole.options import Options, RowOptions
 from knothole.out_of_core.lazy import lazily
 
 

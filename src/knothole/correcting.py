@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold, StratifiedKFold
 
+from knothole.answers import is_classifier
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns
 from knothole.columns.holes import with_nan
 from knothole.columns.read import class_of, places_of
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.estimators.answers import is_classifier
 from knothole.expectation.expectation import Expectation
 from knothole.inspection.correction.corrected import Correction
 from knothole.inspection.correction.determined import Determined

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-    from knothole.estimators.robust import Robust
+    from knothole.robust import Robust
 
 
 def text(robust: Robust) -> str:
@@ -33,7 +33,7 @@ def html(robust: Robust) -> str:
         parts.append(_folded("candidates", robust.selection_))
     if robust.nan_meaning_ is not None and len(robust.nan_meaning_):
         parts.append(_folded("columns with NaN in training", robust.nan_meaning_))
-    style = files("knothole.estimators").joinpath("display.css").read_text("utf-8")
+    style = files("knothole").joinpath("robust.css").read_text("utf-8")
     return (
         f"<style>{style}</style><div class='knothole-box' role='group' aria-label='Robust'>"
         f"<div class='knothole-title'>Robust</div><dl>{''.join(parts)}</dl></div>"

@@ -33,15 +33,15 @@ from knothole.columns.encoding import Unseen
 from knothole.columns.onehot import partitions
 from knothole.columns.read import as_table, read_table
 from knothole.errors import InvalidInput
-from knothole.estimators.growing import Lesson, learn, ways_of
-from knothole.estimators.robust import Robust
-from knothole.estimators.wrapping import wrap
+from knothole.growing import Lesson, learn, ways_of
 from knothole.leaves.induction.expand import DRAWS
 from knothole.leaves.induction.grow import MEMORY
 from knothole.leaves.options import TuningOptions
 from knothole.progress import Verbose
+from knothole.robust import Robust
 from knothole.trees.pipelines.read import is_composed
 from knothole.trees.readers.unfitted import unfitted, weight_name
+from knothole.wrapping import wrap
 
 if TYPE_CHECKING:
     import pandas as pd

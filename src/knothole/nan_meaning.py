@@ -19,8 +19,8 @@ from knothole.columns.columns import Columns, Variable
 from knothole.columns.holes import holes_in, nowhere
 from knothole.densities.base import Density
 from knothole.densities.selection.held_out import HeldOut
-from knothole.estimators.scoring import PredictionLoss
 from knothole.expectation.expectation import Expectation
+from knothole.scoring import PredictionLoss
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,16 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from knothole import display, storage
+from knothole.answers import Answers, class_lists, is_classifier
 from knothole.columns.columns import Columns, Evidence
 from knothole.columns.holes import Holes
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.estimators import display, storage
-from knothole.estimators.answers import Answers, class_lists, is_classifier
-from knothole.estimators.options import AnswerOptions, Arrays, Options, RowOptions
-from knothole.estimators.sides.asking import Asking
-from knothole.estimators.sides.calibrating import Calibrating
-from knothole.estimators.sides.frozen import Frozen, for_classifiers
 from knothole.expectation.expectation import Expectation
 from knothole.inspection.correction.corrected import Corrected, Correction
 from knothole.inspection.intervals import Calibration
@@ -28,9 +24,13 @@ from knothole.leaves.in_parts import check_options
 from knothole.leaves.options import TuningOptions
 from knothole.leaves.solvers import TuningSummary
 from knothole.leaves.tune import tune
+from knothole.options import AnswerOptions, Arrays, Options, RowOptions
 from knothole.out_of_core.base import parts_of
 from knothole.out_of_core.lazy import lazily
 from knothole.out_of_core.sample import sample
+from knothole.sides.asking import Asking
+from knothole.sides.calibrating import Calibrating
+from knothole.sides.frozen import Frozen, for_classifiers
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.pipelines.parts import last
 from knothole.trees.pipelines.read import is_composed, write_over

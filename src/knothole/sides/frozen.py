@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.estimators.answers import class_lists, is_classifier
+from knothole.answers import class_lists, is_classifier
 from knothole.expectation.expectation import Expectation
 
 
