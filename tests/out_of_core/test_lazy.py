@@ -93,9 +93,9 @@ QUESTIONS = {
 
 def parts_of(answer):
     """An answer as its parts that have rows."""
-    if isinstance(answer, (kh.questions.explanation.Explanation,)):
+    if isinstance(answer, (kh.inspection.explanation.Explanation,)):
         return [answer.values, answer.errors, answer.data, answer.codes]
-    if isinstance(answer, kh.questions.acquire.Acquisition):
+    if isinstance(answer, kh.inspection.acquire.Acquisition):
         return [answer.gain, answer.error, answer.per_cost, answer.best, answer.change, answer.plan]
     return list(answer) if isinstance(answer, tuple) else [answer]
 
