@@ -8,7 +8,6 @@ from starlette.testclient import TestClient
 
 import knothole as kh
 from knothole.serve.app import application
-from knothole.serve.guard import Door
 from knothole.serve.questions import Questions
 
 MARKUP = "<b>Linz</b> & 'co'"
@@ -54,5 +53,5 @@ def classifier():
 
 @pytest.fixture(scope="session")
 def client(robust):
-    app = application(Questions(robust, {"rooms": 2.0}), Door())
+    app = application(Questions(robust, {"rooms": 2.0}))
     return TestClient(app, base_url="http://127.0.0.1")

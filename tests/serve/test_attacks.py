@@ -12,8 +12,7 @@ from starlette.testclient import TestClient
 from knothole.errors import InvalidInput
 from knothole.serve import app as serving
 from knothole.serve import whatif
-from knothole.serve.app import application
-from knothole.serve.guard import HEADERS, MOST_BYTES, Door
+from knothole.serve.app import HEADERS, MOST_BYTES, application
 from knothole.serve.questions import Questions
 
 JSON = {"content-type": "application/json"}
@@ -64,7 +63,7 @@ def test_every_answer_has_the_headers_and_no_other_origin_is_allowed(client):
 
 
 def test_a_token_is_asked_for(robust):
-    client = TestClient(application(Questions(robust), Door(token="open")), base_url="http://[::1]")
+    client = TestClient(application(Questions(robust), token="open"), base_url="http://[::1]")
     for path in ("/form", "/openapi.json"):
         assert client.get(path).status_code == 401
         assert client.get(path, headers={"authorization": "Bearer ope"}).status_code == 401
@@ -86,18 +85,18 @@ def test_only_loopback_goes_without_names_and_token(robust):
 
 def test_a_slow_or_failing_answer_is_a_refusal(robust, monkeypatch):
     questions = Questions(robust)
-    client = TestClient(application(questions, Door()), base_url="http://localhost")
+    client = TestClient(application(questions), base_url="http://localhost")
 
     def broken(*_):
         raise RuntimeError("secret")
 
     monkeypatch.setattr(type(questions), "form", broken)
-    failing = TestClient(application(questions, Door()), base_url="http://localhost")
+    failing = TestClient(application(questions), base_url="http://localhost")
     answer = failing.get("/form")
     assert answer.status_code == 500 and "secret" not in answer.text
     monkeypatch.setattr(serving, "SECONDS", 0.05)
     monkeypatch.setattr(type(questions), "form", lambda _: time.sleep(0.5))
-    slow = TestClient(application(questions, Door()), base_url="http://localhost").get("/form")
+    slow = TestClient(application(questions), base_url="http://localhost").get("/form")
     assert slow.status_code == 503
     monkeypatch.setattr(serving, "WAITING", 0)
     assert client.post("/predict", json={"rows": []}).status_code == 503

@@ -1,4 +1,4 @@
-"""JSON questions about a wrapped model, and its answers as JSON."""
+"""JSON questions about a wrapped model, its answers as JSON, and what the page needs to know."""
 
 from __future__ import annotations
 
@@ -6,35 +6,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from knothole.arrays import Floats
+from knothole.columns.columns import Kind, Variable
+from knothole.columns.evidence import Evidence
+from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.expectation.expectation import Expectation
-from knothole.serve.form import Usual
 from knothole.serve.rows import Fields, shortened
 
 #: Rows that one question may be about.
 MOST_ROWS = {"predict": 1000, "explain": 16, "acquire": 16}
 MOST_QUANTILES = 200
-
-
-class Model(Protocol):
-    """What is asked of a :class:`knothole.Robust`."""
-
-    expectation_: Expectation
-    calibration_: Any
-    model_name_: str
-
-    def answers(self, X: Any, holes: Any = None) -> Any:
-        """All that can be said about some rows."""
-
-    def explain(self, X: Any, *, holes: Any = None) -> Any:
-        """Conditional Shapley values."""
-
-    def acquire(self, X: Any, cost: Any = None, *, holes: Any = None) -> Any:
-        """What each hole is worth knowing."""
+#: Rows drawn from the density that show what is usual.
+DRAWS = 1024
+BINS = 32
+#: Levels that a list shows, the most frequent ones.
+MOST_LEVELS = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +38,7 @@ class Questions:
         What finding out a variable costs, for ``acquire``.
     """
 
-    model: Model
+    model: Any  # a Robust: its module is above this one
     cost: Mapping[str, float] | None = None
 
     @cached_property
@@ -57,9 +47,12 @@ class Questions:
         return Fields(self.model.expectation_.columns)
 
     @cached_property
-    def usual(self) -> Usual:
-        """What is usual under the density."""
-        return Usual.of(self.model.expectation_)
+    def drawn(self) -> Floats:
+        """Rows drawn from the density, (draws, variables): what is typical under it."""
+        expectation = self.model.expectation_
+        evidence = expectation.evidence_of(np.full((1, len(expectation.columns)), np.nan), "all")
+        drawn: Floats = expectation.density.complete_points(evidence, DRAWS, expectation.seed)[0]
+        return drawn
 
     @cached_property
     def classes(self) -> list[str] | None:
@@ -74,12 +67,37 @@ class Questions:
         return {
             "model": self.model.model_name_,
             "version": version("knothole"),
-            "variables": self.usual.controls(),
+            "variables": self.controls(),
             "classes": self.classes,
             "outputs": self.model.expectation_.original.n_outputs,
             "calibrated": self.model.calibration_ is not None,
             "cost": dict(self.cost or {}),
         }
+
+    def controls(self) -> list[dict[str, Any]]:
+        """One control of the page for every variable, in the model's order."""
+        variables = self.model.expectation_.columns.variables
+        return [_control(variable, self.drawn[:, v]) for v, variable in enumerate(variables)]
+
+    def typicality(self, evidence: Evidence) -> list[float | None]:
+        """The share of drawn rows that are less likely than each row, in what is known of it.
+
+        None for a row of which nothing is known, and under a density of the user's own, which
+        does not tell how likely a row is.
+        """
+        density: Any = self.model.expectation_.density
+        if not isinstance(density, Density):
+            return [None] * len(evidence.points)
+        own = density.log_evidence(evidence)
+        shares: list[float | None] = []
+        for row, log_p in zip(evidence.points, own, strict=True):
+            known = ~np.isnan(row)
+            if not known.any():
+                shares.append(None)
+                continue
+            others = density.log_evidence(Evidence(np.where(known, self.drawn, np.nan)))
+            shares.append(float(np.mean(others < log_p)))
+        return shares
 
     def predict(self, question: Any) -> dict[str, Any]:
         """Predictions of rows, with their errors; on request spreads, quantiles and more."""
@@ -100,7 +118,7 @@ class Questions:
         lists = {name: _plain(part) for name, part in parts.items()}
         if usual:
             matrix = self.model.expectation_.columns.matrix(table)
-            lists["usual"] = self.usual.share(self.model.expectation_.evidence_of(matrix, holes))
+            lists["usual"] = self.typicality(self.model.expectation_.evidence_of(matrix, holes))
         rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         if self.classes is not None:
             for row in rows:
@@ -208,3 +226,57 @@ def gains(found: Any) -> list[list[dict[str, Any]]]:
         ]
         for gain, error, per_cost in zip(*parts, strict=True)
     ]  # fmt: skip
+
+
+def _control(variable: Variable, drawn: Floats) -> dict[str, Any]:
+    about = {"name": variable.name, "kind": variable.kind.value, "nullable": variable.nullable}
+    if variable.kind is Kind.CATEGORICAL:
+        return about | _level_control(variable, drawn)
+    return about | _number_control(variable, drawn[np.isfinite(drawn)])
+
+
+def _level_control(variable: Variable, drawn: Floats) -> dict[str, Any]:
+    count = np.bincount(drawn.astype(np.int64), minlength=len(variable.levels))
+    order = [int(code) for code in np.argsort(-count, kind="stable")]
+    shown = sorted(code for code in order[:MOST_LEVELS] if variable.levels[code] is not None)
+    return {
+        "levels": [str(variable.levels[code]) for code in shown],
+        "shares": [float(count[code] / len(drawn)) for code in shown],
+        "more": len(variable.levels) - variable.nullable - len(shown),
+    }
+
+
+def _number_control(variable: Variable, drawn: Floats) -> dict[str, Any]:
+    if not len(drawn):  # never recorded in any draw
+        drawn = np.zeros(1)
+    low, high = (float(end) for end in np.quantile(drawn, [0.005, 0.995]))
+    if variable.kind is Kind.INTEGER:
+        low, high, step = float(np.floor(low)), float(np.ceil(high)), 1.0
+    else:
+        step = _step(high - low)
+        low, high = float(np.floor(low / step) * step), float(np.ceil(high / step) * step)
+    if high <= low:
+        high = low + max(step, 1.0)
+    heights, _ = np.histogram(drawn, BINS, (low, high))
+    return {
+        "low": low,
+        "high": high,
+        "step": step,
+        "middle": float(np.median(drawn)),
+        "heights": (heights / max(1, heights.max())).tolist(),
+    }
+
+
+def _step(width: float) -> float:
+    """A round number, about a two hundredth of a width.
+
+    Examples
+    --------
+    >>> _step(1.0), _step(37.0)
+    (0.005, 0.2)
+    """
+    if not 1e-290 < width < 1e290:
+        return 1.0
+    digits, power = f"{width / 200:.0e}".split("e")
+    nearest = min((1, 2, 5, 10), key=lambda one: abs(one - float(digits)))
+    return float(f"{nearest}e{power}")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from knothole.errors import InvalidInput, MissingExtra
-from knothole.serve.questions import Model, Questions
+from knothole.serve.questions import Questions
 
 if TYPE_CHECKING:
     import uvicorn
@@ -68,7 +68,7 @@ class Serving:
 
 
 def whatif(
-    model: Model,
+    model: Any,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -110,8 +110,7 @@ def whatif(
     try:
         import uvicorn
 
-        from knothole.serve.app import application
-        from knothole.serve.guard import LOOPBACK, Door
+        from knothole.serve.app import LOOPBACK, application
     except ImportError as error:
         raise MissingExtra(
             "whatif needs starlette and uvicorn: pip install 'knothole[serve]'."
@@ -127,10 +126,10 @@ def whatif(
             )
         token = token or secrets.token_urlsafe(24)
     listening = _listen(host, port)
-    door = Door(tuple(dict.fromkeys((*LOOPBACK, host, *known))), token)
+    answers_to = tuple(dict.fromkeys((*LOOPBACK, host, *known)))
     config = uvicorn.Config(
-        application(questions, door), log_level="warning", access_log=False, server_header=False,
-        lifespan="off", timeout_keep_alive=5, timeout_graceful_shutdown=2,
+        application(questions, answers_to, token), log_level="warning", access_log=False,
+        server_header=False, lifespan="off", timeout_keep_alive=5, timeout_graceful_shutdown=2,
     )  # fmt: skip
     shown = f"[{host}]" if ":" in host else (known[0] if known else host)
     url = f"http://{shown}:{listening.getsockname()[1]}/"
