@@ -284,7 +284,7 @@ def test_arrays_of_any_dtype():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda X: missingness.mcar(X, 1.2, 0), "rate must be from 0 to 1; got 1.2"),
+        (lambda X: missingness.mcar(X, 1.2, 0), "rate must be a number from 0 to 1; got 1.2"),
         (lambda X: missingness.mcar(X, 0.2, -1), "seed must be a whole number"),
         (lambda X: missingness.mcar(X, 0.2, None), "seed must be a whole number"),
         (lambda X: missingness.mar(X, 0.2, 0, observed=1.5), "observed must be a share"),

@@ -149,4 +149,4 @@ def test_a_notebook_is_known_by_its_shell(monkeypatch):
 
 def test_verbose_is_one_of_three():
     with pytest.raises(InvalidInput, match="verbose must be 'auto', True or False; got 'loud'"):
-        progress.check_verbose("loud")
+        kh.wrap(None, None, verbose="loud")

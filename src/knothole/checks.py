@@ -1,22 +1,116 @@
-"""What restored arrays must be like: files are not to be trusted, and kernels check nothing.
+"""Checks of arguments and of what files hold: plain functions that return nothing, or raise.
 
-Every class that files hold has a ``check`` made of these few, called before anything runs. A
-problem is a :class:`~knothole.errors.DamagedFile`, which names the array and what is wrong.
+``check_choice``, ``check_whole`` and ``check_number`` are for arguments. They raise
+:class:`~knothole.errors.InvalidInput`, which names the parameter, the rule, the value and, where
+there is one, a way out.
+
+The others are for values and arrays that were read from a file: files are not to be trusted, and
+kernels check nothing. They raise :class:`~knothole.errors.DamagedFile`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numbers
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from knothole.errors import DamagedFile
+from knothole.errors import DamagedFile, InvalidInput
 
 # What probabilities may differ by from 1 in all: numpy draws from none that differ by more.
 ROUNDING = 1e-8
 # Each kind of array has one dtype, so that kernels are never compiled for another.
 DTYPES = {"f": np.float64, "i": np.int64, "b": np.bool_}
+
+
+def either(choices: Iterable[Any]) -> str:
+    """Choices as words.
+
+    >>> either(["auto", True, 3])
+    "'auto', True or 3"
+    """
+    *first, last = (repr(choice) for choice in choices)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any], way_out: str = "") -> None:
+    """Refuse a value that is none of a few.
+
+    Examples
+    --------
+    >>> check_choice("tail", "left", ("upper", "lower"))
+    Traceback (most recent call last):
+    knothole.errors.InvalidInput: tail must be 'upper' or 'lower'; got 'left'.
+    """
+    choices = tuple(choices)
+    if not (isinstance(value, Hashable) and value in choices):
+        raise _wrong(name, either(choices), value, way_out)
+
+
+def check_whole(
+    name: str, value: Any, least: int = 1, *, also: Sequence[Any] = (), way_out: str = ""
+) -> None:
+    """Refuse what is neither a whole number from ``least`` on nor one of the values in ``also``.
+
+    Examples
+    --------
+    >>> check_whole("components", "auto", also=["auto"])
+    >>> check_whole("components", 2.5)
+    Traceback (most recent call last):
+    knothole.errors.InvalidInput: components must be a whole number from 1 on; got 2.5.
+    """
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not _is_one_of(value, also) and not (whole and int(value) >= least):
+        raise _wrong(name, _or(f"a whole number from {least} on", also), value, way_out)
+
+
+def check_number(
+    name: str,
+    value: Any,
+    least: float = 0.0,
+    most: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    also: Sequence[Any] = (),
+    way_out: str = "",
+) -> None:
+    """Refuse what is neither a finite number within bounds nor one of the values in ``also``.
+
+    ``above`` and ``below`` are bounds that the number itself must not have; ``above`` replaces
+    ``least``.
+
+    Examples
+    --------
+    >>> check_number("rate", 0.5, most=1)
+    >>> check_number("learning_rate", 0, above=0, most=1, also=["auto"])
+    Traceback (most recent call last):
+    knothole.errors.InvalidInput: learning_rate must be 'auto' or a number above 0, up to 1; got 0.
+    """
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    within = number and np.isfinite(float(value))
+    within = within and (value >= least if above is None else value > above)
+    within = within and (most is None or value <= most) and (below is None or value < below)
+    if not _is_one_of(value, also) and not within:
+        rule = f"a number from {least:g} on" if above is None else f"a number above {above:g}"
+        if most is not None:
+            rule = f"{rule.removesuffix(' on')}{', up' if above is not None else ''} to {most:g}"
+        elif below is not None:
+            rule = f"{rule}, below {below:g}"
+        raise _wrong(name, _or(rule, also), value, way_out)
+
+
+def _is_one_of(value: Any, values: Sequence[Any]) -> bool:
+    return isinstance(value, Hashable) and value in values
+
+
+def _or(rule: str, also: Sequence[Any]) -> str:
+    return f"{', '.join(map(repr, also))} or {rule}" if also else rule
+
+
+def _wrong(name: str, rule: str, value: Any, way_out: str) -> InvalidInput:
+    return InvalidInput(f"{name} must be {rule}; got {value!r}. {way_out}".rstrip())
 
 
 def require(holds: Any, problem: str) -> None:

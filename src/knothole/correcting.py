@@ -17,6 +17,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from knothole.answers import is_classifier
 from knothole.arrays import Floats
+from knothole.checks import check_choice
 from knothole.columns.columns import Columns
 from knothole.columns.holes import with_nan
 from knothole.columns.read import class_of, places_of
@@ -66,8 +67,7 @@ class Correcting:
     seed: int
 
     def __post_init__(self) -> None:
-        if not (self.correct == "auto" or isinstance(self.correct, bool)):
-            raise InvalidInput(f"correct must be 'auto', True or False; got {self.correct!r}.")
+        check_choice("correct", self.correct, ("auto", True, False))
         if self.correct is False and (self.patterns is not None or self.X_valid is not None):
             raise InvalidInput(
                 "patterns and X_valid are for the correction, and correct=False leaves it out; "

@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags
 
 from knothole.arrays import Floats, Mask
+from knothole.checks import check_choice, check_number, check_whole
 from knothole.columns.columns import Columns, Kind
 from knothole.columns.encoding import row_weights
 from knothole.columns.holes import holes_in, nullable_as_met, with_nan
@@ -30,7 +31,7 @@ from knothole.densities.selection.held_out import hold_out, mean_and_error
 from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.leaves.conditioning import Conditioned, TrainingTable
-from knothole.leaves.induction.expand import check_draws, expand
+from knothole.leaves.induction.expand import expand
 from knothole.leaves.induction.filling import Completions, Rows, aligned, take
 from knothole.leaves.induction.grow import Growing
 from knothole.leaves.options import TuningOptions
@@ -61,12 +62,10 @@ class Way(NamedTuple):
 
 def ways_of(how: Any) -> list[Way]:
     """The ways that a meta-estimator's ``learn``, ``redraw`` and ``tune`` stand for."""
-    check_draws(how.draws)
-    if how.learn not in ("own", "expected", "auto"):
-        raise InvalidInput(f"learn must be 'own', 'expected' or 'auto'; got {how.learn!r}.")
+    check_whole("draws", how.draws)
+    check_choice("learn", how.learn, ("own", "expected", "auto"))
     auto = how.learn == "auto"
-    if how.redraw != "auto" and not 0 <= how.redraw <= 1:
-        raise InvalidInput(f"redraw must be 'auto', or from 0 to 1; got {how.redraw!r}.")
+    check_number("redraw", how.redraw, most=1, also=["auto"])
     redraws = (0.0, REDRAW)[: 1 + auto] if how.redraw == "auto" else (float(how.redraw),)
     tunes = (False, True) if how.tune == "auto" else (how.tune not in (None, False),)
     # Grown leaves are those of Prop. 2 already: where there is a choice, tuning them is too slow.

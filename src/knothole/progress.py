@@ -13,9 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
-
-from knothole.errors import InvalidInput
+from typing import Literal, Protocol
 
 #: Whether progress is shown; "auto": where somebody sees it, and it takes more than a moment.
 Verbose = bool | Literal["auto"]
@@ -55,12 +53,6 @@ def tell(line: str, verbose: bool = True) -> None:
         log.info("%s", line)
     elif verbose:
         logging.StreamHandler().handle(logging.makeLogRecord({"name": log.name, "msg": line}))
-
-
-def check_verbose(verbose: Any) -> None:
-    """Refuse what is neither a bool nor "auto"."""
-    if not (isinstance(verbose, bool) or verbose == "auto"):
-        raise InvalidInput(f"verbose must be 'auto', True or False; got {verbose!r}.")
 
 
 @contextmanager

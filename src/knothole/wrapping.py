@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
+from knothole.checks import check_choice
 from knothole.columns.columns import Blocks, Columns, Kind
 from knothole.columns.encoding import row_weights
 from knothole.columns.holes import nullable_as_met, with_nan, without_nullable
@@ -34,7 +35,7 @@ from knothole.out_of_core.base import Parts, parts_of
 from knothole.out_of_core.files import is_path
 from knothole.out_of_core.sample import sample
 from knothole.out_of_core.work import is_lazy
-from knothole.progress import Advance, Verbose, bar, check_verbose, tell
+from knothole.progress import Advance, Verbose, bar, tell
 from knothole.robust import Robust
 from knothole.scoring import PredictionLoss, prediction_loss
 from knothole.trees.ensemble import Ensemble
@@ -150,14 +151,12 @@ def wrap(
     >>> bool(low < 0 < high)
     True
     """
-    check_verbose(verbose)
+    check_choice("verbose", verbose, ("auto", True, False))
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     correcting = Correcting(correct, patterns, X_valid, seed)
-    if holes not in ("auto", "all"):
-        raise InvalidInput(
-            f"holes must be 'auto' or 'all' here; got {holes!r}. A mask is about single rows: pass "
-            f"it to predict."
-        )
+    check_choice(
+        "holes", holes, ("auto", "all"), "A mask is about single rows: pass it to predict."
+    )
     if isinstance(density, str) and density == "auto":
         compile_for("auto", hasattr(model, "predict_proba"))
     composed = is_composed(model)

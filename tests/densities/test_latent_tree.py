@@ -323,9 +323,9 @@ def test_progress_is_reported(capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"states": 0}, "states must be a whole number from 1 on; got 0"),
+        ({"states": 0}, "states must be 'auto' or a whole number from 1 on; got 0"),
         ({"states": 2.5}, "states must be"),
-        ({"strength": -1}, "strength must be a number from 0 on; got -1"),
+        ({"strength": -1}, "strength must be 'auto' or a number from 0 on; got -1"),
         ({"max_iter": 0}, "max_iter must be"),
         ({"n_init": "many"}, "n_init must be"),
         ({"tol": np.nan}, "tol must be"),

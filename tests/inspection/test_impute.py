@@ -270,7 +270,7 @@ def test_rows_that_are_impossible_are_filled_with_a_warning():
 
 @pytest.mark.parametrize("draws", [0, -1, 2.5, True, "3"])
 def test_draws_must_be_a_whole_number(imputer, draws):
-    with pytest.raises(InvalidInput, match="draws must be a whole number from 1"):
+    with pytest.raises(InvalidInput, match="draws must be None or a whole number from 1 on"):
         imputer.impute(town(5), draws=draws)
 
 

@@ -75,7 +75,7 @@ def test_lines_differ_in_marker_as_well_as_colour(evaluation):
 
 
 def test_unknown_metric_is_named(evaluation):
-    with pytest.raises(InvalidInput, match=r"metric must be one of \['RMSE'\]; got 'MAE'"):
+    with pytest.raises(InvalidInput, match=r"metric must be 'RMSE'; got 'MAE'"):
         report.RobustnessDisplay.from_results(evaluation.robustness, "MAE")
 
 

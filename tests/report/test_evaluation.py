@@ -248,7 +248,7 @@ def test_bad_input_is_named(case, change, message):
 
 
 def test_bad_arguments_are_named(case):
-    with pytest.raises(InvalidInput, match="repeats must be at least 1"):
+    with pytest.raises(InvalidInput, match="repeats must be a whole number from 1 on"):
         Comparison(repeats=0)
     with pytest.raises(InvalidInput, match="methods must be among"):
         compare(case, Comparison(methods=("magic",)))

@@ -230,7 +230,7 @@ def test_links():
     assert np.array_equal(Link("softmax")(margin), softmax(margin, axis=1))
     assert np.array_equal(Link("exp")(margin[:1]), np.exp(margin[:1]))
     assert Link("identity").linear and not Link("sigmoid").linear
-    with pytest.raises(InvalidInput, match="link must be one of"):
+    with pytest.raises(InvalidInput, match="link must be '"):
         Link("probit")
 
 

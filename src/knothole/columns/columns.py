@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from knothole.arrays import Floats, Mask
+from knothole.checks import check_choice
 from knothole.columns import encoding, onehot, read
 from knothole.columns.evidence import NOT_RECORDED, Evidence, Plan
 from knothole.columns.holes import checked_mask, holes_in
@@ -191,9 +192,8 @@ class Columns:
         >>> columns.matrix([[1.5, "Linz"], [None, "Wien"]], unseen="hole").tolist()
         [[1.5, 1.0], [nan, nan]]
         """
-        if unseen not in ("error", "hole"):
-            raise InvalidInput(f"unseen must be 'error' or 'hole'; got {unseen!r}.")
-        read.check_absent((), (), absent)
+        check_choice("unseen", unseen, ("error", "hole"))
+        check_choice("absent", absent, ("error", "hole"))
         plain = read.plain_floats(table) if self._are_numbers else None
         if plain is not None:
             if plain.shape[1] != len(self):

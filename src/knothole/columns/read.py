@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.checks import check_choice
 from knothole.errors import ColumnMismatch, InvalidInput
 
 #: What becomes of a column that a table does not have.
@@ -101,8 +102,7 @@ def check_absent(expected: Sequence[str], got: Sequence[str], absent: Absent = "
     >>> check_absent(["a", "b"], ["c", "b"], "hole")
     """
     missing = [name for name in expected if name not in set(got)]
-    if absent not in ("error", "hole"):
-        raise InvalidInput(f"absent must be 'error' or 'hole'; got {absent!r}.")
+    check_choice("absent", absent, ("error", "hole"))
     if missing and (absent == "error" or len(missing) == len(expected)):
         further = [name for name in got if name not in set(expected)]
         beside = f"; {listed(further)} not expected" if further else ""

@@ -25,8 +25,7 @@ from knothole.compiled.sobol import WORD, Points, row_keys
 from knothole.densities import storage
 from knothole.densities.em import Run, Step
 from knothole.densities.in_parts import fit_parts, refuse_beside_parts
-from knothole.densities.parameters import check_names
-from knothole.densities.trained import Trained
+from knothole.densities.trained import Trained, check_names
 from knothole.densities.univariate import (
     Emission,
     check_emissions,

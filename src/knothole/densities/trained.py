@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -14,13 +14,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
-from knothole.checks import check_array, check_type, require
+from knothole.checks import check_array, check_number, check_type, check_whole, require
 from knothole.columns import json_form
 from knothole.columns.columns import Columns, Evidence, Kind, Variable
 from knothole.densities.em import Run, Training
-from knothole.densities.parameters import SHARED, Rule, check_names
 from knothole.densities.rows import WeightedRows
-from knothole.errors import NotFitted
+from knothole.errors import InvalidInput, NotFitted
 from knothole.progress import tell
 
 D = TypeVar("D", bound="Trained")
@@ -30,8 +29,8 @@ D = TypeVar("D", bound="Trained")
 class Trained(BaseEstimator):
     """Parameters that all densities share, and what a file keeps of one.
 
-    A subclass declares what it has besides: further parameters and their ``rules``, and the
-    attributes that a file keeps.
+    A subclass declares what it has besides: further parameters, which its ``_check_parameters``
+    checks, and the attributes that a file keeps.
 
     Attributes
     ----------
@@ -45,8 +44,6 @@ class Trained(BaseEstimator):
         Weight of the prior, in rows.
     """
 
-    #: What each parameter must be.
-    rules: ClassVar[Mapping[str, Rule]] = SHARED
     #: Attributes (less the underscore at their end) that a file keeps: plain values, and arrays.
     stored_values: ClassVar[tuple[str, ...]] = ("converged",)
     stored_arrays: ClassVar[tuple[str, ...]] = ()
@@ -91,9 +88,11 @@ class Trained(BaseEstimator):
             self.feature_names_in_ = np.array(columns.names, dtype=object)
 
     def _check_parameters(self) -> None:
-        for name, rule in self.rules.items():
-            if hasattr(self, name):
-                rule.check(name, getattr(self, name))
+        check_number("strength", self.strength, also=["auto"])
+        check_whole("max_iter", self.max_iter)
+        check_number("tol", self.tol)
+        check_whole("n_init", self.n_init)
+        check_number("validation_fraction", self.validation_fraction, below=1)
         check_names("families", getattr(self, "families", None) or {}, self.variables_)
 
     def _training(self, rng: np.random.Generator) -> Training:
@@ -204,6 +203,14 @@ class Trained(BaseEstimator):
             check_type(name, getattr(self, f"{name}_"), *types)
         if "objective" in self.stored_arrays:
             check_array("objective", self.objective_, (None,))
+
+
+def check_names(parameter: str, names: Iterable[str], variables: Iterable[Variable]) -> None:
+    """Refuse names that are no variable's."""
+    known = [variable.name for variable in variables]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InvalidInput(f"{parameter}: no variable {unknown[0]!r}; there are {known}.")
 
 
 def of_same_size(density: D, fitted: Trained) -> D:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from knothole.arrays import Mask
+from knothole.checks import check_whole
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import Evidence
 from knothole.columns.fill import filled, long
-from knothole.errors import InvalidInput
 from knothole.expectation.registry import completer_of
 
 
@@ -31,18 +29,9 @@ def imputed(
     draws : int, optional
     seed : int
     """
-    _check_draws(draws)
+    check_whole("draws", draws, also=[None], way_out="None completes each row once.")
     points = completer_of(density).complete_points(evidence, draws or 1, seed)
     columns: Columns = density.columns_
     own = points[:, :, : len(columns.variables)]
     done = [filled(table, columns, columns.decode(own[:, k]), holes) for k in range(own.shape[1])]
     return done[0] if draws is None else long(done)
-
-
-def _check_draws(draws: Any) -> None:
-    whole = isinstance(draws, int | np.integer) and not isinstance(draws, bool)
-    if draws is not None and not (whole and draws >= 1):
-        raise InvalidInput(
-            f"draws must be a whole number from 1, or None for one completion of each row; got "
-            f"{draws!r}."
-        )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole.checks import check_choice, check_number
 from knothole.columns.encoding import Unseen
 from knothole.columns.holes import Holes
 from knothole.errors import InvalidInput
 from knothole.leaves.draw_matrix import DRAWS
-from knothole.progress import Verbose, check_verbose
+from knothole.progress import Verbose
 
 Method = Literal["auto", "tree", "forest", "boosting"]
 Objective = Literal["auto", "expected", "deployed"]
@@ -138,18 +138,12 @@ class TuningOptions:
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise InvalidInput(f"{name} must be one of {allowed}; got {getattr(self, name)!r}.")
+            check_choice(name, getattr(self, name), allowed)
         if isinstance(self.holes, str) and self.holes not in ("all", "auto"):
             raise InvalidInput(f"holes must be 'all', 'auto' or a mask; got {self.holes!r}.")
-        if not (self.ridge == "auto" or (_is_number(self.ridge) and self.ridge >= 0)):
-            raise InvalidInput(f"ridge must be 'auto' or a number, at least 0; got {self.ridge!r}.")
-        rate = self.learning_rate
-        if not (rate == "auto" or (_is_number(rate) and 0 < rate <= 1)):
-            raise InvalidInput(
-                f"learning_rate must be 'auto', or above 0 and at most 1; got {rate!r}."
-            )
-        check_verbose(self.verbose)
+        check_number("ridge", self.ridge, also=["auto"])
+        check_number("learning_rate", self.learning_rate, above=0, most=1, also=["auto"])
+        check_choice("verbose", self.verbose, ("auto", True, False))
         if self.draws < DRAWS or self.draws % DRAWS:
             raise InvalidInput(f"draws must be a multiple of {DRAWS}; got {self.draws!r}.")
         for name in ("counts", "sample_weight"):
@@ -168,7 +162,3 @@ class TuningOptions:
                     f"tune has no option {name!r}; its options are {', '.join(known)}."
                 )
         return replace(self, **options)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and bool(np.isfinite(float(value)))

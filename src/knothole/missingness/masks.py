@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from knothole.arrays import Floats, Mask
+from knothole.checks import check_choice, check_number
 from knothole.columns.columns import Blocks
 from knothole.errors import InvalidInput
 from knothole.missingness.variables import VariableTable, apply_mask
@@ -231,10 +232,8 @@ def _mnar(
     scores, fitted = table.scores()
     if kind == "self":
         return _logistic(scores * strength, fitted * strength, table.reference_known, rate)
-    if kind != "quantile":
-        raise InvalidInput(f"kind must be 'self' or 'quantile'; got {kind!r}.")
-    if tail not in _EXTREME:
-        raise InvalidInput(f"tail must be 'upper', 'lower' or 'both'; got {tail!r}.")
+    check_choice("kind", kind, ("self", "quantile"))
+    check_choice("tail", tail, _EXTREME)
     share = rate if share is None else share
     if not rate <= share <= 1:
         raise InvalidInput(f"share must be from the rate ({rate}) to 1; got {share}.")
@@ -310,8 +309,7 @@ def _table(
     mechanism: Callable[..., Floats], X: Any, rate: float, seed: int, /, **options: Any
 ) -> VariableTable:
     """The table whose variables go missing as a mechanism, with options of its own, has it."""
-    if not 0 <= rate <= 1:
-        raise InvalidInput(f"rate must be from 0 to 1; got {rate!r}.")
+    check_number("rate", rate, most=1)
     shared = {name: options.pop(name) for name in Options.__annotations__ if name in options}
     table = VariableTable(X, seed, **shared)
     table.p = mechanism(table, float(rate), **options)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
+from knothole.checks import check_whole
 from knothole.columns.columns import Blocks, Columns, Kind
 from knothole.columns.kinds import variable_of
 from knothole.errors import InvalidInput
@@ -138,6 +139,5 @@ def generator(seed: int, stream: int) -> np.random.Generator:
     Draws of a mask have their own, so that they do not depend on how much randomness the mechanism
     used.
     """
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InvalidInput(f"seed must be a whole number, 0 or more; got {seed!r}.")
+    check_whole("seed", seed, least=0)
     return np.random.default_rng([int(seed), stream])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from knothole.errors import InvalidInput
+from knothole.checks import check_choice
 from knothole.report import style
 from knothole.report.diagnostics import Coverage, Fit, Marginal, Outage, Pair
 from knothole.report.robustness import Robustness
@@ -105,10 +105,7 @@ class RobustnessDisplay(Display[Robustness]):
     def __init__(self, results: Robustness, metric: str | None = None) -> None:
         super().__init__(results)
         self.metric = results.metric if metric is None else metric
-        if self.metric not in results.errors:
-            raise InvalidInput(
-                f"metric must be one of {list(results.errors)}; got {self.metric!r}."
-            )
+        check_choice("metric", self.metric, results.errors)
 
     def _draw(self, ax: Axes) -> None:
         rates = 100 * np.asarray(self.results.rates)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from knothole import missingness
 from knothole.arrays import Floats
-from knothole.errors import InvalidInput
+from knothole.checks import check_whole
 from knothole.progress import Advance, silent
 from knothole.report.measures import Task, measure
 from knothole.report.methods import KNOTHOLE, METHODS, Case, Method
@@ -89,8 +89,7 @@ class Comparison:
     patience: float | None = None
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise InvalidInput(f"repeats must be at least 1; got {self.repeats}.")
+        check_whole("repeats", self.repeats)
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Places of a rate and a repeat; without holes all repeats are one."""

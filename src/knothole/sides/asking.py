@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from knothole.answers import class_lists, is_classifier, output_labels
+from knothole.checks import check_choice
 from knothole.columns.evidence import Evidence
 from knothole.columns.holes import Holes
 from knothole.columns.outputs import pandas_index
@@ -83,8 +84,7 @@ class Asking:
         >>> bool(first > 0.3 and second > 0.3)  # not used, but it tells of the first
         True
         """
-        if of not in ("prediction", "margin"):
-            raise InvalidInput(f"of must be 'prediction' or 'margin'; got {of!r}.")
+        check_choice("of", of, ("prediction", "margin"))
         expectation = self.expectation_
         how = Options.of(options)
         evidence = self._evidence(X, holes, how)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from knothole.arrays import Floats
-from knothole.checks import check_type, require
+from knothole.checks import check_choice, check_type, require
 from knothole.errors import InvalidInput
 
 
@@ -59,8 +59,7 @@ class Link:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.name not in FUNCTIONS:
-            raise InvalidInput(f"link must be one of {tuple(FUNCTIONS)}; got {self.name!r}.")
+        check_choice("link", self.name, FUNCTIONS)
 
     @property
     def linear(self) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.checks import check_array, check_chances, require
+from knothole.checks import check_array, check_chances, check_number, require
 from knothole.columns.columns import Columns, Evidence
 from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.base import EmissionDensity
@@ -24,7 +24,6 @@ from knothole.densities.circuit.em import (
 from knothole.densities.circuit.json_form import read_circuit, write_circuit
 from knothole.densities.circuit.nodes import Structure, draw_emissions, evaluate, read_nodes
 from knothole.densities.em import train
-from knothole.densities.parameters import NUMBER, SHARED, Rule
 from knothole.densities.univariate import start_emission
 from knothole.densities.univariate.base import Emission, maximised
 from knothole.densities.univariate.table import log_of
@@ -125,7 +124,6 @@ class Circuit(EmissionDensity):
     True
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {**SHARED, "strength": NUMBER}
     stored_arrays = ("weights", "objective")
 
     nodes: Sequence[Mapping[str, Any]]
@@ -193,6 +191,10 @@ class Circuit(EmissionDensity):
         if columns is None and self.warm_start and hasattr(self, "columns_"):
             columns = self.columns_
         return super().fit(X, y, columns=columns, **options)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("strength", self.strength)
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         self._bind()

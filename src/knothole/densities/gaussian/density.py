@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
-from knothole.checks import check_array, check_chances, require
+from knothole.checks import check_array, check_chances, check_choice, check_whole, require
 from knothole.columns.columns import NOT_RECORDED, Evidence
 from knothole.compiled.exp import FARTHEST
 from knothole.compiled.sobol import WORD, row_keys
@@ -33,7 +33,6 @@ from knothole.densities.gaussian.masses import MOST_INTERVALS, box_mass
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.gaussian.variables import NOT_RECORDED as NOT_RECORDED_CODE
 from knothole.densities.gaussian.variables import RECORDED, Layout
-from knothole.densities.parameters import SHARED, WHOLE, Rule, one_of
 from knothole.densities.search import Wanted, learn
 from knothole.densities.univariate import (
     Categorical,
@@ -124,13 +123,6 @@ class GaussianMixture(Density):
     True
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **SHARED,
-        "components": WHOLE.unless("auto"),
-        "covariance": one_of("full", "tied", "low-rank"),
-        "rank": WHOLE.unless(None),
-        "normal_scores": one_of(True, False, "repeated", "auto"),
-    }
     stored_values = ("strength", "converged")
     stored_arrays = ("weights", "means", "covariances", "objective")
 
@@ -147,6 +139,13 @@ class GaussianMixture(Density):
     scores_: NormalScores = field(init=False)
 
     # ---- learning ----------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_whole("components", self.components, also=["auto"])
+        check_choice("covariance", self.covariance, ("full", "tied", "low-rank"))
+        check_whole("rank", self.rank, also=[None])
+        check_choice("normal_scores", self.normal_scores, (True, False, "repeated", "auto"))
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         rows, training = self._prepared(evidence, weight)

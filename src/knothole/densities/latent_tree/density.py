@@ -7,16 +7,16 @@ the variable below it. With h = 1 the variables are independent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
-from knothole.checks import check_array, require
+from knothole.checks import check_array, check_whole, require
 from knothole.columns.columns import Evidence
 from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.circuit.build import tree_to_circuit
@@ -33,7 +33,6 @@ from knothole.densities.latent_tree.em import (
 from knothole.densities.latent_tree.learner import TreeLearner, sizes_for
 from knothole.densities.latent_tree.training import independent
 from knothole.densities.mixture.learner import choose_families
-from knothole.densities.parameters import SHARED, WHOLE, Rule
 from knothole.densities.rows import EncodedRows
 from knothole.densities.search import Wanted, learn
 from knothole.densities.univariate.packed import pack
@@ -105,7 +104,6 @@ class LatentTree(EmissionDensity):
     True
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {**SHARED, "states": WHOLE.unless("auto")}
     stored_values = ("strength", "held_out_score", "n_iter", "converged")
     stored_arrays = ("parent", "order", "prior", "transition")
 
@@ -121,6 +119,10 @@ class LatentTree(EmissionDensity):
     held_out_score_: float = field(init=False)
 
     # ---- learning ----------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_whole("states", self.states, also=["auto"])
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         rows, training = self._prepared(evidence, weight)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
-from knothole.checks import check_chances
+from knothole.checks import check_chances, check_whole
 from knothole.columns.columns import Evidence
 from knothole.densities.base import EmissionDensity, Within
 from knothole.densities.circuit.build import mixture_to_circuit
@@ -26,7 +26,6 @@ from knothole.densities.mixture.em import (
 )
 from knothole.densities.mixture.kernels import pick
 from knothole.densities.mixture.learner import ProductLearner, choose_families, sizes_for
-from knothole.densities.parameters import SHARED, WHOLE, Rule
 from knothole.densities.rows import EncodedRows
 from knothole.densities.search import Wanted, can_hold_out, learn
 from knothole.densities.univariate.packed import pack
@@ -90,7 +89,6 @@ class Mixture(EmissionDensity):
     True
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {**SHARED, "components": WHOLE.unless("auto")}
     stored_values = ("converged", "strength")
     stored_arrays = ("weights", "objective")
 
@@ -99,6 +97,10 @@ class Mixture(EmissionDensity):
     n_init: int = 3
 
     weights_: Floats = field(init=False)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_whole("components", self.components, also=["auto"])
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         rows, training = self._prepared(evidence, weight)

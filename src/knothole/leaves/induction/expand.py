@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.checks import check_whole
 from knothole.columns.encoding import row_weights
 from knothole.columns.holes import holes_in
 from knothole.densities.base import Density
@@ -113,7 +114,7 @@ def expand(
     >>> HuberRegressor().fit(means, y).coef_.round(1).tolist()
     [2.0, 1.2]
     """
-    check_draws(draws)
+    check_whole("draws", draws)
     if not hasattr(density, "columns_"):
         raise NotFitted(f"this {type(density).__name__} is not fitted yet; call fit(X) first.")
     if is_path(X):
@@ -179,9 +180,3 @@ def _expanded(part: Part, density: Density, options: dict[str, Any], kinds: Any)
 def shared(weight: Floats, row: NDArray[np.intp]) -> Floats:
     """What completions weigh, so that those of a row share its weight."""
     return np.asarray((weight / np.maximum(np.bincount(row, minlength=len(weight)), 1))[row])
-
-
-def check_draws(draws: Any) -> None:
-    """Refuse what is no number of completions."""
-    if draws < 1 or int(draws) != draws:
-        raise InvalidInput(f"draws must be a whole number from 1; got {draws!r}.")
