@@ -5,8 +5,8 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 from knothole.columns.columns import Columns
+from knothole.densities.held_out import hold_out
 from knothole.densities.mixture.density import Mixture
-from knothole.densities.selection.held_out import hold_out
 from knothole.expectation.tolerance import Spread
 from knothole.nan_meaning import NanMeaning, nullable
 from knothole.scoring import PredictionLoss, squared

@@ -31,7 +31,7 @@ from knothole.columns.columns import Columns
 from knothole.densities.base import Density
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
-from knothole.densities.selection.select import select
+from knothole.densities.select import select
 from knothole.robust import Robust
 from knothole.wrapping import wrap
 

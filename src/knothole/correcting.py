@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import KFold, StratifiedKFold
 
 from knothole.answers import is_classifier
 from knothole.arrays import Floats
@@ -22,11 +21,12 @@ from knothole.columns.columns import Columns
 from knothole.columns.holes import with_nan
 from knothole.columns.read import class_of, places_of
 from knothole.densities.base import Density
+from knothole.densities.held_out import folds, sample_rows
 from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.inspection.correction.corrected import Correction
 from knothole.inspection.correction.determined import Determined
-from knothole.inspection.correction.learn import WIDE, Honest, learn, no_correction
+from knothole.inspection.correction.learn import Honest, learn, no_correction
 from knothole.inspection.correction.patterns import Patterns
 from knothole.leaves.induction.filling import take
 from knothole.trees.in_variables import in_levels
@@ -38,9 +38,6 @@ from knothole.trees.readers.unfitted import unfitted
 if TYPE_CHECKING:
     import pandas as pd
 
-# Clones, fewer of models with many columns, and the rows that they are made with at most.
-FOLDS, FOLDS_OF_WIDE = 3, 2
-ROWS = 4000
 _ADVICE = "pass X_valid, rows that the model was not trained on"
 
 
@@ -110,11 +107,9 @@ def by_clones(
         return [], f"without y_train no row is known that the model has not learned; {_ADVICE}"
     if not (hasattr(model, "fit") and hasattr(model, "get_params")):
         return [], f"the model cannot be fitted again without some rows; {_ADVICE}"
-    order = np.random.default_rng(seed).permutation(len(rows.matrix))[:ROWS]
+    order = sample_rows(len(rows.matrix), seed)
     labels = np.asarray(rows.y)[order]
     stratified = is_classifier(expectation.original) and labels.ndim == 1
-    n_folds = FOLDS if rows.matrix.shape[1] <= WIDE else FOLDS_OF_WIDE
-    folds = (StratifiedKFold if stratified else KFold)(n_folds)
     unknown = np.full((len(rows.matrix), expectation.original.n_responses), np.nan)
     target = unknown if rows.target is None else rows.target
     found = []
@@ -124,7 +119,7 @@ def by_clones(
             table = rows.table
             if not is_composed(model):
                 table = as_trained(table, expectation.columns)
-            for learned, held in folds.split(order, labels if stratified else None):
+            for learned, held in folds(len(order), labels if stratified else None):
                 fitted = unfitted(model, quiet=True)
                 fitted.fit(some_rows(table, order[learned]), labels[learned])
                 own = _under(fitted, table, expectation)

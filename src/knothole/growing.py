@@ -26,8 +26,14 @@ from knothole.columns.columns import Columns, Kind
 from knothole.columns.encoding import row_weights
 from knothole.columns.holes import holes_in, nullable_as_met, with_nan
 from knothole.densities.base import Density, encode_target
+from knothole.densities.held_out import (
+    FOLDS,
+    TOO_FEW_TO_HOLD_OUT,
+    hold_out,
+    mean_and_error,
+    sample_rows,
+)
 from knothole.densities.mixture.density import Factorized
-from knothole.densities.selection.held_out import hold_out, mean_and_error
 from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.leaves.conditioning import Conditioned, TrainingTable
@@ -40,16 +46,13 @@ from knothole.scoring import prediction_loss
 from knothole.trees.readers.unfitted import unfitted, weight_name
 from knothole.wrapping import wrap
 
-# Parts of the rows that are completed by what the others tell: a density over (X, y) that has
-# learned a row knows its y too well, and trees would find it again in the completions.
-FOLDS = 5
 # What learn="auto" tries beside 0.
 REDRAW = 0.3
 # NaN is a value where telling it from the rest takes such a part off the squared error of y, and
 # is so many standard errors away from saying nothing.
 PART, SURE = 0.01, 4.0
-# Draws of y that this is measured with, and the rows: at most, and of each kind at least.
-DRAWS_OF_Y, ROWS, FEW = 64, 4000, 20
+# Draws of y that this is measured with.
+DRAWS_OF_Y = 64
 
 
 class Way(NamedTuple):
@@ -232,15 +235,18 @@ class Ground:
     def parts(self) -> tuple[tuple[Density, Rows], ...]:
         """What completes which rows, given y: each a density that was not told of them.
 
+        A density over (X, y) that has learned a row knows its y too well, and trees would find it
+        again in the completions.
+
         Rows of rare classes, and all where a column is rare or the caller gave a density over
         (X, y), are completed by the one that knows all rows.
         """
         known, matrix, target = self.known, self.training.matrix, np.asarray(self.known.target)
-        fold = np.random.default_rng(0).permutation(len(matrix)) % FOLDS
+        fold = sample_rows(len(matrix), most=None) % FOLDS
         if known.form == "labels":
             _, label, count = np.unique(target, return_inverse=True, return_counts=True)
-            fold[count[label] < FEW] = -1
-        if known.form == "given" or (~np.isnan(matrix)).sum(axis=0).min() < FEW:
+            fold[count[label] < TOO_FEW_TO_HOLD_OUT] = -1
+        if known.form == "given" or (~np.isnan(matrix)).sum(axis=0).min() < TOO_FEW_TO_HOLD_OUT:
             fold[:] = -1
         parts = [(known.density, np.flatnonzero(fold < 0))]
         sized = of_same_size(known.density, known.density)
@@ -273,7 +279,7 @@ class Ground:
         variable is observed or not.
         """
         columns, density, found = self.base.columns_, self.known.density, self.values.copy()
-        rows = np.random.default_rng(0).permutation(len(self.lesson.y))[:ROWS]
+        rows = sample_rows(len(self.lesson.y))
         own, variable = columns.evidence(self.training.matrix[rows]), density.variables_[-1]
         truth = encode_target(variable, np.asarray(self.known.target)[rows])[:, None]
         drawn = density.complete_points(density.extended(own, None), DRAWS_OF_Y, 0)[:, :, -1:]
@@ -284,7 +290,7 @@ class Ground:
         for place, column in enumerate(columns.variables):
             gone = np.isnan(own.points[:, place])
             groups = [residual[gone], residual[~gone]]
-            if min(map(len, groups)) < FEW:
+            if min(map(len, groups)) < TOO_FEW_TO_HOLD_OUT:
                 continue
             apart = groups[0].mean(axis=0) - groups[1].mean(axis=0)
             error = np.sqrt(sum(group.var(axis=0) / len(group) for group in groups))

@@ -14,7 +14,7 @@ from knothole.columns.columns import Blocks, Columns
 from knothole.columns.holes import without_nullable
 from knothole.columns.read import read_table
 from knothole.densities.base import Density
-from knothole.densities.selection.select import default_candidates, select
+from knothole.densities.select import default_candidates, select
 from knothole.errors import InvalidInput
 from knothole.inspection.impute import imputed
 

@@ -18,7 +18,7 @@ from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns, Variable
 from knothole.columns.holes import holes_in, nowhere
 from knothole.densities.base import Density
-from knothole.densities.selection.held_out import HeldOut
+from knothole.densities.held_out import HeldOut
 from knothole.expectation.expectation import Expectation
 from knothole.scoring import PredictionLoss
 

@@ -14,7 +14,7 @@ from knothole.arrays import Floats
 from knothole.columns.columns import Columns
 from knothole.columns.holes import holes_in
 from knothole.densities.base import Density
-from knothole.densities.selection.held_out import HeldOut
+from knothole.densities.held_out import HeldOut
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import Spread
 from knothole.leaves.losses.pinball import Pinball

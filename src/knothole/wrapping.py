@@ -21,11 +21,15 @@ from knothole.compiled.ahead import compile_ahead
 from knothole.correcting import Correcting, Rows
 from knothole.densities.base import Density
 from knothole.densities.gaussian.fill import fill
+from knothole.densities.held_out import (
+    TOO_FEW_TO_HOLD_OUT,
+    TOO_FEW_TO_JUDGE,
+    HeldOut,
+    hold_out,
+)
 from knothole.densities.in_parts import go_on
 from knothole.densities.own import OwnDensity
-from knothole.densities.search import TOO_FEW_TO_HOLD_OUT
-from knothole.densities.selection.held_out import HeldOut, hold_out
-from knothole.densities.selection.select import Selected, default_candidates, select
+from knothole.densities.select import Selected, default_candidates, select
 from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import SHARE
@@ -46,8 +50,6 @@ from knothole.trees.recipe import MEDIAN
 
 # Parts of 100 that take what NaN means and the correction, as bars have it; densities the rest.
 NAN_MEANING, CORRECTION = 4.0, 24.0
-# With fewer rows whose truth is known, densities are compared by log p alone.
-FEW_TRUTHS = 50
 
 
 def wrap(
@@ -326,7 +328,8 @@ def _choose(
             raise InvalidInput(f"density must be 'auto' or a density; got {density!r}.")
         candidates = default_candidates(task.columns, task.random_state)
     if isinstance(candidates, (Sequence, Mapping)):
-        enough = loss.eligible.sum() >= FEW_TRUTHS
+        # With fewer rows whose truth is known, densities are compared by log p alone.
+        enough = loss.eligible.sum() >= TOO_FEW_TO_JUDGE
         selected = select(
             candidates, task.matrix, task.columns, score=loss if enough else None,
             eligible=loss.eligible if enough else None, sample_weight=task.weight,

@@ -14,9 +14,9 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from knothole.columns.columns import Columns
+from knothole.densities.held_out import mean_and_error
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
-from knothole.densities.selection.held_out import mean_and_error
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 TRAIN, TEST = 936, 215

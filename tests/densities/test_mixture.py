@@ -14,13 +14,13 @@ from sklearn.utils.estimator_checks import check_estimator
 from knothole.columns.columns import Columns
 from knothole.densities.base import EmissionDensity
 from knothole.densities.em import Training, train
+from knothole.densities.held_out import FEW_ROWS_TO_SEARCH
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture import learner
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.mixture.em import ProductMixture, expected, shares, step
 from knothole.densities.mixture.start import assign, comparable
 from knothole.densities.rows import EncodedRows, WeightedRows
-from knothole.densities.search import FEW_ROWS
 from knothole.densities.univariate import start_emission
 from knothole.densities.univariate.packed import pack
 from knothole.errors import InvalidInput
@@ -152,7 +152,7 @@ def test_finds_components():
     np.testing.assert_allclose(ordered, [[0, 0, 0], [0, 6, 6], [6, 0, -6]], atol=0.35)
 
 
-@pytest.mark.parametrize("rows", [500, FEW_ROWS + 500])
+@pytest.mark.parametrize("rows", [500, FEW_ROWS_TO_SEARCH + 500])
 def test_auto_finds_dependence_and_independence(rows):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, 3))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from knothole.columns.columns import Columns
-from knothole.densities.rows import HELD_OUT_HOLES, WeightedRows
+from knothole.densities.held_out import RATE
+from knothole.densities.rows import WeightedRows
 
 
 def rows_of(X, weight=None):
@@ -32,7 +33,7 @@ def test_rows_to_judge_by_are_given_holes_where_they_have_hardly_any():
     weight = np.linspace(0.5, 2, 1000)
     held = rows_of(X, weight)[600:].with_holes(0)
     hole = np.isnan(held.points())
-    np.testing.assert_allclose(hole.mean(axis=0), HELD_OUT_HOLES, atol=0.07)
+    np.testing.assert_allclose(hole.mean(axis=0), RATE, atol=0.07)
     assert np.corrcoef(hole.T)[0, 1] < 0.2  # each variable by itself
     np.testing.assert_array_equal(held.points()[~hole], X[600:][~hole])
     np.testing.assert_array_equal(held.own_weight(), weight[600:])

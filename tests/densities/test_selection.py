@@ -6,13 +6,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from knothole.columns.columns import Block, Column, Columns, Kind
+from knothole.densities import select as module
 from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.held_out import RATE, hold_out, mean_and_error
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.search import Search, Tried
-from knothole.densities.selection import select as module
-from knothole.densities.selection.held_out import RATE, hold_out, mean_and_error, resolution
-from knothole.densities.selection.select import default_candidates
-from knothole.densities.selection.select import select as select_from
+from knothole.densities.select import default_candidates, resolution
+from knothole.densities.select import select as select_from
 from knothole.errors import InvalidInput
 
 

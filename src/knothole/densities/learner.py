@@ -15,6 +15,7 @@ import numpy as np
 from knothole.arrays import Floats
 from knothole.columns.columns import Kind
 from knothole.densities.em import Run, Training, train
+from knothole.densities.held_out import FOLDS
 from knothole.densities.mixture.em import ProductMixture, step
 from knothole.densities.rows import FIRST_ROWS, EncodedRows, WeightedRows
 from knothole.densities.univariate import with_continuous
@@ -23,8 +24,6 @@ from knothole.densities.univariate.choice import prefers_histogram
 
 # The strength of the prior to begin with, in rows.
 STRENGTH = 1.0
-# Parts of few rows that are held out in turn.
-FOLDS = 3
 # How many times as many rows as the first ones each further stage has.
 GROWTH = 4
 # Steps of each start, of each stage before the last, and on all rows after training has stopped.

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.columns.columns import Evidence, Variable
+from knothole.densities.held_out import RATE
 from knothole.densities.univariate import start_emission
 from knothole.densities.univariate.base import Emission
 from knothole.densities.univariate.packed import Packed, pack
 
 # Rows for the first steps of training, and to see what columns are like.
 FIRST_ROWS = 8192
-# Where rows have fewer holes than this, those held out are given this many.
+# Where rows have fewer missing values than this, those held out are given some at random.
 HARDLY_ANY_HOLES = 0.1
-HELD_OUT_HOLES = 0.3
 # Most entries that the tables of all levels may have; training keeps some dozens of such tables.
 MOST_ENTRIES = 2**21
 
@@ -77,7 +77,7 @@ class WeightedRows:
             # By name, so that the order of columns does not matter.
             name = zlib.crc32(self.variables[v].name.encode())
             rng = np.random.default_rng([seed, name])
-            points[rng.random(len(points)) < HELD_OUT_HOLES, v] = np.nan
+            points[rng.random(len(points)) < RATE, v] = np.nan
         masked = replace(held, points=points)
         return WeightedRows(self.variables, masked, self.own_weight(), np.arange(len(self)))
 

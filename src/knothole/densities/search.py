@@ -25,17 +25,18 @@ from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats
 from knothole.densities.em import Run, Training
-from knothole.densities.learner import FOLDS, STRENGTH, Learner
+from knothole.densities.held_out import (
+    FEW_ROWS_TO_SEARCH,
+    TOO_FEW_TO_HOLD_OUT,
+    folds,
+    mean_and_error,
+)
+from knothole.densities.learner import STRENGTH, Learner
 from knothole.densities.rows import WeightedRows
-from knothole.densities.selection.held_out import mean_and_error
 
 # Standard errors by which more than independent variables must be better than those: they cannot
 # overfit, and what is held against them is the best of many.
 SURE = 3.0
-# Fewer rows than this cannot spare any to be held out.
-TOO_FEW_TO_HOLD_OUT = 20
-# Below so many rows, folds are held out in turn.
-FEW_ROWS = 3000
 # No choice needs more held-out rows than this, nor more to learn from.
 MOST_HELD_OUT = 20_000
 ROWS_TO_CHOOSE = 20_000
@@ -160,13 +161,10 @@ def split(learner: Learner, fraction: float, most: int | None = None) -> Fold:
 
 def folds_of(learner: Learner, rows: WeightedRows) -> list[Fold]:
     """Each part of the rows held out once, from marginals too."""
-    number = np.arange(len(rows)) % FOLDS
-    folds = []
-    for part in range(FOLDS):
-        train = rows[number != part]
-        held = masked(learner, rows[number == part])
-        folds.append(Fold(learner.on(train), len(train), held))
-    return folds
+    return [
+        Fold(learner.on(rows[train]), len(train), masked(learner, rows[held]))
+        for train, held in folds(len(rows))
+    ]
 
 
 def masked(learner: Learner, rows: WeightedRows) -> WeightedRows:
@@ -234,7 +232,7 @@ class Search(Generic[L]):
         self.tried: dict[tuple[int, float | None, int], Tried[L]] = {}
 
     def _folds(self, learner: L) -> list[Fold]:
-        if len(learner.rows) < FEW_ROWS:
+        if len(learner.rows) < FEW_ROWS_TO_SEARCH:
             return folds_of(learner, learner.rows)
         # One size that was asked for is trained once, on all rows.
         choosing = len(self.wanted.sizes) > 1 and not self.wanted.fixed

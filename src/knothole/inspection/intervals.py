@@ -46,6 +46,7 @@ from scipy.stats import beta
 
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
+from knothole.densities.held_out import TOO_FEW_TO_JUDGE
 from knothole.errors import FewCalibrationRows, InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.inspection.residuals import Outputs, Scale
@@ -60,8 +61,6 @@ USED = 1000
 #: With so many rows of its own a pattern needs no others.
 OWN = 200
 
-# Fewer rows are not divided: all of them serve, with a scale that is the same for all.
-_FEW = 100
 # Rows set aside are hidden in patterns of these rates, so that the scale knows few holes and many.
 _RATES = (0.0, 0.15, 0.15, 0.35, 0.35, 0.6)
 # Rows that tell what hiding one variable costs.
@@ -266,12 +265,12 @@ def _added_variance(expectation: Expectation, points: Floats, threads: int | Non
 
 
 def _set_aside(rows: int) -> int:
-    """Rows for the scale: a fifth, within limits.
+    """Rows for the scale: a fifth, within limits; none of few rows (one scale for all).
 
     >>> [_set_aside(rows) for rows in (99, 100, 200, 700, 5000)]
     [0, 20, 40, 140, 250]
     """
-    return min(250, rows // 5) if rows >= _FEW else 0
+    return min(250, rows // 5) if rows >= TOO_FEW_TO_JUDGE else 0
 
 
 def _rank(rows: int, coverage: float) -> int:

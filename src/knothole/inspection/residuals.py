@@ -15,12 +15,11 @@ from scipy.optimize import nnls
 
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
+from knothole.densities.held_out import FOLDS, fold_numbers
 from knothole.expectation.expectation import Expectation
 
 # How much of the scale to believe within a pattern.
 _POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
-# Rows set aside are in turn left out, to see which power serves them.
-_FOLDS = 5
 # Coverages that the power is chosen for.
 _LEVELS = (0.8, 0.85, 0.9, 0.95)
 
@@ -84,9 +83,9 @@ class Scale(NamedTuple):
         limits = np.quantile(outputs.centre, [0.02, 0.98])
         features = _features(outputs, limits)
         weights, floor = _fitted(features, residual)
-        fold = np.tile(np.arange(len(residual) // patterns) % _FOLDS, patterns)
+        fold = np.tile(fold_numbers(len(residual) // patterns), patterns)
         expected = np.empty(len(residual))  # by weights that know nothing of the row
-        for number in range(_FOLDS):
+        for number in range(FOLDS):
             own = fold == number
             others, least = _fitted(features[~own], residual[~own])
             expected[own] = np.maximum(features[own] @ others, least)

@@ -27,6 +27,7 @@ from knothole.columns.columns import Columns
 from knothole.columns.evidence import Evidence
 from knothole.columns.holes import without_nullable
 from knothole.densities.base import Density
+from knothole.densities.held_out import HELD_OUT
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.densities.trained import of_same_size
@@ -34,7 +35,6 @@ from knothole.errors import InvalidInput
 
 # Rows that the choice of a form is made on, and the part of them that is held out.
 CHOICE_ROWS = 10_000
-HELD_OUT = 0.25
 
 
 @dataclass(frozen=True, eq=False)

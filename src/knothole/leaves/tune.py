@@ -13,6 +13,7 @@ from knothole.arrays import Floats
 from knothole.columns.encoding import row_weights
 from knothole.columns.holes import HoleRule
 from knothole.densities.base import Density
+from knothole.densities.held_out import folds, sample_rows
 from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.leaves import solvers
@@ -28,10 +29,8 @@ from knothole.out_of_core.sample import Sample
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
 
-# Learning rates to choose from where nothing tells the model's own, by folds of so many rows.
+# Learning rates to choose from where nothing tells the model's own, by held-out rows.
 RATES = (0.03, 0.1, 0.3, 1.0)
-FOLDS = 3
-MOST_ROWS_TO_COMPARE = 3000
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,12 +170,11 @@ def _cross_validated_rate(
     For a comparison of rates it need not be the density over (X, y).
     """
     weight = row_weights(options.sample_weight, len(matrix))
-    some = np.random.default_rng(options.seed).permutation(len(matrix))[:MOST_ROWS_TO_COMPARE]
-    fold = np.arange(len(some)) % FOLDS
+    chosen = sample_rows(len(matrix), options.seed)
     plain = options.changed(condition_on_target=False, verbose=False)
     losses = dict.fromkeys(RATES, 0.0)
-    for rate, part in product(RATES, range(FOLDS)):
-        train, held = some[fold != part], some[fold == part]
+    for rate, parts in product(RATES, folds(len(chosen))):
+        train, held = (chosen[part] for part in parts)
         hide, hidden = (
             options.holes if isinstance(options.holes, str) else options.holes[rows]
             for rows in (train, held)

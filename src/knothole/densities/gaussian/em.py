@@ -43,7 +43,7 @@ BLOCKS = (1024, 16)
 # Numbers of residuals that are worked on at once: few enough to stay near the processor.
 AT_ONCE = 2**17
 # With more variables, rows are measured one by one, by LAPACK, in chunks of so many.
-MANY_VARIABLES, FEW_ROWS = 64, 32
+MANY_VARIABLES, CHUNK = 64, 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +202,7 @@ class GaussianComponents:
                 solved = solve_triangular(root, product[n, at], lower=True, check_finite=False)
                 out[n] += 0.5 * solved @ solved - np.log(np.diag(root)).sum()
 
-        over_chunks(work, len(rows), FEW_ROWS)
+        over_chunks(work, len(rows), CHUNK)
         return np.asarray(out + rows.base + self.discrete_terms(rows)[:, 0])
 
 

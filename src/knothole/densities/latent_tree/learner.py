@@ -11,6 +11,7 @@ import numpy as np
 from knothole.arrays import Floats
 from knothole.columns.columns import Kind
 from knothole.densities.em import Run
+from knothole.densities.held_out import FEW_ROWS_TO_SEARCH
 from knothole.densities.latent_tree.chow_liu import Tree, chow_liu
 from knothole.densities.latent_tree.em import TreeParameters, expect, maximise
 from knothole.densities.latent_tree.training import (
@@ -22,7 +23,7 @@ from knothole.densities.latent_tree.training import (
 )
 from knothole.densities.learner import EmissionLearner
 from knothole.densities.rows import EncodedRows, WeightedRows
-from knothole.densities.search import FEW_ROWS, fit_and_refine
+from knothole.densities.search import fit_and_refine
 
 # The ranking of edges needs no more rows than this.
 ROWS_FOR_STRUCTURE = 20_000
@@ -49,11 +50,11 @@ class TreeLearner(EmissionLearner):
     @property
     def default_strength(self) -> float | None:
         """Many rows find it while they train."""
-        return self.strengths[1] if len(self.rows) < FEW_ROWS else None
+        return self.strengths[1] if len(self.rows) < FEW_ROWS_TO_SEARCH else None
 
     def few_rows_for(self, size: int) -> bool:
         """Whether rows are so few that the strength is chosen before, not while, training."""
-        return len(self.rows) < FEW_ROWS
+        return len(self.rows) < FEW_ROWS_TO_SEARCH
 
     def fit(self, size: int, strength: float | None, held: Any = None) -> TreeRun:
         """Train on all rows; those held out are the judge (all, where there are none)."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from knothole.arrays import Floats, Ints
 from knothole.densities.em import Run, Training
+from knothole.densities.held_out import FEW_ROWS_TO_SEARCH
 from knothole.densities.latent_tree import kernels
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.latent_tree.em import (
@@ -29,7 +30,6 @@ from knothole.densities.latent_tree.em import (
     maximise,
 )
 from knothole.densities.rows import EncodedRows
-from knothole.densities.search import FEW_ROWS
 from knothole.densities.univariate.base import Emission, maximised
 
 # Probability that a latent has its parent's state at the start; rows a state takes after.
@@ -173,7 +173,7 @@ class Stepwise:
         self.task = task
         self.run = self.best = run
         self.running: TreeStatistics | None = None
-        self.rounds = max(1, task.training.max_iter // (4 if n_rows < FEW_ROWS else 2))
+        self.rounds = max(1, task.training.max_iter // (4 if n_rows < FEW_ROWS_TO_SEARCH else 2))
         epoch = -(-n_rows // size)
         self.batches = max(min(BATCHES, epoch), EPOCHS * epoch // self.rounds)
         self.steps = iter(np.geomspace(*STEP, self.rounds * self.batches))

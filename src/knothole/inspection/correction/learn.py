@@ -25,6 +25,7 @@ from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import Evidence
 from knothole.columns.holes import holes_in
+from knothole.densities.held_out import FOLDS, TOO_FEW_TO_JUDGE
 from knothole.expectation.expectation import Expectation
 from knothole.inspection.correction import boosting
 from knothole.inspection.correction.corrected import (
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.intp]
 
-#: Fewer honest rows tell too little.
-FEWEST = 100
 # Copies to learn from: for the general part, and for each variable with a part of its own, which
 # are those that the model needs most. Where predictions are not linear in the leaves, every copy
 # needs draws, and there are fewer.
@@ -53,8 +52,6 @@ COPIES_OF_ONE = {True: 2000, False: 800}
 SINGLE = {True: 5, False: 3}
 # Of more variables than this there are fewer copies, as what one takes grows with them.
 WIDE = 100
-# Parts of the rows, each answered by trees that the others have taught.
-FOLDS = 2
 # Stages at most; it ends earlier where so many did not gain. Shares of their step.
 STAGES = 8
 PATIENCE = 2
@@ -235,8 +232,9 @@ class Learner:
         points = determined.complete(Evidence(copies.points), used).points
         whole = np.asarray(~np.isnan(points[:, used]).any(axis=1))
         copies, points = copies.some(whole), points[whole]
-        if len(copies.row) < FEWEST:
-            return np.nan, np.nan, f"{len(copies.row)} rows to judge it by; it takes {FEWEST}"
+        if len(copies.row) < TOO_FEW_TO_JUDGE:
+            why = f"{len(copies.row)} rows to judge it by; it takes {TOO_FEW_TO_JUDGE}"
+            return np.nan, np.nan, why
         answer = np.empty_like(copies.truth)
         for number, one in enumerate(self.honest):
             own = copies.source == number
@@ -353,8 +351,10 @@ def learn(
     are taken or none.
     """
     rows = sum(len(one.usable) for one in honest)
-    if rows < FEWEST:
-        return None, no_correction(f"{rows} rows to learn from; it takes at least {FEWEST}")
+    if rows < TOO_FEW_TO_JUDGE:
+        return None, no_correction(
+            f"{rows} rows to learn from; it takes at least {TOO_FEW_TO_JUDGE}"
+        )
     if max(np.abs(one.output).max(initial=0.0) for one in honest) > LARGEST:
         return None, no_correction(f"outputs beyond {LARGEST:g} cannot be squared")
     import pandas as pd
@@ -372,7 +372,7 @@ def learn(
         count = round(count * min(1.0, WIDE / len(learner.columns.variables)))
         copies = learner.copies(count, learner.hide_some if general else learner.hide_one(variable))
         folds = np.bincount(learner.fold[copies.row], minlength=FOLDS)
-        if folds.min() < FEWEST // 4:  # NaN is a value of the model there
+        if folds.min() < TOO_FEW_TO_JUDGE // 4:  # NaN is a value of the model there
             continue
         varied = general and learner.space.name == "plain"
         weight = learner.weights(copies) if varied else np.ones(len(copies.row))

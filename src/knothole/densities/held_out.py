@@ -1,11 +1,16 @@
-"""Rows to choose a density by: some to learn from, others held out with holes put into them.
+"""Held-out rows: which rows are held out, how many folds there are, and when rows are too few.
 
-Held-out rows are masked as the user's own rows are: each gets the holes of another row on top of
-its own, and in variables that have none, :data:`RATE` of the entries go missing at random.
+Everything that compares models on rows they have not seen asks here: the choice of a density, the
+search for its size, leaf refitting, corrections, intervals.
+
+Rows that densities are compared by are masked as the user's own rows are: each gets the missing
+values of another row on top of its own, and in variables that have none, :data:`RATE` of the
+entries are hidden at random.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,18 +19,52 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats, Mask
-from knothole.columns.columns import Columns, Kind
+from knothole.columns.columns import Columns
 from knothole.columns.holes import holes_in
 
-# Rows that choosing uses at most, and the part of them that is held out.
+Rows = NDArray[np.intp]
+
+# Parts of the rows that are held out in turn.
+FOLDS = 3
+# From fewer rows nothing is held out.
+TOO_FEW_TO_HOLD_OUT = 20
+# Fewer held-out rows say too little to judge a model by.
+TOO_FEW_TO_JUDGE = 100
+# Below so many rows, folds are held out in turn: in the comparison of whole densities, each of
+# which takes a search, and in the search for a size, where a fold takes one training.
+FEW_ROWS = 500
+FEW_ROWS_TO_SEARCH = 3000
+# Rows that a comparison uses at most, and the part of them that is held out.
 ROWS = 4000
 HELD_OUT = 0.25
-# Below so many rows, folds are held out in turn; below the second number nothing can be.
-FEW_ROWS = 500
-FOLDS = 3
-TOO_FEW_ROWS = 20
-# Holes in variables that have none.
+# Missing values in variables that have none.
 RATE = 0.3
+
+
+def sample_rows(n_rows: int, seed: Any = 0, most: int | None = ROWS) -> Rows:
+    """Rows in random order, at ``most`` so many."""
+    return np.random.default_rng(seed).permutation(n_rows)[:most]
+
+
+def fold_numbers(n_rows: int, labels: NDArray[Any] | None = None) -> Rows:
+    """The fold of each row, in turn; rows of each label are spread over the folds evenly.
+
+    Examples
+    --------
+    >>> fold_numbers(4).tolist(), fold_numbers(6, np.array(list("bababa"))).tolist()
+    ([0, 1, 2, 0], [0, 0, 1, 1, 2, 2])
+    """
+    number = np.arange(n_rows) % FOLDS
+    if labels is not None:
+        number[np.argsort(np.unique(labels, return_inverse=True)[1], kind="stable")] = number.copy()
+    return number
+
+
+def folds(n_rows: int, labels: NDArray[Any] | None = None) -> Iterator[tuple[Rows, Rows]]:
+    """The rows to learn from and the rows held out, fold by fold."""
+    number = fold_numbers(n_rows, labels)
+    for fold in range(FOLDS):
+        yield np.flatnonzero(number != fold), np.flatnonzero(number == fold)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +81,12 @@ class HeldOut:
         Their holes: those that were there, and those that were added.
     """
 
-    train: NDArray[np.intp]
-    held: NDArray[np.intp]
+    train: Rows
+    held: Rows
     matrix: Floats
     holes: Mask
 
-    def some(self, rows: NDArray[np.intp]) -> HeldOut:
+    def some(self, rows: Rows) -> HeldOut:
         """The same with some of the held-out rows."""
         return HeldOut(self.train, self.held[rows], self.matrix[rows], self.holes[rows])
 
@@ -64,14 +103,14 @@ def hold_out(
 
     Only rows that are ``eligible`` are held out; by default all are.
     """
-    if len(matrix) < TOO_FEW_ROWS:
+    if len(matrix) < TOO_FEW_TO_HOLD_OUT:
         return []
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     rows = rng.permutation(len(matrix))[:ROWS]
     candidates = rows if eligible is None else rows[eligible[rows]]
     holes = holes_in(columns, matrix)
     if len(matrix) < FEW_ROWS:
-        parts = [part for part in np.array_split(candidates, FOLDS) if len(part)]
+        parts = [candidates[held] for _, held in folds(len(candidates)) if len(held)]
     else:
         parts = [candidates[: round(HELD_OUT * len(rows))]]
     out = []
@@ -88,9 +127,7 @@ def hold_out(
     return out
 
 
-def _all_observed(
-    train: NDArray[np.intp], held: NDArray[np.intp], matrix: Floats
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _all_observed(train: Rows, held: Rows, matrix: Floats) -> tuple[Rows, Rows]:
     """The same, but that rows to learn from have a value of each column that has any."""
     known = ~np.isnan(matrix)
     lost = known.any(axis=0) & ~known[train].any(axis=0)
@@ -111,25 +148,3 @@ def mean_and_error(difference: Floats, weight: Floats) -> tuple[float, float]:
     share = weight / weight.sum()
     mean = float(share @ difference)
     return mean, float(np.sqrt(np.sum((share * (difference - mean)) ** 2)))
-
-
-def resolution(matrix: Floats, columns: Columns) -> Floats:
-    """The unit in which each column was recorded, as far as its values tell, (columns,).
-
-    The median gap between distinct values; 1 for whole numbers, categories and dummies.
-
-    Examples
-    --------
-    >>> from knothole.columns.columns import Column
-    >>> resolution(np.array([[0.25], [0.5], [0.5], [1.75], [2.0]]), Columns((Column("x"),)))
-    array([0.25])
-    """
-    unit = np.ones(len(columns))
-    in_block = {member for block in columns.blocks for member in block.columns}
-    for i, column in enumerate(columns):
-        if column.kind is not Kind.CONTINUOUS or i in in_block:
-            continue
-        distinct = np.unique(matrix[~np.isnan(matrix[:, i]), i])
-        if len(distinct) > 1:
-            unit[i] = np.median(np.diff(distinct))
-    return unit

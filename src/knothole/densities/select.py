@@ -1,6 +1,6 @@
 """``density="auto"``: candidates learn from some rows, the best on other rows with holes is kept.
 
-Held-out rows are masked as the user's own rows are (:mod:`knothole.densities.selection.held_out`).
+Held-out rows are masked as the user's own rows are (:mod:`knothole.densities.held_out`).
 A candidate's score is what the remaining entries say of it:
 
 - by default **log p** of the masked rows. Densities and probabilities cannot be compared (a point
@@ -32,12 +32,7 @@ from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns, Kind
 from knothole.columns.encoding import row_weights
 from knothole.densities.base import Density
-from knothole.densities.selection.held_out import (
-    HeldOut,
-    hold_out,
-    mean_and_error,
-    resolution,
-)
+from knothole.densities.held_out import HeldOut, hold_out, mean_and_error
 from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.progress import Advance, silent
@@ -370,3 +365,25 @@ def _note(candidate: Candidate, best: Candidate) -> str:
     if candidate is not best:
         return "clearly behind in a rehearsal" if candidate.out else ""
     return "best on masked held-out rows" if len(best.loss) else "too few rows to compare"
+
+
+def resolution(matrix: Floats, columns: Columns) -> Floats:
+    """The unit in which each column was recorded, as far as its values tell, (columns,).
+
+    The median gap between distinct values; 1 for whole numbers, categories and dummies.
+
+    Examples
+    --------
+    >>> from knothole.columns.columns import Column
+    >>> resolution(np.array([[0.25], [0.5], [0.5], [1.75], [2.0]]), Columns((Column("x"),)))
+    array([0.25])
+    """
+    unit = np.ones(len(columns))
+    in_block = {member for block in columns.blocks for member in block.columns}
+    for i, column in enumerate(columns):
+        if column.kind is not Kind.CONTINUOUS or i in in_block:
+            continue
+        distinct = np.unique(matrix[~np.isnan(matrix[:, i]), i])
+        if len(distinct) > 1:
+            unit[i] = np.median(np.diff(distinct))
+    return unit

@@ -1,1 +1,0 @@
-"""The choice between densities, on rows held out."""
