@@ -13,7 +13,6 @@ from sklearn.ensemble import (
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import knothole as kh
-from knothole import correcting
 from knothole.columns.columns import Block, Column, Columns
 from knothole.densities.held_out import FOLDS
 from knothole.errors import DamagedFile, InvalidInput
