@@ -21,8 +21,8 @@ from knothole.columns.columns import Column, Columns
 from knothole.compiled.threads import thread_count
 from knothole.errors import DamagedFile, InvalidInput, KnotholeError
 from knothole.out_of_core.sources import source
-from knothole.report.diagnostics import Outage
 from knothole.report.displays import OutageDisplay
+from knothole.report.evaluation import Outage
 
 LARGE = [2**53, 2**53 + 1, 2**53 + 2, 2**53]
 

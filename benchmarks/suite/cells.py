@@ -18,7 +18,7 @@ from benchmarks.suite import datasets, models
 from benchmarks.suite.datasets import Dataset, Split
 from benchmarks.suite.peers.base import Peer, Poke, Training
 from benchmarks.suite.scenarios import Mechanism, Scenario, by_importance
-from knothole.report.measures import row_losses
+from knothole.report.methods import row_losses
 
 # Groups of test rows whose mean losses are kept, for paired tests between peers.
 GROUPS = 20

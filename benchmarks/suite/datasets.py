@@ -22,7 +22,7 @@ from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from benchmarks.suite import sources
 from knothole.columns.columns import Columns
 from knothole.errors import DamagedFile, InvalidInput
-from knothole.report.measures import Task
+from knothole.report.methods import Task
 
 #: Environment variable that names the folder with the data.
 FOLDER = "KNOTHOLE_DATA"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from knothole.arrays import Floats
-from knothole.report.measures import Task, measure
+from knothole.report.methods import Task, measure
 
 #: Makes a new, unfitted model.
 ModelFactory = Callable[[], Any]

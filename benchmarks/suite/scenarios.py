@@ -12,7 +12,7 @@ from sklearn.inspection import permutation_importance
 from benchmarks.suite.datasets import Dataset
 from knothole import missingness
 from knothole.errors import InvalidInput
-from knothole.report.measures import Task
+from knothole.report.methods import Task
 
 Kind = Literal["mcar", "mar", "mnar", "outage"]
 

@@ -10,7 +10,7 @@ import pandas as pd
 from benchmarks.suite.datasets import REGISTRY
 from benchmarks.suite.results import SEEDS, Suite
 from benchmarks.suite.scenarios import SETTINGS
-from knothole.report.measures import Task
+from knothole.report.methods import Task
 
 DATASETS = ("abalone", "concrete", "titanic")
 

@@ -12,7 +12,7 @@ from benchmarks.suite import datasets, models, runner
 from benchmarks.suite.datasets import Dataset, Entry
 from benchmarks.suite.peers.base import Training
 from knothole import missingness
-from knothole.report.measures import Task
+from knothole.report.methods import Task
 
 
 def small_dataset(task: Task, rows: int = 240, seed: int = 0) -> Dataset:

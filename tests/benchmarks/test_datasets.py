@@ -9,7 +9,7 @@ import pytest
 from benchmarks.suite import datasets, sources
 from benchmarks.suite.datasets import Dataset, Entry
 from knothole.errors import DamagedFile, InvalidInput
-from knothole.report.measures import Task
+from knothole.report.methods import Task
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from benchmarks.suite.peers.own import Knothole, KnotholeGrown, KnotholeTuned
 from benchmarks.suite.peers.roster import all_peers
 from benchmarks.suite.peers.trained import Retrained
 from knothole.densities.mixture.density import Mixture
-from knothole.report.filling import Dummies
-from knothole.report.measures import Task, outputs, row_losses
+from knothole.report.methods import Dummies, Task, outputs, row_losses
 
 QUICK = Mixture(components=3, random_state=0)
 PEERS = dict(all_peers()) | {

@@ -15,7 +15,7 @@ from benchmarks.suite.peers.own import KnotholeTuned
 from benchmarks.suite.peers.trained import Retrained
 from benchmarks.suite.scenarios import Mechanism, Scenario
 from knothole.errors import DamagedFile, InvalidInput
-from knothole.report.measures import Task
+from knothole.report.methods import Task
 
 SCENARIOS = (
     Scenario(Mechanism("mcar", 0.3)),

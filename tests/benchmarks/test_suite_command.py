@@ -15,7 +15,7 @@ from benchmarks.suite.peers.base import Native
 from benchmarks.suite.peers.roster import UNCORRECTED
 from knothole.cli.app import FINE, INTERRUPTED, WRONG_USAGE
 from knothole.densities.mixture.density import Factorized
-from knothole.report.measures import Task
+from knothole.report.methods import Task
 
 PEERS = "knothole,native,median"
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from xgboost import XGBClassifier, XGBRegressor
 
 from benchmarks.suite.peers import walks
 from benchmarks.suite.peers.base import Training
-from knothole.report.measures import Task, outputs
+from knothole.report.methods import Task, outputs
 
 ROWS = 300
 

@@ -6,8 +6,7 @@ import pytest
 
 import knothole as kh
 from knothole.report import Case, Evaluation
-from knothole.report.diagnostics import Asked, Coverage, Fit, Marginal, Outage, Pair
-from knothole.report.robustness import Robustness
+from knothole.report.evaluation import Asked, Coverage, Fit, Marginal, Outage, Pair, Robustness
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,15 @@ import knothole as kh
 from knothole import missingness
 from knothole.errors import InvalidInput
 from knothole.report import Case, evaluate
-from knothole.report.diagnostics import asked, coverage, density_fit, outages
-from knothole.report.evaluation import evaluation_steps
+from knothole.report.evaluation import (
+    Comparison,
+    asked,
+    compare,
+    coverage,
+    density_fit,
+    evaluation_steps,
+    outages,
+)
 from knothole.report.methods import (
     DRAWS,
     ITERATIVE,
@@ -26,7 +33,6 @@ from knothole.report.methods import (
     Method,
     as_frame,
 )
-from knothole.report.robustness import Comparison, compare
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +119,7 @@ def test_methods_that_take_too_long_are_left_out(case, monkeypatch):
         return np.zeros(len(table))
 
     monkeypatch.setattr(Method, "predict", predict)
-    monkeypatch.setattr("knothole.report.robustness.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("knothole.report.evaluation.time.perf_counter", lambda: clock[0])
     told = []
     comparison = Comparison((0.0, 0.3), 2, (KNOTHOLE, NATIVE, MEDIAN), patience=5.0)
     found = compare(case, comparison, advance=lambda *said: told.append((*said, 1.0)[1]))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.suite.models import ModelFactory
 from knothole.arrays import Floats
-from knothole.report.measures import Task, outputs
+from knothole.report.methods import Task, outputs
 
 #: Pokes holes into a table the way they come at deployment; the number is a seed.
 Poke = Callable[[pd.DataFrame, int], pd.DataFrame]

@@ -18,8 +18,15 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.suite.peers.base import Peer, Training
 from knothole import missingness
 from knothole.arrays import Floats
-from knothole.report.filling import LEARNED_ROWS, Dummies, Filled, Imputer, Iterative, sampled
-from knothole.report.measures import outputs
+from knothole.report.methods import (
+    LEARNED_ROWS,
+    Dummies,
+    Filled,
+    Imputer,
+    Iterative,
+    outputs,
+    sampled,
+)
 
 # Values without which a column cannot be learned by imputers that fit a model to each.
 FEWEST_VALUES = 20

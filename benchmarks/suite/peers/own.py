@@ -10,7 +10,7 @@ import pandas as pd
 from benchmarks.suite.peers.base import Peer, Training
 from knothole.arrays import Floats
 from knothole.meta import ExpectedClassifier, ExpectedRegressor
-from knothole.report.measures import Task, outputs
+from knothole.report.methods import Task, outputs
 from knothole.wrapping import wrap
 
 

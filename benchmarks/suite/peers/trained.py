@@ -9,7 +9,7 @@ import pandas as pd
 
 from benchmarks.suite.peers.base import Peer, Training
 from knothole.arrays import Floats
-from knothole.report.measures import Task, outputs
+from knothole.report.methods import Task, outputs
 
 
 class Retrained(Peer):

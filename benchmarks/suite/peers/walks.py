@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.suite.peers.base import Peer, Training
 from knothole.arrays import Floats
-from knothole.report.measures import Task
+from knothole.report.methods import Task
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.read import read
 from knothole.trees.verify import left_codes

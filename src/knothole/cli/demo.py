@@ -19,10 +19,9 @@ from knothole.files import check_output, whole_file
 from knothole.progress import bar
 from knothole.report.demo import LEAD, SEED, TITLE, classifier, diagnosis
 from knothole.report.displays import RobustnessDisplay
-from knothole.report.evaluation import Evaluation, evaluate, evaluation_steps
+from knothole.report.evaluation import Comparison, Evaluation, evaluate, evaluation_steps
 from knothole.report.methods import KNOTHOLE, METHODS, NATIVE, Case
 from knothole.report.page import number, render
-from knothole.report.robustness import Comparison
 
 METRIC = "error rate"
 RATES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)

@@ -14,10 +14,9 @@ from knothole.cli.files.models import open_model
 from knothole.cli.files.standard_input import source
 from knothole.files import check_output, whole_file
 from knothole.progress import bar
-from knothole.report.evaluation import evaluate, evaluation_steps
+from knothole.report.evaluation import PATIENCE, RATES, Comparison, evaluate, evaluation_steps
 from knothole.report.methods import DRAWS, ITERATIVE, KNOTHOLE, MEDIAN, NATIVE, Case
 from knothole.report.page import render
-from knothole.report.robustness import PATIENCE, RATES, Comparison
 
 #: Methods by their names on the command line.
 NAMES = {"native": NATIVE, "median": MEDIAN, "iterative": ITERATIVE, "draws": DRAWS}

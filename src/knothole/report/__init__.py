@@ -8,10 +8,9 @@ from knothole.report.displays import (
     PairDisplay,
     RobustnessDisplay,
 )
-from knothole.report.evaluation import Evaluation, evaluate
+from knothole.report.evaluation import Comparison, Evaluation, evaluate
 from knothole.report.methods import Case
 from knothole.report.page import render
-from knothole.report.robustness import Comparison
 
 __all__ = [
     "AssociationDisplay", "Case", "Comparison", "CoverageDisplay", "Evaluation", "MarginalDisplay",

@@ -13,8 +13,7 @@ import numpy as np
 
 from knothole.checks import check_choice
 from knothole.report import style
-from knothole.report.diagnostics import Coverage, Fit, Marginal, Outage, Pair
-from knothole.report.robustness import Robustness
+from knothole.report.evaluation import Coverage, Fit, Marginal, Outage, Pair, Robustness
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +85,7 @@ class RobustnessDisplay(Display[Robustness]):
     Parameters
     ----------
     results : Robustness
-        From :func:`~knothole.report.robustness.compare`.
+        From :func:`~knothole.report.evaluation.compare`.
     metric : str, optional
         Which error; by default the main one.
 
@@ -170,7 +169,7 @@ class OutageDisplay(Display[Outage]):
     Parameters
     ----------
     results : Outage
-        From :func:`~knothole.report.diagnostics.outages`.
+        From :func:`~knothole.report.evaluation.outages`.
     shown : int
         How many columns.
     """

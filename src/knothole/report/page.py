@@ -14,8 +14,7 @@ import pandas as pd
 from knothole import __version__
 from knothole.errors import MissingExtra
 from knothole.report import displays, style
-from knothole.report.diagnostics import Asked
-from knothole.report.evaluation import Evaluation
+from knothole.report.evaluation import Asked, Evaluation
 from knothole.report.methods import KNOTHOLE, NATIVE
 
 
