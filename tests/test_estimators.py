@@ -545,7 +545,7 @@ def test_options_of_predict(fitted, options, message):
         ({"density": "gaussian"}, InvalidInput, "density must be 'auto'"),
         ({"density": kh.Mixture}, InvalidInput, "density must be 'auto', a density such as"),
         ({"density": []}, InvalidInput, "at least one density"),
-        ({"holes": "none"}, InvalidInput, "holes must be 'auto' or 'all'; got 'none'. A mask is about single rows"),
+        ({"holes": "none"}, InvalidInput, "holes must be 'auto' or 'all'; got 'none'. A mask"),
         ({"blocks": {"q": ["a", "b"]}}, InvalidInput, "do not encode one category"),
         ({"blocks": {"q": ["d"]}}, ColumnMismatch, "names column 'd'"),
         ({"y_train": [1.0]}, InvalidInput, "a target for each of the 300 rows"),

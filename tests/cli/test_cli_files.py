@@ -16,7 +16,7 @@ import knothole as kh
 from knothole import files
 from knothole.cli import app
 from knothole.cli.app import FINE, INTERRUPTED, TERMINATED, WRONG_INPUT
-from knothole.cli.files import sinks
+from knothole.cli.files import CsvSink
 from knothole.out_of_core import sources
 from knothole.robust import Robust
 
@@ -40,7 +40,7 @@ def test_a_full_disk_leaves_nothing_behind(wrapped, folder, tmp_path, capsys, mo
     def full(self, chunk):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sinks.CsvSink, "write", full)
+    monkeypatch.setattr(CsvSink, "write", full)
     out = tmp_path / "out.csv"
     out.write_text("from yesterday")
     arguments = ["predict", wrapped, folder / "holes.csv", "-o", out]

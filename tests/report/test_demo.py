@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from knothole.report.demo import classifier, diagnosis
+from knothole.cli.demo import classifier, diagnosis
 
 
 def test_rows_to_learn_from_are_not_those_held_out():

@@ -16,10 +16,16 @@ import pandas as pd
 
 from knothole.cli import options
 from knothole.cli.console import say
-from knothole.cli.files.matching import check_column, match
-from knothole.cli.files.models import load_wrapped
-from knothole.cli.files.sinks import Sink, check_table_name, into, sink
-from knothole.cli.files.standard_input import source
+from knothole.cli.files import (
+    Sink,
+    check_column,
+    check_table_name,
+    into,
+    load_wrapped,
+    match,
+    sink,
+    source,
+)
 from knothole.errors import InvalidInput
 from knothole.files import check_output
 from knothole.out_of_core.cluster import on_cluster

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from knothole.answers import class_lists, is_classifier
 from knothole.cli.console import say
-from knothole.cli.files.matching import Match, check_column, match
-from knothole.cli.files.models import OpenedModel
-from knothole.cli.files.standard_input import source
+from knothole.cli.files import Match, OpenedModel, check_column, match, source
 from knothole.errors import InvalidInput
 from knothole.inspection.intervals import KEPT
 from knothole.out_of_core.base import LocalParts

@@ -10,8 +10,7 @@ import click
 
 from knothole.cli import options
 from knothole.cli.console import say
-from knothole.cli.files.models import open_model
-from knothole.cli.files.standard_input import source
+from knothole.cli.files import open_model, source
 from knothole.files import check_output, whole_file
 from knothole.progress import bar
 from knothole.report.evaluation import PATIENCE, RATES, Comparison, evaluate, evaluation_steps

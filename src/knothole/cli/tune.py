@@ -9,7 +9,7 @@ import click
 
 from knothole.cli import options
 from knothole.cli.console import say
-from knothole.cli.files.models import check_native_path, open_model, save_native
+from knothole.cli.files import check_native_path, open_model, save_native
 from knothole.columns.read import read_table
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file

@@ -9,7 +9,7 @@ import click
 
 from knothole.cli import options
 from knothole.cli.console import say
-from knothole.cli.files.models import load_wrapped
+from knothole.cli.files import load_wrapped
 from knothole.serve import server
 
 

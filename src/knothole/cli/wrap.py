@@ -9,7 +9,7 @@ import click
 
 from knothole.cli import options
 from knothole.cli.console import say
-from knothole.cli.files.models import open_model
+from knothole.cli.files import open_model
 from knothole.errors import InvalidInput
 from knothole.files import check_output
 
