@@ -13,8 +13,8 @@ from sklearn.tree import DecisionTreeRegressor
 import knothole as kh
 from knothole import storage as models
 from knothole.densities import storage as densities
-from knothole.densities.circuit import json_form
-from knothole.densities.univariate import FAMILIES
+from knothole.densities.circuit import nodes
+from knothole.densities.univariate.families import FAMILIES
 from knothole.files import HEADER
 
 ROOT = Path(__file__).parent.parent
@@ -101,15 +101,16 @@ def test_density_files(fitted, tmp_path):
     assert everything == set(documented("Arrays of the densities", 1))
 
 
-def test_emissions_have_the_arrays_of_their_family(fitted):
+def test_distributions_have_the_arrays_of_their_family(fitted):
     members = documented("Arrays of the densities", 1)
-    for name, emission in zip(FAMILY, fitted["Mixture"].emissions_, strict=True):
-        found = in_words({f"leaf0.{part}" for part in emission.arrays()})
-        gaussian = emission.family == "gaussian"
+    for name, distribution in zip(FAMILY, fitted["Mixture"].distributions_, strict=True):
+        found = in_words({f"leaf0.{part}" for part in distribution.arrays()})
+        gaussian = distribution.family == "gaussian"
         assert found == {
             member
             for member, families in members.items()
-            if emission.family in families or (families == {"all but gaussian"} and not gaussian)
+            if distribution.family in families
+            or (families == {"all but gaussian"} and not gaussian)
         }, name
 
 
@@ -146,7 +147,7 @@ def test_model_files(table, tmp_path):
 def test_circuits_as_json(fitted):
     found = json.loads(fitted["Circuit"].to_json())
     assert set(found) == set(documented("Circuits as JSON"))
-    assert (found["format"], found["version"]) == (json_form.FORMAT, json_form.VERSION)
+    assert (found["format"], found["version"]) == (nodes.FORMAT, nodes.VERSION)
 
 
 def test_versions_are_those_of_the_page():

@@ -21,8 +21,8 @@ from knothole.densities.circuit.nodes import evaluate, flows, read_nodes
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.latent_tree.em import expect as expect_tree
 from knothole.densities.mixture.density import Mixture
+from knothole.densities.univariate.base import log_of
 from knothole.densities.univariate.packed import pack
-from knothole.densities.univariate.table import log_of
 from knothole.errors import DamagedFile, InvalidInput
 
 HOLE = np.nan
@@ -54,7 +54,7 @@ def quietly(density, *args, **options):
 # ---- a circuit worked by hand -------------------------------------------------------------------
 
 #: Weather: 0.6 (dry: rain 0.1, umbrella 0.2) + 0.4 (wet: rain 0.7, and of those who carry an
-#: umbrella, two kinds, 0.25 at 0.5 and 0.75 at 0.9). The wet part shares its emission of rain.
+#: umbrella, two kinds, 0.25 at 0.5 and 0.75 at 0.9). The wet part shares its distribution of rain.
 WEATHER = {
     "format": "knothole circuit",
     "version": 1,
@@ -125,7 +125,7 @@ def test_one_step_of_em_worked_by_hand():
     expected = [2 * (1 - share) * first, 2 * (1 - share) * (1 - first), 2 * share, 2 * (1 - share)]
     np.testing.assert_allclose(found.through, expected, rtol=1e-12)
     np.testing.assert_allclose(found.log_likelihood, 2 * np.log(dry + wet))
-    np.testing.assert_allclose(found.emissions[0].count, [[0, 0], [2 * share, 2 * (1 - share)]])
+    np.testing.assert_allclose(found.distributions[0].count, [[0, 0], [2 * share, 2 * (1 - share)]])
 
 
 def test_samples_match_masses():
@@ -168,7 +168,7 @@ def test_rows_of_probability_zero():
     with pytest.raises(InvalidInput, match="row 1 has probability 0"):
         circuit.complete_points(impossible, 3, 0)
     found = circuit.expect(impossible, np.ones(2))
-    assert not any(np.isnan(emission.count).any() for emission in found.emissions)
+    assert not any(np.isnan(one.count).any() for one in found.distributions)
 
 
 # ---- rules --------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ A, B = {"leaf": "a"}, {"leaf": "b"}
         ("leaf", r"nodes must be a list"),
         ([A, 3], r"nodes\[1\] must be a mapping"),
         ([{"leaf": "a", "sum": [0]}], r"nodes\[0\] must be a mapping with one of the keys"),
-        ([{"leaf": 3}], r"nodes\[0\] \(emission\) must name a variable"),
+        ([{"leaf": 3}], r"nodes\[0\] \(leaf\) must name a variable"),
         ([A, {"sum": []}], r"nodes\[1\] \(sum\) must have a list of at least one child"),
         ([A, {"product": "01"}], r"nodes\[1\] \(product\) must have a list"),
         ([A, {"sum": [1]}], r"nodes\[1\] \(sum\) must have children from before it, 0 to 0; got 1"),
@@ -211,7 +211,7 @@ def test_violations_name_the_node(nodes, message):
 
 def test_layers_have_children_below():
     structure = read_nodes(WEATHER["nodes"])
-    done = set(structure.emission)
+    done = set(structure.leaf)
     for layer in structure.layers:
         assert set(layer.children.tolist()) <= done
         done |= set(layer.nodes.tolist())
@@ -227,7 +227,7 @@ def test_variables_must_be_those_of_the_table():
 
 
 def test_flow_is_kept():
-    """What enters a node emissions it: sums divide it, products pass all of it to every child."""
+    """What enters a node leaves it: sums divide it, products pass all of it to every child."""
     circuit = quietly(Circuit(product_nodes(list(mixed_table()), 3), random_state=0), mixed_table())
     evidence = circuit.evidence(mixed_table())
     weight = np.random.default_rng(0).uniform(0.5, 2, 200)
@@ -235,7 +235,7 @@ def test_flow_is_kept():
     values = evaluate(circuit.structure_, log_weights, circuit.terms(evidence))
     flow, through = flows(circuit.structure_, log_weights, values, weight)
     np.testing.assert_allclose(through.sum(), weight.sum())
-    for nodes in circuit.structure_.emission_nodes:
+    for nodes in circuit.structure_.leaf_nodes:
         np.testing.assert_allclose(flow[nodes].sum(axis=0), weight)
 
 
@@ -265,15 +265,15 @@ def test_statistics_are_those_of_the_latent_tree():
     tree = quietly(LatentTree(3, max_iter=6, random_state=0), table)
     circuit = tree.to_circuit()
     evidence, weight = tree.evidence(table), np.random.default_rng(0).uniform(0.5, 2, 200)
-    packed = pack(tree.emissions_, evidence)
+    packed = pack(tree.distributions_, evidence)
     own = expect_tree(tree._parameters, packed, np.arange(200), weight)
     found = circuit.expect(evidence, weight)
     np.testing.assert_allclose(found.log_likelihood, own.log_likelihood, rtol=1e-12)
     pairs = [own.pairs[v].ravel() for v in tree.order_[:0:-1]]
     expected = np.concatenate([*pairs, own.roots])
     np.testing.assert_allclose(found.through, expected, rtol=1e-8, atol=1e-10)
-    statistics = packed.statistics(tree.emissions_, own.emissions)
-    for one, other in zip(found.emissions, statistics, strict=True):
+    statistics = packed.statistics(tree.distributions_, own.distributions)
+    for one, other in zip(found.distributions, statistics, strict=True):
         np.testing.assert_allclose(one.count, other.count, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(one.second, other.second, rtol=1e-8, atol=1e-10)
 
@@ -320,7 +320,7 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch):
     np.testing.assert_array_equal(quietly(clone(circuit), table).score_samples(table), one)
 
 
-def test_order_of_columns_and_of_emissions_does_not_matter():
+def test_order_of_columns_and_of_distributions_does_not_matter():
     """The nodes name variables in another order than the table has them."""
     turned = {**WEATHER, "variables": WEATHER["variables"][::-1]}
     circuit = Circuit.from_json(json.dumps(turned))
@@ -378,7 +378,7 @@ def test_total_mass_by_enumeration():
 
 def test_the_documented_form_is_read():
     notes = inspect.getdoc(Circuit).split("learned elsewhere::", 1)[1]
-    text = textwrap.dedent(notes.split("Emissions of a categorical", 1)[0])
+    text = textwrap.dedent(notes.split("Distributions of a categorical", 1)[0])
     circuit = Circuit.from_json(text)
     p = np.exp(circuit.score_samples(pd.DataFrame({"rain": ["yes"], "degrees": [14.0]})))
     expected = 0.6 * 0.1 * norm.pdf(14, 25, 4) + 0.4 * 0.7 * norm.pdf(14, 12, 3)
@@ -442,7 +442,7 @@ def with_variable(**changes):
         (with_variable(kind="continuous", levels=[]), r"nodes\[0\].*'rain'.*\"mean\""),
         (with_variable(kind="integer", levels=[]), "'rain': an integer or nullable"),
         (with_variable(family="gaussian"), "'gaussian' is no family for it"),
-        (with_variable(family="categorical"), '"arrays" do not make a categorical emission'),
+        (with_variable(family="categorical"), '"arrays" do not make a categorical distribution'),
         (with_variable(family="categorical", arrays={"table": [[0, 0, 0]], "marginal": [1]}),
          "must have 2 states"),
         (with_variable(family="categorical", arrays={"table": [[0, 0]], "marginal": [1]}),
@@ -464,7 +464,7 @@ def test_damaged_json(text, message):
 def test_damaged_moments(mean, sd):
     document = {**WEATHER, "variables": [{"name": "x", "kind": "continuous"}],
                 "nodes": [{"leaf": "x", "mean": mean, "sd": sd}]}  # fmt: skip
-    with pytest.raises(InvalidInput, match=r"nodes\[0\] \(emission of 'x'\) must have a finite"):
+    with pytest.raises(InvalidInput, match=r"nodes\[0\] \(leaf of 'x'\) must have a finite"):
         Circuit.from_json(json.dumps(document))
 
 

@@ -121,7 +121,7 @@ def test_marginals_are_sums(name):
 def test_marginals_are_integrals(name):
     """Of a continuous variable, with others observed and not."""
     density = fitted(name, mixed_table())
-    breaks = getattr(getattr(density, "emissions_", [None])[0], "edges", ())  # of a histogram
+    breaks = getattr(getattr(density, "distributions_", [None])[0], "edges", ())  # of a histogram
     for known in ({}, {"kind": 1.0}, {"number": 4.0, "rain": 0.0}):
 
         def f(x, known=known):

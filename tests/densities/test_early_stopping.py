@@ -8,7 +8,7 @@ import pytest
 from knothole.columns.columns import Columns
 from knothole.densities.em import PATIENCE, Training, train
 from knothole.densities.gaussian.learner import ROWS_TO_GROW, Covariances, GaussianLearner
-from knothole.densities.mixture.learner import ProductLearner
+from knothole.densities.mixture.density import ProductLearner
 from knothole.densities.rows import WeightedRows
 from knothole.densities.search import split
 

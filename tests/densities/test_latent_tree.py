@@ -18,9 +18,8 @@ from knothole.compiled.exp import LEAST, exponentials
 from knothole.compiled.policy import njit
 from knothole.densities.base import Within
 from knothole.densities.latent_tree.density import LatentTree
-from knothole.densities.latent_tree.em import expect, log_likelihood, maximise
-from knothole.densities.latent_tree.kernels import LOST
-from knothole.densities.latent_tree.training import sticky_start
+from knothole.densities.latent_tree.em import LOST, expect, log_likelihood, maximise
+from knothole.densities.latent_tree.learner import sticky_start
 from knothole.densities.mixture.density import Factorized
 from knothole.densities.rows import EncodedRows
 from knothole.densities.storage import FORMAT, VERSION
@@ -144,7 +143,7 @@ def test_one_state_is_independence_of_blocks_observed_in_part():
     np.testing.assert_allclose(alone.score_samples(X), apart.score_samples(X), atol=1e-4)
 
 
-def test_nothing_to_learn_emissions_factorized():
+def test_nothing_to_learn_distributions_factorized():
     """Not just independence, but the families that fit each column alone."""
     X = np.random.default_rng(0).exponential(size=(400, 3))
     density, apart = LatentTree(random_state=0).fit(X), Factorized().fit(X)
@@ -156,7 +155,7 @@ def test_a_prior_without_bounds_is_independence():
     table = mixed_table()
     density = fitted(table, states=4, strength=1e9, families=FAMILIES)
     apart = Factorized(families=FAMILIES).fit(table)
-    # The centre of an emission's prior is smoothed by a row, so it is not quite the marginal.
+    # The centre of a distribution's prior is smoothed by a row, so it is not quite the marginal.
     np.testing.assert_allclose(density.score_samples(table), apart.score_samples(table), atol=0.05)
 
 
@@ -175,7 +174,7 @@ def hub(children):
 
 
 def test_states_lost_to_underflow_are_noticed():
-    """The parent's emission prefers one state by exp(845), its 40 children the other by 1e12 each.
+    """The parent prefers one state by exp(845), its 40 children the other by 1e12 each.
 
     So the children prevail, in the state that underflows beside it: log space takes over.
     """
@@ -183,7 +182,7 @@ def test_states_lost_to_underflow_are_noticed():
     evidence = Evidence(np.vstack([np.append(-50.0, np.full(40, 10.0)), np.full(41, 10.0)]))
     terms = density.terms(evidence)
     assert LOST - 500 < -abs(terms[0][0, 0] - terms[0][0, 1]) < -745 < LOST
-    by_scaling = log_likelihood(density._parameters, pack(density.emissions_, evidence))
+    by_scaling = log_likelihood(density._parameters, pack(density.distributions_, evidence))
     assert np.isnan(by_scaling).tolist() == [True, False]
     expected = density.combine(terms)
     np.testing.assert_allclose(density.log_evidence(evidence), expected, rtol=1e-12)
@@ -208,9 +207,9 @@ def test_expected_statistics_match_enumeration(mixed):
     table = mixed_table()[:50]
     evidence = mixed.evidence(table)
     weight = np.random.default_rng(0).uniform(0.5, 2, 50)
-    packed = pack(mixed.emissions_, evidence)
+    packed = pack(mixed.distributions_, evidence)
     found = expect(mixed._parameters, packed, np.arange(50), weight)
-    statistics = packed.statistics(mixed.emissions_, found.emissions)
+    statistics = packed.statistics(mixed.distributions_, found.distributions)
     log_p, posterior, paths = log_p_by_enumeration(mixed, mixed.terms(evidence))
     mass = posterior * weight[:, None]
     np.testing.assert_allclose(found.log_likelihood, weight @ log_p, rtol=1e-10)
@@ -224,9 +223,9 @@ def test_expected_statistics_match_enumeration(mixed):
                 np.testing.assert_allclose(found.roots[j], mass[:, chosen].sum(), atol=1e-10)
         for j in range(3):
             share = mass[:, paths[:, v] == j].sum(axis=1)
-            encoded = mixed.emissions_[v].encode(evidence.points[:, v])
+            encoded = mixed.distributions_[v].encode(evidence.points[:, v])
             seen = encoded.code >= 0
-            for code in range(mixed.emissions_[v].n_codes):
+            for code in range(mixed.distributions_[v].n_codes):
                 here = share[encoded.code == code].sum()
                 np.testing.assert_allclose(statistics[v].count[code, j], here, atol=1e-10)
             if packed.slot[v] >= 0:
@@ -235,7 +234,7 @@ def test_expected_statistics_match_enumeration(mixed):
 
 
 def test_statistics_scale_to_a_total_weight(mixed):
-    packed = pack(mixed.emissions_, mixed.evidence(mixed_table()))
+    packed = pack(mixed.distributions_, mixed.evidence(mixed_table()))
     rows = np.arange(40, 90)
     plain = expect(mixed._parameters, packed, rows, np.ones(240))
     scaled = expect(mixed._parameters, packed, rows, np.ones(240), total=200.0)
@@ -247,7 +246,7 @@ def test_statistics_scale_to_a_total_weight(mixed):
 def test_weights_are_repetitions(mixed):
     evidence = mixed.evidence(mixed_table()[:30])
     weight = np.random.default_rng(0).integers(1, 4, 30)
-    packed = pack(mixed.emissions_, evidence)
+    packed = pack(mixed.distributions_, evidence)
     weighted = expect(mixed._parameters, packed, np.arange(30), weight.astype(float))
     repeated = expect(mixed._parameters, packed, np.repeat(np.arange(30), weight), np.ones(30))
     np.testing.assert_allclose(weighted.pairs, repeated.pairs, rtol=1e-9, atol=1e-12)
@@ -258,8 +257,8 @@ def log_prior(parameters, strength):
     """What the objective adds to the log likelihood, up to a constant."""
     edges = np.delete(parameters.transition, parameters.tree.order[0], axis=0)
     latents = np.log(parameters.prior).sum() + np.log(edges).sum()
-    emissions = sum(emission.log_prior(strength) for emission in parameters.emissions)
-    return float(strength / parameters.n_states * latents + emissions)
+    distributions = sum(one.log_prior(strength) for one in parameters.distributions)
+    return float(strength / parameters.n_states * latents + distributions)
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.3, 20.0])
@@ -273,10 +272,10 @@ def test_a_full_pass_never_lowers_the_objective(kind, strength):
     evidence = density.evidence(X)
     rng = np.random.default_rng(1)
     rows, weight = np.arange(len(X)), rng.uniform(0.2, 2, len(X))
-    packed = pack(density.emissions_, evidence)
-    emissions = tuple(emission.take(np.array([0])) for emission in density.emissions_)
+    packed = pack(density.distributions_, evidence)
+    distributions = tuple(one.take(np.array([0])) for one in density.distributions_)
     encoded, tree = EncodedRows(packed, weight), density._parameters.tree
-    parameters = sticky_start(encoded, tree, emissions, 4, rng)
+    parameters = sticky_start(encoded, tree, distributions, 4, rng)
     trace = []
     for _ in range(25):
         found = expect(parameters, packed, rows, weight)
@@ -341,7 +340,7 @@ def test_parameters_are_checked(options, message):
 
 def test_families_can_be_named():
     density = fitted(mixed_table(), families={"size": "histogram"})
-    assert density.emissions_[0].family == "histogram"
+    assert density.distributions_[0].family == "histogram"
 
 
 def test_several_starts_and_no_held_out_rows():

@@ -12,16 +12,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
 from knothole.columns.columns import Columns
-from knothole.densities.base import EmissionDensity
+from knothole.densities.base import LatentDensity
 from knothole.densities.em import Training, train
 from knothole.densities.held_out import FEW_ROWS_TO_SEARCH
 from knothole.densities.latent_tree.density import LatentTree
-from knothole.densities.mixture import learner
+from knothole.densities.mixture import density as learner
 from knothole.densities.mixture.density import Factorized, Mixture
-from knothole.densities.mixture.em import ProductMixture, expected, shares, step
-from knothole.densities.mixture.start import assign, comparable
+from knothole.densities.mixture.em import ProductMixture, assign, comparable, expected, shares, step
 from knothole.densities.rows import EncodedRows, WeightedRows
-from knothole.densities.univariate import start_emission
+from knothole.densities.univariate.families import start_distribution
 from knothole.densities.univariate.packed import pack
 from knothole.errors import InvalidInput
 
@@ -44,14 +43,14 @@ def clusters(rows=400, holes=0.2, seed=0):
     return X, columns
 
 
-def packed_and_emissions(X, columns, n_states, families=()):
+def packed_and_distributions(X, columns, n_states, families=()):
     evidence = columns.evidence(columns.matrix(X))
     one = np.ones(len(X))
-    emissions = tuple(
-        start_emission(variable, evidence.points[:, v], one, n_states, dict(families).get(v))
+    distributions = tuple(
+        start_distribution(variable, evidence.points[:, v], one, n_states, dict(families).get(v))
         for v, variable in enumerate(columns.variables)
     )
-    return evidence, emissions, pack(emissions, evidence)
+    return evidence, distributions, pack(distributions, evidence)
 
 
 def spread(components, packed, strength, seed=0):
@@ -70,8 +69,8 @@ def spread(components, packed, strength, seed=0):
 def test_em_never_lowers_its_objective(strength, family):
     X, columns = clusters(holes=0.4)
     families = {} if family is None else {0: family, 1: family}
-    _, emissions, packed = packed_and_emissions(X, columns, 5, families)
-    start = spread(ProductMixture(np.full(5, 0.2), emissions), packed, strength)
+    _, distributions, packed = packed_and_distributions(X, columns, 5, families)
+    start = spread(ProductMixture(np.full(5, 0.2), distributions), packed, strength)
     rows = EncodedRows(packed, np.linspace(0.5, 2, len(X)))
     training = Training(40, tol=0, n_init=1, fraction=0, may_mask=True, seed=0, report=print)
     total = rows.weight.sum()
@@ -95,7 +94,7 @@ def test_compiled_sums_match_the_slow_twin():
     density = Mixture(4, random_state=0).fit(X, columns=columns)
     evidence = density.evidence(X)
     assert evidence.allowed is not None  # blocks observed in part are among them
-    slow = EmissionDensity.log_evidence(density, evidence)
+    slow = LatentDensity.log_evidence(density, evidence)
     log_p, share = density.responsibilities(evidence)
     np.testing.assert_allclose(log_p, slow, rtol=1e-12, atol=1e-12)
     terms = np.add.reduce(density.terms(evidence)) + np.log(density.weights_)
@@ -105,24 +104,24 @@ def test_compiled_sums_match_the_slow_twin():
 
 def test_statistics_match_the_slow_twin():
     X, columns = clusters()
-    evidence, emissions, packed = packed_and_emissions(X, columns, 3)
-    components = spread(ProductMixture(np.array([0.2, 0.5, 0.3]), emissions), packed, 1.0)
+    evidence, distributions, packed = packed_and_distributions(X, columns, 3)
+    components = spread(ProductMixture(np.array([0.2, 0.5, 0.3]), distributions), packed, 1.0)
     weight = np.random.default_rng(0).uniform(0, 2, len(X))
     found = expected(EncodedRows(packed, weight), components)
     log_p, share = shares(packed, components)
     np.testing.assert_allclose(found.log_likelihood, weight @ log_p, rtol=1e-12)
     share = share * weight[:, None]
     np.testing.assert_allclose(found.total, share.sum(axis=0), rtol=1e-12)
-    for v, (emission, statistics) in enumerate(
-        zip(components.emissions, found.statistics, strict=True)
+    for v, (distribution, statistics) in enumerate(
+        zip(components.distributions, found.statistics, strict=True)
     ):
-        encoded = emission.encode(evidence.points[:, v])
-        count = np.zeros((emission.n_codes, 3))
+        encoded = distribution.encode(evidence.points[:, v])
+        count = np.zeros((distribution.n_codes, 3))
         seen = encoded.code >= 0
         np.add.at(count, encoded.code[seen], share[seen])
         for variable, rows, allowed in evidence.restricted():
             if variable == v:  # a set's share goes to its levels by their probabilities
-                level = allowed[:, :, None] * np.exp(emission.table)
+                level = allowed[:, :, None] * np.exp(distribution.table)
                 count += (share[rows][:, None] * level / level.sum(1, keepdims=True)).sum(0)
         np.testing.assert_allclose(statistics.count, count, rtol=1e-10, atol=1e-12)
         z = np.where(seen, encoded.z, 0.0)
@@ -145,7 +144,7 @@ def test_finds_components():
     density = Mixture(3, random_state=0).fit(X)
     np.testing.assert_allclose(np.sort(density.weights_), np.full(3, 1 / 3), atol=0.05)
     means = np.stack(
-        [emission.location + emission.scale * emission.mean for emission in density.emissions_],
+        [one.location + one.scale * one.mean for one in density.distributions_],
         axis=1,
     )
     ordered = means[np.lexsort((means[:, 1], means[:, 0]))]
@@ -200,7 +199,10 @@ def test_responsibilities_of_far_rows_are_shares():
 def test_families_can_be_named():
     X = np.random.default_rng(0).normal(size=(100, 2))
     density = Mixture(2, families={"x1": "histogram"}, random_state=0).fit(X)
-    assert [emission.family for emission in density.emissions_] == ["gaussian", "histogram"]
+    assert [one.family for one in density.distributions_] == [
+        "gaussian",
+        "histogram",
+    ]
 
 
 def test_rows_packed_to_pass_are_those_packed_to_stay():
@@ -208,7 +210,9 @@ def test_rows_packed_to_pass_are_those_packed_to_stay():
     density = Mixture(2, random_state=0).fit(X, columns=columns)
     for some in (X, X[::-1][:50], X[:, :] * np.nan, X[:0]):
         evidence = columns.evidence(columns.matrix(some))
-        stay, passing = (pack(density.emissions_, evidence, passing=own) for own in (False, True))
+        stay, passing = (
+            pack(density.distributions_, evidence, passing=own) for own in (False, True)
+        )
         for name in ("code", "z", "base", "slot", "offset"):
             one, other = getattr(stay, name), getattr(passing, name)
             np.testing.assert_array_equal(one, other, err_msg=name)
@@ -232,10 +236,10 @@ def test_families_are_chosen_by_what_they_do_held_out():
     rng = np.random.default_rng(0)
     uniform = rng.random((2000, 3))
     uniform[:, 1] += uniform[:, 0] > 0.5
-    families = {emission.family for emission in Mixture(8, random_state=0).fit(uniform).emissions_}
+    families = {one.family for one in Mixture(8, random_state=0).fit(uniform).distributions_}
     assert families == {"histogram"}
     line = rng.normal(size=(2000, 1)) + 0.1 * rng.normal(size=(2000, 3))
-    families = {emission.family for emission in Mixture(8, random_state=0).fit(line).emissions_}
+    families = {one.family for one in Mixture(8, random_state=0).fit(line).distributions_}
     assert families == {"gaussian"}
 
 
@@ -346,7 +350,7 @@ def test_compared_families_are_what_they_were(monkeypatch):
             monkeypatch.setattr(learner, "_last_choice", remembered)
         fitted.append([Mixture(4, random_state=0).fit(X), LatentTree(2, random_state=0).fit(X)])
     for one, other in zip(*fitted, strict=True):
-        assert [type(e) for e in one.emissions_] == [type(e) for e in other.emissions_]
+        assert [type(e) for e in one.distributions_] == [type(e) for e in other.distributions_]
         assert (one.score_samples(X) == other.score_samples(X)).all()
 
 

@@ -22,10 +22,10 @@ def test_marginals_are_of_their_own_rows_and_weights():
     families = {"x0": "gaussian", "x1": "gaussian"}
     found = rows_of(X, weight)[:100].marginals(families)
     alone = rows_of(X[:100], weight[:100]).marginals(families)
-    for emission, expected, column in zip(found, alone, X[:100].T, strict=True):
-        assert emission.location == pytest.approx(expected.location)
-        assert emission.location == pytest.approx(np.average(column, weights=weight[:100]))
-        assert emission.scale == pytest.approx(expected.scale)
+    for distribution, expected, column in zip(found, alone, X[:100].T, strict=True):
+        assert distribution.location == pytest.approx(expected.location)
+        assert distribution.location == pytest.approx(np.average(column, weights=weight[:100]))
+        assert distribution.scale == pytest.approx(expected.scale)
 
 
 def test_rows_to_judge_by_are_given_holes_where_they_have_hardly_any():

@@ -149,7 +149,7 @@ def test_missing_arrays(path):
             storage.load(path)
 
 
-def test_a_failed_write_emissions_the_old_file(density, path, monkeypatch):
+def test_a_failed_write_distributions_the_old_file(density, path, monkeypatch):
     before = path.read_bytes()
 
     def fail(*_args, **_arrays):
@@ -181,7 +181,7 @@ def test_generators_are_not_kept(tmp_path):
 
 
 def test_a_file_with_the_old_name_of_a_parameter_loads():
-    """Families were called emissions when the file was written."""
+    """Families were called distributions when the file was written."""
     density = Density.load(Path(__file__).parent.parent / "golden" / "density_v1.npz")
     assert density.families == {"x1": "histogram"}
-    assert density.emissions_[1].family == "histogram"
+    assert density.distributions_[1].family == "histogram"

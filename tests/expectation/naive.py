@@ -12,7 +12,7 @@ import numpy as np
 
 from knothole.columns.columns import NOT_RECORDED
 from knothole.columns.evidence import Evidence
-from knothole.densities.base import EmissionDensity, Within
+from knothole.densities.base import LatentDensity, Within
 from knothole.trees.in_variables import in_variables
 
 
@@ -74,7 +74,7 @@ def enumerate_row(original, density, evidence, row):
             point[region.variable] = value
         # Whole holes only: the regions say what is allowed.
         plain = Evidence(one.points)
-        log_p.append(EmissionDensity.log_evidence(density, plain, [cell[0] for cell in cells])[0])
+        log_p.append(LatentDensity.log_evidence(density, plain, [cell[0] for cell in cells])[0])
         points.append(point)
     log_p = np.array(log_p)
     probability = np.exp(log_p - log_p.max())

@@ -257,8 +257,8 @@ def test_blocks_observed_in_part_and_not_recorded():
 def test_rows_that_are_impossible_are_filled_with_a_warning():
     X = np.array([["a", "x"], ["b", "y"]] * 50, dtype=object)
     density = kh.Factorized(random_state=0).fit(X)
-    density.emissions_ = copy.deepcopy(density.emissions_)
-    density.emissions_[0].form.table[1] = -np.inf  # no state has "b"
+    density.distributions_ = copy.deepcopy(density.distributions_)
+    density.distributions_[0].form.table[1] = -np.inf  # no state has "b"
     imputer = kh.Imputer(density)
     imputer.density_, imputer.seed_, imputer.n_features_in_ = density, 0, 2
     with pytest.warns(ImpossibleRow):

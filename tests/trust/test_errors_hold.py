@@ -172,8 +172,8 @@ def test_rows_that_lack_only_categories_are_exact_under_a_gaussian_mixture():
     assert not error.any()
     evidence = robust.expectation_.evidence(rows)
     _, share = robust.density_.responsibilities(evidence)
-    (emission,) = robust.density_.emissions_
-    chance = share @ np.exp(emission.natural().table).T
+    (distribution,) = robust.density_.distributions_
+    chance = share @ np.exp(distribution.natural().table).T
     slow = np.zeros(30)
     for code, level in enumerate(robust.columns_[1].levels):
         filled = rows.assign(c=pd.Categorical([level] * 30, categories=X["c"].cat.categories))
@@ -217,7 +217,7 @@ def test_probabilities_match_enumeration(kind):
     _, share = robust.density_.responsibilities(evidence)
     cells = np.array(np.meshgrid(*[np.arange(-3.0, 7.0)] * 4)).reshape(4, -1).T
     own = model.predict_proba(cells)[:, 1]
-    terms = [e.log_density(cells[:, v]) for v, e in enumerate(robust.density_.emissions_)]
+    terms = [e.log_density(cells[:, v]) for v, e in enumerate(robust.density_.distributions_)]
     for row, weights, p, e in zip(rows, share, proba[:, 1], error[:, 1], strict=True):
         hole = np.isnan(row)
         fits = (cells == row)[:, ~hole].all(axis=1)

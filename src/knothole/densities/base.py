@@ -26,13 +26,12 @@ from knothole.densities import storage
 from knothole.densities.em import Run, Step
 from knothole.densities.in_parts import fit_parts, refuse_beside_parts
 from knothole.densities.trained import Trained, check_names
-from knothole.densities.univariate import (
-    Emission,
-    check_emissions,
-    emission_arrays,
-    emissions_from,
+from knothole.densities.univariate.base import Univariate, draw_allowed, log_of
+from knothole.densities.univariate.families import (
+    check_distributions,
+    distribution_arrays,
+    distributions_from,
 )
-from knothole.densities.univariate.table import draw_allowed, log_of
 from knothole.errors import InvalidInput
 from knothole.out_of_core.base import Parts, parts_of
 
@@ -294,39 +293,39 @@ class Density(Trained):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class EmissionDensity(Density):
-    """A density built from emissions: one :class:`Emission` a variable, tied together by latents.
+class LatentDensity(Density):
+    """A density with a univariate distribution for each variable, tied together by latents.
 
     Attributes
     ----------
-    emissions_ : tuple of Emission
+    distributions_ : tuple of Univariate
         One for each variable, in the order of ``variables_``.
     """
 
     families: Mapping[str, str] | None = None
 
-    emissions_: tuple[Emission, ...] = field(init=False)
+    distributions_: tuple[Univariate, ...] = field(init=False)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """With the families and arrays of the emissions."""
+        """With the families and arrays of the distributions."""
         header, arrays = super().state()
-        header["families"] = [emission.family for emission in self.emissions_]
-        return header, arrays | emission_arrays(self.emissions_)
+        header["families"] = [one.family for one in self.distributions_]
+        return header, arrays | distribution_arrays(self.distributions_)
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With the emissions."""
+        """With the distributions."""
         super().restore(header, arrays)
-        self.emissions_ = emissions_from(header["families"], arrays)
+        self.distributions_ = distributions_from(header["families"], arrays)
 
     @property
     @abstractmethod
-    def emission_states(self) -> list[int]:
-        """How many states each variable's emission must have, by what ties them together."""
+    def distribution_states(self) -> list[int]:
+        """How many states each variable's distribution must have, by what ties them together."""
 
     def check(self) -> None:
-        """With the emissions."""
+        """With the distributions."""
         super().check()
-        check_emissions(self.variables_, self.emissions_, self.emission_states)
+        check_distributions(self.variables_, self.distributions_, self.distribution_states)
 
     @abstractmethod
     def combine(self, terms: list[Floats]) -> Floats:
@@ -344,7 +343,7 @@ class EmissionDensity(Density):
     def draw_states(
         self, evidence: Evidence, uniform: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The state of every variable's emission, (rows, draws, variables), given each row.
+        """The state of every variable's distribution, (rows, draws, variables), given each row.
 
         ``uniform`` (rows, draws, state_coordinates) has the numbers that become states. Beside
         them: which rows (rows,) have no probability, so that nothing can be said of their holes.
@@ -361,23 +360,26 @@ class EmissionDensity(Density):
     def terms(self, evidence: Evidence, within: Iterable[Within] = ()) -> list[Floats]:
         """What is known of each variable as a log likelihood of its latent's states."""
         points = evidence.points
-        terms = [emission.log_density(points[:, v]) for v, emission in enumerate(self.emissions_)]
+        terms = [
+            distribution.log_density(points[:, v])
+            for v, distribution in enumerate(self.distributions_)
+        ]
         for v, rows, allowed in evidence.restricted():
-            terms[v][rows] = log_of(self.emissions_[v].set_mass(allowed))
+            terms[v][rows] = log_of(self.distributions_[v].set_mass(allowed))
         for region in within:
             terms[region.variable] = terms[region.variable] + self.log_region(region)
         return terms
 
     def log_region(self, region: Within) -> Floats:
         """Log mass of a region in every state, (states,)."""
-        emission = self.emissions_[region.variable]
+        distribution = self.distributions_[region.variable]
         if region.codes is None:
             flag = np.array([region.not_recorded])
-            mass = emission.mass(np.array([region.low]), np.array([region.high]), flag)
+            mass = distribution.mass(np.array([region.low]), np.array([region.high]), flag)
         else:
             allowed = np.zeros((1, len(self.variables_[region.variable].levels)), dtype=np.bool_)
             allowed[0, list(region.codes)] = True
-            mass = emission.set_mass(allowed)
+            mass = distribution.set_mass(allowed)
         return log_of(mass[0])
 
     @property
@@ -388,11 +390,11 @@ class EmissionDensity(Density):
     @property
     def coordinates(self) -> int:
         """Uniform numbers that a draw needs: for states, then one for each variable."""
-        return self.state_coordinates + len(self.emissions_)
+        return self.state_coordinates + len(self.distributions_)
 
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
         """Draws of all variables, (n, variables)."""
-        nothing = Evidence(np.full((1, len(self.emissions_)), np.nan))
+        nothing = Evidence(np.full((1, len(self.distributions_)), np.nan))
         return np.asarray(self.draw_points(nothing, rng.random((1, n, self.coordinates)))[0])
 
     def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
@@ -412,12 +414,12 @@ class EmissionDensity(Density):
         points = np.repeat(evidence.points[:, :, None], draws, axis=2)
         states, impossible = self.draw_states(evidence, uniform[:, :, :n])
         _refuse_impossible(impossible)
-        for v, emission in enumerate(self.emissions_):
+        for v, distribution in enumerate(self.distributions_):
             rows = np.flatnonzero(np.isnan(evidence.points[:, v]))
             state, own = states[rows, :, v].reshape(-1), uniform[rows, :, n + v].reshape(-1)
-            points[rows, v] = emission.invert(state, own).reshape(len(rows), draws)
+            points[rows, v] = distribution.invert(state, own).reshape(len(rows), draws)
         for v, rows, allowed in evidence.restricted():
-            table, sets = self.emissions_[v].form.table, np.repeat(allowed, draws, axis=0)
+            table, sets = self.distributions_[v].form.table, np.repeat(allowed, draws, axis=0)
             state, own = states[rows, :, v].reshape(-1), uniform[rows, :, n + v].reshape(-1)
             points[rows, v] = draw_allowed(table, state, sets, own).reshape(len(rows), draws)
         return points.transpose(0, 2, 1)

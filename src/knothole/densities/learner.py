@@ -18,9 +18,8 @@ from knothole.densities.em import Run, Training, train
 from knothole.densities.held_out import FOLDS
 from knothole.densities.mixture.em import ProductMixture, step
 from knothole.densities.rows import FIRST_ROWS, EncodedRows, WeightedRows
-from knothole.densities.univariate import with_continuous
-from knothole.densities.univariate.base import Emission
-from knothole.densities.univariate.choice import prefers_histogram
+from knothole.densities.univariate.base import Univariate
+from knothole.densities.univariate.families import prefers_histogram, with_continuous
 
 # The strength of the prior to begin with, in rows.
 STRENGTH = 1.0
@@ -174,8 +173,8 @@ class MixtureLearner(Learner):
 
 
 @dataclass(frozen=True, eq=False)
-class EmissionLearner(Learner):
-    """Trains a density that has one emission for each variable.
+class LatentLearner(Learner):
+    """Trains a density that has one distribution for each variable.
 
     Attributes
     ----------
@@ -183,7 +182,7 @@ class EmissionLearner(Learner):
         Families that were asked for, by variable.
     chosen : mapping or None
         Families for others; None: those that fit each variable alone.
-    emissions : tuple of Emission
+    distributions : tuple of Univariate
         With one state: the marginals of the rows, on which priors are centred.
     look : object
         What else a subclass needs to know of all rows.
@@ -191,7 +190,7 @@ class EmissionLearner(Learner):
 
     named: Mapping[str, str]
     chosen: Mapping[str, str] | None
-    emissions: tuple[Emission, ...]
+    distributions: tuple[Univariate, ...]
     look: Any
 
     @classmethod
@@ -204,9 +203,9 @@ class EmissionLearner(Learner):
     ) -> Self:
         """A learner for some rows."""
         families = continuous_families(rows) if chosen is None else chosen
-        emissions = rows.marginals({**families, **named})
-        encoded = EncodedRows.of(rows, emissions)
-        return cls(rows, encoded, training, named, chosen, emissions, cls.look_at(rows))
+        distributions = rows.marginals({**families, **named})
+        encoded = EncodedRows.of(rows, distributions)
+        return cls(rows, encoded, training, named, chosen, distributions, cls.look_at(rows))
 
     @classmethod
     @abstractmethod
@@ -221,13 +220,13 @@ class EmissionLearner(Learner):
         """The learner for independent variables, each with the family that fits it alone."""
         if self.chosen is None:
             return self
-        emissions = self.rows.marginals({**continuous_families(self.rows), **self.named})
-        encoded = EncodedRows.of(self.rows, emissions)
-        return replace(self, encoded=encoded, chosen=None, emissions=emissions)
+        distributions = self.rows.marginals({**continuous_families(self.rows), **self.named})
+        encoded = EncodedRows.of(self.rows, distributions)
+        return replace(self, encoded=encoded, chosen=None, distributions=distributions)
 
     def encode(self, rows: WeightedRows) -> EncodedRows:
-        """Rows in terms of the emissions."""
-        return EncodedRows.of(rows, self.emissions)
+        """Rows in terms of the distributions."""
+        return EncodedRows.of(rows, self.distributions)
 
     def fit_one(self, strength: float | None) -> Run[Any]:
         """Independent variables, which have a single maximum, and are trained to it.
@@ -237,7 +236,7 @@ class EmissionLearner(Learner):
         strength = STRENGTH if strength is None else strength
         rows = float(self.encoded.weight.sum())
         tight = replace(self.training, tol=TOL_OF_ONE, max_iter=MAX_ITER_OF_ONE)
-        marginals = ProductMixture(np.ones(1), self.emissions)
+        marginals = ProductMixture(np.ones(1), self.distributions)
         run = train(
             lambda mixture: step(self.encoded, mixture, strength), marginals, strength, rows, tight
         )

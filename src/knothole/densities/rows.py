@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.columns.columns import Evidence, Variable
 from knothole.densities.held_out import RATE
-from knothole.densities.univariate import start_emission
-from knothole.densities.univariate.base import Emission
+from knothole.densities.univariate.base import Univariate
+from knothole.densities.univariate.families import start_distribution
 from knothole.densities.univariate.packed import Packed, pack
 
 # Rows for the first steps of training, and to see what columns are like.
@@ -53,13 +53,13 @@ class WeightedRows:
         """What is known of each of the rows."""
         return self.evidence.points[self.order]
 
-    def marginals(self, families: Mapping[str, str]) -> tuple[Emission, ...]:
-        """An emission with one state for each variable, learned from these rows alone."""
+    def marginals(self, families: Mapping[str, str]) -> tuple[Univariate, ...]:
+        """A distribution with one state for each variable, learned from these rows alone."""
         weight = np.zeros(len(self.weight))
         weight[self.order] = self.own_weight()
         points = self.evidence.points
         return tuple(
-            start_emission(variable, points[:, v], weight, 1, families.get(variable.name))
+            start_distribution(variable, points[:, v], weight, 1, families.get(variable.name))
             for v, variable in enumerate(self.variables)
         )
 
@@ -84,15 +84,15 @@ class WeightedRows:
 
 @dataclass(frozen=True, eq=False)
 class EncodedRows:
-    """Rows in the terms of some emissions, and their weights."""
+    """Rows in the terms of some distributions, and their weights."""
 
     packed: Packed
     weight: Floats
 
     @classmethod
-    def of(cls, rows: WeightedRows, emissions: Sequence[Emission]) -> EncodedRows:
+    def of(cls, rows: WeightedRows, distributions: Sequence[Univariate]) -> EncodedRows:
         """Encode rows."""
-        return cls(pack(emissions, rows.evidence, rows.order), rows.own_weight())
+        return cls(pack(distributions, rows.evidence, rows.order), rows.own_weight())
 
     def __len__(self) -> int:
         return len(self.packed)

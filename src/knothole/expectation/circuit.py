@@ -24,7 +24,7 @@ from knothole.columns.evidence import Evidence
 from knothole.compiled.bits import unpack_at
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import njit
-from knothole.densities.base import EmissionDensity
+from knothole.densities.base import LatentDensity
 from knothole.expectation.engine import (
     Entries,
     ExactEngine,
@@ -44,11 +44,11 @@ EVALUATIONS = 4096
 
 
 class CircuitEngine(ExactEngine):
-    """Exact expectations under a circuit, or any density that is evaluated from its emissions."""
+    """Exact expectations under a circuit, or any density evaluated from its distributions."""
 
     chunk = 64
 
-    def __init__(self, ensemble: Ensemble, density: EmissionDensity) -> None:
+    def __init__(self, ensemble: Ensemble, density: LatentDensity) -> None:
         self.ensemble = ensemble
         self.density = density
         self.value = weighted_values(ensemble)
@@ -128,7 +128,7 @@ class CircuitEngine(ExactEngine):
         self, v: int, entries: list[NDArray[Any]], allowed: NDArray[np.bool_] | None
     ) -> Floats:
         """Mass of what several regions leave of a variable; an entry of -1 leaves it free."""
-        box, emission = self.regions, self.density.emissions_[v]
+        box, distribution = self.regions, self.density.distributions_[v]
         n_levels = int(self.ensemble.n_levels[v])
         if n_levels:
             codes = np.ones((len(entries[0]), n_levels), dtype=np.bool_)
@@ -137,13 +137,13 @@ class CircuitEngine(ExactEngine):
             for entry in entries:
                 some = entry >= 0
                 codes[some] &= unpack_at(box.sets, box.set_start[entry[some]], n_levels)
-            return emission.set_mass(codes)
+            return distribution.set_mass(codes)
         low = np.max([np.where(entry < 0, -np.inf, box.low[entry]) for entry in entries], axis=0)
         high = np.min([np.where(entry < 0, np.inf, box.high[entry]) for entry in entries], axis=0)
         missing = np.all([(entry < 0) | box.missing[entry] for entry in entries], axis=0)
         nothing = low >= high
         low, high = np.where(nothing, 0.0, low), np.where(nothing, 0.0, high)
-        return emission.mass(low, high, missing)
+        return distribution.mass(low, high, missing)
 
     def _candidates(self, evidence: Evidence) -> tuple[Integers, Integers]:
         """(row, leaf) of all leaves that agree with what is observed, tree by tree."""
@@ -162,8 +162,8 @@ class Known:
 
     Attributes
     ----------
-    terms : list of float64 (rows, emissions of the variable)
-        Log likelihoods; of observed values 0 at the likeliest emission: the scale is common to all
+    terms : list of float64 (rows, distributions of the variable)
+        Log likelihoods; of observed values 0 at the likeliest state: the scale is common to all
         regions, and of values far out so large that differences would drown in it. Where a row
         is impossible under the density, its values count as unknown.
     log_p : float64 (rows,)
@@ -171,7 +171,7 @@ class Known:
     hole : bool (rows, variables)
     """
 
-    def __init__(self, density: EmissionDensity, evidence: Evidence) -> None:
+    def __init__(self, density: LatentDensity, evidence: Evidence) -> None:
         self.hole = np.isnan(evidence.points)
         self.terms = density.terms(evidence)
         for v, term in enumerate(self.terms):
@@ -189,7 +189,7 @@ class Known:
                 allowed[np.isneginf(self.log_p)] = True
             self._forget(density, np.ones_like(self.hole))
 
-    def _forget(self, density: EmissionDensity, what: NDArray[np.bool_]) -> None:
+    def _forget(self, density: LatentDensity, what: NDArray[np.bool_]) -> None:
         """Let what is known of impossible rows, in some variables, count as unknown."""
         impossible = np.isneginf(self.log_p)
         for v, term in enumerate(self.terms):

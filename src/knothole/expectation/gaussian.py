@@ -115,15 +115,15 @@ class _Categories:
         self.responsibilities = density.responsibilities
         self.variables_ = density.variables_
         n_states = len(density.weights_)
-        own = density.emissions_of_categories()
+        own = density.distributions_of_categories()
         unused = _Unused(n_states)
-        self.emissions_: tuple[Any, ...] = tuple(
+        self.distributions_: tuple[Any, ...] = tuple(
             own.get(v, unused) for v in range(len(density.variables_))
         )
 
 
 class _Unused:
-    """In the place of a number's emission, which is never asked for."""
+    """In the place of a number's distribution, which is never asked for."""
 
     def __init__(self, n_states: int) -> None:
         self.n_states = n_states

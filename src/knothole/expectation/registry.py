@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from knothole.densities.base import EmissionDensity
+from knothole.densities.base import LatentDensity
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.gaussian.fill import fill
@@ -39,7 +39,7 @@ ENGINES: dict[type, EngineMaker] = {
 #: Samplers, made from a density of the class and a seed; what is none of ours draws as it likes.
 SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
     object: Completion,
-    EmissionDensity: lambda density, seed: Inversion(completer_of(density), seed),
+    LatentDensity: lambda density, seed: Inversion(completer_of(density), seed),
     GaussianMixture: lambda density, seed: density.sampler(seed),
 }
 
@@ -84,4 +84,4 @@ def sampler_of(density: Any, seed: int) -> Sampler:
 
 def completer_of(density: Any) -> Any:
     """What completes rows under a density, those too that it holds impossible."""
-    return ForgetsImpossible(density) if isinstance(density, EmissionDensity) else density
+    return ForgetsImpossible(density) if isinstance(density, LatentDensity) else density

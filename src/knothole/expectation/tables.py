@@ -1,4 +1,4 @@
-"""What trees and emissions say together before any row is seen.
+"""What trees and distributions say together before any row is seen.
 
 A region of a numeric variable is an interval between two cuts of the ensemble, so its mass in
 state k is the difference of two rows of a table of cumulative masses; a region of a categorical
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.compiled.bits import unpack_at
-from knothole.densities.univariate.base import Emission
+from knothole.densities.univariate.base import Univariate
 from knothole.trees.alike import Merged
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.regions import arrivals
@@ -59,38 +59,38 @@ class Grid:
         offset = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
         return cls(tuple(cuts), offset, position)
 
-    def masses(self, emissions: Sequence[Emission], merged: Merged) -> Floats:
-        """Cumulative masses and probabilities of the emissions' states, (rows, states)."""
+    def masses(self, distributions: Sequence[Univariate], merged: Merged) -> Floats:
+        """Cumulative masses and probabilities of the distributions' states, (rows, states)."""
         n_levels = merged.ensemble.n_levels
-        out = np.zeros((int(self.offset[-1]), emissions[0].n_states))
+        out = np.zeros((int(self.offset[-1]), distributions[0].n_states))
         for v, cuts in enumerate(self.cuts):
             rows = slice(int(self.offset[v]), int(self.offset[v + 1]))
             if n_levels[v]:
-                mass, classes = np.exp(emissions[v].form.table), merged.classes.get(v)
+                mass, classes = np.exp(distributions[v].form.table), merged.classes.get(v)
                 if classes is not None:
                     mass = np.stack([np.bincount(classes[:-1], each) for each in mass.T], axis=1)
                 out[rows] = mass
                 continue
             high = np.append(cuts, np.inf)
             low = np.full(len(high), -np.inf)
-            below = emissions[v].mass(low, high, np.zeros(len(high), dtype=np.bool_))
+            below = distributions[v].mass(low, high, np.zeros(len(high), dtype=np.bool_))
             out[rows][1:] = np.maximum.accumulate(below, axis=0)
         return out
 
 
-def not_recorded_mass(emissions: Sequence[Emission], n_levels: NDArray[np.int32]) -> Floats:
+def not_recorded_mass(distributions: Sequence[Univariate], n_levels: NDArray[np.int32]) -> Floats:
     """Mass of the state "not recorded" of each numeric variable, (variables, states)."""
-    out = np.zeros((len(n_levels), emissions[0].n_states))
+    out = np.zeros((len(n_levels), distributions[0].n_states))
     nowhere, flag = np.array([0.0]), np.array([True])
-    for v, emission in enumerate(emissions[: len(n_levels)]):
+    for v, distribution in enumerate(distributions[: len(n_levels)]):
         if not n_levels[v]:
-            out[v] = emission.mass(nowhere, nowhere, flag)[0]
+            out[v] = distribution.mass(nowhere, nowhere, flag)[0]
     return out
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The arrays that exact kernels read, for an ensemble over variables and their emissions.
+    """The arrays that exact kernels read, for an ensemble over variables and their distributions.
 
     Attributes
     ----------
@@ -107,12 +107,12 @@ class Tables:
     absent: Floats
 
     @classmethod
-    def of(cls, merged: Merged, emissions: Sequence[Emission]) -> Tables:
-        """Tabulate an ensemble over variables against one emission for each variable."""
+    def of(cls, merged: Merged, distributions: Sequence[Univariate]) -> Tables:
+        """Tabulate an ensemble over variables against one distribution for each variable."""
         ensemble = merged.ensemble
         grid = Grid.of(ensemble)
-        mass = grid.masses(emissions, merged)
-        absent = not_recorded_mass(emissions, ensemble.n_levels)
+        mass = grid.masses(distributions, merged)
+        absent = not_recorded_mass(distributions, ensemble.n_levels)
         return cls(grid, mass, absent)
 
 

@@ -1,1 +1,1 @@
-"""Any smooth and decomposable circuit of sums, products and emissions."""
+"""Any smooth and decomposable circuit of sums, products and distributions."""

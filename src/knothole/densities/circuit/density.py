@@ -1,4 +1,4 @@
-"""Any smooth and decomposable circuit of sums, products and emissions."""
+"""Expectation and maximisation for a circuit."""
 
 from __future__ import annotations
 
@@ -13,36 +13,101 @@ from knothole.arrays import Floats
 from knothole.checks import check_array, check_chances, check_number, require
 from knothole.columns.columns import Columns, Evidence
 from knothole.compiled.threads import over_chunks, summed
-from knothole.densities.base import EmissionDensity
-from knothole.densities.circuit.em import (
-    CircuitStatistics,
-    emission_statistics,
-    expect,
-    log_prior_of_weights,
-    maximise_weights,
+from knothole.densities.base import LatentDensity
+from knothole.densities.circuit.nodes import (
+    Structure,
+    draw_leaves,
+    evaluate,
+    flows,
+    read_circuit,
+    read_nodes,
+    write_circuit,
 )
-from knothole.densities.circuit.json_form import read_circuit, write_circuit
-from knothole.densities.circuit.nodes import Structure, draw_emissions, evaluate, read_nodes
 from knothole.densities.em import train
-from knothole.densities.univariate import start_emission
-from knothole.densities.univariate.base import Emission, maximised
-from knothole.densities.univariate.table import log_of
+from knothole.densities.latent_tree.chow_liu import Tree
+from knothole.densities.univariate.base import Statistics, Univariate, log_of, maximised
+from knothole.densities.univariate.families import start_distribution
+from knothole.densities.univariate.packed import expected_levels
+
+
+@dataclass(frozen=True, eq=False)
+class CircuitStatistics:
+    """Expected statistics of rows, additive: log likelihood, weights' flows, distributions'."""
+
+    log_likelihood: float
+    through: Floats
+    distributions: tuple[Statistics, ...]
+
+
+def distribution_statistics(distribution: Univariate, x: Floats, share: Floats) -> Statistics:
+    """A distribution's statistics from values and their shares of its states, (rows, states)."""
+    encoded = distribution.encode(x)
+    seen = encoded.code >= 0
+    z, share = encoded.z[seen], share[seen]
+    count = np.zeros((distribution.n_codes, distribution.n_states))
+    np.add.at(count, encoded.code[seen], share)
+    return Statistics(count, z @ share, z**2 @ share)
+
+
+def expect(
+    structure: Structure,
+    weights: Floats,
+    distributions: Sequence[Univariate],
+    evidence: Evidence,
+    terms: Sequence[Floats],
+    weight: Floats,
+) -> CircuitStatistics:
+    """Statistics of rows, given their terms."""
+    log_weights = log_of(weights)
+    values = evaluate(structure, log_weights, terms)
+    flow, through = flows(structure, log_weights, values, weight)
+    shares = [flow[nodes].T for nodes in structure.leaf_nodes]
+    statistics = [
+        distribution_statistics(distribution, evidence.points[:, v], shares[v])
+        for v, distribution in enumerate(distributions)
+    ]
+    for v, rows, allowed in evidence.restricted():
+        own = statistics[v]
+        count = own.count + expected_levels(distributions[v], allowed, shares[v][rows])
+        statistics[v] = Statistics(count, own.first, own.second)
+    return CircuitStatistics(float(weight @ values[-1]), through, tuple(statistics))
+
+
+def maximise_weights(
+    structure: Structure, weights: Floats, through: Floats, strength: float
+) -> Floats:
+    """Maximum a posteriori weights: in each sum, ``strength`` further rows spread evenly."""
+    out = weights.copy()
+    for own in structure.sums.values():
+        counts = through[own] + strength / (own.stop - own.start)
+        # A sum that no row passes through, and no prior: its weights stay.
+        if counts.sum() > 0:
+            out[own] = counts / counts.sum()
+    return out
+
+
+def log_prior_of_weights(structure: Structure, weights: Floats, strength: float) -> float:
+    """Log Dirichlet density of the weights, up to a constant."""
+    if strength == 0:
+        return 0.0
+    return strength * sum(float(np.log(weights[own]).mean()) for own in structure.sums.values())
+
 
 # Numbers that a pass may hold for its edges at once: rows are taken in blocks accordingly.
 NUMBERS = 2**21
-# Rows that each emission takes after at the start.
+# Rows that each distribution takes after at the start.
 CENTRES = 3
 
 
 @dataclass(eq=False, repr=False)
-class Circuit(EmissionDensity):
-    """A circuit: a directed acyclic graph of weighted sums, products and emissions.
+class Circuit(LatentDensity):
+    """A circuit: a directed acyclic graph of weighted sums, products and distributions.
 
     It must be smooth (all children of a sum are over the same variables) and decomposable (no two
     children of a product share a variable), which is checked on construction; an error names the
-    node. Emissions of one variable are kept together: ``emissions_`` has one
-    :class:`~knothole.densities.univariate.base.Emission` for each variable, whose state k is the
-    k-th emission node of that variable, in the order of the nodes.
+    node. Distributions of one variable are kept together: ``distributions_`` has one
+    :class:`~knothole.densities.univariate.base.Univariate` for each variable, whose state k is the
+    k-th distribution node of that variable, in the order of the nodes.
 
     Parameters
     ----------
@@ -55,8 +120,8 @@ class Circuit(EmissionDensity):
     families : mapping from a variable's name to a family, optional
         Families for some variables; the others' are chosen from the data.
     strength : float
-        Weight of the prior in rows, per emission and per sum: centred on the columns' own
-        distributions for the emissions, even for the weights.
+        Weight of the prior in rows, per distribution and per sum: centred on the columns' own
+        distributions for the distributions, even for the weights.
     max_iter : int
         Most passes of EM.
     tol : float
@@ -77,7 +142,7 @@ class Circuit(EmissionDensity):
         The nodes, checked and in layers.
     weights_ : float64 (edges,)
         Weights of all sums, one after the other.
-    emissions_ : tuple of Emission
+    distributions_ : tuple of Univariate
     objective_ : float64 (passes,)
         Log likelihood plus log prior, before each step.
     n_iter_ : int
@@ -105,9 +170,9 @@ class Circuit(EmissionDensity):
           ]
         }
 
-    Emissions of a categorical variable have ``probabilities``, one for each level; those of a
+    Distributions of a categorical variable have ``probabilities``, one for each level; those of a
     continuous one ``mean`` and ``sd``. Instead, a variable can have ``"family"`` (one of
-    ``knothole.densities.univariate.FAMILIES``), ``"arrays"`` (of all its emissions) and
+    ``knothole.densities.univariate.families.FAMILIES``), ``"arrays"`` (of all its leaves) and
     ``"nullable"``: that is what :meth:`to_json` writes, and nothing is lost. In JSON every variable
     is a column of its own; one-hot blocks, indicators and targets keep their roles with
     :meth:`save`.
@@ -151,31 +216,31 @@ class Circuit(EmissionDensity):
         circuit._take_columns(Columns(document.columns))
         circuit.variables_ = circuit.columns_.variables
         circuit.indicated_, circuit.target_ = np.arange(0), False
-        return circuit._assembled(document.emissions)
+        return circuit._assembled(document.distributions)
 
     @classmethod
     def of(
         cls,
-        density: EmissionDensity,
+        density: LatentDensity,
         nodes: Sequence[Mapping[str, Any]],
-        emissions: tuple[Emission, ...],
+        distributions: tuple[Univariate, ...],
     ) -> Self:
         """A circuit over the variables of another density, with the weights of ``nodes``."""
         circuit = cls(nodes, informative=density.informative, random_state=density.random_state)
         circuit._take_columns(density.columns_)
         circuit.variables_ = density.variables_
         circuit.indicated_, circuit.target_ = density.indicated_, density.target_
-        return circuit._assembled(emissions)
+        return circuit._assembled(distributions)
 
     def to_json(self) -> str:
         """The circuit as text, for :meth:`from_json`."""
         self._check_fitted()
-        return write_circuit(self.structure_, self.weights_, self.variables_, self.emissions_)
+        return write_circuit(self.structure_, self.weights_, self.variables_, self.distributions_)
 
-    def _assembled(self, emissions: tuple[Emission, ...]) -> Self:
-        """With the weights of the nodes, these emissions, and the variables that are set."""
+    def _assembled(self, distributions: tuple[Univariate, ...]) -> Self:
+        """With the weights of the nodes, these distributions, and the variables that are set."""
         self._bind()
-        self.weights_, self.emissions_ = self.structure_.weights, emissions
+        self.weights_, self.distributions_ = self.structure_.weights, distributions
         self.objective_, self.n_iter_, self.converged_ = np.empty(0), 0, True
         return self
 
@@ -187,7 +252,7 @@ class Circuit(EmissionDensity):
     # ---- learning ----------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, columns: Columns | None = None, **options: Any) -> Self:
-        """Learn the weights and the emissions; parameters as of :meth:`LatentTree.fit`."""
+        """Learn the weights and the distributions; parameters as of :meth:`LatentTree.fit`."""
         if columns is None and self.warm_start and hasattr(self, "columns_"):
             columns = self.columns_
         return super().fit(X, y, columns=columns, **options)
@@ -198,44 +263,48 @@ class Circuit(EmissionDensity):
 
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         self._bind()
-        if not (self.warm_start and hasattr(self, "emissions_")):
+        if not (self.warm_start and hasattr(self, "distributions_")):
             self.weights_ = self.structure_.weights
-            self.emissions_ = self._start(evidence, weight, self._rng())
+            self.distributions_ = self._start(evidence, weight, self._rng())
 
-        def step(at: tuple[Floats, tuple[Emission, ...]]) -> tuple[float, Any]:
-            self.weights_, self.emissions_ = at
+        def step(at: tuple[Floats, tuple[Univariate, ...]]) -> tuple[float, Any]:
+            self.weights_, self.distributions_ = at
             found = self.expect(evidence, weight)
             objective = found.log_likelihood + self._log_prior()
             self._report(f"objective {objective:.5f}")
             return objective, self._maximised(found)
 
-        begin, rows = (self.weights_, self.emissions_), float(weight.sum())
+        begin, rows = (self.weights_, self.distributions_), float(weight.sum())
         run = train(step, begin, self.strength, rows, self._training(self._rng()))
         self._keep(run)
-        self.weights_, self.emissions_ = run.parameters
+        self.weights_, self.distributions_ = run.parameters
         self.objective_ = run.objective
 
     def _start(
         self, evidence: Evidence, weight: Floats, rng: np.random.Generator
-    ) -> tuple[Emission, ...]:
-        """Emissions that take after a few random rows, a row going down one way from the root."""
+    ) -> tuple[Univariate, ...]:
+        """Distributions of a few random rows, each going down one way from the root."""
         overrides = self.families or {}
-        sizes = self.emission_states
+        sizes = self.distribution_states
         rows = rng.choice(np.flatnonzero(weight > 0), CENTRES * max(sizes))
         terms = [np.zeros((1, size)) for size in sizes]
         values = evaluate(self.structure_, log_of(self.weights_), terms)
         ways = np.zeros(len(rows), dtype=np.int64)
         uniform = rng.random((len(rows), self.state_coordinates))
-        states = draw_emissions(self.structure_, self.weights_, values, ways, uniform)
-        emissions = []
+        states = draw_leaves(self.structure_, self.weights_, values, ways, uniform)
+        distributions = []
         for v, variable in enumerate(self.variables_):
             x = evidence.points[:, v]
-            emission = start_emission(variable, x, weight, sizes[v], overrides.get(variable.name))
-            one_hot = np.eye(sizes[v])[states[:, v]]
-            emissions.append(
-                emission.maximise(emission_statistics(emission, x[rows], one_hot), float(CENTRES))
+            distribution = start_distribution(
+                variable, x, weight, sizes[v], overrides.get(variable.name)
             )
-        return tuple(emissions)
+            one_hot = np.eye(sizes[v])[states[:, v]]
+            distributions.append(
+                distribution.maximise(
+                    distribution_statistics(distribution, x[rows], one_hot), float(CENTRES)
+                )
+            )
+        return tuple(distributions)
 
     def expect(self, evidence: Evidence, weight: Floats) -> CircuitStatistics:
         """Expected statistics of rows under the present parameters."""
@@ -243,18 +312,18 @@ class Circuit(EmissionDensity):
         def work(start: int, stop: int) -> CircuitStatistics:
             part, own = evidence[start:stop], weight[start:stop]
             return expect(
-                self.structure_, self.weights_, self.emissions_, part, self.terms(part), own
+                self.structure_, self.weights_, self.distributions_, part, self.terms(part), own
             )
 
         return summed(work, len(weight), (self.drawn_at_once, len(weight)))
 
-    def _maximised(self, found: CircuitStatistics) -> tuple[Floats, tuple[Emission, ...]]:
+    def _maximised(self, found: CircuitStatistics) -> tuple[Floats, tuple[Univariate, ...]]:
         weights = maximise_weights(self.structure_, self.weights_, found.through, self.strength)
-        return weights, maximised(self.emissions_, found.emissions, self.strength)
+        return weights, maximised(self.distributions_, found.distributions, self.strength)
 
     def _log_prior(self) -> float:
         of_weights = log_prior_of_weights(self.structure_, self.weights_, self.strength)
-        return of_weights + sum(emission.log_prior(self.strength) for emission in self.emissions_)
+        return of_weights + sum(one.log_prior(self.strength) for one in self.distributions_)
 
     # ---- storage -----------------------------------------------------------------------------
 
@@ -264,9 +333,9 @@ class Circuit(EmissionDensity):
         self._bind()
 
     @property
-    def emission_states(self) -> list[int]:
-        """The emission nodes of each variable."""
-        return [len(nodes) for nodes in self.structure_.emission_nodes]
+    def distribution_states(self) -> list[int]:
+        """The distribution nodes of each variable."""
+        return [len(nodes) for nodes in self.structure_.leaf_nodes]
 
     def check(self) -> None:
         """With the weights of each sum."""
@@ -302,12 +371,60 @@ class Circuit(EmissionDensity):
     def draw_states(
         self, evidence: Evidence, uniform: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """States of emissions: which nodes a draw goes through."""
+        """States of distributions: which nodes a draw goes through."""
         n_rows, draws, n_sums = uniform.shape
         rows = np.repeat(np.arange(n_rows), draws)
         values = evaluate(self.structure_, log_of(self.weights_), self.terms(evidence))
         impossible = np.isneginf(values[-1])
         here = ~impossible[rows]
         uniform = uniform.reshape(-1, n_sums)[here]
-        states = draw_emissions(self.structure_, self.weights_, values, rows[here], uniform)
-        return states.reshape(-1, draws, len(self.emissions_)), impossible
+        states = draw_leaves(self.structure_, self.weights_, values, rows[here], uniform)
+        return states.reshape(-1, draws, len(self.distributions_)), impossible
+
+
+def mixture_to_circuit(density: LatentDensity, weights: Floats) -> Circuit:
+    """A mixture of products: a sum of products of distributions.
+
+    ``density`` has a distribution with as many states as there are ``weights`` for each variable.
+    """
+    names = [variable.name for variable in density.variables_]
+    nodes: list[dict[str, Any]] = []
+    components = []
+    for _ in weights:
+        distributions = [_add(nodes, {"leaf": name}) for name in names]
+        components.append(_product(nodes, distributions))
+    _add(nodes, {"sum": components, "weights": weights.tolist()})
+    return Circuit.of(density, nodes, density.distributions_)
+
+
+def tree_to_circuit(
+    density: LatentDensity, tree: Tree, prior: Floats, transition: Floats
+) -> Circuit:
+    """A latent tree.
+
+    For each state of a variable's latent, a product of the variable's distribution and of a sum for
+    each child, over the states of the child's latent.
+    """
+    names = [variable.name for variable in density.variables_]
+    nodes: list[dict[str, Any]] = []
+    below: list[list[list[int]]] = [[[] for _ in prior] for _ in names]
+    for v in tree.order[::-1].tolist():
+        states = [
+            _product(nodes, [_add(nodes, {"leaf": names[v]}), *children]) for children in below[v]
+        ]
+        if tree.parent[v] < 0:
+            _add(nodes, {"sum": states, "weights": prior.tolist()})
+            continue
+        for i, weights in enumerate(transition[v].tolist()):
+            below[tree.parent[v]][i].append(_add(nodes, {"sum": states, "weights": weights}))
+    return Circuit.of(density, nodes, density.distributions_)
+
+
+def _add(nodes: list[dict[str, Any]], node: dict[str, Any]) -> int:
+    nodes.append(node)
+    return len(nodes) - 1
+
+
+def _product(nodes: list[dict[str, Any]], children: Sequence[int]) -> int:
+    """A product; of one child, the child itself."""
+    return children[0] if len(children) == 1 else _add(nodes, {"product": list(children)})

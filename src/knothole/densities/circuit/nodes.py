@@ -1,21 +1,27 @@
 """Nodes of a circuit: reading and checking them, and passes over them layer by layer.
 
 A circuit is *smooth* if all children of a sum are over the same variables, and *decomposable* if
-no two children of a product share one. Then every marginal takes one pass. Values are log
-densities, (nodes, rows); nodes of one kind that are equally far from the emissions form a layer and
-are computed together.
+no two children of a product share one. Then every marginal takes one pass. A leaf is a
+univariate distribution. Values are log densities, (nodes, rows); nodes of one kind that are equally
+far from the leaves form a layer and are computed together.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints
-from knothole.densities.univariate.table import log_of
+from knothole.columns.columns import Column, Kind, Variable
+from knothole.densities.univariate.base import Univariate, log_of
+from knothole.densities.univariate.continuous import Gaussian
+from knothole.densities.univariate.discrete import Categorical
+from knothole.densities.univariate.families import FAMILIES
 from knothole.errors import InvalidInput
 
 KINDS = ("leaf", "product", "sum")
@@ -54,16 +60,16 @@ class Structure:
     Attributes
     ----------
     names : tuple of str
-        Variables, in the order of their first emissions.
+        Variables, in the order of their first leaves.
     children : tuple of tuples of int
-        Of each node; an emission has none. The last node is the root.
-    emission : dict from node to (variable, state)
-        Emissions of one variable are the states of one :class:`Emission`, in the order of the
+        Of each node; a leaf has none. The last node is the root.
+    leaf : dict from node to (variable, state)
+        Distributions of one variable are the states of one :class:`Univariate`, in the order of the
         nodes.
-    emission_nodes : tuple of int64 arrays
+    leaf_nodes : tuple of int64 arrays
         The inverse: by variable, the node of each state.
     layers : tuple of Layer
-        From the emissions (which are in none) to the root.
+        From the leaves (which are in none) to the root.
     sums : dict from node to slice
         Where the weights of each sum are.
     weights : float64 (edges of sums,)
@@ -72,8 +78,8 @@ class Structure:
 
     names: tuple[str, ...]
     children: tuple[tuple[int, ...], ...]
-    emission: dict[int, tuple[int, int]]
-    emission_nodes: tuple[Ints, ...]
+    leaf: dict[int, tuple[int, int]]
+    leaf_nodes: tuple[Ints, ...]
     layers: tuple[Layer, ...]
     sums: dict[int, slice]
     weights: Floats
@@ -82,13 +88,18 @@ class Structure:
         """The same circuit with its variables in the order of ``names``."""
         if sorted(names) != sorted(self.names):
             raise InvalidInput(
-                f"nodes: the emissions must be of the table's variables, {list(names)}, each named "
+                f"nodes: the leaves must be of the table's variables, {list(names)}, each named "
                 f"once; they are of {list(self.names)}."
             )
         place = [self.names.index(name) for name in names]
-        emission = {node: (place.index(v), state) for node, (v, state) in self.emission.items()}
-        emission_nodes = tuple(self.emission_nodes[v] for v in place)
-        return replace(self, names=tuple(names), emission=emission, emission_nodes=emission_nodes)
+        leaf = {node: (place.index(v), state) for node, (v, state) in self.leaf.items()}
+        leaf_nodes = tuple(self.leaf_nodes[v] for v in place)
+        return replace(
+            self,
+            names=tuple(names),
+            leaf=leaf,
+            leaf_nodes=leaf_nodes,
+        )
 
     @property
     def n_edges(self) -> int:
@@ -113,12 +124,12 @@ def read_nodes(nodes: Sequence[Mapping[str, Any]]) -> Structure:
         () if kind == "leaf" else _children(node[kind], kind, position)
         for position, (node, kind) in enumerate(zip(nodes, kinds, strict=True))
     ]
-    names, emission, emission_nodes = _emissions(nodes, kinds)
-    _check_scopes(kinds, children, emission, names)
+    names, leaf, leaf_nodes = _leaves(nodes, kinds)
+    _check_scopes(kinds, children, leaf, names)
     _check_reached(children)
     sums, weights = _weights(nodes, kinds, children)
     layers = _layers(kinds, children, sums)
-    return Structure(names, tuple(children), emission, emission_nodes, layers, sums, weights)
+    return Structure(names, tuple(children), leaf, leaf_nodes, layers, sums, weights)
 
 
 # ---- checks -------------------------------------------------------------------------------------
@@ -129,7 +140,7 @@ def broken(position: int, kind: str, rule: str) -> InvalidInput:
     return InvalidInput(f"nodes[{position}] ({kind}) {rule}")
 
 
-def distribution(given: Any, size: int, rounding: float = 1e-6) -> Floats | None:
+def probabilities_from(given: Any, size: int, rounding: float = 1e-6) -> Floats | None:
     """Probabilities, made to add up to 1 exactly; None where they are not that at all.
 
     In a JSON file they are rounded, and may be off by as much as ``rounding``.
@@ -165,26 +176,26 @@ def _children(children: Any, kind: str, position: int) -> tuple[int, ...]:
     return tuple(children)
 
 
-def _emissions(
+def _leaves(
     nodes: Sequence[Mapping[str, Any]], kinds: list[str]
 ) -> tuple[tuple[str, ...], dict[int, tuple[int, int]], tuple[Ints, ...]]:
     by_name: dict[str, list[int]] = {}
     for position, (node, kind) in enumerate(zip(nodes, kinds, strict=True)):
         if kind == "leaf":
             if not isinstance(node["leaf"], str):
-                raise broken(position, "emission", f"must name a variable; got {node['leaf']!r}.")
+                raise broken(position, "leaf", f"must name a variable; got {node['leaf']!r}.")
             by_name.setdefault(node["leaf"], []).append(position)
-    emission = {
+    leaf = {
         node: (v, state) for v, own in enumerate(by_name.values()) for state, node in enumerate(own)
     }
-    emission_nodes = tuple(np.array(own, dtype=np.int64) for own in by_name.values())
-    return tuple(by_name), emission, emission_nodes
+    leaf_nodes = tuple(np.array(own, dtype=np.int64) for own in by_name.values())
+    return tuple(by_name), leaf, leaf_nodes
 
 
 def _check_scopes(
     kinds: list[str],
     children: list[tuple[int, ...]],
-    emission: dict[int, tuple[int, int]],
+    leaf: dict[int, tuple[int, int]],
     names: tuple[str, ...],
 ) -> None:
     """Smooth and decomposable; a node's scope is a bit for each of its variables."""
@@ -195,7 +206,7 @@ def _check_scopes(
     scopes: list[int] = []
     for position, kind in enumerate(kinds):
         if kind == "leaf":
-            scopes.append(1 << emission[position][0])
+            scopes.append(1 << leaf[position][0])
             continue
         scope = scopes[children[position][0]]
         for child in children[position][1:]:
@@ -240,7 +251,7 @@ def _weights(
             size = len(children[position])
             sums[position] = slice(len(weights), len(weights) + size)
             given = nodes[position].get("weights")
-            own = np.full(size, 1.0 / size) if given is None else distribution(given, size)
+            own = np.full(size, 1.0 / size) if given is None else probabilities_from(given, size)
             if own is None:
                 raise broken(
                     position, kind, f"must have {size} weights, one for each child, none "
@@ -283,7 +294,7 @@ def _layers(
 def evaluate(structure: Structure, log_weights: Floats, terms: Sequence[Floats]) -> Floats:
     """Log density of every node, (nodes, rows), from terms (rows, states) of each variable."""
     values = np.empty((len(structure.children), len(terms[0])))
-    for nodes, term in zip(structure.emission_nodes, terms, strict=True):
+    for nodes, term in zip(structure.leaf_nodes, terms, strict=True):
         values[nodes] = term.T
     for layer in structure.layers:
         below = values[layer.children]
@@ -321,14 +332,14 @@ def flows(
     return flow, through
 
 
-def draw_emissions(
+def draw_leaves(
     structure: Structure,
     weights: Floats,
     values: Floats,
     rows: Ints,
     uniform: Floats,
 ) -> Ints:
-    """The state of every variable's emission, drawn from the top down: (draws, variables).
+    """The state of every variable's leaf, drawn from the top down: (draws, variables).
 
     ``rows[i]`` is the column of ``values`` that draw i is given, ``uniform[i]`` has a number for
     each sum.
@@ -343,7 +354,7 @@ def draw_emissions(
         here = np.concatenate(active[node])
         own = structure.children[node]
         if not own:
-            variable, state = structure.emission[node]
+            variable, state = structure.leaf[node]
             states[here, variable] = state
         elif node not in structure.sums:
             for child in own:
@@ -355,3 +366,216 @@ def draw_emissions(
             for i, child in enumerate(own):
                 active[child].append(here[chosen == i])
     return states
+
+
+FORMAT = "knothole circuit"
+VERSION = 1
+# What building a distribution from arrays that do not fit together can raise.
+_BROKEN = (KeyError, ValueError, TypeError, IndexError, AttributeError)
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """What a JSON text says: nodes with weights alone, columns, a distribution for each of them."""
+
+    nodes: list[dict[str, Any]]
+    columns: tuple[Column, ...]
+    distributions: tuple[Univariate, ...]
+
+
+def write_circuit(
+    structure: Structure,
+    weights: Floats,
+    variables: Sequence[Variable],
+    distributions: Sequence[Univariate],
+) -> str:
+    """A circuit as text."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "variables": [
+            {
+                **_describe(variable),
+                "family": distribution.family,
+                "arrays": _listed(distribution.arrays()),
+            }
+            for variable, distribution in zip(variables, distributions, strict=True)
+        ],
+        "nodes": weighted_nodes(structure, weights),
+    }
+    return json.dumps(document, allow_nan=False)
+
+
+def weighted_nodes(structure: Structure, weights: Floats) -> list[dict[str, Any]]:
+    """Nodes as plain mappings, with these weights."""
+    nodes: list[dict[str, Any]] = []
+    for node, children in enumerate(structure.children):
+        if node in structure.leaf:
+            nodes.append({"leaf": structure.names[structure.leaf[node][0]]})
+        elif node in structure.sums:
+            own = weights[structure.sums[node]].tolist()
+            nodes.append({"sum": list(children), "weights": own})
+        else:
+            nodes.append({"product": list(children)})
+    return nodes
+
+
+def _describe(variable: Variable) -> dict[str, Any]:
+    levels = [level.item() if isinstance(level, np.generic) else level for level in variable.levels]
+    for level in levels:
+        if not (level is None or isinstance(level, bool | int | float | str)):
+            raise InvalidInput(
+                f"variable {variable.name!r} has a level of type {type(level).__name__}, "
+                f"{level!r}; only text, numbers, booleans and None have a form in JSON."
+            )
+    return {
+        "name": variable.name,
+        "kind": variable.kind.value,
+        "levels": levels,
+        "nullable": variable.nullable,
+    }
+
+
+def _listed(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Arrays as nested lists; JSON has no infinite numbers, so those are text."""
+    return {name: _json_numbers(array.tolist()) for name, array in arrays.items()}
+
+
+def _json_numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_json_numbers(entry) for entry in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value
+
+
+def read_circuit(text: str) -> Document:
+    """Parse and check a circuit's text."""
+    try:
+        document = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"the text must be JSON; {error}.") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise InvalidInput(f'the text must be a JSON object with "format": "{FORMAT}".')
+    version = document.get("version")
+    if version != VERSION:
+        raise InvalidInput(
+            f'"version" must be {VERSION}, which is what this knothole reads; got {version!r}.'
+        )
+    nodes = document.get("nodes")
+    structure = read_nodes(nodes)  # type: ignore[arg-type]  # it checks what it is given
+    entries = _entries(document.get("variables"), structure.names)
+    columns, distributions = [], []
+    for name, entry in entries.items():
+        column = _column(name, entry)
+        own = structure.leaf_nodes[structure.names.index(name)].tolist()
+        parameters = {node: nodes[node] for node in own}  # type: ignore[index]
+        columns.append(column)
+        distributions.append(_distribution(column, entry, parameters))
+    plain = weighted_nodes(structure, structure.weights)
+    return Document(plain, tuple(columns), tuple(distributions))
+
+
+def _entries(entries: Any, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Descriptions of variables by name: each of the circuit's, and no other."""
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise InvalidInput('"variables" must be a list of objects, one for each variable.')
+    described = [entry.get("name") for entry in entries]
+    texts = all(isinstance(name, str) for name in described)
+    if not texts or len(set(described)) != len(described) or set(described) != set(names):
+        raise InvalidInput(
+            f'"variables" must name each variable of the leaves once, {sorted(names)}; got '
+            f"{described}."
+        )
+    return dict(zip(described, entries, strict=True))
+
+
+def _column(name: str, entry: dict[str, Any]) -> Column:
+    kinds = [kind.value for kind in Kind]
+    if entry.get("kind") not in kinds:
+        raise InvalidInput(
+            f'variable {name!r}: "kind" must be one of {kinds}; got {entry.get("kind")!r}.'
+        )
+    kind = Kind(entry["kind"])
+    levels = entry.get("levels", [])
+    if not isinstance(levels, list) or bool(levels) != (kind is Kind.CATEGORICAL):
+        raise InvalidInput(
+            f'variable {name!r}: "levels" must be a list, with levels where the kind is '
+            f'"categorical" and none elsewhere; got {levels!r}.'
+        )
+    for level in levels:
+        if isinstance(level, list | dict) or levels.count(level) > 1:
+            raise InvalidInput(f"variable {name!r}: {level!r} must be a plain value, given once.")
+    return Column(name, kind, tuple(levels), entry.get("nullable", False) is True)
+
+
+def _distribution(
+    column: Column, entry: dict[str, Any], nodes: dict[int, Mapping[str, Any]]
+) -> Univariate:
+    """The distribution of a variable, from its arrays or from its nodes' own parameters."""
+    if "family" in entry:
+        return _distribution_from_arrays(column, entry, len(nodes))
+    if column.nullable or column.kind is Kind.INTEGER:
+        raise InvalidInput(
+            f'variable {column.name!r}: an integer or nullable variable must have "family" and '
+            f'"arrays", as to_json writes them.'
+        )
+    if column.kind is Kind.CATEGORICAL:
+        table = [_probabilities(node, own, column) for node, own in nodes.items()]
+        probability = np.array(table).T
+        return Categorical(log_of(probability), probability.mean(axis=1))
+    moments = np.array([_moments(node, own) for node, own in nodes.items()])
+    return Gaussian(0.0, 1.0, moments[:, 0].copy(), moments[:, 1] ** 2)
+
+
+def _distribution_from_arrays(column: Column, entry: dict[str, Any], n_states: int) -> Univariate:
+    family, arrays = entry["family"], entry.get("arrays")
+    discrete = column.kind is Kind.CATEGORICAL
+    if (
+        not isinstance(family, str)
+        or family not in FAMILIES
+        or discrete != (family == Categorical.family)
+    ):
+        raise InvalidInput(
+            f"variable {column.name!r} is {column.kind.value}; {family!r} is no family for it."
+        )
+    try:
+        distribution = FAMILIES[family].from_arrays(
+            {name: _array(own) for name, own in (arrays or {}).items()}
+        )
+        distribution.check(column.variable(0), n_states)
+    except _BROKEN as error:
+        raise InvalidInput(
+            f'variable {column.name!r}: "arrays" do not make a {family} distribution ({error!r}).'
+        ) from error
+    return distribution
+
+
+def _array(value: Any) -> NDArray[Any]:
+    """The inverse of what :func:`_listed` does to one array."""
+    if isinstance(value, str):
+        return np.array(value)
+    return np.array(value, dtype=np.float64)
+
+
+def _probabilities(node: int, own: Mapping[str, Any], column: Column) -> Floats:
+    size, given = len(column.levels), own.get("probabilities")
+    probability = probabilities_from(given, size)
+    if probability is None:
+        raise broken(
+            node, f"leaf of {column.name!r}", f'must have "probabilities": {size} numbers, one '
+            f"for each level, none negative, that add up to 1; got {given!r}.",
+        )  # fmt: skip
+    return probability
+
+
+def _moments(node: int, own: Mapping[str, Any]) -> tuple[float, float]:
+    mean, sd = own.get("mean"), own.get("sd")
+    numbers = all(
+        isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+        for value in (mean, sd)
+    )
+    if mean is None or sd is None or not numbers or not sd > 0:
+        rule = f'must have a finite "mean" and an "sd" above 0; got {mean!r} and {sd!r}.'
+        raise broken(node, f"leaf of {own['leaf']!r}", rule)
+    return float(mean), float(sd)

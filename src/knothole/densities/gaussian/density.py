@@ -28,20 +28,24 @@ from knothole.densities.gaussian.em import (
     moments,
     stepped,
 )
-from knothole.densities.gaussian.learner import Covariances, GaussianLearner, sizes_for
+from knothole.densities.gaussian.learner import NOT_RECORDED as NOT_RECORDED_CODE
+from knothole.densities.gaussian.learner import (
+    RECORDED,
+    Covariances,
+    GaussianLearner,
+    Layout,
+    sizes_for,
+)
 from knothole.densities.gaussian.masses import MOST_INTERVALS, box_mass
 from knothole.densities.gaussian.normal_scores import NormalScores
-from knothole.densities.gaussian.variables import NOT_RECORDED as NOT_RECORDED_CODE
-from knothole.densities.gaussian.variables import RECORDED, Layout
 from knothole.densities.search import Wanted, learn
-from knothole.densities.univariate import (
-    Categorical,
-    check_emissions,
-    emission_arrays,
-    emissions_from,
+from knothole.densities.univariate.base import Tables, Univariate, log_of, part_of
+from knothole.densities.univariate.discrete import Categorical
+from knothole.densities.univariate.families import (
+    check_distributions,
+    distribution_arrays,
+    distributions_from,
 )
-from knothole.densities.univariate.base import Emission, part_of
-from knothole.densities.univariate.table import Tables, log_of
 from knothole.errors import InvalidInput
 from knothole.out_of_core.base import Parts
 
@@ -98,7 +102,7 @@ class GaussianMixture(Density):
     means_ : float64 (components, numeric variables)
         In units of the scores, as the covariances are.
     covariances_ : float64 (components, numeric variables, numeric variables)
-    emissions_ : tuple of Emission
+    distributions_ : tuple of Univariate
         One for each categorical variable, then for each nullable numeric one whether it is
         recorded.
     scores_ : NormalScores
@@ -135,7 +139,7 @@ class GaussianMixture(Density):
     weights_: Floats = field(init=False)
     means_: Floats = field(init=False)
     covariances_: Floats = field(init=False)
-    emissions_: tuple[Emission, ...] = field(init=False)
+    distributions_: tuple[Univariate, ...] = field(init=False)
     scores_: NormalScores = field(init=False)
 
     # ---- learning ----------------------------------------------------------------------------
@@ -174,11 +178,11 @@ class GaussianMixture(Density):
         self.weights_, self.means_ = run.parameters.weight, run.parameters.mean
         self.covariances_ = np.ascontiguousarray(run.parameters.covariance)
         tables = run.parameters.discrete
-        self.emissions_ = () if tables is None else tables.emissions
+        self.distributions_ = () if tables is None else tables.distributions
 
     def encoded(self, evidence: Evidence, weight: Floats) -> ScoreRows:
         """Rows as EM takes them."""
-        return self._layout.rows(evidence, weight, self.scores_, self.emissions_).by_pattern()
+        return self._layout.rows(evidence, weight, self.scores_, self.distributions_).by_pattern()
 
     def going_on(self, rows: Parts) -> tuple[GaussianComponents, Step[GaussianComponents]]:
         """See :meth:`Density.going_on`."""
@@ -197,7 +201,7 @@ class GaussianMixture(Density):
 
     @property
     def _components(self) -> GaussianComponents:
-        tables = Tables.of(cast(tuple[Categorical, ...], self.emissions_))
+        tables = Tables.of(cast(tuple[Categorical, ...], self.distributions_))
         return GaussianComponents(self.weights_, self.means_, self.covariances_, tables)
 
     @property
@@ -206,7 +210,7 @@ class GaussianMixture(Density):
 
     def _log_joint(self, evidence: Evidence) -> Floats:
         weight = np.ones(len(evidence.points))
-        rows = self._layout.rows(evidence, weight, self.scores_, self.emissions_)
+        rows = self._layout.rows(evidence, weight, self.scores_, self.distributions_)
         return self._components.log_joint(rows)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
@@ -231,7 +235,7 @@ class GaussianMixture(Density):
         place = self._layout.categorical.tolist().index(region.variable)
         allowed = np.zeros((1, len(self.variables_[region.variable].levels)), dtype=np.bool_)
         allowed[0, list(region.codes or ())] = True
-        return log_of(self.emissions_[place].set_mass(allowed)[0])
+        return log_of(self.distributions_[place].set_mass(allowed)[0])
 
     def _interval_masses(self, evidence: Evidence, regions: list[Within]) -> Floats:
         """Mass of all regions at once given the evidence, in each component, (rows, k).
@@ -245,7 +249,7 @@ class GaussianMixture(Density):
                 ways.append([(True, np.ones(len(self.weights_)))])
                 continue
             place = len(layout.categorical) + layout.flagged.tolist().index(region.variable)
-            chance = np.exp(self.emissions_[place].natural().table)
+            chance = np.exp(self.distributions_[place].natural().table)
             ways.append([(True, chance[RECORDED])])
             if region.not_recorded:
                 ways[-1].append((False, chance[NOT_RECORDED_CODE]))
@@ -329,9 +333,9 @@ class GaussianMixture(Density):
         weight[self._layout.flagged] = 2
         return weight
 
-    def emissions_of_categories(self) -> dict[int, Emission]:
-        """The emission of each categorical variable, by its number."""
-        return dict(zip(self._layout.categorical.tolist(), self.emissions_, strict=False))
+    def distributions_of_categories(self) -> dict[int, Univariate]:
+        """The distribution of each categorical variable, by its number."""
+        return dict(zip(self._layout.categorical.tolist(), self.distributions_, strict=False))
 
     def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
         """Draws of all variables, (n, variables)."""
@@ -342,7 +346,7 @@ class GaussianMixture(Density):
         z = self.means_[component] + np.einsum("nij,nj->ni", root[component], noise)
         out = np.empty((n, len(self.variables_)))
         out[:, layout.numeric] = self.scores_.decode(z)
-        codes = [emission.sample(component, rng) for emission in self.emissions_]
+        codes = [one.sample(component, rng) for one in self.distributions_]
         for v, code in zip(layout.categorical, codes, strict=False):
             out[:, v] = code
         for v, code in zip(layout.flagged, codes[len(layout.categorical) :], strict=True):
@@ -354,7 +358,7 @@ class GaussianMixture(Density):
         self._check_fitted()
         components, layout = self._components, self._layout
         own = len(self.columns_.variables)
-        discrete = layout.discrete_tables(self.emissions_, own, len(self.weights_))
+        discrete = layout.discrete_tables(self.distributions_, own, len(self.weights_))
         sharpness = components.sharpness(self.scores_.repeats)
         packed = components.packed()
         tables = tabulate(packed, sharpness, self.scores_, layout.numeric, discrete)
@@ -376,20 +380,20 @@ class GaussianMixture(Density):
     # ---- storage -----------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """With the maps and the discrete emissions."""
+        """With the maps and the discrete distributions."""
         header, arrays = super().state()
         arrays |= {f"scores.{name}": array for name, array in self.scores_.arrays().items()}
-        return header, arrays | emission_arrays(self.emissions_)
+        return header, arrays | distribution_arrays(self.distributions_)
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """With the maps and the discrete emissions."""
+        """With the maps and the discrete distributions."""
         super().restore(header, arrays)
         self.scores_ = NormalScores.from_arrays(part_of(arrays, "scores"))
         families = [Categorical.family] * self._layout.n_discrete
-        self.emissions_ = emissions_from(families, arrays)
+        self.distributions_ = distributions_from(families, arrays)
 
     def check(self) -> None:
-        """With the components, the maps and the discrete emissions."""
+        """With the components, the maps and the discrete distributions."""
         super().check()
         layout = self._layout
         k, d = len(self.weights_), len(layout.numeric)
@@ -403,4 +407,4 @@ class GaussianMixture(Density):
         np.linalg.cholesky(self.covariances_)
         self.scores_.check(d)
         discrete = layout.discrete
-        check_emissions(discrete, self.emissions_, [k] * len(discrete))
+        check_distributions(discrete, self.distributions_, [k] * len(discrete))

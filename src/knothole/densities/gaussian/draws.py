@@ -45,19 +45,19 @@ class Maps(NamedTuple):
 
 
 class Discrete(NamedTuple):
-    """Discrete emissions as plain arrays.
+    """Discrete distributions as plain arrays.
 
     Attributes
     ----------
-    variable : int64 (emissions,)
+    variable : int64 (distributions,)
         What each is about.
-    flag : bool (emissions,)
+    flag : bool (distributions,)
         Whether it says if a numeric variable is recorded (code 0) or not (code 1).
-    first_code : int64 (emissions + 1,)
+    first_code : int64 (distributions + 1,)
         First row of each in ``probability``.
     probability : float64 (codes, k)
         Of every code in each component.
-    first_word : int64 (emissions,)
+    first_word : int64 (distributions,)
         First word of the variable in ``Evidence.allowed``; -1 where it has none.
     """
 

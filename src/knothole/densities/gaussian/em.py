@@ -1,4 +1,4 @@
-"""EM for mixtures of Gaussians and discrete emissions, straight on rows with holes.
+"""EM for mixtures of Gaussians and discrete distributions, straight on rows with holes.
 
 The objective is the log likelihood of what was observed (where values repeat, its lower bound:
 see :mod:`~knothole.densities.gaussian.normal_scores`) plus a log prior: normal-inverse-Wishart
@@ -22,12 +22,11 @@ from scipy.special import logsumexp
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.e_step import expectations, residuals
-from knothole.densities.gaussian.kernels import Packed
-from knothole.densities.mixture.kernels import gather, join
+from knothole.densities.gaussian.kernels import Packed, expectations, residuals
+from knothole.densities.mixture.em import gather, join
 from knothole.densities.univariate import packed
+from knothole.densities.univariate.base import Tables
 from knothole.densities.univariate.packed import Stacked
-from knothole.densities.univariate.table import Tables
 
 # The least variance of the prior's rows, for columns that do not vary.
 LEAST_VARIANCE = 1e-3

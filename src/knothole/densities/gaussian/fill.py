@@ -77,7 +77,7 @@ def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def
 
 @apart
 def draw_codes(e, words, discrete, component, place, bits, code):  # type: ignore[no-untyped-def]
-    """A code of emission ``e`` for each draw, from its component's probabilities."""
+    """A code of distribution ``e`` for each draw, from its component's probabilities."""
     start, stop = discrete.first_code[e], discrete.first_code[e + 1]
     first = discrete.first_word[e]
     total = 0.0

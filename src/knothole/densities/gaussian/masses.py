@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import ndtr, owens_t
 
 from knothole.arrays import Floats
-from knothole.densities.univariate.gaussian import normal_mass
+from knothole.densities.univariate.continuous import normal_mass
 
 MOST_INTERVALS = 2
 

@@ -37,7 +37,7 @@ from knothole.checks import check_array, check_positive, require
 from knothole.compiled.exp import FARTHEST
 from knothole.compiled.policy import inlined, njit
 from knothole.densities.univariate.base import Stored, observed
-from knothole.densities.univariate.gaussian import location_and_scale
+from knothole.densities.univariate.continuous import location_and_scale
 
 # The grid of z: 64 cells a unit. Cut points of draws are off by less than half a cell, a
 # probability of at most 0.003; the table of a column is 4 kB.

@@ -18,9 +18,8 @@ from scipy.special import logsumexp
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_whole, require
 from knothole.columns.columns import Evidence
-from knothole.densities.base import EmissionDensity, Within
-from knothole.densities.circuit.build import tree_to_circuit
-from knothole.densities.circuit.density import Circuit
+from knothole.densities.base import LatentDensity, Within
+from knothole.densities.circuit.density import Circuit, tree_to_circuit
 from knothole.densities.em import Run, Step
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.latent_tree.em import (
@@ -30,18 +29,17 @@ from knothole.densities.latent_tree.em import (
     posterior_states,
     stepped,
 )
-from knothole.densities.latent_tree.learner import TreeLearner, sizes_for
-from knothole.densities.latent_tree.training import independent
-from knothole.densities.mixture.learner import choose_families
+from knothole.densities.latent_tree.learner import TreeLearner, independent, sizes_for
+from knothole.densities.mixture.density import choose_families
 from knothole.densities.rows import EncodedRows
 from knothole.densities.search import Wanted, learn
+from knothole.densities.univariate.base import log_of
 from knothole.densities.univariate.packed import pack
-from knothole.densities.univariate.table import log_of
 from knothole.out_of_core.base import Parts
 
 
 @dataclass(eq=False, repr=False)
-class LatentTree(EmissionDensity):
+class LatentTree(LatentDensity):
     """A latent tree: each variable depends on a latent of its own, the latents form a tree.
 
     Parameters
@@ -53,7 +51,7 @@ class LatentTree(EmissionDensity):
         chosen from the data.
     strength : float or "auto"
         Weight of the prior in rows, per state: centred on the columns' own distributions for the
-        emissions, even for the latents. "auto" follows the held-out log p.
+        distributions, even for the latents. "auto" follows the held-out log p.
     max_iter : int
         Most rounds of mini-batches (half of them) and full passes of EM.
     tol : float
@@ -82,7 +80,7 @@ class LatentTree(EmissionDensity):
         p(z_root).
     transition_ : float64 (variables, states, states)
         ``transition_[v, i, j]`` is p(z_v = j | z_parent = i); the root's rows all hold ``prior_``.
-    emissions_ : tuple of Emission
+    distributions_ : tuple of Univariate
         p(x_v | z_v), for each variable.
     strength_ : float
         Weight of the prior at the end.
@@ -135,7 +133,7 @@ class LatentTree(EmissionDensity):
         _, run = learn([learner], Wanted(sizes, self._given_strength, fixed))
         parameters = run.parameters
         if fixed and parameters.n_states < sizes[-1]:
-            parameters = independent(parameters.tree, parameters.emissions, sizes[-1])
+            parameters = independent(parameters.tree, parameters.distributions, sizes[-1])
         self.held_out_score_ = run.held_out
         self._adopt(replace(run, parameters=parameters))
 
@@ -145,11 +143,11 @@ class LatentTree(EmissionDensity):
         self.states_ = parameters.n_states
         self.parent_, self.order_ = parameters.tree.parent, parameters.tree.order
         self.prior_, self.transition_ = parameters.prior, parameters.transition
-        self.emissions_ = parameters.emissions
+        self.distributions_ = parameters.distributions
 
     def encoded(self, evidence: Evidence, weight: Floats) -> EncodedRows:
         """Rows as EM takes them."""
-        return EncodedRows(pack(self.emissions_, evidence), weight)
+        return EncodedRows(pack(self.distributions_, evidence), weight)
 
     def going_on(self, rows: Parts) -> tuple[TreeParameters, Step[TreeParameters]]:
         """See :meth:`Density.going_on`."""
@@ -165,7 +163,7 @@ class LatentTree(EmissionDensity):
         self.states_ = len(self.prior_)
 
     @property
-    def emission_states(self) -> list[int]:
+    def distribution_states(self) -> list[int]:
         """Those of the latents."""
         return [len(self.prior_)] * len(self.variables_)
 
@@ -196,14 +194,14 @@ class LatentTree(EmissionDensity):
     @property
     def _parameters(self) -> TreeParameters:
         tree = Tree(self.parent_, self.order_)
-        return TreeParameters(tree, self.prior_, self.transition_, self.emissions_)
+        return TreeParameters(tree, self.prior_, self.transition_, self.distributions_)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
         within = tuple(within)
         if within:
             return super().log_evidence(evidence, within)
-        out = log_likelihood(self._parameters, pack(self.emissions_, evidence))
+        out = log_likelihood(self._parameters, pack(self.distributions_, evidence))
         for row in np.flatnonzero(np.isnan(out)).tolist():
             out[row] = self.combine(self.terms(evidence[row : row + 1]))[0]
         return out
@@ -220,18 +218,18 @@ class LatentTree(EmissionDensity):
     @property
     def state_coordinates(self) -> int:
         """The state of each variable's latent."""
-        return len(self.emissions_)
+        return len(self.distributions_)
 
     def draw_states(
         self, evidence: Evidence, uniform: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The states of all latents."""
-        packed = pack(self.emissions_, evidence)
+        packed = pack(self.distributions_, evidence)
         states = posterior_states(self._parameters, packed, uniform)
         return states, (states < 0).any(axis=(1, 2)) | np.isneginf(packed.base)
 
     def to_circuit(self) -> Circuit:
-        """The same density as a circuit of sums, products and emissions."""
+        """The same density as a circuit of sums, products and distributions."""
         self._check_fitted()
         parameters = self._parameters
         return tree_to_circuit(self, parameters.tree, self.prior_, self.transition_)

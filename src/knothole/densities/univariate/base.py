@@ -1,6 +1,6 @@
-"""The contract of an emission family.
+"""The contract of a distribution family.
 
-An emission is the distribution of one variable given the state of a latent (the component of a
+A distribution is the distribution of one variable given the state of a latent (the component of a
 mixture, a node of a latent tree), for all ``n_states`` states at once. Every family is written in
 one form, so that EM, reach and sampling need no code per family: a value ``x`` is *encoded* once
 as a code ``c``, a number ``z`` and a base measure ``h``, and then
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.checks import check_array, require
+from knothole.checks import check_array, check_chances, check_log_chances, require
 from knothole.columns.columns import Variable
 from knothole.compiled.exp import FARTHEST
 
@@ -91,7 +91,7 @@ class Stored:
         return cls(**{name: array if array.ndim else array[()] for name, array in arrays.items()})
 
 
-class Emission(Stored, ABC):
+class Univariate(Stored, ABC):
     """One variable's distribution in each of ``n_states`` states. Immutable: steps return new ones.
 
     What depends on the column alone (levels, bin edges, location and scale, the value of a point
@@ -113,7 +113,7 @@ class Emission(Stored, ABC):
     @classmethod
     @abstractmethod
     def start(cls, variable: Variable, x: Floats, weight: Floats, n_states: int) -> Self:
-        """An emission for this variable, the same in every state: the marginal of ``x``.
+        """A distribution for this variable, the same in every state: the marginal of ``x``.
 
         The learner breaks the symmetry by a first :meth:`maximise` on its initial
         responsibilities.
@@ -129,12 +129,12 @@ class Emission(Stored, ABC):
 
     @cached_property
     def form(self) -> Natural:
-        """:meth:`natural`, worked out once: an emission never changes."""
+        """:meth:`natural`, worked out once: a distribution never changes."""
         return self.natural()
 
     @abstractmethod
     def maximise(self, statistics: Statistics, strength: float) -> Self:
-        """The maximum a posteriori emission given expected statistics.
+        """The maximum a posteriori distribution given expected statistics.
 
         ``strength`` is the weight of the prior, in rows, per state: a conjugate prior centred on
         the marginal that :meth:`start` saw (Dirichlet, normal-inverse-gamma). 0 is plain maximum
@@ -143,14 +143,14 @@ class Emission(Stored, ABC):
 
     @classmethod
     def maximise_each(
-        cls, emissions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
+        cls, distributions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
     ) -> list[Self]:
-        """:meth:`maximise` of several emissions, each with its own strength.
+        """:meth:`maximise` of several distributions, each with its own strength.
 
         A family that is met often does so for all of them at once.
         """
-        each = zip(emissions, statistics, strengths.tolist(), strict=True)
-        return [emission.maximise(own, strength) for emission, own, strength in each]
+        each = zip(distributions, statistics, strengths.tolist(), strict=True)
+        return [distribution.maximise(own, strength) for distribution, own, strength in each]
 
     @abstractmethod
     def log_prior(self, strength: float) -> float:
@@ -181,10 +181,10 @@ class Emission(Stored, ABC):
 
     @abstractmethod
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
-        """The emission with only these states, in this order (repeats allowed)."""
+        """The distribution with only these states, in this order (repeats allowed)."""
 
     def check(self, variable: Variable, n_states: int) -> None:
-        """Refuse what a file holds where it is no emission of this variable with these states.
+        """Refuse what a file holds where it is no distribution of this variable with these states.
 
         A subclass checks its fields first.
         """
@@ -211,19 +211,19 @@ class Emission(Stored, ABC):
 
 
 def maximised(
-    emissions: Sequence[Emission], statistics: Sequence[Statistics], strength: float | Floats
-) -> tuple[Emission, ...]:
-    """Each emission after a step of EM; ``strength`` is one for all, or each one's own."""
-    strengths = np.broadcast_to(np.asarray(strength, dtype=np.float64), len(emissions))
-    alike: dict[tuple[type[Emission], int], list[int]] = {}
-    for e, emission in enumerate(emissions):
-        alike.setdefault((type(emission), statistics[e].count.shape[1]), []).append(e)
-    out = list(emissions)
+    distributions: Sequence[Univariate], statistics: Sequence[Statistics], strength: float | Floats
+) -> tuple[Univariate, ...]:
+    """Each distribution after a step of EM; ``strength`` is one for all, or each one's own."""
+    strengths = np.broadcast_to(np.asarray(strength, dtype=np.float64), len(distributions))
+    alike: dict[tuple[type[Univariate], int], list[int]] = {}
+    for e, distribution in enumerate(distributions):
+        alike.setdefault((type(distribution), statistics[e].count.shape[1]), []).append(e)
+    out = list(distributions)
     for (family, _), own in alike.items():
-        each = [emissions[e] for e in own]
+        each = [distributions[e] for e in own]
         after = family.maximise_each(each, [statistics[e] for e in own], strengths[own])
-        for e, emission in zip(own, after, strict=True):
-            out[e] = emission
+        for e, distribution in zip(own, after, strict=True):
+            out[e] = distribution
     return tuple(out)
 
 
@@ -246,3 +246,244 @@ def part_of(arrays: dict[str, NDArray[Any]], owner: str) -> dict[str, NDArray[An
         for name, array in arrays.items()
         if name.startswith(prefix)
     }
+
+
+# Rows' worth of uniform counts added to a column's frequencies, so that nothing is impossible.
+SMOOTHING = 1.0
+# What is left of a uniform number within a code is kept off 0 and 1, where tails are infinite.
+LEAST = 2.0**-33
+TINY = np.finfo(np.float64).tiny
+
+
+@dataclass(frozen=True, eq=False)
+class UnivariateTable(Univariate):
+    """A probability for each code in each state; where a code has several values, they share it.
+
+    The prior is Dirichlet: ``strength`` rows with the column's own frequencies, nearly; see
+    :func:`prior_rows`.
+
+    Attributes
+    ----------
+    table : float64 (codes, states)
+        Log probabilities.
+    marginal : float64 (codes,)
+        Frequencies in training, smoothed.
+    """
+
+    table: Floats
+    marginal: Floats
+
+    @abstractmethod
+    def coverage(self, low: Floats, high: Floats) -> Floats:
+        """Part of each code's mass that lies in ``[low, high)``: (regions, codes)."""
+
+    @abstractmethod
+    def value(self, code: NDArray[np.int64], uniform: Floats) -> Floats:
+        """A value of what each code stands for, by a uniform number."""
+
+    def natural(self) -> Natural:
+        """The log probabilities."""
+        return Natural(self.table)
+
+    def maximise(self, statistics: Statistics, strength: float) -> Self:
+        """Frequencies of the rows and of the prior's rows together."""
+        return self.maximise_each([self], [statistics], np.array([strength]))[0]
+
+    @classmethod
+    def maximise_each(
+        cls, distributions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
+    ) -> list[Self]:
+        """The tables of all of them as one."""
+        marginals = [one.marginal for one in distributions]
+        tables = maximise_tables([own.count for own in statistics], marginals, strengths)
+        pairs = zip(distributions, tables, strict=True)
+        return [replace(distribution, table=table) for distribution, table in pairs]
+
+    def log_prior(self, strength: float) -> float:
+        """Expected log probability of the prior's rows."""
+        return table_prior(self.table, self.marginal, strength)
+
+    def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
+        """Mass of intervals."""
+        return np.asarray(self.coverage(low, high) @ np.exp(self.table))
+
+    def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
+        """A code, then a value of it."""
+        return self.value(*invert_codes(self.table, state, uniform))
+
+    def take(self, states: NDArray[np.integer[Any]]) -> Self:
+        """Only these states."""
+        return replace(self, table=self.table[:, states])
+
+    def codes_of(self, variable: Variable) -> int:
+        """Codes that the table of this variable must have."""
+        return max(1, len(variable.levels))
+
+    def check(self, variable: Variable, n_states: int) -> None:
+        """With the table against the variable's codes."""
+        check_table(self.table, self.marginal, self.codes_of(variable), n_states)
+        super().check(variable, n_states)
+
+
+def check_table(table: Floats, marginal: Floats, n_codes: int, n_states: int) -> None:
+    """Refuse what a file holds where it is no table of log probabilities with its marginal."""
+    found = np.shape(table)
+    require(found[1:] == (n_states,), f"table must have {n_states} states; it is of shape {found}")
+    require(found[0] == n_codes, f"table must have {n_codes} codes; it is of shape {found}")
+    check_log_chances("table", table, found)
+    check_chances("marginal", marginal, (n_codes,))
+
+
+def weight_per_code(code: NDArray[np.int64], weight: Floats, n_codes: int) -> Floats:
+    """Weights summed per code."""
+    return np.bincount(code, weights=weight, minlength=n_codes).astype(np.float64)
+
+
+def start_table(counts: Floats, share: Floats | None, n_states: int) -> tuple[Floats, Floats]:
+    """The marginal as a table with the same column for each state, and itself.
+
+    Frequencies have one more row spread over the codes, evenly or as ``share`` says.
+    """
+    even = np.full(len(counts), 1 / len(counts))
+    marginal = counts + SMOOTHING * (even if share is None else share)
+    marginal = marginal / marginal.sum()
+    return np.repeat(log_of(marginal)[:, None], n_states, axis=1), marginal
+
+
+def log_of(probability: Floats) -> Floats:
+    """Logarithm; -inf where a probability is 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(probability))
+
+
+def maximise_tables(
+    counts: Sequence[Floats], marginals: Sequence[Floats], strengths: Floats
+) -> list[Floats]:
+    """Maximum a posteriori log probabilities, (codes, states) each, under Dirichlet priors.
+
+    A state without any rows has the marginal.
+    """
+    codes = np.array([len(marginal) for marginal in marginals])
+    table = _maximised(np.concatenate(counts), np.concatenate(marginals), codes, strengths)
+    return np.split(table, np.cumsum(codes)[:-1])
+
+
+def _maximised(
+    count: Floats, marginal: Floats, codes: NDArray[np.int64], strengths: Floats
+) -> Floats:
+    first = np.cumsum(codes) - codes
+    total = np.add.reduceat(count, first)
+    # Weight in no state at all and no prior: the marginal is as good as any.
+    strength = np.where(total + strengths[:, None] > 0, strengths[:, None], 1.0)
+    count = count + prior_rows(marginal, strength, codes, count.shape[1])
+    return log_of(count / np.repeat(np.add.reduceat(count, first), codes, axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Several tables as one, for steps of EM in which Python has to do with all of them at once.
+
+    Attributes
+    ----------
+    kinds : tuple of UnivariateTable
+        What each of them is of; their own tables are of no account.
+    marginal, codes : float64 (codes of all,), int64 (tables,)
+    table : float64 (codes of all, states)
+        Log probabilities.
+    """
+
+    kinds: tuple[UnivariateTable, ...]
+    marginal: Floats
+    codes: NDArray[np.int64]
+    table: Floats
+
+    @classmethod
+    def of(cls, distributions: Sequence[UnivariateTable]) -> Tables | None:
+        """The tables of some distributions; None where there are none."""
+        if not distributions:
+            return None
+        marginal = np.concatenate([one.marginal for one in distributions])
+        codes = np.array([len(one.marginal) for one in distributions])
+        table = np.concatenate([one.table for one in distributions])
+        return cls(tuple(distributions), marginal, codes, table)
+
+    @property
+    def distributions(self) -> tuple[UnivariateTable, ...]:
+        """One by one."""
+        parts = np.split(self.table, np.cumsum(self.codes)[:-1])
+        return tuple(replace(kind, table=own) for kind, own in zip(self.kinds, parts, strict=True))
+
+    def take(self, states: NDArray[np.integer[Any]]) -> Tables:
+        """Only these states."""
+        return replace(self, table=self.table[:, states])
+
+    def maximised(self, count: Floats, strength: float) -> Tables:
+        """As :meth:`Univariate.maximise` of each, from counts (codes of all, states)."""
+        strengths = np.full(len(self.codes), strength)
+        return replace(self, table=_maximised(count, self.marginal, self.codes, strengths))
+
+    def log_prior(self, strength: float) -> float:
+        """The sum of :meth:`Univariate.log_prior`."""
+        strengths = np.full((len(self.codes), 1), strength)
+        rows = prior_rows(self.marginal, strengths, self.codes, self.table.shape[1])
+        return float(rows[:, 0] @ self.table.sum(axis=1))
+
+
+def prior_rows(
+    marginal: Floats, strength: Floats, codes: NDArray[np.int64], n_states: int
+) -> Floats:
+    """Rows that priors stand for, (codes of all, states): ``strength`` (tables, states) of each.
+
+    They have the marginal, and one row at most is spread over all codes and states evenly. Of a
+    code that was never seen, the marginal has a small part of a row; after a step that alone would
+    be that part of that part. All states may share one column.
+    """
+    even = np.minimum(strength, SMOOTHING) / (codes[:, None] * n_states)
+    of_code = np.repeat(np.arange(len(codes)), codes)
+    return np.asarray(strength[of_code] * marginal[:, None] + even[of_code])
+
+
+def table_prior(table: Floats, marginal: Floats, strength: float) -> float:
+    """Log Dirichlet density of a table, up to a constant."""
+    if strength == 0:
+        return 0.0
+    rows = prior_rows(marginal, np.full((1, 1), strength), np.array([len(table)]), table.shape[1])
+    return float(rows[:, 0] @ table.sum(axis=1))
+
+
+def invert_codes(
+    table: Floats, state: NDArray[np.integer[Any]], uniform: Floats
+) -> tuple[NDArray[np.int64], Floats]:
+    """One code for each entry of ``state``, and the uniform number that is left within it."""
+    codes = np.empty(len(state), dtype=np.int64)
+    left = np.empty(len(state))
+    for k in np.unique(state):
+        here = np.flatnonzero(state == k)
+        possible = np.flatnonzero(np.isfinite(table[:, k]))
+        bounds = np.cumsum(np.exp(table[possible, k]))
+        place = uniform[here] * bounds[-1]
+        position = np.minimum(np.searchsorted(bounds, place, side="right"), len(possible) - 1)
+        codes[here] = possible[position]
+        below = np.where(position > 0, bounds[position - 1], 0.0)
+        left[here] = (place - below) / np.maximum(bounds[position] - below, TINY)
+    return codes, np.clip(left, LEAST, 1 - LEAST)
+
+
+def draw_allowed(
+    table: Floats,
+    state: NDArray[np.integer[Any]],
+    allowed: NDArray[np.bool_],
+    uniform: Floats,
+) -> NDArray[np.int64]:
+    """One of the allowed codes, (draws, codes), for each entry of ``state``.
+
+    Where the state gives none of them any mass, one of them evenly.
+    """
+    chance = np.exp(table.T)[state] * allowed
+    nothing = chance.sum(axis=1) == 0
+    chance[nothing] = allowed[nothing]
+    bounds = np.cumsum(chance, axis=1)
+    u = uniform * bounds[:, -1]
+    # A draw on the last bound itself is one too far.
+    last = chance.shape[1] - 1 - np.argmax(chance[:, ::-1] > 0, axis=1)
+    return np.asarray(np.minimum((bounds <= u[:, None]).sum(axis=1), last))

@@ -1,4 +1,4 @@
-"""All variables of a table, and all emissions, as the few plain arrays that kernels work on.
+"""All variables of a table, and all distributions, as the few plain arrays that kernels work on.
 
 The codes of all variables index one stacked table (codes, states). A categorical variable that
 is known only to lie in a set of levels has a code of its own for each such set, whose entry of
@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.columns.columns import Evidence
 from knothole.compiled.threads import Memory, over_chunks
-from knothole.densities.univariate.base import Emission, Statistics
-from knothole.densities.univariate.gaussian import Gaussian, standardised
-from knothole.densities.univariate.table import Tables, log_of
+from knothole.densities.univariate.base import Statistics, Tables, Univariate, log_of
+from knothole.densities.univariate.continuous import Gaussian, standardised
 
 # Rows that are encoded at once: all temporary arrays stay in the cache.
 BLOCK = 4096
@@ -41,7 +40,7 @@ class Values(NamedTuple):
 
 
 class Stacked(NamedTuple):
-    """Something of all emissions: a table (codes, states), and two numbers a slot and state.
+    """Something of all distributions: a table (codes, states), and two numbers a slot and state.
 
     Parameters are log probabilities and the factors of z and z**2; statistics are sums of shares,
     and of shares times z and z**2.
@@ -69,7 +68,7 @@ class Packed:
     offset : int64 (variables + 1,)
         First row of each variable in the stacked table.
     sets : mapping from a variable to bool (sets, levels)
-        What the further codes of a variable, after its emission's own, stand for.
+        What the further codes of a variable, after its distribution's own, stand for.
     """
 
     code: NDArray[Any]
@@ -96,61 +95,61 @@ class Packed:
         shapes = (int(self.offset[-1]), n_states), (n_slots, n_states), (n_slots, n_states)
         return Stacked(*(np.zeros(shape) for shape in shapes))
 
-    def parameters(self, emissions: Sequence[Emission]) -> Stacked:
-        """The parameters of all emissions."""
+    def parameters(self, distributions: Sequence[Univariate]) -> Stacked:
+        """The parameters of all distributions."""
         if self.sets or self.offset[-1] > FEW:
-            return self._stack(emissions)
-        return _parameters(tuple(emissions))
+            return self._stack(distributions)
+        return _parameters(tuple(distributions))
 
     def parameters_of(self, tables: Tables) -> Stacked:
-        """The same of emissions that are nothing but tables."""
-        return self._stack(tables.emissions) if self.sets else Stacked(tables.table, *_NO_SLOTS)
+        """The same of distributions that are nothing but tables."""
+        return self._stack(tables.distributions) if self.sets else Stacked(tables.table, *_NO_SLOTS)
 
     def counts(self, tables: Tables, sums: Stacked) -> Floats:
         """Counts of all codes of tables, from the sums that they gave rise to."""
         if not self.sets:
             return sums.table
-        return np.concatenate([own.count for own in self.statistics(tables.emissions, sums)])
+        return np.concatenate([own.count for own in self.statistics(tables.distributions, sums)])
 
-    def _stack(self, emissions: Sequence[Emission]) -> Stacked:
-        table, linear, square = stacked = self.nothing(emissions[0].n_states)
-        for v, emission in enumerate(emissions):
-            natural = emission.form
+    def _stack(self, distributions: Sequence[Univariate]) -> Stacked:
+        table, linear, square = stacked = self.nothing(distributions[0].n_states)
+        for v, distribution in enumerate(distributions):
+            natural = distribution.form
             start = self.offset[v]
-            table[start : start + emission.n_codes] = natural.table
+            table[start : start + distribution.n_codes] = natural.table
             if v in self.sets:
-                masses = emission.set_mass(self.sets[v])
-                table[start + emission.n_codes : self.offset[v + 1]] = log_of(masses)
+                masses = distribution.set_mass(self.sets[v])
+                table[start + distribution.n_codes : self.offset[v + 1]] = log_of(masses)
             if self.slot[v] >= 0:
                 linear[self.slot[v]] = natural.linear
                 square[self.slot[v]] = natural.square
         return stacked
 
-    def statistics(self, emissions: Sequence[Emission], sums: Stacked) -> list[Statistics]:
-        """Each variable's statistics from the stacked ones, which ``emissions`` gave rise to."""
+    def statistics(self, distributions: Sequence[Univariate], sums: Stacked) -> list[Statistics]:
+        """Each variable's statistics from the stacked ones, given ``distributions``."""
         count, first, second = sums
         nothing = np.zeros(count.shape[1])
         out = []
-        for v, emission in enumerate(emissions):
-            own = count[self.offset[v] : self.offset[v] + emission.n_codes]
+        for v, distribution in enumerate(distributions):
+            own = count[self.offset[v] : self.offset[v] + distribution.n_codes]
             if v in self.sets:
-                of_sets = count[self.offset[v] + emission.n_codes : self.offset[v + 1]]
-                own = own + expected_levels(emission, self.sets[v], of_sets)
+                of_sets = count[self.offset[v] + distribution.n_codes : self.offset[v + 1]]
+                own = own + expected_levels(distribution, self.sets[v], of_sets)
             slot = self.slot[v]
             moments = (first[slot], second[slot]) if slot >= 0 else (nothing, nothing)
             out.append(Statistics(own, *moments))
         return out
 
 
-def expected_levels(emission: Emission, sets: NDArray[np.bool_], count: Floats) -> Floats:
-    """Counts of sets, given to their levels as the emission's probabilities have it."""
-    mass = emission.set_mass(sets)
+def expected_levels(distribution: Univariate, sets: NDArray[np.bool_], count: Floats) -> Floats:
+    """Counts of sets, given to their levels as the distribution's probabilities have it."""
+    mass = distribution.set_mass(sets)
     share = np.divide(count, mass, out=np.zeros_like(count), where=mass > 0)
-    return np.asarray(np.exp(emission.form.table) * (sets.T.astype(np.float64) @ share))
+    return np.asarray(np.exp(distribution.form.table) * (sets.T.astype(np.float64) @ share))
 
 
 def pack(
-    emissions: Sequence[Emission],
+    distributions: Sequence[Univariate],
     evidence: Evidence,
     order: NDArray[np.intp] | None = None,
     *,
@@ -167,14 +166,14 @@ def pack(
     for v, rows, allowed in evidence.restricted():
         sets[v], number = np.unique(allowed, axis=0, return_inverse=True)
         places[v] = (rows, number.reshape(-1))
-    few = sum(emission.n_codes for emission in emissions) <= FEW
-    order_of = (_order if few else _order.__wrapped__)(tuple(emissions))
-    n_codes = order_of.n_codes + [len(sets.get(v, ())) for v in range(len(emissions))]
+    few = sum(one.n_codes for one in distributions) <= FEW
+    order_of = (_order if few else _order.__wrapped__)(tuple(distributions))
+    n_codes = order_of.n_codes + [len(sets.get(v, ())) for v in range(len(distributions))]
     offset = np.append(0, np.cumsum(n_codes))
     slot = order_of.slot
     small = offset[-1] <= np.iinfo(np.int16).max
     room = _memory if passing and n_rows <= BLOCK else Memory()
-    code = room.array("code", (n_rows, len(emissions)), np.int16 if small else np.int32)
+    code = room.array("code", (n_rows, len(distributions)), np.int16 if small else np.int32)
     z, base = room.array("z", (n_rows, order_of.n_slots)), room.array("base", (n_rows,))
     base[:] = 0.0
     normal, alike = order_of.normal, not order_of.others
@@ -193,7 +192,7 @@ def pack(
             if not possible.all():
                 base[start:stop] += np.where(possible, 0.0, -np.inf).sum(axis=1)
         for v in order_of.others:
-            encoded = emissions[v].encode(np.ascontiguousarray(points[:, v]))
+            encoded = distributions[v].encode(np.ascontiguousarray(points[:, v]))
             code[start:stop, v] = np.where(encoded.code < 0, -1, encoded.code + offset[v])
             if slot[v] >= 0:
                 z[start:stop, slot[v]] = encoded.z
@@ -202,12 +201,12 @@ def pack(
 
     over_chunks(work, n_rows, BLOCK)
     for v, (rows, number) in places.items():
-        code[rows, v] = offset[v] + emissions[v].n_codes + number
+        code[rows, v] = offset[v] + distributions[v].n_codes + number
     return Packed(code, z, base, slot, offset, sets)
 
 
 class _Order(NamedTuple):
-    """How emissions stand side by side: Gaussians are encoded together, the others one by one."""
+    """How distributions are laid out: Gaussians are encoded together, the others one by one."""
 
     n_codes: NDArray[np.int64]
     slot: NDArray[np.int64]
@@ -217,13 +216,13 @@ class _Order(NamedTuple):
     others: list[int]
 
 
-# Both are asked for again with every call, and kept where tables are small: emissions never change.
+# Caches for small tables: distributions never change.
 @lru_cache(maxsize=4)
-def _order(emissions: tuple[Emission, ...]) -> _Order:
-    n_codes = np.array([emission.n_codes for emission in emissions], dtype=np.int64)
-    with_z = np.array([emission.form.linear is not None for emission in emissions], dtype=np.bool_)
-    is_normal = np.array([type(emission) is Gaussian for emission in emissions], dtype=np.bool_)
-    normal = [emission for emission in emissions if type(emission) is Gaussian]
+def _order(distributions: tuple[Univariate, ...]) -> _Order:
+    n_codes = np.array([one.n_codes for one in distributions], dtype=np.int64)
+    with_z = np.array([one.form.linear is not None for one in distributions], dtype=np.bool_)
+    is_normal = np.array([type(one) is Gaussian for one in distributions], dtype=np.bool_)
+    normal = [distribution for distribution in distributions if type(distribution) is Gaussian]
     return _Order(
         n_codes=n_codes,
         slot=np.where(with_z, np.cumsum(with_z) - 1, -1),
@@ -235,6 +234,6 @@ def _order(emissions: tuple[Emission, ...]) -> _Order:
 
 
 @lru_cache(maxsize=4)
-def _parameters(emissions: tuple[Emission, ...]) -> Stacked:
-    nothing = pack(emissions, Evidence(np.empty((0, len(emissions)))))
-    return nothing._stack(emissions)
+def _parameters(distributions: tuple[Univariate, ...]) -> Stacked:
+    nothing = pack(distributions, Evidence(np.empty((0, len(distributions)))))
+    return nothing._stack(distributions)

@@ -40,7 +40,7 @@ class WalkEngine(ExactEngine):
         self.value = weighted_values(ensemble)
         self.nodes = node_arrays(ensemble)
         self.depth = stack_size(ensemble)
-        self.tables = Tables.of(self.merged, density.emissions_)
+        self.tables = Tables.of(self.merged, density.distributions_)
         n_levels = ensemble.n_levels.astype(np.int64)
         set_offset = word_offsets(n_levels)
         mass = padded(self.tables.mass)

@@ -170,14 +170,14 @@ class LatentEngine(WalkEngine):
         hole = np.isnan(evidence.points)
         hole[:, : len(self.used)] &= self.used
         hole[:, len(self.used) :] = False
-        packed = pack(self.density.emissions_, evidence)
+        packed = pack(self.density.distributions_, evidence)
         width = self.latents.n * self.states
         like = room(len(packed), width)
         scratch = like.view(np.int64), np.empty(width), np.empty(width, dtype=np.int32)
         impossible = np.zeros(len(packed), dtype=np.bool_)
         # Base measures are the same in all states: they say nothing here.
         values = packed.code, packed.z, packed.slot
-        parameters = packed.parameters(self.density.emissions_)
+        parameters = packed.parameters(self.density.distributions_)
         fill_likelihood(values, parameters, hole, (like, *scratch), impossible)
         warn_impossible(np.where(impossible, -np.inf, 0.0))
         return like.reshape(len(packed), self.latents.n, self.states)

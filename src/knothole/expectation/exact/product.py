@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
 from knothole.compiled.simd import padded
-from knothole.densities.univariate.base import Emission
+from knothole.densities.univariate.base import Univariate
 from knothole.expectation.engine import Entries, Leaves, TreeEntries, plain, warn_impossible
 from knothole.expectation.exact import product_kernels
 from knothole.expectation.exact.base import WalkEngine
@@ -37,7 +37,7 @@ from knothole.trees.ensemble import Ensemble
 class Product(Protocol):
     """A density whose holes are independent given a component."""
 
-    emissions_: tuple[Emission, ...]
+    distributions_: tuple[Univariate, ...]
 
     def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Log p(x_o) (rows,) and p(component | x_o) (rows, components)."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
-from knothole.densities.base import EmissionDensity, inverted
+from knothole.densities.base import LatentDensity, inverted
 from knothole.errors import InvalidInput
 from knothole.expectation.engine import warn_impossible
 
@@ -20,7 +20,7 @@ class ForgetsImpossible:
     other, all of the row's are. A warning says so.
     """
 
-    def __init__(self, density: EmissionDensity) -> None:
+    def __init__(self, density: LatentDensity) -> None:
         self.density = density
         self.coordinates, self.drawn_at_once = density.coordinates, density.drawn_at_once
         self.variables_ = density.variables_

@@ -99,7 +99,7 @@ class SharedEngine(CompletionsEngine):
     @cached_property
     def _below(self) -> Floats:
         """What each component has below every cut, (rows of masks, components)."""
-        return Grid.of(self.ensemble).masses(self.density.emissions_, self.merged)
+        return Grid.of(self.ensemble).masses(self.density.distributions_, self.merged)
 
     def margins(self, evidence: Evidence, words: range, rounded: bool = False) -> Floats:
         """Margins of the completions themselves, (rows, words, 64, outputs)."""
@@ -171,7 +171,7 @@ class SharedEngine(CompletionsEngine):
         out = np.zeros((n, len(used), WORD))
         for v in np.flatnonzero(used):
             own = np.tile(uniform[:, first + v], n)
-            out[:, v] = self.density.emissions_[v].invert(states, own).reshape(n, WORD)
+            out[:, v] = self.density.distributions_[v].invert(states, own).reshape(n, WORD)
         return out
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Count emissions: Poisson, and negative binomial with a dispersion of the column's own."""
+"""Univariate distributions of categories and counts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,55 @@ from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln
 from knothole.arrays import Floats
 from knothole.checks import check_positive, require
 from knothole.columns.columns import Variable
-from knothole.densities.univariate.base import Emission, Encoded, Natural, Statistics, observed
-from knothole.densities.univariate.table import (
+from knothole.densities.univariate.base import (
     SMOOTHING,
+    Encoded,
+    Natural,
+    Statistics,
+    Univariate,
+    UnivariateTable,
     check_table,
     invert_codes,
     maximise_tables,
+    observed,
     start_table,
     table_prior,
     weight_per_code,
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Categorical(UnivariateTable):
+    """A probability for each level: the codes are the levels'."""
+
+    family: ClassVar[str] = "categorical"
+
+    @classmethod
+    def start(cls, variable: Variable, x: Floats, weight: Floats, n_states: int) -> Self:
+        """The marginal in every state."""
+        x, weight = observed(x, weight)
+        n_codes = max(1, len(variable.levels))
+        counts = weight_per_code(x.astype(np.int64), weight, n_codes)
+        return cls(*start_table(counts, None, n_states))
+
+    def encode(self, x: Floats) -> Encoded:
+        """The level's code."""
+        code = np.where(np.isnan(x), -1.0, x).astype(np.int32)
+        return Encoded(code, np.zeros(len(x)))
+
+    def coverage(self, low: Floats, high: Floats) -> Floats:
+        """Codes from ``low`` to below ``high``."""
+        code = np.arange(self.n_codes)
+        return ((code >= low[:, None]) & (code < high[:, None])).astype(np.float64)
+
+    def set_mass(self, allowed: NDArray[np.bool_]) -> Floats:
+        """Mass of sets of levels."""
+        return np.asarray(allowed.astype(np.float64) @ np.exp(self.table))
+
+    def value(self, code: NDArray[np.int64], uniform: Floats) -> Floats:
+        """The code itself."""
+        return code.astype(np.float64)
+
 
 # The least mean of a state: its logarithm must be finite.
 MEAN_FLOOR = 1e-9
@@ -35,7 +74,7 @@ BELOW = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Count(Emission):
+class Count(Univariate):
     """Counts 0, 1, 2, ... with a mean in each state, and a little mass on negative numbers.
 
     Code 0 is a count, with ``z`` the count itself; code 1 is a negative number, as rare as one in

@@ -1,4 +1,4 @@
-"""The contract of emission families: every family in ``FAMILIES``, on columns of many kinds."""
+"""The contract of distribution families: every family in ``FAMILIES``, on columns of many kinds."""
 
 import itertools
 
@@ -11,17 +11,16 @@ from scipy import integrate, stats
 from knothole.columns.columns import NOT_RECORDED, Evidence, Kind, Variable
 from knothole.densities.learner import continuous_families
 from knothole.densities.rows import WeightedRows
-from knothole.densities.univariate import (
+from knothole.densities.univariate.base import Statistics, Tables, maximised
+from knothole.densities.univariate.continuous import Gaussian
+from knothole.densities.univariate.families import (
     FAMILIES,
     Categorical,
     choose,
-    start_emission,
+    prefers_histogram,
+    start_distribution,
     with_continuous,
 )
-from knothole.densities.univariate.base import Statistics, maximised
-from knothole.densities.univariate.choice import prefers_histogram
-from knothole.densities.univariate.gaussian import Gaussian
-from knothole.densities.univariate.table import Tables
 from knothole.errors import DamagedFile, InvalidInput
 
 HOLE = np.nan
@@ -65,30 +64,30 @@ def family_of(name):
     return name.split(",")[0]
 
 
-def emission_of(name, seed=1, strength=0.7):
-    """An emission whose states differ: one step from random responsibilities."""
+def distribution_of(name, seed=1, strength=0.7):
+    """A distribution whose states differ: one step from random responsibilities."""
     variable, x = COLUMNS[name]
-    emission = start_emission(variable, x, np.ones(len(x)), STATES, family_of(name))
+    distribution = start_distribution(variable, x, np.ones(len(x)), STATES, family_of(name))
     share = np.random.default_rng(seed).dirichlet(np.full(STATES, 0.3), len(x))
-    return emission.maximise(statistics_of(emission, x, share), strength)
+    return distribution.maximise(statistics_of(distribution, x, share), strength)
 
 
-def statistics_of(emission, x, share):
-    encoded = emission.encode(x)
-    count = np.zeros((emission.n_codes, share.shape[1]))
+def statistics_of(distribution, x, share):
+    encoded = distribution.encode(x)
+    count = np.zeros((distribution.n_codes, share.shape[1]))
     seen = encoded.code >= 0
     np.add.at(count, encoded.code[seen], share[seen])
     return Statistics(count, encoded.z[seen] @ share[seen], encoded.z[seen] ** 2 @ share[seen])
 
 
-def mass(emission, low, high, not_recorded=False):
-    return emission.mass(np.array([float(low)]), np.array([float(high)]), np.array([not_recorded]))[
-        0
-    ]
+def mass(distribution, low, high, not_recorded=False):
+    return distribution.mass(
+        np.array([float(low)]), np.array([float(high)]), np.array([not_recorded])
+    )[0]
 
 
-def density(emission, x):
-    return np.exp(emission.log_density(np.atleast_1d(np.asarray(x, dtype=np.float64))))
+def density(distribution, x):
+    return np.exp(distribution.log_density(np.atleast_1d(np.asarray(x, dtype=np.float64))))
 
 
 every = pytest.mark.parametrize("name", COLUMNS)
@@ -100,14 +99,14 @@ def test_every_family_has_a_column():
 
 @every
 def test_total_mass_is_one(name):
-    emission = emission_of(name)
-    np.testing.assert_allclose(mass(emission, -np.inf, np.inf, True), 1, atol=1e-12)
+    distribution = distribution_of(name)
+    np.testing.assert_allclose(mass(distribution, -np.inf, np.inf, True), 1, atol=1e-12)
 
 
 @every
 def test_log_density_integrates_to_the_mass(name):
     """Quadrature or enumeration of the log density against the mass of intervals."""
-    emission = emission_of(name)
+    distribution = distribution_of(name)
     variable, x = COLUMNS[name]
     seen = x[np.isfinite(x)]
     low, high = np.floor(seen.min()) - 2, np.ceil(seen.max()) + 3
@@ -115,42 +114,42 @@ def test_log_density_integrates_to_the_mass(name):
         low, high = 0, len(variable.levels)
     if variable.kind is not Kind.CONTINUOUS:
         for stop in (high, np.ceil((low + high) / 2)):
-            total = density(emission, np.arange(low, stop)).sum(axis=0)
-            np.testing.assert_allclose(total, mass(emission, low, stop), rtol=1e-10)
+            total = density(distribution, np.arange(low, stop)).sum(axis=0)
+            np.testing.assert_allclose(total, mass(distribution, low, stop), rtol=1e-10)
         return
-    points = getattr(emission, "points", np.empty(0))
-    breaks = getattr(getattr(emission, "rest", emission), "edges", np.empty(0))
+    points = getattr(distribution, "points", np.empty(0))
+    breaks = getattr(getattr(distribution, "rest", distribution), "edges", np.empty(0))
     for stop in (high, (low + high) / 2.1):
         inside = points[(points >= low) & (points < stop)]
         ends = np.unique(np.concatenate([[low, stop], breaks[(breaks > low) & (breaks < stop)]]))
         for state in range(STATES):
-            total = density(emission, inside)[:, state].sum()
+            total = density(distribution, inside)[:, state].sum()
             for a, b in itertools.pairwise(ends):
-                f = lambda t: density(emission, np.nextafter(t, np.inf))[0, state]  # noqa: B023, E731
+                f = lambda t: density(distribution, np.nextafter(t, np.inf))[0, state]  # noqa: B023, E731
                 total += integrate.quad(f, a, b, limit=100)[0]
-            np.testing.assert_allclose(total, mass(emission, low, stop)[state], rtol=1e-6)
+            np.testing.assert_allclose(total, mass(distribution, low, stop)[state], rtol=1e-6)
 
 
 @every
 @settings(max_examples=40, deadline=None)
 @given(cuts=st.lists(st.floats(-20, 2000), min_size=1, max_size=4), recorded=st.booleans())
 def test_complementary_regions_add_up(name, cuts, recorded):
-    emission = emission_of(name)
+    distribution = distribution_of(name)
     ends = np.array([-np.inf, *sorted(cuts), np.inf])
     flags = np.zeros(len(ends) - 1, dtype=np.bool_)
-    parts = emission.mass(ends[:-1], ends[1:], flags)
+    parts = distribution.mass(ends[:-1], ends[1:], flags)
     assert (parts >= 0).all()
-    unrecorded = mass(emission, 0, 0, True)
+    unrecorded = mass(distribution, 0, 0, True)
     np.testing.assert_allclose(parts.sum(axis=0) + unrecorded, 1, atol=1e-12)
     np.testing.assert_allclose(
-        mass(emission, ends[0], ends[1], recorded), parts[0] + recorded * unrecorded, atol=1e-12
+        mass(distribution, ends[0], ends[1], recorded), parts[0] + recorded * unrecorded, atol=1e-12
     )
 
 
 @every
 def test_holes_score_zero(name):
-    emission = emission_of(name)
-    assert (emission.log_density(np.full(3, HOLE)) == 0).all()
+    distribution = distribution_of(name)
+    assert (distribution.log_density(np.full(3, HOLE)) == 0).all()
 
 
 @every
@@ -158,24 +157,24 @@ def test_holes_score_zero(name):
 def test_no_number_is_impossible(name, value):
     variable, _ = COLUMNS[name]
     if variable.kind is not Kind.CATEGORICAL:
-        assert np.isfinite(emission_of(name).log_density(np.array([value]))).all()
+        assert np.isfinite(distribution_of(name).log_density(np.array([value]))).all()
 
 
 @every
 def test_samples_match_masses(name):
-    emission = emission_of(name)
+    distribution = distribution_of(name)
     variable, x = COLUMNS[name]
     n = 20_000
     cut = np.nanmedian(x[~np.isinf(x)])
     for state in range(STATES):
-        draws = emission.sample(np.full(n, state), np.random.default_rng(state))
+        draws = distribution.sample(np.full(n, state), np.random.default_rng(state))
         regions = [
-            (draws < cut, mass(emission, -np.inf, cut)),
-            (draws == np.inf, mass(emission, 0, 0, True)),
+            (draws < cut, mass(distribution, -np.inf, cut)),
+            (draws == np.inf, mass(distribution, 0, 0, True)),
         ]
-        if variable.kind is not Kind.CONTINUOUS or hasattr(emission, "points"):
+        if variable.kind is not Kind.CONTINUOUS or hasattr(distribution, "points"):
             value = x[np.isfinite(x)][0]
-            regions.append((draws == value, mass(emission, value, np.nextafter(value, np.inf))))
+            regions.append((draws == value, mass(distribution, value, np.nextafter(value, np.inf))))
         for hit, probability in regions:
             p = probability[state]
             z = (hit.mean() - p) / np.sqrt(p * (1 - p) / n + 1e-12)
@@ -188,11 +187,11 @@ def test_maximise_maximises(name, strength):
     """No random other parameters have a better expected log density plus log prior."""
     _, x = COLUMNS[name]
     share = np.random.default_rng(3).dirichlet(np.full(STATES, 0.5), len(x))
-    best = emission_of(name)
+    best = distribution_of(name)
     best = best.maximise(statistics_of(best, x, share), strength)
 
-    def objective(emission):
-        return np.sum(share * emission.log_density(x)) + emission.log_prior(strength)
+    def objective(distribution):
+        return np.sum(share * distribution.log_density(x)) + distribution.log_prior(strength)
 
     for seed in range(8):
         noise = np.random.default_rng(seed).uniform(0.9, 1.1, share.shape)
@@ -203,17 +202,17 @@ def test_maximise_maximises(name, strength):
 @pytest.mark.parametrize("strength", [0.0, 0.7])
 def test_all_at_once_are_as_each_alone(strength):
     """Of all families, with two numbers of states, as a circuit has them."""
-    emissions, statistics = [], []
+    distributions, statistics = [], []
     for number, name in enumerate([*COLUMNS, *COLUMNS]):
         _, x = COLUMNS[name]
         states = np.arange(STATES if number < len(COLUMNS) else 2)
-        emissions.append(emission_of(name, seed=number).take(states))
+        distributions.append(distribution_of(name, seed=number).take(states))
         share = np.random.default_rng(number).dirichlet(np.full(len(states), 0.3), len(x))
         share[:, -1] = 0.0  # a state without rows
-        statistics.append(statistics_of(emissions[-1], x, share))
-    together = maximised(emissions, statistics, strength)
-    for emission, own, found in zip(emissions, statistics, together, strict=True):
-        alone = emission.maximise(own, strength)
+        statistics.append(statistics_of(distributions[-1], x, share))
+    together = maximised(distributions, statistics, strength)
+    for distribution, own, found in zip(distributions, statistics, together, strict=True):
+        alone = distribution.maximise(own, strength)
         assert type(found) is type(alone)
         for name, array in alone.arrays().items():
             np.testing.assert_array_equal(found.arrays()[name], array)
@@ -230,57 +229,61 @@ def test_tables_as_one_are_as_each_alone(strength):
     counts = [rng.random((len(v.levels), 4)) for v in variables]
     nothing = np.zeros(4)
     after = [
-        emission.maximise(Statistics(count, nothing, nothing), strength)
-        for emission, count in zip(each, counts, strict=True)
+        distribution.maximise(Statistics(count, nothing, nothing), strength)
+        for distribution, count in zip(each, counts, strict=True)
     ]
     tables = Tables.of(each).maximised(np.concatenate(counts), strength)
-    for one, other in zip(tables.emissions, after, strict=True):
+    for one, other in zip(tables.distributions, after, strict=True):
         np.testing.assert_array_equal(one.table, other.table)
     assert tables.log_prior(strength) == pytest.approx(sum(e.log_prior(strength) for e in after))
-    np.testing.assert_array_equal(tables.take([2, 0]).emissions[1].table, after[1].table[:, [2, 0]])
+    np.testing.assert_array_equal(
+        tables.take([2, 0]).distributions[1].table, after[1].table[:, [2, 0]]
+    )
     assert Tables.of([]) is None
 
 
 def test_a_table_follows_its_formula():
     """(count + strength marginal + an even part of a row) / their sum; the marginal without any."""
-    emission = emission_of("categorical")
+    distribution = distribution_of("categorical")
     count = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 0.0], [2.0, 0.0]])
     nothing = np.zeros(2)
-    found = emission.take(np.arange(2)).maximise(Statistics(count, nothing, nothing), 2.0)
-    rows = count + 2.0 * emission.marginal[:, None] + 1.0 / count.size
+    found = distribution.take(np.arange(2)).maximise(Statistics(count, nothing, nothing), 2.0)
+    rows = count + 2.0 * distribution.marginal[:, None] + 1.0 / count.size
     np.testing.assert_allclose(np.exp(found.table), rows / rows.sum(axis=0), rtol=1e-12)
-    without = emission.take(np.arange(2)).maximise(Statistics(0 * count, nothing, nothing), 0.0)
-    even = emission.marginal[:, None] + np.full(count.shape, 1 / count.size)
+    without = distribution.take(np.arange(2)).maximise(Statistics(0 * count, nothing, nothing), 0.0)
+    even = distribution.marginal[:, None] + np.full(count.shape, 1 / count.size)
     np.testing.assert_allclose(np.exp(without.table), even / even.sum(axis=0), rtol=1e-12)
 
 
 @every
 def test_the_prior_pulls_towards_the_marginal(name):
     variable, x = COLUMNS[name]
-    marginal = start_emission(variable, x, np.ones(len(x)), STATES, family_of(name))
-    pulled = emission_of(name, strength=1e9)
+    marginal = start_distribution(variable, x, np.ones(len(x)), STATES, family_of(name))
+    pulled = distribution_of(name, strength=1e9)
     np.testing.assert_allclose(pulled.log_density(x), marginal.log_density(x), atol=1e-4)
 
 
 @every
 def test_states_without_rows(name):
-    emission = emission_of(name)
-    empty = Statistics(np.zeros((emission.n_codes, STATES)), np.zeros(STATES), np.zeros(STATES))
+    distribution = distribution_of(name)
+    empty = Statistics(np.zeros((distribution.n_codes, STATES)), np.zeros(STATES), np.zeros(STATES))
     for strength in (0.0, 1.0):
-        again = emission.maximise(empty, strength)
+        again = distribution.maximise(empty, strength)
         np.testing.assert_allclose(mass(again, -np.inf, np.inf, True), 1, atol=1e-12)
         assert np.isfinite(again.log_prior(strength))
 
 
 @every
 def test_take_and_storage(name):
-    emission = emission_of(name)
+    distribution = distribution_of(name)
     _, x = COLUMNS[name]
-    taken = emission.take(np.array([2, 0, 0]))
-    np.testing.assert_array_equal(taken.log_density(x), emission.log_density(x)[:, [2, 0, 0]])
-    again = type(emission).from_arrays({k: np.array(v) for k, v in emission.arrays().items()})
-    np.testing.assert_array_equal(again.log_density(x), emission.log_density(x))
-    assert again.n_states == STATES and again.n_codes == emission.n_codes
+    taken = distribution.take(np.array([2, 0, 0]))
+    np.testing.assert_array_equal(taken.log_density(x), distribution.log_density(x)[:, [2, 0, 0]])
+    again = type(distribution).from_arrays(
+        {k: np.array(v) for k, v in distribution.arrays().items()}
+    )
+    np.testing.assert_array_equal(again.log_density(x), distribution.log_density(x))
+    assert again.n_states == STATES and again.n_codes == distribution.n_codes
 
 
 @every
@@ -290,9 +293,9 @@ def test_scale_of_the_column(name):
     if variable.kind is not Kind.CONTINUOUS:
         return
     ones = np.ones(len(x))
-    plain = start_emission(variable, x, ones, 1, family_of(name))
+    plain = start_distribution(variable, x, ones, 1, family_of(name))
     for unit in (1e-9, 1e6):
-        scaled = start_emission(variable, x * unit, ones, 1, family_of(name))
+        scaled = start_distribution(variable, x * unit, ones, 1, family_of(name))
         cuts = np.array([0.5, 2.0, 7.0])
         flags = np.zeros(3, dtype=np.bool_)
         np.testing.assert_allclose(
@@ -308,49 +311,55 @@ def test_degenerate_columns(family, values):
     kind = {"categorical": COLOUR, "gaussian": CONTINUOUS, "histogram": CONTINUOUS}
     variable = kind.get(family, CONTINUOUS if family == "atoms" else INTEGER)
     x = np.array(values, dtype=np.float64)
-    emission = start_emission(variable, x, np.ones(len(x)), 2, family)
-    np.testing.assert_allclose(mass(emission, -np.inf, np.inf), 1, atol=1e-12)
-    assert np.isfinite(emission.log_density(x)).all()
-    emission = emission.maximise(statistics_of(emission, x, np.full((len(x), 2), 0.5)), 0.1)
-    np.testing.assert_allclose(mass(emission, -np.inf, np.inf), 1, atol=1e-12)
-    assert np.isfinite(emission.log_density(x)).all()
+    distribution = start_distribution(variable, x, np.ones(len(x)), 2, family)
+    np.testing.assert_allclose(mass(distribution, -np.inf, np.inf), 1, atol=1e-12)
+    assert np.isfinite(distribution.log_density(x)).all()
+    distribution = distribution.maximise(
+        statistics_of(distribution, x, np.full((len(x), 2), 0.5)), 0.1
+    )
+    np.testing.assert_allclose(mass(distribution, -np.inf, np.inf), 1, atol=1e-12)
+    assert np.isfinite(distribution.log_density(x)).all()
 
 
 def test_normal_draws_are_quantiles():
     """In the middle, in both tails, and where no number should be: finite, too."""
     uniform = np.concatenate([np.linspace(0, 1, 4001)[1:-1], 10.0 ** -np.arange(3.0, 300), [0.0]])
     uniform = np.concatenate([uniform, 1 - uniform[:4100:7], [0.075, 0.925]])
-    emission = Gaussian(2.0, 3.0, np.array([0.5, -1.0]), np.array([1.0, 4.0]))
+    distribution = Gaussian(2.0, 3.0, np.array([0.5, -1.0]), np.array([1.0, 4.0]))
     state = np.arange(len(uniform)) % 2
     normal = np.where(state, stats.norm(-1.0, 6.0).ppf(uniform), stats.norm(3.5, 3.0).ppf(uniform))
-    found, inside = emission.invert(state, uniform), np.isfinite(normal)
+    found, inside = distribution.invert(state, uniform), np.isfinite(normal)
     assert np.isfinite(found).all() and not inside.all()
     np.testing.assert_allclose(found[inside], normal[inside], rtol=1e-13, atol=1e-13)
 
 
 def test_gaussian_against_scipy():
-    emission = emission_of("gaussian")
+    distribution = distribution_of("gaussian")
     x = np.linspace(-9, 12, 40)
-    loc = emission.location + emission.scale * emission.mean
-    truth = stats.norm(loc, emission.scale * np.sqrt(emission.variance))
-    np.testing.assert_allclose(emission.log_density(x), truth.logpdf(x[:, None]), rtol=1e-10)
+    loc = distribution.location + distribution.scale * distribution.mean
+    truth = stats.norm(loc, distribution.scale * np.sqrt(distribution.variance))
+    np.testing.assert_allclose(distribution.log_density(x), truth.logpdf(x[:, None]), rtol=1e-10)
     # Far out in the upper tail, where 1 - F is rounded to nothing.
-    far = np.array([loc.max() + 12 * emission.scale])
-    tail = emission.mass(far, np.array([np.inf]), np.array([False]))[0]
+    far = np.array([loc.max() + 12 * distribution.scale])
+    tail = distribution.mass(far, np.array([np.inf]), np.array([False]))[0]
     np.testing.assert_allclose(tail, truth.sf(far), rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["poisson", "negative_binomial"])
 def test_counts_against_scipy(name):
-    emission = emission_of(name)
+    distribution = distribution_of(name)
     x = np.arange(60.0)
     if name == "poisson":
-        truth = stats.poisson(emission.mean)
+        truth = stats.poisson(distribution.mean)
     else:
-        truth = stats.nbinom(emission.size, emission.size / (emission.size + emission.mean))
-    expected = truth.logpmf(x[:, None]) + emission.table[0]
-    np.testing.assert_allclose(emission.log_density(x), expected, rtol=1e-9)
-    np.testing.assert_allclose(mass(emission, 7, np.inf), truth.sf(6) * np.exp(emission.table[0]))
+        truth = stats.nbinom(
+            distribution.size, distribution.size / (distribution.size + distribution.mean)
+        )
+    expected = truth.logpmf(x[:, None]) + distribution.table[0]
+    np.testing.assert_allclose(distribution.log_density(x), expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        mass(distribution, 7, np.inf), truth.sf(6) * np.exp(distribution.table[0])
+    )
 
 
 @pytest.mark.parametrize("n_states", [1, 5])
@@ -360,22 +369,22 @@ def test_a_level_never_seen_keeps_its_part_of_a_row(n_states):
     Of the marginal alone it would have that part of a row, of that part.
     """
     x = np.repeat([0.0, 1.0, 2.0], [50, 30, 20])
-    emission = start_emission(COLOUR, x, np.ones(100), n_states)
+    distribution = start_distribution(COLOUR, x, np.ones(100), n_states)
     count = np.tile([[50.0], [30.0], [20.0], [0.0]], n_states) / n_states
     nothing = np.zeros(n_states)
     for _ in range(3):
-        emission = emission.maximise(Statistics(count, nothing, nothing), 1.0)
-    p = np.exp(emission.form.table)
+        distribution = distribution.maximise(Statistics(count, nothing, nothing), 1.0)
+    p = np.exp(distribution.form.table)
     np.testing.assert_allclose(p.sum(axis=0), 1, rtol=1e-12)
     np.testing.assert_allclose(p[3], 1 / 4 / 100, rtol=0.1)
 
 
 def test_sets_of_levels():
-    emission = emission_of("categorical")
+    distribution = distribution_of("categorical")
     allowed = np.array([[True, True, True, True], [True, False, True, False]])
-    masses = emission.set_mass(allowed)
+    masses = distribution.set_mass(allowed)
     np.testing.assert_allclose(masses[0], 1)
-    np.testing.assert_allclose(masses[1], density(emission, [0, 2]).sum(axis=0))
+    np.testing.assert_allclose(masses[1], density(distribution, [0, 2]).sum(axis=0))
 
 
 def chosen(variable, values):
@@ -395,9 +404,9 @@ def test_choice():
 
 def test_repeated_values_become_points():
     x = np.append(np.random.default_rng(5).normal(2, 1, 300), np.zeros(100))
-    emission = start_emission(CONTINUOUS, x, np.ones(len(x)), 1)
-    assert emission.points.tolist() == [0.0]
-    np.testing.assert_allclose(density(emission, [0.0]), 0.25, atol=0.01)
+    distribution = start_distribution(CONTINUOUS, x, np.ones(len(x)), 1)
+    assert distribution.points.tolist() == [0.0]
+    np.testing.assert_allclose(density(distribution, [0.0]), 0.25, atol=0.01)
 
 
 def test_another_family_beside_the_points():
@@ -408,9 +417,9 @@ def test_another_family_beside_the_points():
         (CONTINUOUS, INTEGER), Evidence(np.column_stack([x, x])), np.ones(len(x)), np.arange(len(x))
     )
     assert continuous_families(rows, "histogram") == {CONTINUOUS.name: "atoms+histogram"}
-    emission = start_emission(CONTINUOUS, x, np.ones(len(x)), 1, "atoms+histogram")
-    assert emission.points.tolist() == [0.0] and emission.rest.family == "histogram"
-    nullable = start_emission(NULLABLE, x, np.ones(len(x)), 1, "histogram")
+    distribution = start_distribution(CONTINUOUS, x, np.ones(len(x)), 1, "atoms+histogram")
+    assert distribution.points.tolist() == [0.0] and distribution.rest.family == "histogram"
+    nullable = start_distribution(NULLABLE, x, np.ones(len(x)), 1, "histogram")
     assert nullable.points.tolist() == [NOT_RECORDED] and nullable.rest.family == "histogram"
 
 
@@ -424,28 +433,28 @@ def test_shapes_that_a_gaussian_misses():
 def test_flat_columns_have_bins_nevertheless():
     """With one bin a column could not differ between states."""
     x = np.random.default_rng(0).random(2000)
-    emission = start_emission(CONTINUOUS, x, np.ones(2000), 1, "histogram")
-    assert emission.n_codes - 2 >= 16
+    distribution = start_distribution(CONTINUOUS, x, np.ones(2000), 1, "histogram")
+    assert distribution.n_codes - 2 >= 16
 
 
 def test_families_that_do_not_fit_the_variable_are_refused():
     x, weight = np.zeros(5), np.ones(5)
     with pytest.raises(InvalidInput, match="no family"):
-        start_emission(CONTINUOUS, x, weight, 1, "gamma")
+        start_distribution(CONTINUOUS, x, weight, 1, "gamma")
     with pytest.raises(InvalidInput, match="must be 'categorical'"):
-        start_emission(COLOUR, x, weight, 1, "gaussian")
+        start_distribution(COLOUR, x, weight, 1, "gaussian")
     with pytest.raises(InvalidInput, match="cannot be 'categorical'"):
-        start_emission(CONTINUOUS, x, weight, 1, "categorical")
+        start_distribution(CONTINUOUS, x, weight, 1, "categorical")
 
 
 def test_tails_of_a_histogram_have_the_scales_of_their_own_ends():
     """Exponentials, each as wide as the bin beside it; narrow at 0, wide at the other end."""
     x = COLUMNS["histogram"][1]
-    emission = start_emission(CONTINUOUS, x, np.ones(len(x)), 1, "histogram")
-    edges, width = emission.edges, np.diff(emission.edges)
+    distribution = start_distribution(CONTINUOUS, x, np.ones(len(x)), 1, "histogram")
+    edges, width = distribution.edges, np.diff(distribution.edges)
     assert width[-1] > 2 * width[0]
     for edge, side, scale in ((edges[0], -1, width[0]), (edges[-1], 1, width[-1])):
-        near, far = emission.encode(edge + side * np.array([0.5, 1.5]) * scale).base
+        near, far = distribution.encode(edge + side * np.array([0.5, 1.5]) * scale).base
         assert near - far == pytest.approx(1.0)
         assert near == pytest.approx(-np.log(scale) - 0.5)
 
@@ -453,12 +462,12 @@ def test_tails_of_a_histogram_have_the_scales_of_their_own_ends():
 def test_a_value_at_an_edge_is_in_the_bin_above():
     """As at a cut: intervals are closed below and open above."""
     x = COLUMNS["histogram"][1]
-    emission = start_emission(CONTINUOUS, x, np.ones(len(x)), 1, "histogram")
-    bins = len(emission.edges) - 1
+    distribution = start_distribution(CONTINUOUS, x, np.ones(len(x)), 1, "histogram")
+    bins = len(distribution.edges) - 1
     expected = [*range(bins), bins + 1]
-    np.testing.assert_array_equal(emission.encode(emission.edges).code, expected)
-    below = np.nextafter(emission.edges, -np.inf)
-    np.testing.assert_array_equal(emission.encode(below).code, [bins, *range(bins)])
+    np.testing.assert_array_equal(distribution.encode(distribution.edges).code, expected)
+    below = np.nextafter(distribution.edges, -np.inf)
+    np.testing.assert_array_equal(distribution.encode(below).code, [bins, *range(bins)])
 
 
 UNIFORM = np.array([0.0, 1e-9, 0.3, 0.5, 0.9, 1 - 1e-9])
