@@ -473,7 +473,7 @@ def test_displays_say_which_model_which_density_and_how_good(data):
 def test_the_same_bits_for_any_number_of_threads(data):
     X, y, holes = data
     robust = kh.wrap(xgboost.XGBClassifier(**QUIET).fit(X, y > 0), X, density=mixture())
-    one, two = (robust.predict_proba(holes, threads=threads) for threads in (1, 2))
+    one, two = (robust.predict_proba(holes, n_jobs=threads) for threads in (1, 2))
     assert_array_equal(one, two)
 
 

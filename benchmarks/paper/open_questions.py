@@ -58,11 +58,11 @@ def forests(data: Insurance, rate: float, trial: int) -> list[Record]:
         robust = wrap(model, train, density=learned, holes="all")
         answers: dict[str, Any] = {
             NATIVE: model.predict(test),
-            EXPECTED: robust.predict(test, "all", threads=1),
+            EXPECTED: robust.predict(test, "all", n_jobs=1),
         }
         for method, options in ((TUNED, {"condition_on_target": False}), (OURS, {"ridge": "auto"})):
             new = tuned(robust, train, data.y, samples="bootstrap", **options)
-            answers[method] = new.predict(test, threads=1)
+            answers[method] = new.predict(test, n_jobs=1)
         records += data.records(answers, model=name, rate=rate, trial=trial)
     return records
 
@@ -86,9 +86,9 @@ def mechanisms(data: Insurance, density: str, learning: Mechanism, trial: int) -
         test = poked(data.test, deployment, seed + TEST_SEED)
         answers = {
             XGBOOST: model.predict(test),
-            EXPECTED: robust.predict(test, "all", threads=1),
-            TUNED: flat.predict(test, threads=1),
-            OURS: ours.predict(test, threads=1),
+            EXPECTED: robust.predict(test, "all", n_jobs=1),
+            TUNED: flat.predict(test, n_jobs=1),
+            OURS: ours.predict(test, n_jobs=1),
         }
         ways = {"learning": learning.name, "deployment": deployment.name}
         records += data.records(answers, **ways, trial=trial)

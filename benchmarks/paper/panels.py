@@ -207,7 +207,7 @@ def left_panel(data: Insurance, density: str, trial: int) -> list[Record]:
             answers = {
                 XGBOOST: model.predict(test),
                 MEDIAN: model.predict(test.fillna(middle)),
-                EXPECTED: robust.predict(test, threads=1),
+                EXPECTED: robust.predict(test, n_jobs=1),
             }
             records += data.records(answers, panel=LEFT, settings=settings, rate=rate, trial=trial)
     return records
@@ -231,11 +231,11 @@ def right_panel(data: Insurance, density: str, rate: float, trial: int) -> list[
         answers = {
             XGBOOST: model.predict(test),
             MEDIAN: filled.predict(test.fillna(middle)),
-            EXPECTED: robust.predict(test, "all", threads=1),
-            TUNED: tuned(robust, train, data.y, condition_on_target=False).predict(test, threads=1),
-            OURS: tuned(robust, train, data.y).predict(test, threads=1),
+            EXPECTED: robust.predict(test, "all", n_jobs=1),
+            TUNED: tuned(robust, train, data.y, condition_on_target=False).predict(test, n_jobs=1),
+            OURS: tuned(robust, train, data.y).predict(test, n_jobs=1),
             YARDSTICK: tuned(robust, data.train, data.y, condition_on_target=False).predict(
-                test, threads=1
+                test, n_jobs=1
             ),
         }
         records += data.records(answers, panel=RIGHT, settings=settings, rate=rate, trial=trial)

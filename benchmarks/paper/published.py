@@ -146,7 +146,7 @@ def evaluate(data: str | os.PathLike[str] | None = None) -> tuple[pd.DataFrame, 
     rows = []
     for holes, repeats in zip(published.holes, published.masks, strict=True):
         for repeat, mask in enumerate(repeats):
-            answer = robust.predict(split.test.table.mask(mask), threads=1)
+            answer = robust.predict(split.test.table.mask(mask), n_jobs=1)
             rows.append(
                 {"holes": int(holes), "repeat": repeat, "rmse": rmse(split.test.target, answer)}
             )

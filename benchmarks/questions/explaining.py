@@ -98,13 +98,13 @@ def speed(n: int = 1000) -> dict[str, Any]:
     }
     for name, density in densities.items():
         robust = kh.wrap(model, X, density=density)
-        robust.explain(rows[:2], threads=1)
+        robust.explain(rows[:2], n_jobs=1)
         errors: list[Floats] = []
 
         def work(robust: kh.Robust = robust, errors: list[Floats] = errors) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                errors.append(robust.explain(rows, threads=1).errors / unit)
+                errors.append(robust.explain(rows, n_jobs=1).errors / unit)
 
         seconds = _cpu(work, 1)
         error = errors[0]

@@ -25,7 +25,7 @@ def predicting(name: str) -> Callable[[Iterable[pd.DataFrame]], Iterator[pd.Data
         robust = kh.load(SparkFiles.get(name))
         for batch in batches:
             rows = batch[list(robust.columns_.names)]
-            prediction, std = robust.predict(rows, return_std=True, threads=1)
+            prediction, std = robust.predict(rows, return_std=True, n_jobs=1)
             yield batch.assign(prediction=prediction, std=std)
 
     return predict

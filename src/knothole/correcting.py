@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.answers import is_classifier
 from knothole.arrays import Floats
 from knothole.checks import check_choice
 from knothole.columns.columns import Columns
@@ -29,6 +28,7 @@ from knothole.inspection.correction.determined import Determined
 from knothole.inspection.correction.learn import Honest, learn, no_correction
 from knothole.inspection.correction.patterns import Patterns
 from knothole.leaves.induction.filling import take
+from knothole.robust import is_classifier
 from knothole.trees.in_variables import in_levels
 from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.read import read

@@ -1,36 +1,48 @@
-"""``Robust``: a tree model and a density, answering rows with holes as the model would."""
+"""``Robust``: a tree model and a density, answering rows with missing values as the model would."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from html import escape
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from knothole import display, storage
-from knothole.answers import Answers, class_lists, is_classifier
+from knothole import storage
+from knothole.arrays import Floats
+from knothole.checks import check_choice
 from knothole.columns.columns import Columns, Evidence
+from knothole.columns.encoding import Unseen
 from knothole.columns.holes import Holes
+from knothole.columns.outputs import Shares, like, pandas_index
+from knothole.columns.read import Absent
+from knothole.compiled.threads import threads_of
 from knothole.densities.base import Density
-from knothole.errors import InvalidInput
+from knothole.errors import InvalidInput, NotFitted
 from knothole.expectation.expectation import Expectation
+from knothole.expectation.tolerance import check_tol
+from knothole.inspection.acquire import Acquisition, Asked, acquisition, costs
 from knothole.inspection.correction.corrected import Corrected, Correction
+from knothole.inspection.explain import explain
+from knothole.inspection.explanation import Explanation
+from knothole.inspection.impute import imputed
 from knothole.inspection.intervals import Calibration
+from knothole.inspection.players import Groups, Players
 from knothole.leaves.in_parts import check_options
 from knothole.leaves.options import TuningOptions
 from knothole.leaves.solvers import TuningSummary
 from knothole.leaves.tune import tune
-from knothole.options import AnswerOptions, Arrays, Options, RowOptions
 from knothole.out_of_core.base import parts_of
 from knothole.out_of_core.lazy import lazily
 from knothole.out_of_core.sample import sample
-from knothole.sides.asking import Asking
-from knothole.sides.calibrating import Calibrating
-from knothole.sides.frozen import Frozen, for_classifiers
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.pipelines.parts import last
 from knothole.trees.pipelines.read import is_composed, write_over
@@ -39,19 +51,44 @@ from knothole.trees.readers.sklearn.bootstrap import bootstrap_counts
 from knothole.trees.write import write
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from knothole.serve import Serving
 
+F = TypeVar("F", bound=Callable[..., Any])
+#: Tables that are answered by arrays.
+Arrays = NDArray[Any] | list[Any]
 
-class Robust(Frozen, Calibrating, Asking):
+# Probabilities that are beyond 0 or 1 by less are so by rounding alone.
+ROUNDING = 1e-9
+
+
+class _ForClassifiers:
+    def __init__(self, method: Any) -> None:
+        self._method = method
+
+    def __get__(self, robust: Any, owner: Any = None) -> Any:
+        if robust is None:
+            return self._method
+        robust._require_classifier(self._method.__name__)
+        return MethodType(self._method, robust)
+
+
+def for_classifiers(method: F) -> F:
+    """Decorate a method that a wrapped regressor does not have: ``hasattr`` is False.
+
+    As scikit-learn's ``available_if``, but the error says what to use instead.
+    """
+    return _ForClassifiers(method)  # type: ignore[return-value]
+
+
+class Robust:
     """A fitted tree model that integrates over what it is not told; made by :func:`wrap`.
 
     All methods take a table with the model's columns, by name in any order where there are names,
     and some further arguments. ``holes`` says which NaN are holes: "auto" (see
     :attr:`nan_meaning_`), "all", or a boolean mask (rows, columns). ``unseen`` says what a category
     is that training did not have, ``absent`` what a column is that the table does not have:
-    "error" or "hole". ``n_jobs`` (or ``threads``) is the number of threads, -1 for all cores.
+    "error" or "hole". ``n_jobs`` is the number of threads, -1 for all cores. Instead of a table
+    they take what :meth:`encode` made of one, and answer with arrays.
 
     A table of pandas (with its index), polars or Arrow in gives one of the same library out;
     anything else gives arrays. A Dask DataFrame or Array gives lazy ones, whose partitions are
@@ -109,9 +146,9 @@ class Robust(Frozen, Calibrating, Asking):
         self.calibration_ = calibration
         self.correction_ = correction_table
         self.learned_correction = correction
-        self._answering = expectation
+        self._corrected = expectation
         if correction is not None:
-            self._answering = Corrected.by(expectation, correction)
+            self._corrected = Corrected.by(expectation, correction)
         self.model_name_ = _name(model) if name is None else name
         self._model = model
 
@@ -133,55 +170,65 @@ class Robust(Frozen, Calibrating, Asking):
     @property
     def classes_(self) -> Any:
         """Labels of a classifier; a list of them for several targets."""
-        self.require_classifier("classes_")
+        self._require_classifier("classes_")
         lists = [np.asarray(labels) for labels in class_lists(self.ensemble_)]
         return lists[0] if len(lists) == 1 else lists
 
     # ---- predictions ---------------------------------------------------------------------------
 
-    def answers(
+    def encode(
         self,
         X: Any,
         holes: Holes | None = None,
         *,
-        corrected: bool = True,
-        **options: Unpack[RowOptions],
-    ) -> Answers:
-        """All that can be said about some rows, which are encoded once for everything asked.
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+    ) -> Evidence:
+        """What is known of each row: to ask several questions of rows that are encoded once.
 
-        ``corrected=False`` leaves out what :func:`wrap` has learned to correct: it is then the
-        paper's E_p[f given x_o].
-
-        Returns
-        -------
-        Answers
-            With ``prediction``, ``std``, ``quantiles(levels)``, ``margin``, and for a classifier
-            ``probabilities`` and ``probabilities_std``; after :meth:`calibrate`
-            ``interval(coverage)``.
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> model = DecisionTreeRegressor().fit([[0.0], [1.0]], [2.0, 3.0])
+        >>> robust = kh.wrap(model, [[0.0], [1.0]] * 10, density=kh.Factorized())
+        >>> rows = robust.encode([[np.nan]])
+        >>> robust.predict(rows), robust.predict(rows, quantiles=[0.0, 1.0])
+        (array([2.5]), array([[2., 3.]]))
         """
-        how = Options.of(options)
-        evidence = self._evidence(X, holes, how)
-        expectation = self._answering if corrected else self.expectation_
-        calibration = self.calibration_ if expectation is self._answering else None
-        return Answers(expectation, evidence, X, how.threads, calibration)
+        if isinstance(X, Evidence):
+            return X
+        columns = self.columns_
+        matrix = columns.matrix(X, unseen, absent)
+        mask = self.holes_ if holes is None else columns.mask(holes, X)
+        not_there = columns.absent(X) if absent == "hole" else ()
+        return self.expectation_.evidence_of(matrix, mask, absent=not_there)
 
     @overload
     def predict(
-        self, X: Arrays, holes: Holes | None = None, **options: Unpack[AnswerOptions]
-    ) -> NDArray[Any]: ...
+        self, X: Arrays, holes: Holes | None = None, *,
+        quantiles: Sequence[float] | None = None, corrected: bool = True,
+        unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
+    ) -> NDArray[Any]: ...  # fmt: skip
     @overload
     def predict(
-        self, X: pd.DataFrame, holes: Holes | None = None, **options: Unpack[AnswerOptions]
-    ) -> pd.Series[Any] | pd.DataFrame: ...
+        self, X: pd.DataFrame, holes: Holes | None = None, *,
+        quantiles: Sequence[float] | None = None, corrected: bool = True,
+        unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
+    ) -> pd.Series[Any] | pd.DataFrame: ...  # fmt: skip
     @overload
     def predict(
-        self, X: Arrays, holes: Holes | None = None, *, return_std: Literal[True],
-        return_error: bool = False, **options: Unpack[AnswerOptions],
+        self, X: Arrays, holes: Holes | None = None, *,
+        return_std: Literal[True], return_error: bool = False,
+        quantiles: Sequence[float] | None = None, corrected: bool = True,
+        unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> tuple[NDArray[Any], ...]: ...  # fmt: skip
     @overload
     def predict(
-        self, X: Any, holes: Holes | None = None, *, return_std: bool = False,
-        return_error: bool = False, **options: Unpack[AnswerOptions],
+        self, X: Any, holes: Holes | None = None, *,
+        return_std: bool = False, return_error: bool = False,
+        quantiles: Sequence[float] | None = None, corrected: bool = True,
+        unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> Any: ...  # fmt: skip
 
     @lazily
@@ -194,7 +241,9 @@ class Robust(Frozen, Calibrating, Asking):
         return_error: bool = False,
         quantiles: Sequence[float] | None = None,
         corrected: bool = True,
-        **options: Unpack[RowOptions],
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
     ) -> Any:
         """Expected prediction given what is observed: shape and meaning of the model's ``predict``.
 
@@ -217,8 +266,8 @@ class Robust(Frozen, Calibrating, Asking):
             may be is answered by :meth:`predict_interval`.
         corrected : bool
             False leaves out the correction (:attr:`correction_`), if there is one.
-        **options
-            ``unseen``, ``absent`` and ``n_jobs``; see the class.
+        unseen, absent, n_jobs
+            See the class.
 
         Examples
         --------
@@ -236,15 +285,22 @@ class Robust(Frozen, Calibrating, Asking):
                 "quantiles: they are returned alone, and for regressors only; leave out "
                 "return_std, or use predict_proba(return_std=True) for a classifier."
             )
-        found = self.answers(X, holes, corrected=corrected, **options)
+        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        expectation = self._corrected if corrected else self.expectation_
+        threads = threads_of(n_jobs)
         if quantiles is not None:
-            both = found.quantiles(quantiles)
-            return both if return_error else both[0]
-        parts = [found.prediction]
-        parts += [found.std] if return_std else []
-        parts += [found.errors] if return_error else []
-        parts += [found.std_errors] if return_std and return_error else []
-        return _alone(parts)
+            found = expectation.quantiles(evidence, quantiles, threads=threads)
+            if self.ensemble_.n_responses == 1:
+                found = tuple(like(X, each[:, 0], list(quantiles)) for each in found)
+            return found if return_error else found[0]
+        mean, error = expectation.predict(evidence, threads=threads)
+        of_spread = expectation.std(evidence, threads=threads) if return_std else None
+        beside = _asked_for(error, of_spread, return_error)
+        if is_classifier(self.ensemble_):
+            shares = probabilities(self.ensemble_, mean)
+            beside = [of_label(shares, by_class(self.ensemble_, each)) for each in beside]
+            return _alone([like(X, each) for each in (label(self.ensemble_, shares), *beside)])
+        return _alone([like(X, flat(each)) for each in (mean, *beside)])
 
     @for_classifiers
     @lazily
@@ -256,7 +312,9 @@ class Robust(Frozen, Calibrating, Asking):
         return_std: bool = False,
         return_error: bool = False,
         corrected: bool = True,
-        **options: Unpack[RowOptions],
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
     ) -> Any:
         """Expected probabilities of the classes, (rows, classes), and if asked more.
 
@@ -265,12 +323,21 @@ class Robust(Frozen, Calibrating, Asking):
         of tables, as in scikit-learn. ``corrected=False`` leaves out the correction
         (:attr:`correction_`), if there is one.
         """
-        found = self.answers(X, holes, corrected=corrected, **options)
-        parts = [found.probabilities]
-        parts += [found.probabilities_std] if return_std else []
-        parts += [found.probabilities_errors] if return_error else []
-        parts += [found.probabilities_std_errors] if return_std and return_error else []
-        return _alone(parts)
+        ensemble, threads = self.ensemble_, threads_of(n_jobs)
+        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        expectation = self._corrected if corrected else self.expectation_
+        mean, error = expectation.predict(evidence, threads=threads)
+        of_spread = expectation.std(evidence, threads=threads) if return_std else None
+        beside = _asked_for(error, of_spread, return_error)
+        parts = [probabilities(ensemble, mean), *(by_class(ensemble, each) for each in beside)]
+        return _alone([self._tables(X, each) for each in parts])
+
+    def _tables(self, X: Any, values: list[Floats]) -> Any:
+        """Numbers of each target's classes as tables like ``X``."""
+        lists = class_lists(self.ensemble_)
+        tables = [like(X, each, names) for names, each in zip(lists, values, strict=True)]
+        tables = [Shares(each) if isinstance(each, pd.DataFrame) else each for each in tables]
+        return tables[0] if len(tables) == 1 else tables
 
     @lazily
     def margin(
@@ -279,34 +346,32 @@ class Robust(Frozen, Calibrating, Asking):
         holes: Holes | None = None,
         *,
         return_error: bool = False,
-        corrected: bool = False,
-        **options: Unpack[RowOptions],
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
     ) -> Any:
         """Expected margin (Prop. 1): (rows,), or (rows, outputs) where there are several.
 
         With ``return_error`` also its standard error, 0 where the density allows exact answers.
-        A correction moves predictions, and margins with ``corrected=True`` where they are the same.
+        Corrections apply to predictions; margins are always those under the density.
         """
-        if corrected and (is_classifier(self.ensemble_) or not self.ensemble_.link.linear):
-            raise InvalidInput(
-                "corrected: predictions are corrected, and margins of this model are none; ask "
-                "predict or predict_proba, or leave out corrected=True."
-            )
-        if corrected:
-            return self.predict(X, holes, return_error=return_error, **options)
-        margin, error = self.answers(X, holes, **options).margin
+        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        found = self.expectation_.margin(evidence, threads=threads_of(n_jobs))
+        margin, error = (like(X, flat(each)) for each in found)
         return (margin, error) if return_error else margin
 
     def reach(
         self,
         X: Any,
         holes: Holes | None = None,
-        **options: Unpack[RowOptions],
+        *,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
     ) -> sparse.csr_matrix:
         """Probability that each row reaches each leaf, sparse (rows, leaves)."""
-        how = Options.of(options)
-        evidence = self._evidence(X, holes, how)
-        return self.expectation_.reach(evidence, threads=how.threads)
+        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        return self.expectation_.reach(evidence, threads=threads_of(n_jobs))
 
     def score(
         self,
@@ -314,14 +379,349 @@ class Robust(Frozen, Calibrating, Asking):
         y: Any,
         sample_weight: Any = None,
         holes: Holes | None = None,
-        **options: Unpack[RowOptions],
+        *,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
     ) -> float:
         """R squared of a regressor's predictions, accuracy of a classifier's."""
         from sklearn.metrics import accuracy_score, r2_score
 
         measure = accuracy_score if is_classifier(self.ensemble_) else r2_score
-        found = self.predict(X, holes, **options)
-        return float(measure(y, found, sample_weight=sample_weight))
+        predicted = self.predict(X, holes, unseen=unseen, absent=absent, n_jobs=n_jobs)
+        return float(measure(y, predicted, sample_weight=sample_weight))
+
+    # ---- intervals for y -------------------------------------------------------------------------
+
+    def calibrate(
+        self,
+        X: Any,
+        y: Any,
+        holes: Holes | None = None,
+        *,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
+    ) -> Self:
+        """A copy that knows how far y lies from its predictions, for :meth:`predict_interval`.
+
+        Parameters
+        ----------
+        X : table
+            Rows that the model was *not* trained on, like those it will be asked about. They may
+            have holes; but rows without serve every pattern of holes, others only those that
+            include theirs. Of more than 5,000 rows as many are drawn and kept (and saved).
+        y : array (rows,)
+            Their targets. Where the model has several outputs, these are taken for quantiles of
+            y, and intervals start from the lowest and the highest.
+        holes : "auto", "all" or mask, optional
+        unseen, absent, n_jobs
+            See the class.
+
+        Returns
+        -------
+        Robust
+            With ``calibration_``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(1000, 2))
+        >>> y = X.sum(axis=1) + 0.1 * rng.normal(size=1000)
+        >>> model = DecisionTreeRegressor(max_depth=6).fit(X[:500], y[:500])
+        >>> robust = kh.wrap(model, X[:500], density=kh.Factorized())
+        >>> calibrated = robust.calibrate(X[500:], y[500:])
+        >>> known, partly = calibrated.predict_interval([[1.0, 1.0], [1.0, np.nan]])
+        >>> bool(np.ptp(known) < np.ptp(partly))
+        True
+        """
+        ensemble = self.expectation_.original
+        require_regressor(ensemble, "calibrate")
+        if ensemble.n_responses > 1 and not ensemble.recipe.levels:
+            raise InvalidInput(
+                f"calibrate: the model has {ensemble.n_responses} targets, and intervals are for "
+                f"one; wrap and calibrate a model for each target."
+            )
+        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        calibrated = copy(self)
+        calibrated.calibration_ = Calibration.learned(
+            self._corrected, evidence, y, threads_of(n_jobs)
+        )
+        return calibrated
+
+    @lazily
+    def predict_interval(
+        self,
+        X: Any,
+        coverage: float = 0.9,
+        holes: Holes | None = None,
+        *,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
+    ) -> Any:
+        """An interval that y is in with this probability, whatever the row's pattern of holes.
+
+        After :meth:`calibrate`. The promise is about rows like the calibration rows, and it holds
+        for each pattern, not only on average over them: for patterns with 200 or more calibration
+        rows of their own whatever made the holes, for others if holes come about by chance
+        (:mod:`knothole.inspection.intervals` has the argument).
+
+        A pattern that is asked about for the first time costs predictions for up to 1,000
+        calibration rows. Of a one-hot block that is known in part, nothing is taken as known.
+
+        Parameters
+        ----------
+        X : table
+        coverage : float
+            Probability that y is in the interval, between 0 and 1.
+        holes : "auto", "all" or mask, optional
+        unseen, absent, n_jobs
+            See the class.
+
+        Returns
+        -------
+        float64 (rows, 2), or DataFrame with the columns "low" and "high"
+
+        Raises
+        ------
+        InvalidInput
+            Where there are too few calibration rows for the coverage.
+
+        Warns
+        -----
+        FewCalibrationRows
+            Where so few calibration rows fit that this set's coverage may be 5 points off.
+        """
+        require_regressor(self.ensemble_, "predict_interval")
+        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        if self.calibration_ is None:
+            raise NotFitted(
+                "predict_interval: how far y lies from predictions is not known yet; call "
+                "robust.calibrate(X, y) with rows that the model was not trained on, and use what "
+                "it returns."
+            )
+        ends = self.calibration_.intervals(self._corrected, evidence, coverage, threads_of(n_jobs))
+        return like(X, ends, ["low", "high"])
+
+    # ---- explanations, acquisition, imputation --------------------------------------------------
+
+    @lazily
+    def explain(
+        self,
+        X: Any,
+        groups: Groups | None = None,
+        *,
+        of: Literal["prediction", "margin"] = "prediction",
+        tol: float | None = 0.02,
+        holes: Holes | None = None,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
+    ) -> Explanation:
+        """Why each answer is what it is: conditional Shapley values of the expected prediction.
+
+        A column's value is what knowing it adds to the expected prediction, averaged over all
+        orders in which the row's columns can become known. The values of a row add up to
+        E[f given the row] - E[f]. Holes remain holes and have the value 0. A column that the model
+        does not use has a value where it tells of others.
+
+        Parameters
+        ----------
+        X : table
+        groups : mapping from a name to columns, optional
+            Columns that become known together and have one value. A one-hot block is one anyway.
+        of : {"prediction", "margin"}
+            What to take apart: for a classifier the probabilities of its classes (of the second
+            one where there are two), or the margins before the link.
+        tol : float, optional
+            The standard error that values may have, as a share of the spread of the model's
+            outputs. Where a row has few columns and the density is exact, values are exact. None
+            for what the first orders and draws give.
+        holes : "auto", "all" or mask, optional
+        unseen, absent, n_jobs
+            See the class.
+
+        Returns
+        -------
+        Explanation
+            With ``values``, ``errors``, ``base``, ``data``; ``table()``, ``bar()``,
+            ``beeswarm()``, and ``to_shap()`` for shap's own plots.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 1)) + 0.1 * rng.normal(size=(300, 2))
+        >>> model = DecisionTreeRegressor(max_depth=4).fit(X * [1, 0], X[:, 0])
+        >>> robust = kh.wrap(model, X, density=kh.Mixture(8, random_state=0))
+        >>> first, second = robust.explain([[1.0, 1.0]]).values[0]
+        >>> bool(first > 0.3 and second > 0.3)  # not used, but it tells of the first
+        True
+        """
+        check_choice("of", of, ("prediction", "margin"))
+        expectation = self.expectation_
+        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        players = Players.of(expectation, groups)
+        found = explain(
+            expectation, evidence, players, margins=of == "margin", tol=check_tol(tol),
+            threads=threads_of(n_jobs),
+        )  # fmt: skip
+        one = found.values.shape[2] == 1
+        said = players.described(evidence, expectation.columns)
+        return Explanation(
+            found.values[:, :, 0] if one else found.values,
+            found.errors[:, :, 0] if one else found.errors,
+            float(found.base[0]) if one else found.base,
+            pd.DataFrame(said, index=pandas_index(X), columns=list(players.names), dtype=object),
+            players.codes(evidence),
+            output_labels(expectation.original, found.values.shape[2]),
+        )
+
+    @lazily
+    def acquire(
+        self,
+        X: Any,
+        cost: Mapping[str, float] | None = None,
+        groups: Groups | None = None,
+        *,
+        criterion: Literal["brier", "entropy"] | None = None,
+        budget: float | None = None,
+        stop: float | None = None,
+        holes: Holes | None = None,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+    ) -> Acquisition:
+        """What to find out next: the expected gain of knowing each hole.
+
+        For a regressor the gain is what knowing the hole is expected to take off the variance of
+        the prediction that is due to holes, the square of ``predict(X, return_std=True)[1]``; for
+        a classifier, off the Brier score of its probabilities, or their entropy.
+
+        Parameters
+        ----------
+        X : table
+        cost : mapping from names to numbers above 0, optional
+            What finding out a column (or block, or group) costs; 1 where nothing is said.
+        groups : mapping from a name to columns, optional
+            Columns that are found out together, such as what one blood sample tells.
+        criterion : {"brier", "entropy"}, optional
+            For classifiers; by default the Brier score.
+        budget : float, optional
+            Plan what to find out for so much: one hole after the other, each by what it adds to
+            those before, for each unit of cost.
+        stop : float, optional
+            For classifiers: how sure the predicted label must be to remain, between 0 and 1. Rows
+            where it is have no best hole.
+        holes : "auto", "all" or mask, optional
+        unseen, absent
+            See the class.
+
+        Returns
+        -------
+        Acquisition
+            With ``gain``, ``error``, ``per_cost``, ``best``, ``change``, ``plan``, ``table()``.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> X = np.array([[a, b] for a in (0.0, 1.0) for b in (0.0, 1.0)] * 10)
+        >>> model = DecisionTreeRegressor().fit(X, 4 * X[:, 0] + X[:, 1])
+        >>> robust = kh.wrap(model, X, density=kh.Factorized())
+        >>> found = robust.acquire([[np.nan, np.nan]])
+        >>> found.best[0], found.gain.round(2).to_numpy().tolist()
+        ('x0', [[4.0, 0.25]])
+        >>> robust.acquire([[np.nan, np.nan]], cost={"x0": 20.0}).best[0]
+        'x1'
+        """
+        ensemble = self.expectation_.original
+        sure = is_classifier(ensemble)
+        if criterion not in ((None, "brier", "entropy") if sure else (None,)):
+            raise InvalidInput(
+                f"criterion must be 'brier' or 'entropy' for a classifier, and is left out for a "
+                f"regressor; got {criterion!r}."
+            )
+        if stop is not None and not (sure and 0 < stop < 1):
+            raise InvalidInput(
+                f"stop must be between 0 and 1, and is for classifiers; got {stop!r}. For a "
+                f"regressor look at the gains, or give a budget."
+            )
+        if budget is not None and not budget > 0:
+            raise InvalidInput(f"budget must be above 0; got {budget!r}.")
+        players = Players.of(self.expectation_, groups)
+        asked = Asked(
+            self.expectation_, self.encode(X, holes, unseen=unseen, absent=absent), players,
+            (criterion or "brier") if sure else "variance",
+            sure and [len(names) for names in class_lists(ensemble)] == [2],
+        )  # fmt: skip
+        index = pandas_index(X)
+        index = range(len(asked.evidence.points)) if index is None else index
+        return acquisition(asked, costs(cost, players.names), budget, stop, index)
+
+    @lazily
+    def impute(
+        self,
+        X: Any,
+        draws: int | None = None,
+        holes: Holes | None = None,
+        *,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+    ) -> Any:
+        """Plausible rows: every hole is drawn from p(what is missing | what is known).
+
+        What was observed comes back bit for bit. A draw is no best guess: it varies as much as
+        the truth does, so that what is computed of many draws shows how sure it is.
+
+        Parameters
+        ----------
+        X : table
+        draws : int, optional
+            How many draws of each row; by default one.
+        holes : "auto", "all" or mask, optional
+        unseen, absent
+            See the class.
+
+        Returns
+        -------
+        table
+            Like ``X``: of its class, with its types, levels and columns. With ``draws`` a long
+            one: all rows once, then all again, and a first column ``draw`` with the number of the
+            draw. Where NaN is a value of the model's own (``nan_meaning_``), "not recorded" may be
+            what is drawn, and is NaN.
+
+        Notes
+        -----
+        Draws depend on what a row says and on the seed of :func:`wrap`: rows that say the same
+        have the same draws, wherever they stand.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import knothole as kh
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> table = pd.DataFrame({"rooms": [2, 3, 4, 5] * 20, "size": [40.0, 60, 85, 120] * 20})
+        >>> model = DecisionTreeRegressor().fit(table, table["size"])
+        >>> robust = kh.wrap(model, table, density=kh.Mixture(4, random_state=0))
+        >>> rows = pd.DataFrame({"rooms": [2, None], "size": [None, 120.0]})
+        >>> robust.impute(rows)["rooms"].tolist()
+        [2.0, 5.0]
+        >>> robust.impute(rows, draws=2)["draw"].tolist()
+        [0, 0, 1, 1]
+        """
+        expectation, columns = self.expectation_, self.columns_
+        matrix = columns.matrix(X, unseen, absent)
+        mask = self.holes_ if holes is None else columns.mask(holes, X)
+        not_there = columns.absent(X) if absent == "hole" else ()
+        values, marked = expectation.hole_rule.read(matrix, mask, not_there)
+        evidence = expectation.density.extended(columns.evidence(values, marked), None)
+        where = np.isnan(values) if marked is None else marked
+        return imputed(X, expectation.density, evidence, where, draws, expectation.seed)
 
     # ---- new leaves --------------------------------------------------------------------------
 
@@ -453,19 +853,171 @@ class Robust(Frozen, Calibrating, Asking):
 
         return whatif(self, **options).start()
 
+    # ---- what scikit-learn sees: an estimator that is fitted and stays as it is ------------------
+
+    def fit(self, X: Any, y: Any = None, **options: Any) -> Self:
+        """Do nothing: the model is fitted. scikit-learn's tools ask that there be a ``fit``."""
+        return self
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Nothing: what was fitted has no parameters left."""
+        return {}
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many columns."""
+        return len(self.columns_)
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the columns, where they have names."""
+        if not self.columns_.named:
+            raise AttributeError("feature_names_in_: the model's columns have no names.")
+        return np.array(self.columns_.names, dtype=object)
+
+    def _require_classifier(self, what: str) -> None:
+        """Refuse what only classifiers have."""
+        if not is_classifier(self.ensemble_):
+            raise AttributeError(
+                f"{what}: the wrapped {self.model_name_} is no classifier; use predict."
+            )
+
+    def __sklearn_clone__(self) -> Self:
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
+
+        ensemble = self.ensemble_
+        classifier = is_classifier(ensemble)
+        several = len(class_lists(ensemble)) > 1 if classifier else ensemble.n_responses > 1
+        return Tags(
+            estimator_type="classifier" if classifier else "regressor",
+            target_tags=TargetTags(required=False, multi_output=several),
+            transformer_tags=None,
+            classifier_tags=ClassifierTags() if classifier else None,
+            regressor_tags=None if classifier else RegressorTags(),
+            input_tags=InputTags(allow_nan=True, categorical=True, string=True),
+        )
+
     # ---- shared --------------------------------------------------------------------------------
 
-    def _evidence(self, X: Any, holes: Holes | None, how: Options) -> Evidence:
-        matrix = self.columns_.matrix(X, how.unseen, how.absent)
-        marked = self.holes_ if holes is None else self.columns_.mask(holes, X)
-        absent = self.columns_.absent(X) if how.absent == "hole" else ()
-        return self.expectation_.evidence_of(matrix, marked, absent=absent)
-
     def __repr__(self) -> str:
-        return display.text(self)
+        sentences = [
+            _say_model(self), _say_density(self), *_say_choice(self), *_say_tuning(self)
+        ]  # fmt: skip
+        return f"Robust({'; '.join(sentences)})"
 
     def _repr_html_(self) -> str:
-        return display.html(self)
+        """A box in the style of scikit-learn's diagrams, with the tables to unfold."""
+        parts = [
+            _line("model", _say_model(self)),
+            _line("density", _say_density(self)),
+            *(_line("chosen", sentence) for sentence in _say_choice(self)),
+            _line("answers", _say_how(self)),
+            *(_line("leaves", sentence) for sentence in _say_tuning(self)),
+        ]
+        if self.selection_ is not None:
+            parts.append(_folded("candidates", self.selection_))
+        if self.nan_meaning_ is not None and len(self.nan_meaning_):
+            parts.append(_folded("columns with NaN in training", self.nan_meaning_))
+        style = files("knothole").joinpath("robust.css").read_text("utf-8")
+        return (
+            f"<style>{style}</style><div class='knothole-box' role='group' aria-label='Robust'>"
+            f"<div class='knothole-title'>Robust</div><dl>{''.join(parts)}</dl></div>"
+            f"<pre class='knothole-plain' hidden>{escape(repr(self))}</pre>"
+        )
+
+
+def is_classifier(ensemble: Ensemble) -> bool:
+    """Whether ``predict`` gives labels."""
+    return ensemble.classes is not None
+
+
+def require_regressor(ensemble: Ensemble, what: str) -> None:
+    """Refuse a question that is about numbers only."""
+    if is_classifier(ensemble):
+        raise InvalidInput(
+            f"{what}: the model is a classifier, which says how sure it is by probabilities; use "
+            f"predict_proba."
+        )
+
+
+def class_lists(ensemble: Ensemble) -> tuple[list[Any], ...]:
+    """The labels of each target: one list for most classifiers, several for several targets."""
+    classes = ensemble.classes or ()
+    if classes and isinstance(classes[0], tuple):
+        return tuple(list(each) for each in classes if isinstance(each, tuple))
+    return (list(classes),)
+
+
+def output_labels(ensemble: Ensemble, n: int) -> list[Any]:
+    """What ``n`` outputs are of: a class each, of two the second; else numbers from 0."""
+    names = [name for target in class_lists(ensemble) for name in target]
+    if n == 1 and len(names) == 2:
+        return names[1:]
+    return names if len(names) == n else list(range(n))
+
+
+def probabilities(ensemble: Ensemble, response: Floats) -> list[Floats]:
+    """Probabilities (rows, classes) of each target from responses (rows, outputs)."""
+    inside = np.clip(response, 0.0, 1.0)  # scikit-learn refuses 1 + 2e-16
+    response = np.where(np.abs(inside - response) < ROUNDING, inside, response)
+    if _is_binary(ensemble):
+        return [np.hstack([1.0 - response, response])]
+    return _by_target(ensemble, response)
+
+
+def by_class(ensemble: Ensemble, values: Floats) -> list[Floats]:
+    """Spreads or errors of outputs as those of classes, for each target."""
+    if _is_binary(ensemble):
+        return [np.hstack([values, values])]
+    return _by_target(ensemble, values)
+
+
+def label(ensemble: Ensemble, shares: list[Floats]) -> NDArray[Any]:
+    """The most likely label: (rows,), or (rows, targets)."""
+    labels = [
+        np.asarray(names)[probability.argmax(axis=1)]
+        for names, probability in zip(class_lists(ensemble), shares, strict=True)
+    ]
+    return labels[0] if len(labels) == 1 else np.stack(labels, axis=1)
+
+
+def of_label(shares: list[Floats], values: list[Floats]) -> Floats:
+    """Numbers of classes (spreads, errors) as those of the most likely label."""
+    chosen = [
+        np.take_along_axis(each, probability.argmax(axis=1)[:, None], axis=1)
+        for probability, each in zip(shares, values, strict=True)
+    ]
+    return flat(np.hstack(chosen))
+
+
+def _is_binary(ensemble: Ensemble) -> bool:
+    """Whether the one output is the probability of the second of two classes."""
+    return ensemble.n_responses == 1 and len(class_lists(ensemble)[0]) == 2
+
+
+def _by_target(ensemble: Ensemble, values: Floats) -> list[Floats]:
+    sizes = [len(names) for names in class_lists(ensemble)]
+    return np.split(values, np.cumsum(sizes)[:-1], axis=1)
+
+
+def flat(response: Floats) -> Floats:
+    """One number a row where there is one output, as ``predict`` has it."""
+    return response[:, 0] if response.shape[1] == 1 else response
+
+
+def _asked_for(
+    error: Floats, of_spread: tuple[Floats, Floats] | None, errors: bool
+) -> list[Floats]:
+    """What is returned beside a prediction: the spread, and the errors of both."""
+    spread, spread_error = of_spread or (None, None)
+    parts = [spread, error if errors else None, spread_error if errors else None]
+    return [each for each in parts if each is not None]
 
 
 def _alone(parts: list[Any]) -> Any:
@@ -481,3 +1033,66 @@ def _name(model: Any) -> str:
     end = last(model)
     inside = "" if end is model else f" of {type(end).__name__}"
     return f"{type(model).__name__}{inside}"
+
+
+def _line(name: str, sentence: str) -> str:
+    return f"<dt>{escape(name)}</dt><dd>{escape(sentence)}</dd>"
+
+
+def _folded(title: str, table: pd.DataFrame) -> str:
+    body = table.to_html(index=False, border=0, na_rep="", float_format=lambda x: f"{x:.4g}")
+    return f"<details><summary>{escape(title)}</summary>{body}</details>"
+
+
+def _say_model(robust: Robust) -> str:
+    ensemble = robust.ensemble_
+    return (
+        f"{robust.model_name_} ({ensemble.library}), {_count(ensemble.n_trees, 'tree')} over "
+        f"{_count(len(ensemble.columns), 'column')}"
+    )
+
+
+def _say_density(robust: Robust) -> str:
+    density: Any = robust.density_
+    name = type(getattr(density, "density", density)).__name__
+    for attribute, unit in (("states_", "state"), ("weights_", "component")):
+        size = getattr(density, attribute, None)
+        if size is not None and name != "Factorized":
+            return f"{name} with {_count(size if np.isscalar(size) else len(size), unit)}"
+    return name
+
+
+def _say_choice(robust: Robust) -> list[str]:
+    """How good the density is among those that were tried."""
+    table = robust.selection_
+    if table is None:
+        return []
+    chosen = table[table["chosen"]].iloc[0]
+    sentence = f"best of {len(table)}, score {chosen['score']:.4g}"
+    behind = table[~table["chosen"] & np.isfinite(table["behind"].astype(float))]
+    if len(behind):
+        second = behind.sort_values("behind").iloc[0]
+        sentence += f", {second['behind']:.2g} ± {second['error']:.1g} ahead of {second['name']}"
+    return [sentence]
+
+
+def _say_tuning(robust: Robust) -> list[str]:
+    summary = robust.tuning_
+    if summary is None:
+        return []
+    return [
+        f"tuned ({summary.method}), {summary.objective} {summary.loss} {summary.before:.4g} -> "
+        f"{summary.after:.4g}"
+    ]
+
+
+def _say_how(robust: Robust) -> str:
+    expectation = robust.expectation_
+    how = "exact" if expectation.exact else "from completions, with a standard error"
+    if not expectation.ensemble.link.linear:
+        return f"margins {how}; predictions from completions"
+    return how
+
+
+def _count(n: Any, unit: str) -> str:
+    return f"{n:,} {unit}{'' if n == 1 else 's'}"

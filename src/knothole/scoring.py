@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.answers import is_classifier
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns
 from knothole.columns.holes import holes_in
@@ -19,6 +18,7 @@ from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import Spread
 from knothole.leaves.losses.pinball import Pinball
 from knothole.leaves.problem import encode, in_rows, numbers
+from knothole.robust import is_classifier
 from knothole.trees.ensemble import Ensemble
 
 Measure = Callable[[Floats, Floats], Floats]

@@ -120,7 +120,7 @@ def test_one_row_has_one_answer_in_any_batch_and_with_any_threads(wrapped):
     robust, _ = wrapped
     rows = holed()
     whole = robust.predict(rows)
-    assert_array_equal(whole[::-1], robust.predict(rows[::-1], threads=2))
+    assert_array_equal(whole[::-1], robust.predict(rows[::-1], n_jobs=2))
     assert_array_equal(
         whole[:7], np.concatenate([robust.predict(rows[i : i + 1]) for i in range(7)])
     )

@@ -273,7 +273,7 @@ def test_one_row_one_answer(robust, few, monkeypatch):
     gaussian = kh.wrap(robust._model, world(600, 0), density=kh.GaussianMixture(2, random_state=0))
     for each in (robust, gaussian):
         whole = each.explain(X)
-        assert_array_equal(each.explain(X[::-1], threads=3).values[::-1], whole.values)
+        assert_array_equal(each.explain(X[::-1], n_jobs=3).values[::-1], whole.values)
         assert_array_equal(each.explain(X[7:8]).values, whole.values[7:8])
         assert_array_equal(each.explain(X[7:8]).errors, whole.errors[7:8])
 

@@ -222,7 +222,7 @@ def test_answers_depend_on_the_row_alone(robust, calibrated):
         calibrated.predict_interval(np.tile(X, (2, 1))), np.tile(whole, (2, 1))
     )
     fresh = robust.calibrate(*_calibration_rows())  # nothing remembered
-    parts = [fresh.predict_interval(row[None], threads=1) for row in X]
+    parts = [fresh.predict_interval(row[None], n_jobs=1) for row in X]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
@@ -313,13 +313,13 @@ def test_what_is_a_hole_and_what_was_never_seen():
         n_estimators=5, max_depth=2, learning_rate=0.5, n_jobs=1, enable_categorical=True
     ).fit(table[:300], y[:300])
     robust = kh.wrap(model, table[:300], density=kh.Factorized())
-    calibrated = robust.calibrate(table[300:], y[300:], threads=1)
+    calibrated = robust.calibrate(table[300:], y[300:], n_jobs=1)
     new = pd.DataFrame({"size": [0.0], "city": ["Wels"]})
     with pytest.raises(InvalidInput, match="Wels"):
         calibrated.predict_interval(new)
     hole = pd.DataFrame({"size": [0.0], "city": [None]})
     expected = calibrated.predict_interval(hole).to_numpy()
-    found = calibrated.predict_interval(new, unseen="hole", threads=1)
+    found = calibrated.predict_interval(new, unseen="hole", n_jobs=1)
     np.testing.assert_array_equal(found, expected)
     for holes in ("all", np.array([[False, True]])):
         np.testing.assert_array_equal(calibrated.predict_interval(hole, holes=holes), expected)

@@ -13,14 +13,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from knothole.answers import class_lists, is_classifier
 from knothole.cli.console import say
 from knothole.cli.files import Match, OpenedModel, check_column, match, source
 from knothole.errors import InvalidInput
 from knothole.inspection.intervals import KEPT
 from knothole.out_of_core.base import LocalParts
 from knothole.out_of_core.sources import CHUNK, Source, sampled
-from knothole.robust import Robust
+from knothole.robust import Robust, class_lists, is_classifier
 from knothole.trees.ensemble import Ensemble
 from knothole.wrapping import wrap
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
 import pandas as pd
+from numpy.typing import NDArray
 
-from knothole.answers import Answers, is_classifier
 from knothole.cli.answering import Answering, answering_options
 from knothole.errors import InvalidInput
 from knothole.out_of_core.sources import CHUNK
-from knothole.robust import Robust
+from knothole.robust import Robust, class_lists, is_classifier, label, of_label
 
 
 @click.command(
@@ -63,9 +62,25 @@ def predict(
     reading = asked.reading
 
     def ask(model: Robust, table: pd.DataFrame) -> list[pd.DataFrame]:
-        answers = model.answers(table, **reading)
-        found = list(_columns(answers, std, proba, quantiles))
-        return found if interval is None else [*found, answers.interval(interval)]
+        rows, index, ensemble = model.encode(table, **reading), table.index, model.ensemble_
+        out = []
+        if proba:
+            answer = model.predict_proba(rows, return_std=std)
+            parts = answer if std else (answer,)
+            shares, *spreads = (each if isinstance(each, list) else [each] for each in parts)
+            answers = [label(ensemble, shares), *(of_label(shares, each) for each in spreads)]
+            for names, each in zip(class_lists(ensemble), shares, strict=True):
+                out.append(pd.DataFrame(each, index, [f"probability_{name}" for name in names]))
+        else:
+            answer = model.predict(rows, return_std=std)
+            answers = list(answer) if std else [answer]
+        if quantiles:
+            names = [f"quantile_{q:g}" for q in quantiles]
+            out.append(pd.DataFrame(model.predict(rows, quantiles=quantiles), index, names))
+        if interval is not None:
+            out.append(pd.DataFrame(model.predict_interval(rows, interval), index, ["low", "high"]))
+        first = zip(("prediction", "std"), answers, strict=False)
+        return [*(_named(each, name, index) for name, each in first), *out]
 
     asked.answer(robust, ("predicting", "predictions"), ask)
 
@@ -87,23 +102,8 @@ def _check_asked(
         raise InvalidInput("--quantile: for regressors with one target; use --std instead.")
 
 
-def _columns(
-    answers: Answers, std: bool, proba: bool, quantiles: tuple[float, ...]
-) -> Iterator[pd.DataFrame]:
-    """What was asked for."""
-    yield _named(answers.prediction, "prediction")
-    if std:
-        yield _named(answers.std, "std")
-    if quantiles:
-        names = [f"quantile_{q:g}" for q in quantiles]
-        yield answers.quantiles(quantiles)[0].set_axis(names, axis=1)
-    if proba:
-        found = answers.probabilities
-        for each in found if isinstance(found, list) else [found]:
-            yield each.add_prefix("probability_")
-
-
-def _named(found: Any, name: str) -> pd.DataFrame:
+def _named(values: NDArray[Any], name: str, index: pd.Index[Any]) -> pd.DataFrame:
     """One column of the name, or several that are numbered."""
-    named: pd.DataFrame = found.to_frame(name) if found.ndim == 1 else found.add_prefix(f"{name}_")
-    return named
+    if values.ndim == 1:
+        return pd.DataFrame({name: values}, index)
+    return pd.DataFrame(values, index).add_prefix(f"{name}_")

@@ -125,3 +125,18 @@ def summed(
     parts = over_chunks(work, n_rows, max(least, -(-n_rows // most)), threads)
     total: T = reduce(joined, parts)
     return total
+
+
+def threads_of(n_jobs: int | None) -> int | None:
+    """Threads that ``n_jobs`` stands for, counted as scikit-learn does; None for the default.
+
+    >>> threads_of(2), threads_of(None), threads_of(-1) == thread_count()
+    (2, None, True)
+    """
+    if n_jobs is None:
+        return None
+    if not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
+        raise InvalidInput(
+            f"n_jobs must be a whole number, -1 for all cores, or None; got {n_jobs!r}."
+        )
+    return int(n_jobs) if n_jobs > 0 else max(1, thread_count() + 1 + int(n_jobs))

@@ -41,7 +41,6 @@ def lazily(method: F) -> F:
         if not is_lazy(X) and not is_path(X):
             return method(self, X, *arguments, **options)
         given = dict(list(signature.bind(self, X, *arguments, **options).arguments.items())[2:])
-        given = given.pop("options", {}) | given
         if not isinstance(given.get("holes"), (str, type(None))):
             raise InvalidInput(
                 "holes must be 'auto' or 'all' for a table in parts; a mask is about single rows. "
@@ -223,7 +222,7 @@ class _Asking:
         if partition_info is not None:
             number = partition_info["number"]
         asked, options = getattr(unpacked(model), self.method), self.options
-        alone = options.get("threads") is None and options.get("n_jobs") is None
+        alone = options.get("n_jobs") is None
         found = done(lambda rows: asked(rows, **options), number, part, alone=alone)
         return found if self.kinds is None else as_told(found, self.kinds)
 

@@ -19,13 +19,12 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401 (it regi
 from sklearn.impute import IterativeImputer
 from threadpoolctl import threadpool_limits
 
-from knothole import answers
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns, Kind
 from knothole.columns.holes import with_nan
 from knothole.errors import InvalidInput
 from knothole.leaves.problem import numbers
-from knothole.robust import Robust
+from knothole.robust import Robust, class_lists, flat, is_classifier, probabilities
 
 
 class Task(StrEnum):
@@ -294,11 +293,11 @@ class FrozenTrees:
 
     def predict(self, table: Any) -> Floats:
         """Predictions of a regressor."""
-        return answers.flat(self._response(table))
+        return flat(self._response(table))
 
     def predict_proba(self, table: Any) -> Floats:
         """Probabilities of a classifier with one target."""
-        return answers.probabilities(self.ensemble, self._response(table))[0]
+        return probabilities(self.ensemble, self._response(table))[0]
 
     def _response(self, table: Any) -> Floats:
         matrix = self.columns.matrix(table)
@@ -312,7 +311,7 @@ class Method:
     Attributes
     ----------
     model : object
-        Its ``predict`` or ``predict_proba`` answers.
+        Its ``predict`` or ``predict_proba``
     task : Task
         What is predicted.
     imputer : Imputer, optional
@@ -361,13 +360,13 @@ def as_frame(table: Any, columns: Columns) -> pd.DataFrame:
 
 def _task(robust: Robust) -> Task:
     ensemble = robust.ensemble_
-    if not answers.is_classifier(ensemble):
+    if not is_classifier(ensemble):
         if ensemble.n_responses != 1:
             raise InvalidInput(
                 f"the report compares models with one target; this one has {ensemble.n_responses}."
             )
         return Task.REGRESSION
-    lists = answers.class_lists(ensemble)
+    lists = class_lists(ensemble)
     if len(lists) != 1:
         raise InvalidInput(f"the report compares models with one target; got {len(lists)}.")
     return Task.BINARY if len(lists[0]) == 2 else Task.MULTICLASS
@@ -379,7 +378,7 @@ def _encoded(robust: Robust, task: Task, values: Any, name: str) -> Any:
         return None
     if task is Task.REGRESSION:
         return numbers(np.asarray(values), name)
-    (classes,) = answers.class_lists(robust.ensemble_)
+    (classes,) = class_lists(robust.ensemble_)
     places = {str(label): place for place, label in reversed(list(enumerate(classes)))}
     places |= {label: place for place, label in enumerate(classes)}
     labels = np.asarray(values).tolist()

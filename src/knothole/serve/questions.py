@@ -15,6 +15,7 @@ from knothole.columns.columns import Kind, Variable
 from knothole.columns.evidence import Evidence
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
+from knothole.robust import Robust, label, of_label
 from knothole.serve.rows import Fields, shortened
 
 #: Rows that one question may be about.
@@ -38,7 +39,7 @@ class Questions:
         What finding out a variable costs, for ``acquire``.
     """
 
-    model: Any  # a Robust: its module is above this one
+    model: Robust
     cost: Mapping[str, float] | None = None
 
     @cached_property
@@ -105,20 +106,23 @@ class Questions:
         std, usual = _flag(asked, "std"), _flag(asked, "usual")
         levels, coverage = _levels(asked.get("quantiles")), _share(asked.get("interval"))
         table, holes = self._table(asked, "predict")
-        found = self.model.answers(table, holes)
-        parts: dict[str, Any] = {"prediction": found.prediction, "error": found.errors}
-        if self.classes is not None:
-            parts["probabilities"] = found.probabilities
-        if std:
-            parts |= {"std": found.std, "std_error": found.std_errors}
+        robust = self.model
+        known = robust.encode(table, holes)
+        names = ("prediction", "std", "error", "std_error") if std else ("prediction", "error")
+        if self.classes is None:
+            answer = robust.predict(known, return_std=std, return_error=True)
+            parts = dict(zip(names, answer, strict=True))
+        else:
+            shares, *beside = robust.predict_proba(known, return_std=std, return_error=True)
+            answer = label(robust.ensemble_, [shares]), *(of_label([shares], [b]) for b in beside)
+            parts = dict(zip(names, answer, strict=True)) | {"probabilities": shares}
         if levels is not None:
-            parts["quantiles"] = found.quantiles(levels)[0]
+            parts["quantiles"] = robust.predict(known, quantiles=levels)
         if coverage is not None:
-            parts["interval"] = found.interval(coverage)
+            parts["interval"] = robust.predict_interval(known, coverage)
         lists = {name: _plain(part) for name, part in parts.items()}
         if usual:
-            matrix = self.model.expectation_.columns.matrix(table)
-            lists["usual"] = self.typicality(self.model.expectation_.evidence_of(matrix, holes))
+            lists["usual"] = self.typicality(known)
         rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         if self.classes is not None:
             for row in rows:
