@@ -58,7 +58,7 @@ def insurance(rate: float, trial: int) -> list[Record]:
             grown = ExpectedRegressor(estimator, density=learned, learn="expected", holes="all")
             answers = {
                 NATIVE: model.predict(test),
-                TUNED: robust.tune(train, data.y, n_jobs=1).predict(test, threads=1),
+                TUNED: robust.tune(train, data.y, n_jobs=1).predict(test, n_jobs=1),
                 GROWN: grown.fit(train, data.y).predict(test, n_jobs=1),
             }
         records += data.records(answers, model=name, rate=rate, trial=trial)

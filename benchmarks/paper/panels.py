@@ -188,7 +188,7 @@ def tuned(robust: Robust, X: pd.DataFrame, y: Floats, **options: Any) -> Robust:
     """A model with leaves tuned as they are by default, but at the paper's ridge."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return robust.tune(X, y, **{"ridge": RIDGE, "threads": 1, **options})
+        return robust.tune(X, y, **{"ridge": RIDGE, "n_jobs": 1, **options})
 
 
 # --- panels --------------------------------------------------------------------------------------

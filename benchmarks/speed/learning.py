@@ -34,7 +34,7 @@ def run():
 
     # The second is what tuning does by default.
     few = slice(0, 20_000)
-    options = TuningOptions(condition_on_target=False, learning_rate=0.3, threads=1)
+    options = TuningOptions(condition_on_target=False, learning_rate=0.3, n_jobs=1)
     predicting = cpu(lambda: expectation.margin(expectation.evidence(holes[few]), threads=1), 1)
     for objective, what in (
         ("expected", "Prop. 4"),
@@ -58,7 +58,7 @@ def run():
     ensemble = read(model)
     X, y, holes = X[:20_000], y[:20_000], holes[:20_000]
     density = GaussianMixture(8, random_state=0).fit(X[:10_000])
-    options = TuningOptions(method="forest", condition_on_target=False, threads=1)
+    options = TuningOptions(method="forest", condition_on_target=False, n_jobs=1)
 
     def predict():
         expectation = Expectation.of(ensemble, density)

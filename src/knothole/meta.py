@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from copy import copy
-from functools import wraps
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn import get_config
 from sklearn.base import (
     BaseEstimator,
@@ -32,8 +32,12 @@ from knothole.columns.columns import Blocks, Columns
 from knothole.columns.encoding import Unseen
 from knothole.columns.onehot import partitions
 from knothole.columns.read import as_table, read_table
+from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.growing import Lesson, learn, ways_of
+from knothole.inspection.acquire import Acquisition
+from knothole.inspection.explanation import Explanation
+from knothole.inspection.players import Groups
 from knothole.leaves.induction.expand import DRAWS
 from knothole.leaves.induction.grow import MEMORY
 from knothole.leaves.options import TuningOptions
@@ -45,6 +49,8 @@ from knothole.wrapping import wrap
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from knothole.serve import Serving
 
 # In the docstrings of both meta-estimators.
 SHARED = """Parameters
@@ -90,7 +96,12 @@ SHARED = """Parameters
     estimator_ : object
         The fitted model.
     robust_ : Robust
-        What answers; its methods and attributes are here too.
+        What answers, with all that is known of it: ``ensemble_``, ``columns_``,
+        ``nan_meaning_``, ``tuning_``, ``calibration_``, ``correction_``. Its methods are here too.
+    density_ : Density
+        What missing values are integrated under.
+    selection_ : DataFrame or None
+        How the candidates for it did.
     trial_ : DataFrame or None
         The ways to learn that were compared, their mean losses of rows held out, and the standard
         errors of what these are more than the least."""
@@ -183,32 +194,74 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
 
         Options are those of :meth:`Robust.predict`: ``return_error``, ``quantiles``, ``holes``,
         ``unseen``, ``absent``, ``n_jobs``. Answers are arrays, as those of scikit-learn's own
-        estimators; ``answers(X)`` has them as tables like ``X``.
+        estimators; ``robust_.predict(X)`` has them as tables like ``X``.
         """
-        table = self._known(X, options)
-        return _arrays(self.robust_.predict(table, return_std=return_std, **options))
+        X, options = self._known(X, options)
+        return _arrays(self.robust_.predict(X, return_std=return_std, **options))
+
+    def margin(self, X: Any, **options: Any) -> Any:
+        """Expected margin; see :meth:`Robust.margin`."""
+        X, options = self._known(X, options)
+        return self.robust_.margin(X, **options)
+
+    def reach(self, X: Any, **options: Any) -> sparse.csr_matrix:
+        """Probability that each row reaches each leaf; see :meth:`Robust.reach`."""
+        X, options = self._known(X, options)
+        return self.robust_.reach(X, **options)
 
     def calibrate(self, X: Any, y: Any, **options: Any) -> Self:
         """A copy that knows how far y lies from its predictions; see :meth:`Robust.calibrate`."""
         calibrated = copy(self)
-        known = self._known(X, options)
-        calibrated.robust_ = self.robust_.calibrate(known, y, **options)
+        X, options = self._known(X, options)
+        calibrated.robust_ = self.robust_.calibrate(X, y, **options)
         return calibrated
 
-    def __getattr__(self, name: str) -> Any:
-        """Whatever else :class:`Robust` offers: margins, reach, intervals, imputed rows, files."""
-        robust = vars(self).get("robust_")
-        if robust is None or name.startswith("_") or not hasattr(robust, name):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        found = getattr(robust, name)
-        if not callable(found) or next(iter(signature(found).parameters), "") != "X":
-            return found
+    def predict_interval(self, X: Any, coverage: float = 0.9, **options: Any) -> Any:
+        """Intervals for y, after :meth:`calibrate`; see :meth:`Robust.predict_interval`."""
+        X, options = self._known(X, options)
+        return self.robust_.predict_interval(X, coverage, **options)
 
-        @wraps(found)
-        def asked(X: Any, *args: Any, **options: Any) -> Any:
-            return found(self._known(X, options), *args, **options)
+    def explain(self, X: Any, groups: Groups | None = None, **options: Any) -> Explanation:
+        """Conditional Shapley values; see :meth:`Robust.explain`."""
+        X, options = self._known(X, options)
+        return self.robust_.explain(X, groups, **options)
 
-        return asked
+    def acquire(
+        self, X: Any, cost: Mapping[str, float] | None = None, **options: Any
+    ) -> Acquisition:
+        """What knowing each missing value is expected to gain; see :meth:`Robust.acquire`."""
+        X, options = self._known(X, options)
+        return self.robust_.acquire(X, cost, **options)
+
+    def impute(self, X: Any, draws: int | None = None, **options: Any) -> Any:
+        """Rows with every missing value drawn from the density; see :meth:`Robust.impute`."""
+        X, options = self._known(X, options)
+        return self.robust_.impute(X, draws, **options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write ``robust_`` to one file, for :func:`knothole.load`."""
+        check_is_fitted(self)
+        self.robust_.save(path)
+
+    def to_native(self) -> Any:
+        """The fitted model with the leaves of ``robust_``, of its library's own class."""
+        check_is_fitted(self)
+        return self.robust_.to_native()
+
+    def whatif(self, **options: Any) -> Serving:
+        """Serve a page on which the model is asked; see :meth:`Robust.whatif`."""
+        check_is_fitted(self)
+        return self.robust_.whatif(**options)
+
+    @property
+    def density_(self) -> Density:
+        """What missing values are integrated under."""
+        return self.robust_.density_
+
+    @property
+    def selection_(self) -> pd.DataFrame | None:
+        """How the candidates for the density did; None where it was given."""
+        return self.robust_.selection_
 
     def _fitted(self, X: Any, y: Any, fit_params: dict[str, Any]) -> Any:
         if self.prefit:
@@ -277,21 +330,21 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         check_consistent_length(X, targets)
         return X, targets
 
-    def _known(self, X: Any, options: dict[str, Any]) -> Any:
-        """Rows to predict, with the columns of training, but for those that may be absent.
+    def _known(self, X: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Rows to predict, with the columns of training (but for those that may be absent).
 
-        ``options`` come to have what the estimator itself says of categories.
+        And the options, completed by what the estimator itself says of unseen categories.
         """
         check_is_fitted(self)
         if self.unseen != "error":
-            options.setdefault("unseen", self.unseen)
+            options = {"unseen": self.unseen, **options}
         if isinstance(X, list) and X and isinstance(X[0], Mapping):
             X = as_table(X)
         if not hasattr(X, "columns"):
             X = validate_data(self, X, ensure_all_finite="allow-nan", reset=False)
         elif options.get("absent", "error") == "error":
             validate_data(self, X, skip_check_array=True, reset=False)
-        return self._without_lost_rows(X, options)
+        return self._without_lost_rows(X, options), options
 
     def _without_lost_rows(self, X: Any, options: Mapping[str, Any]) -> Any:
         """Refuse rows in which an encoder before this has made zeros of a hole.
@@ -388,8 +441,8 @@ class ExpectedClassifier(ClassifierMixin, _Expected):
         Options are those of :meth:`Robust.predict_proba`: ``return_std``, ``return_error``,
         ``holes``, ``unseen``, ``absent``, ``n_jobs``.
         """
-        table = self._known(X, options)
-        return _arrays(self.robust_.predict_proba(table, **options))
+        X, options = self._known(X, options)
+        return _arrays(self.robust_.predict_proba(X, **options))
 
     def predict_log_proba(self, X: Any, **options: Any) -> Any:
         """Logarithms of :meth:`predict_proba`, whose options it takes, but for ``return_std``."""

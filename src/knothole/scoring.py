@@ -18,7 +18,7 @@ from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import Spread
 from knothole.leaves.losses.pinball import Pinball
 from knothole.leaves.problem import encode, in_rows, numbers
-from knothole.robust import is_classifier
+from knothole.trees.classes import is_classifier
 from knothole.trees.ensemble import Ensemble
 
 Measure = Callable[[Floats, Floats], Floats]

@@ -1,7 +1,6 @@
 """On its way from a file to an answer, a row is read once and encoded once."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import xgboost
 from tests.cli.running import FEATURES, call
@@ -75,13 +74,12 @@ def test_tune(wrapped, folder, tmp_path, counted):
     assert counted == {"read": 100, "encoded": 200}
 
 
-def test_answers_are_those_of_single_calls(wrapped, holes):
+def test_answers_to_encoded_rows_are_those_to_the_table(wrapped, holes):
     robust = kh.load(wrapped)
     rows = holes[FEATURES]
-    found = robust.answers(rows)
-    prediction, std = robust.predict(rows, return_std=True)
-    pd.testing.assert_series_equal(found.prediction, prediction)
-    pd.testing.assert_series_equal(found.std, std)
-    pd.testing.assert_frame_equal(found.quantiles([0.2])[0], robust.predict(rows, quantiles=[0.2]))
-    margin, error = robust.margin(rows, return_error=True)
-    np.testing.assert_array_equal(found.margin, (margin, error))
+    known = robust.encode(rows)
+    for options in ({"return_std": True}, {"quantiles": [0.2]}, {"return_error": True}):
+        expected = robust.predict(rows, **options)
+        np.testing.assert_array_equal(robust.predict(known, **options), expected)
+    expected = robust.margin(rows, return_error=True)
+    np.testing.assert_array_equal(robust.margin(known, return_error=True), expected)

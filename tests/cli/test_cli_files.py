@@ -59,8 +59,8 @@ def test_ctrl_c_leaves_nothing_behind(wrapped, folder, tmp_path, capsys, monkeyp
             signal.raise_signal(signal.SIGINT)
         return own(self, *arguments, **options)
 
-    own = Robust.answers
-    monkeypatch.setattr(Robust, "answers", interrupted)
+    own = Robust.encode
+    monkeypatch.setattr(Robust, "encode", interrupted)
     out = tmp_path / f"out.{kind}"
     arguments = ["predict", wrapped, folder / "holes.csv", "-o", out, "--chunk", 10]
     # A run in the background may have been started with the signal ignored.

@@ -258,12 +258,12 @@ def test_forests_of_single_rows_keep_them():
 
 @pytest.mark.parametrize("density", [DENSITY, LatentTree(2, random_state=0).fit(HOLES)])
 def test_blocks_trees_and_threads_do_not_matter(density, monkeypatch):
-    usual = tune(read(BOOSTED), density, HOLES, y, threads=1).ensemble.value
-    assert np.array_equal(tune(read(BOOSTED), density, HOLES, y, threads=2).ensemble.value, usual)
+    usual = tune(read(BOOSTED), density, HOLES, y, n_jobs=1).ensemble.value
+    assert np.array_equal(tune(read(BOOSTED), density, HOLES, y, n_jobs=2).ensemble.value, usual)
     monkeypatch.setattr(deployed, "BLOCKS", (1, 57))
     monkeypatch.setattr(leafwise, "SAMPLE", 20)
     monkeypatch.setattr(leafwise, "ENTRIES", 1)
-    in_parts = tune(read(BOOSTED), density, HOLES, y, threads=2).ensemble.value
+    in_parts = tune(read(BOOSTED), density, HOLES, y, n_jobs=2).ensemble.value
     np.testing.assert_allclose(in_parts, usual, atol=1e-10)
 
 

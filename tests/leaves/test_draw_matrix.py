@@ -152,7 +152,7 @@ def test_threads_do_not_matter(method):
             method=method,
             learning_rate=0.7,
             reach="completions",
-            threads=n,
+            n_jobs=n,
         )
         for n in (1, 2)
     )

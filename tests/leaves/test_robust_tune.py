@@ -127,7 +127,7 @@ def test_options_are_given_by_name_or_as_one_object(regression, robust):
 
 
 def test_unknown_options_are_named_beside_the_known_ones(regression, robust):
-    message = "tune has no option 'rigde'; its options are ridge, .*method, .*, threads"
+    message = "tune has no option 'rigde'; its options are ridge, .*method, .*, n_jobs"
     with pytest.raises(InvalidInput, match=message):
         robust.tune(regression.X, regression.y, rigde=1.0)
     expected = kh.ExpectedRegressor(regression.model, tune={"rigde": 1.0}, prefit=True)

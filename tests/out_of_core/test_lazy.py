@@ -228,7 +228,7 @@ def test_mistakes_are_told_before_anything_is_computed(models, rows):
     with pytest.raises(InvalidInput, match="two dimensions"):
         models.regressor.predict(da.zeros(3))
     with pytest.raises(InvalidInput, match="compute"):
-        models.regressor.answers(lazy)
+        models.regressor.encode(lazy)
 
 
 def test_options_are_those_of_each_partition(models, rows):

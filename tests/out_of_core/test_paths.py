@@ -135,9 +135,9 @@ def test_leaves_are_tuned_on_a_path_as_on_dask(place, frame, robust):
 
 def test_no_more_than_some_rows_are_in_memory_at_once(place, robust, monkeypatch):
     seen = []
-    ask = type(robust).answers
+    ask = type(robust).encode
     monkeypatch.setattr(
-        type(robust), "answers", lambda *a, **o: seen.append(len(a[1])) or ask(*a, **o)
+        type(robust), "encode", lambda *a, **o: seen.append(len(a[1])) or ask(*a, **o)
     )
     robust.predict(place / "rows.parquet")
     assert max(seen) == 90 and sum(seen) == 600

@@ -35,12 +35,15 @@ ROWS = [
 @pytest.mark.parametrize(("row", "known"), ROWS)
 def test_answers_are_those_of_predict(client, robust, row, known):
     [found] = ask(client, [row], std=True, interval=0.9, quantiles=[0.1, 0.5]).json()["predictions"]
-    own = robust.answers(as_table(**known), "all")
-    assert found["prediction"] == own.prediction[0]
-    assert found["error"] == own.errors[0]
-    assert found["std"] == own.std[0]
-    assert found["interval"] == own.interval(0.9).to_numpy()[0].tolist()
-    assert found["quantiles"] == own.quantiles([0.1, 0.5])[0].to_numpy()[0].tolist()
+    table = as_table(**known)
+    prediction, std, error, _ = robust.predict(table, "all", return_std=True, return_error=True)
+    assert found["prediction"] == prediction[0]
+    assert found["error"] == error[0]
+    assert found["std"] == std[0]
+    interval = robust.predict_interval(table, 0.9, "all")
+    assert found["interval"] == interval.to_numpy()[0].tolist()
+    quantiles = robust.predict(table, "all", quantiles=[0.1, 0.5])
+    assert found["quantiles"] == quantiles.to_numpy()[0].tolist()
 
 
 def test_not_recorded_is_no_hole(client, robust):
@@ -64,9 +67,10 @@ def test_a_complete_row_is_the_models_own(client, robust):
 def test_a_classifier_has_probabilities(classifier):
     client = TestClient(application(Questions(classifier)), base_url="http://localhost")
     [found] = ask(client, [{"rooms": 3}], usual=True).json()["predictions"]
-    own = classifier.answers(as_table(rooms=3.0), "all")
-    assert found["prediction"] == own.prediction[0]
-    assert list(found["probabilities"].values()) == own.probabilities.to_numpy()[0].tolist()
+    table = as_table(rooms=3.0)
+    assert found["prediction"] == classifier.predict(table, "all")[0]
+    shares = classifier.predict_proba(table, "all")
+    assert list(found["probabilities"].values()) == shares.to_numpy()[0].tolist()
     assert 0 <= found["usual"] <= 1
 
 

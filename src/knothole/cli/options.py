@@ -19,7 +19,8 @@ from knothole.errors import InvalidInput
 from knothole.inspection.intervals import KEPT
 from knothole.out_of_core.base import LocalParts
 from knothole.out_of_core.sources import CHUNK, Source, sampled
-from knothole.robust import Robust, class_lists, is_classifier
+from knothole.robust import Robust
+from knothole.trees.classes import class_lists, is_classifier
 from knothole.trees.ensemble import Ensemble
 from knothole.wrapping import wrap
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from knothole.cli.answering import Answering, answering_options
 from knothole.errors import InvalidInput
 from knothole.out_of_core.sources import CHUNK
-from knothole.robust import Robust, class_lists, is_classifier, label, of_label
+from knothole.robust import Robust
+from knothole.trees.classes import class_lists, is_classifier, label, of_label
 
 
 @click.command(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from knothole.checks import check_choice, check_number
 from knothole.columns.encoding import Unseen
 from knothole.columns.holes import Holes
+from knothole.compiled.threads import threads_of
 from knothole.errors import InvalidInput
 from knothole.leaves.draw_matrix import DRAWS
 from knothole.progress import Verbose
@@ -105,8 +106,9 @@ class TuningOptions:
     verbose : bool or "auto"
         Whether to show progress on the error stream; "auto": where it is a terminal or this a
         notebook, and it takes more than two seconds.
-    threads : int, optional
-        By default all cores. The result does not depend on it.
+    n_jobs : int, optional
+        Threads, counted as scikit-learn does; by default all cores. The result does not depend
+        on it.
 
     Examples
     --------
@@ -134,7 +136,7 @@ class TuningOptions:
     draws: int = DRAWS
     seed: int = 0
     verbose: Verbose = "auto"
-    threads: int | None = None
+    n_jobs: int | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -152,6 +154,11 @@ class TuningOptions:
                     f"samples='bootstrap': {name} cannot be given as well; how much a row counts "
                     f"is how often it was drawn."
                 )
+
+    @property
+    def threads(self) -> int | None:
+        """How many threads ``n_jobs`` stands for; None for the default."""
+        return threads_of(self.n_jobs)
 
     def changed(self, **options: Any) -> TuningOptions:
         """These options with some of them changed."""

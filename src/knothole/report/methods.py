@@ -24,7 +24,8 @@ from knothole.columns.columns import Columns, Kind
 from knothole.columns.holes import with_nan
 from knothole.errors import InvalidInput
 from knothole.leaves.problem import numbers
-from knothole.robust import Robust, class_lists, flat, is_classifier, probabilities
+from knothole.robust import Robust
+from knothole.trees.classes import class_lists, flat, is_classifier, probabilities
 
 
 class Task(StrEnum):

@@ -15,8 +15,8 @@ from knothole.columns.columns import Kind, Variable
 from knothole.columns.evidence import Evidence
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.robust import Robust, label, of_label
 from knothole.serve.rows import Fields, shortened
+from knothole.trees.classes import label, of_label
 
 #: Rows that one question may be about.
 MOST_ROWS = {"predict": 1000, "explain": 16, "acquire": 16}
@@ -39,7 +39,7 @@ class Questions:
         What finding out a variable costs, for ``acquire``.
     """
 
-    model: Robust
+    model: Any  # a Robust: its module is above this one
     cost: Mapping[str, float] | None = None
 
     @cached_property
