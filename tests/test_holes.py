@@ -10,7 +10,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 import knothole as kh
 from knothole.columns.columns import Block, Column, Columns, Kind
-from knothole.columns.holes import (
+from knothole.columns.evidence import (
     HoleRule,
     holes_in,
     nowhere,

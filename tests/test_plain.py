@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from knothole.columns.columns import Column, Columns
-from knothole.columns.plain import plain_numbers
+from knothole.columns.read import plain_floats
 from knothole.errors import InvalidInput, KnotholeError
 
 NAMES = ("a", "1", "c")
@@ -113,7 +113,7 @@ def test_arrays_are_read_as_column_by_column(dtype, shape, order):
     ids=["frame", "dictionary", "list", "float32"],
 )
 def test_plain_numbers_take_the_short_way(table):
-    assert plain_numbers(table, NAMES, named=True)[0, :2].tolist() == [2.5, 1.0]
+    assert plain_floats(NAMED.read(table))[0, :2].tolist() == [2.5, 1.0]
 
 
 def test_a_frame_keeps_its_own_numbers():

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.checks import check_choice
 from knothole.columns.columns import Columns
-from knothole.columns.holes import with_nan
+from knothole.columns.evidence import with_nan
 from knothole.columns.read import class_of, places_of
 from knothole.densities.base import Density
 from knothole.densities.held_out import folds, sample_rows

@@ -23,8 +23,8 @@ from sklearn.utils import check_random_state, get_tags
 from knothole.arrays import Floats, Mask
 from knothole.checks import check_choice, check_number, check_whole
 from knothole.columns.columns import Columns, Kind
-from knothole.columns.encoding import row_weights
-from knothole.columns.holes import holes_in, nullable_as_met, with_nan
+from knothole.columns.evidence import holes_in, nullable_as_met, with_nan
+from knothole.columns.read import row_weights
 from knothole.densities.base import Density, encode_target
 from knothole.densities.held_out import (
     FOLDS,

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from knothole.columns.columns import Blocks, Columns
-from knothole.columns.holes import without_nullable
+from knothole.columns.evidence import without_nullable
 from knothole.columns.read import read_table
 from knothole.densities.base import Density
 from knothole.densities.select import default_candidates, select

@@ -28,10 +28,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from knothole.columns.columns import Blocks, Columns
-from knothole.columns.encoding import Unseen
-from knothole.columns.onehot import partitions
-from knothole.columns.read import as_table, read_table
+from knothole.columns.columns import Blocks, Columns, Kind, partitions
+from knothole.columns.read import Unseen, as_table
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.growing import Lesson, learn, ways_of
@@ -453,10 +451,10 @@ class ExpectedClassifier(ClassifierMixin, _Expected):
 
 def _dummies(table: Any) -> list[tuple[int, ...]]:
     """One-hot columns of a training table that has nothing but numbers."""
-    raw = read_table(table)
-    if any(column.levels is not None for column in raw.columns):
+    columns = Columns.infer(table)
+    if any(column.kind is Kind.CATEGORICAL for column in columns):
         return []
-    return partitions(np.column_stack([column.values for column in raw.columns]))
+    return partitions(columns.matrix(table))
 
 
 def _arrays(answer: Any) -> Any:

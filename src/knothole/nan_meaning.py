@@ -16,7 +16,7 @@ import numpy as np
 
 from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns, Variable
-from knothole.columns.holes import holes_in, nowhere
+from knothole.columns.evidence import holes_in, nowhere
 from knothole.densities.base import Density
 from knothole.densities.held_out import HeldOut
 from knothole.expectation.expectation import Expectation

@@ -20,10 +20,9 @@ from knothole import storage
 from knothole.arrays import Floats
 from knothole.checks import check_choice
 from knothole.columns.columns import Columns, Evidence
-from knothole.columns.encoding import Unseen
-from knothole.columns.holes import Holes
+from knothole.columns.evidence import Holes
 from knothole.columns.outputs import Shares, like, pandas_index
-from knothole.columns.read import Absent
+from knothole.columns.read import Absent, Unseen
 from knothole.compiled.threads import threads_of
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput, NotFitted

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns
-from knothole.columns.holes import holes_in
+from knothole.columns.evidence import holes_in
 from knothole.densities.base import Density
 from knothole.densities.held_out import HeldOut
 from knothole.expectation.expectation import Expectation

@@ -18,7 +18,12 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Mask
 from knothole.checks import check_array, check_type, require
-from knothole.columns import json_form
+from knothole.columns.columns import (
+    columns_from,
+    describe_columns,
+    describe_level,
+    level_from,
+)
 from knothole.compiled.ahead import compile_ahead
 from knothole.densities import storage
 from knothole.densities.base import Density
@@ -204,7 +209,7 @@ DTYPES |= {"missing_left": np.dtype(np.bool_), "sets": np.dtype(np.uint64)}
 def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """An ensemble as a dictionary for JSON, and arrays; the inverse of :func:`ensemble_from`."""
     header = {
-        "columns": json_form.describe_columns(ensemble.columns),
+        "columns": describe_columns(ensemble.columns),
         "link": describe_link(ensemble.link),
         "classes": _describe_classes(ensemble.classes),
         "library": ensemble.library,
@@ -233,7 +238,7 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
     )
     return Ensemble.build(
         nodes,
-        columns=json_form.columns_from(header["columns"]),
+        columns=columns_from(header["columns"]),
         base=arrays["base"],
         library=header["library"],
         precision=header["precision"],
@@ -310,7 +315,7 @@ def _describe_classes(classes: Any) -> Any:
         return None
     if classes and isinstance(classes[0], tuple):
         return {"targets": [_describe_classes(each) for each in classes]}
-    return [json_form.describe_level(label, "(class)") for label in classes]
+    return [describe_level(label, "(class)") for label in classes]
 
 
 def _classes_from(description: Any) -> Any:
@@ -318,7 +323,7 @@ def _classes_from(description: Any) -> Any:
         return None
     if isinstance(description, dict):
         return tuple(_classes_from(each) for each in description["targets"])
-    return tuple(json_form.level_from(label) for label in description)
+    return tuple(level_from(label) for label in description)
 
 
 def _describe_summary(summary: TuningSummary | None) -> Any:

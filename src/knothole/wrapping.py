@@ -14,9 +14,8 @@ from sklearn.utils import check_random_state
 from knothole.arrays import Floats
 from knothole.checks import check_choice
 from knothole.columns.columns import Blocks, Columns, Kind
-from knothole.columns.encoding import row_weights
-from knothole.columns.holes import nullable_as_met, with_nan, without_nullable
-from knothole.columns.read import RawTable, check_absent, check_rows
+from knothole.columns.evidence import nullable_as_met, with_nan, without_nullable
+from knothole.columns.read import check_absent, check_rows, row_weights
 from knothole.compiled.ahead import compile_ahead
 from knothole.correcting import Correcting, Rows
 from knothole.densities.base import Density
@@ -231,9 +230,7 @@ def compile_for(density: str, classifier: bool) -> None:
     compile_ahead(fill, "use", density, classifier, tell=True)
 
 
-def _described(
-    columns: Columns, table: RawTable, everything: RawTable, blocks: Blocks | None
-) -> Columns:
+def _described(columns: Columns, table: Any, everything: Any, blocks: Blocks | None) -> Columns:
     """Columns as all rows of a table show them, blocks as those in memory do."""
     described = columns.describe(table, blocks)
     if everything is table:

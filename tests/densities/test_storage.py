@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from knothole.columns.columns import Column, Columns, Kind
-from knothole.columns.json_form import column_from, describe_column
+from knothole.columns.columns import Column, Columns, Kind, column_from, describe_column
 from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.densities.mixture.density import Factorized, Mixture

@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import knothole as kh
-from knothole.columns.fill import filled, long
+from knothole.columns.outputs import filled, long
 from knothole.errors import ImpossibleRow, InvalidInput, UnseenCategory
 
 CITIES = ["Graz", "Linz", "Wien"]

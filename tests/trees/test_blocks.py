@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from knothole.columns.columns import Block, Column, Columns, Kind
-from knothole.columns.holes import with_nan
+from knothole.columns.evidence import with_nan
 from knothole.errors import ColumnMismatch
 from knothole.trees.in_variables import in_variables
 from knothole.trees.read import read

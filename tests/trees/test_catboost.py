@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from knothole.columns.city_hash import hash_of, text_for
-from knothole.columns.columns import Kind
-from knothole.columns.levels import HashedLevel
+from knothole.columns.columns import HashedLevel, Kind
 from knothole.errors import InvalidInput, NotFitted, UnsupportedModel
 from knothole.trees import verify
 from knothole.trees.read import read

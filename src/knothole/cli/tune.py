@@ -10,7 +10,6 @@ import click
 from knothole.cli import options
 from knothole.cli.console import say
 from knothole.cli.files import check_native_path, open_model, save_native
-from knothole.columns.read import read_table
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file
 from knothole.leaves.options import CHOICES, Method, Objective, TuningOptions
@@ -113,7 +112,7 @@ def tune(
         frame = table
     else:
         frame, y = options.read_rows(train, opened, target, learning, options.USE_ALL)
-        table = read_table(frame)
+        table = frame
     robust = opened.robust
     if robust is None:
         rows = frame if is_composed(opened.native) else table  # steps take a table as it is

@@ -1,35 +1,145 @@
-"""Tables in, one float64 matrix and a typed description of every column out.
+"""What the columns of a table are, and their encoding as one float64 matrix.
 
 A **column** is what the tree model splits on, in the model's own order. A **variable** is what a
 density is over: a column, or a one-hot block of columns taken as one categorical. In a matrix,
-NaN is a hole; a categorical entry is the position of its level.
+NaN is a missing value; a categorical entry is the position of its level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from functools import cached_property
+from itertools import accumulate
+from os.path import commonprefix
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
-from knothole.checks import check_choice
-from knothole.columns import encoding, onehot, read
-from knothole.columns.evidence import NOT_RECORDED, Evidence, Plan
-from knothole.columns.holes import checked_mask, holes_in
-from knothole.columns.kinds import BASELINE, Block, Column, Kind, Variable
-from knothole.columns.plain import plain_numbers
-from knothole.columns.read import RawTable
-from knothole.errors import InvalidInput
+from knothole.checks import check_choice, check_type, require
+from knothole.columns import read
+from knothole.columns.evidence import NOT_RECORDED, Evidence, Plan, checked_mask, holes_in
+from knothole.columns.read import (
+    RawColumn,
+    Unseen,
+    check_same_encoding,
+    codes_of,
+    is_whole,
+    numbers_of,
+    observed_levels,
+    position_of,
+)
+from knothole.errors import DamagedFile, InvalidInput
 
 __all__ = [
-    "BASELINE", "NOT_RECORDED", "Block", "Column", "Columns", "Evidence", "Kind", "Variable",
+    "BASELINE", "NOT_RECORDED", "Block", "Column", "Columns", "Evidence", "HashedLevel", "Kind",
+    "Variable",
 ]  # fmt: skip
 
 #: How blocks are given: looked for, or by name with the names (or positions) of their columns.
 Blocks = Literal["auto"] | Mapping[str, Sequence[str | int]]
+
+# --- columns, blocks and variables ---------------------------------------------------------------
+
+
+class Kind(StrEnum):
+    """What the values of a column are."""
+
+    CONTINUOUS = "continuous"
+    INTEGER = "integer"
+    CATEGORICAL = "categorical"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name, its kind, and for a categorical its levels in the order of codes.
+
+    ``nullable`` says that NaN can be the model's own value here: "not recorded" is a state of the
+    variable, which a density gives a probability of its own.
+    """
+
+    name: str
+    kind: Kind = Kind.CONTINUOUS
+    levels: tuple[Hashable, ...] = ()
+    nullable: bool = False
+
+    def variable(self, position: int) -> Variable:
+        """The variable that a column in this position is by itself."""
+        levels = self.levels
+        if self.nullable and self.kind is Kind.CATEGORICAL and None not in levels:
+            levels += (None,)
+        return Variable(self.name, self.kind, levels, (position,), self.nullable)
+
+    def seen_in(self, source: RawColumn) -> Column:
+        """The column with the kind and levels that a table shows."""
+        if self.kind is not Kind.CATEGORICAL:
+            whole = is_whole(numbers_of(source))
+            return replace(self, kind=Kind.INTEGER if whole else Kind.CONTINUOUS)
+        if not self.levels and source.levels is not None:
+            return replace(self, levels=source.levels)  # declared ones that do not occur included
+        observed = observed_levels(source)
+        check_same_encoding(self.name, self.levels, observed)
+        known = set(self.levels)
+        further = [level for level in observed if level not in known]
+        return replace(self, levels=(*self.levels, *further))
+
+
+#: Level of a block in which no dummy is 1.
+BASELINE = "(none of them)"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a density is over: a column, or a block of columns, given by position.
+
+    The levels of a block are the names of its dummies, then :data:`BASELINE` if a row of zeros is
+    a category. A nullable categorical variable has None as its last level, "not recorded"; the
+    same state of a numeric one is the point :data:`NOT_RECORDED`.
+    """
+
+    name: str
+    kind: Kind = Kind.CONTINUOUS
+    levels: tuple[Hashable, ...] = ()
+    columns: tuple[int, ...] = ()
+    nullable: bool = False
+
+
+def variable_of(
+    column: str | int, names: Sequence[str], variables: Sequence[Variable], parameter: str
+) -> int:
+    """Variable of a column that a parameter gives by name or position, or of a block, by name."""
+    own = [variable.name for variable in variables]
+    if column in own and column not in names:
+        return own.index(str(column))
+    position = position_of(column, names, parameter)
+    return next(v for v, variable in enumerate(variables) if position in variable.columns)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Dummy columns (by position) that together encode one categorical variable.
+
+    ``baseline`` says that a row of zeros is a category of its own, as after
+    ``pd.get_dummies(drop_first=True)``; its code comes after those of the dummies.
+    """
+
+    name: str
+    columns: tuple[int, ...]
+    baseline: bool = False
+
+    def variable(self, members: Sequence[Column]) -> Variable:
+        """The variable that the block is, of these columns."""
+        levels: tuple[Hashable, ...] = tuple(member.name for member in members)
+        if self.baseline:
+            levels += (BASELINE,)
+        nullable = any(member.nullable for member in members)
+        if nullable:
+            levels += (None,)
+        return Variable(self.name, Kind.CATEGORICAL, levels, self.columns, nullable)
 
 
 @dataclass(frozen=True)
@@ -121,18 +231,17 @@ class Columns:
         >>> Columns.infer(table, blocks="auto").blocks
         (Block(name='city', columns=(1, 2), baseline=False),)
         """
-        raw = read.read_table(table)
-        read.check_rows(raw)
-        coded = {
-            encoding.position_of(column, raw.names, "categorical") for column in categorical or ()
-        }
+        table = read.read_table(table)
+        read.check_rows(table)
+        names, named = read.names_of(table)
+        coded = {position_of(column, names, "categorical") for column in categorical or ()}
         columns = [
             Column(source.name, Kind.CATEGORICAL)
             if i in coded or source.levels is not None
             else Column(source.name)
-            for i, source in enumerate(raw.columns)
+            for i, source in enumerate(read.raw_columns(table, names))
         ]
-        return cls(tuple(columns), named=raw.named)._refined(raw, blocks)
+        return cls(tuple(columns), named=named)._refined(table, blocks)
 
     def describe(self, table: Any, blocks: Blocks | None = None) -> Columns:
         """These columns (a model's), completed by what the training table shows.
@@ -155,13 +264,11 @@ class Columns:
         >>> [(column.kind.value, column.levels) for column in model.describe(table)]
         [('integer', ()), ('categorical', ('Linz', 'Graz'))]
         """
-        raw = self.read(table)
-        read.check_rows(raw)
-        return self._refined(raw, blocks)
+        table = self.read(table)
+        read.check_rows(table)
+        return self._refined(table, blocks)
 
-    def matrix(
-        self, table: Any, unseen: encoding.Unseen = "error", absent: read.Absent = "error"
-    ) -> Floats:
+    def matrix(self, table: Any, unseen: Unseen = "error", absent: read.Absent = "error") -> Floats:
         """Encode a table: numbers, codes of levels, NaN for holes.
 
         Parameters
@@ -194,24 +301,20 @@ class Columns:
         """
         check_choice("unseen", unseen, ("error", "hole"))
         check_choice("absent", absent, ("error", "hole"))
-        plain = read.plain_floats(table) if self._are_numbers else None
-        if plain is not None:
-            if plain.shape[1] != len(self):
-                self.read(plain)  # says so
-            if np.isinf(plain).any():
-                for position, column in enumerate(self):
-                    read.check_finite(plain[:, position], column.name)
-            return np.ascontiguousarray(plain)
-        numbers = plain_numbers(table, self.names, self.named) if self._are_numbers else None
-        if numbers is not None:
-            return numbers
-        return self._encoded(self.read(table, absent), unseen)
+        table = self.read(table, absent)
+        X = read.plain_floats(table) if self._are_numbers else None
+        if X is None:
+            return self._encoded(table, unseen)
+        if np.isinf(X).any():
+            for column, values in zip(self, X.T, strict=True):
+                read.check_finite(values, column.name)
+        return X
 
-    def read(self, table: Any, absent: read.Absent = "error") -> RawTable:
-        """These columns of a table, as they are there."""
+    def read(self, table: Any, absent: read.Absent = "error") -> Any:
+        """These columns of a table, in this order, as an array or a pandas DataFrame."""
         if self.named:
             return read.read_table(table, self.names, absent)
-        return read.read_table(table).as_many_as(self.names)
+        return read.as_many_as(read.read_table(table), self.names)
 
     def called_as_in(self, table: Any) -> Columns:
         """The columns under the names that they have in a table (:func:`found_as`)."""
@@ -219,7 +322,7 @@ class Columns:
             return self
         labels = [str(label) for label in read.labels_of(read.as_table(table))]
         names = [found_as(name, labels) or name for name in self.names]
-        columns = (replace(own, name=name) for own, name in zip(self, names, strict=True))
+        columns = (replace(column, name=name) for column, name in zip(self, names, strict=True))
         return replace(self, columns=tuple(columns))
 
     def absent(self, table: Any) -> list[int]:
@@ -255,44 +358,48 @@ class Columns:
     def _are_numbers(self) -> bool:
         return all(column.kind is not Kind.CATEGORICAL for column in self)
 
-    def _encoded(self, raw: RawTable, unseen: encoding.Unseen) -> Floats:
-        X = np.empty((raw.n_rows, len(self)))
-        for i, (column, source) in enumerate(zip(self, raw.columns, strict=True)):
+    def _encoded(self, table: NDArray[Any] | pd.DataFrame, unseen: Unseen) -> Floats:
+        """Encode a table that has been read, column by column."""
+        X = np.empty((len(table), len(self)))
+        for i, (column, source) in enumerate(
+            zip(self, read.raw_columns(table, self.names), strict=True)
+        ):
             if column.kind is Kind.CATEGORICAL:
-                X[:, i] = encoding.codes_of(source, column.levels, unseen)
+                X[:, i] = codes_of(source, column.levels, unseen)
             else:
-                X[:, i] = encoding.numbers_of(source)
+                X[:, i] = numbers_of(source)
         return X
 
-    def _refined(self, raw: RawTable, blocks: Blocks | None) -> Columns:
+    def _refined(self, table: NDArray[Any] | pd.DataFrame, blocks: Blocks | None) -> Columns:
         """These columns with the kinds, levels and blocks of a table that has been read."""
-        names = self.names if self.named else raw.names
+        names, named = (self.names, True) if self.named else read.names_of(table)
         columns = tuple(
-            replace(column.seen_in(source), name=name)
-            for column, source, name in zip(self, raw.columns, names, strict=True)
+            replace(column.seen_in(source), name=source.name)
+            for column, source in zip(self, read.raw_columns(table, names), strict=True)
         )
-        described = Columns(columns, self.blocks, self.named or raw.named)
+        described = Columns(columns, self.blocks, named)
         if blocks is None:
             return described
-        return replace(described, blocks=described._blocks(described._encoded(raw, "hole"), blocks))
+        return replace(
+            described, blocks=described._blocks(described._encoded(table, "hole"), blocks)
+        )
 
     def _blocks(self, X: Floats, blocks: Blocks) -> tuple[Block, ...]:
         if isinstance(blocks, str):
             if blocks != "auto":
                 raise InvalidInput(f"blocks must be None, 'auto' or a mapping; got {blocks!r}.")
-            found = onehot.find_blocks(self.names, X)
+            members = find_blocks(self.names, X)
         else:
-            found = {
+            members = {
                 name: tuple(
-                    encoding.position_of(column, self.names, f"blocks[{name!r}]")
-                    for column in members
+                    position_of(column, self.names, f"blocks[{name!r}]") for column in dummies
                 )
-                for name, members in blocks.items()
+                for name, dummies in blocks.items()
             }
-            for name, columns in found.items():
-                onehot.check_block(name, columns, X)
+            for name, dummies in members.items():
+                check_block(name, dummies, X)
         return tuple(
-            Block(name, columns, onehot.has_baseline(columns, X)) for name, columns in found.items()
+            Block(name, dummies, has_baseline(dummies, X)) for name, dummies in members.items()
         )
 
     # --- to variables ----------------------------------------------------------------------------
@@ -368,7 +475,7 @@ class Columns:
         holes : bool (rows, columns), optional
             True where an entry is a hole. A NaN that is none is the model's own value, "not
             recorded", which the variable must have as a state. By default as
-            :func:`knothole.columns.holes.holes_in` has it.
+            :func:`knothole.columns.evidence.holes_in` has it.
 
         Returns
         -------
@@ -439,3 +546,246 @@ def found_as(name: str, names: Sequence[str]) -> str | None:
     # LightGBM writes underscores for the spaces of names.
     alike = [other for other in names if "_".join(other.split(" ")) == name]
     return alike[0] if len(alike) == 1 else None
+
+
+# --- one-hot blocks ------------------------------------------------------------------------------
+
+SEPARATOR = "_"
+
+
+def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
+    """Blocks among columns named ``prefix_level`` next to each other, as encoders leave them.
+
+    A prefix counts only where the data bear it out: every value is 0 or 1, and no fully observed
+    row has two ones. The most columns for which this holds make a block, so both prefixes and
+    levels may contain the separator.
+
+    Examples
+    --------
+    >>> X = np.array([[30.0, 1, 0, 0], [41, 0, 1, 1], [28, 0, 1, 0]])
+    >>> find_blocks(["age", "city_Graz", "city_Linz", "city_size"], X)
+    {}
+    >>> find_blocks(["age", "city_Graz", "city_Linz", "size"], X)
+    {'city': (1, 2)}
+    """
+    dummy = [problem_of((column,), X) is None for column in range(len(names))]
+    found: dict[str, tuple[int, ...]] = {}
+    position = 0
+    while position < len(names):
+        parts = names[position].split(SEPARATOR)[:-1] if dummy[position] else []
+        for prefix in accumulate(parts, "{}_{}".format):  # shortest first
+            stop = position
+            while stop < len(names) and dummy[stop] and names[stop].startswith(prefix + SEPARATOR):
+                stop += 1
+            columns = tuple(range(position, stop))
+            block, _, _ = commonprefix(names[position:stop]).rpartition(SEPARATOR)  # noqa: RUF071
+            is_new = block not in ("", *found, *names)
+            if len(columns) > 1 and is_new and problem_of(columns, X) is None:
+                found[block] = columns
+                position = stop - 1
+                break
+        position += 1
+    return found
+
+
+def partitions(X: Floats) -> list[tuple[int, ...]]:
+    """Columns next to each other of which one is 1 and the others are 0, in every row.
+
+    Examples
+    --------
+    >>> partitions(np.array([[0.5, 1, 0, 0], [0.1, 0, 0, 1], [0.2, 0, 1, 0]]))
+    [(1, 2, 3)]
+    """
+    flags = ((X == 0) | (X == 1)).all(axis=0)
+    found: list[tuple[int, ...]] = []
+    start = 0
+    while start < X.shape[1]:
+        total = np.zeros(len(X))
+        for stop in range(start, X.shape[1]):
+            total += X[:, stop]
+            if not flags[stop] or (total > 1).any():
+                break
+            if (total == 1).all():
+                if stop > start:
+                    found.append(tuple(range(start, stop + 1)))
+                start = stop
+                break
+        start += 1
+    return found
+
+
+def problem_of(columns: Sequence[int], X: Floats) -> tuple[int, str] | None:
+    """The first row that shows that these columns are no block and the rule it breaks, or None."""
+    part = X[:, list(columns)]
+    strange = (~np.isnan(part) & (part != 0) & (part != 1)).any(axis=1)
+    if strange.any():
+        return int(np.argmax(strange)), "every value must be 0 or 1"
+    crowded = (part == 1).sum(axis=1) > 1
+    if crowded.any():
+        return int(np.argmax(crowded)), "at most one dummy may be 1"
+    return None
+
+
+def check_block(name: str, columns: Sequence[int], X: Floats) -> None:
+    """Refuse a block that the data do not bear out."""
+    problem = problem_of(columns, X)
+    if problem is not None:
+        row, rule = problem
+        raise InvalidInput(
+            f"the columns of block {name!r} do not encode one category: {rule}; row {row} has "
+            f"{X[row, list(columns)].tolist()}. Leave the block out, or correct it."
+        )
+
+
+def has_baseline(columns: Sequence[int], X: Floats) -> bool:
+    """Whether a fully observed row of zeros occurs, so that it is a category of its own."""
+    return bool((X[:, list(columns)] == 0).all(axis=1).any())
+
+
+# --- levels that are known by a hash alone, until a table says what they are called --------------
+
+
+@dataclass(frozen=True)
+class HashedLevel:
+    """A category of which only a model's hash is known (and, from some files, its text).
+
+    It is not equal to the value that it stands for; looking that up among such levels would find
+    nothing and pass for an unseen category. So they refuse to be looked among (hashed, that is)
+    until :func:`named_by` has searched a table for their names.
+    """
+
+    hash: int
+    text: str | None = None
+    searched: bool = False
+
+    def __hash__(self) -> int:
+        if not self.searched:
+            raise InvalidInput(
+                "the model knows its categories only by hash: name them by the training table "
+                "first (knothole.trees.readers.catboost.categories.name_levels)."
+            )
+        return self.hash
+
+    def __str__(self) -> str:
+        return f"category {self.hash:#010x}" if self.text is None else self.text
+
+
+def named_by(columns: Columns, table: Any, hash_of: Callable[[Hashable], int]) -> Columns:
+    """The columns, with hashed levels called what they are called in a table of these columns.
+
+    ``hash_of`` is the model's hash of a category.
+
+    Examples
+    --------
+    >>> city = Column("city", Kind.CATEGORICAL, (HashedLevel(4), HashedLevel(6)))
+    >>> named_by(Columns((city,)), [["Graz"], ["Vienna"]], len)[0].levels
+    ('Graz', 'Vienna')
+    """
+    sources = read.raw_columns(columns.read(table), columns.names)
+    named = [
+        _named(column, source, hash_of) if column.kind is Kind.CATEGORICAL else column
+        for column, source in zip(columns, sources, strict=True)
+    ]
+    return replace(columns, columns=tuple(named))
+
+
+def _named(column: Column, source: RawColumn, hash_of: Callable[[Hashable], int]) -> Column:
+    values = source.levels if source.levels is not None else observed_levels(source)
+    names: dict[int, Hashable] = {}
+    for value in values:
+        other = names.setdefault(hash_of(value), value)
+        if other is not value:
+            raise InvalidInput(
+                f"column {column.name!r} holds {other!r} and {value!r}, which are one category to "
+                f"the model. Write it in one way."
+            )
+    levels = (
+        names.get(level.hash, replace(level, searched=True))
+        if isinstance(level, HashedLevel)
+        else level
+        for level in column.levels
+    )
+    return replace(column, levels=tuple(levels))
+
+
+# --- for JSON ------------------------------------------------------------------------------------
+
+
+def describe_columns(columns: Columns) -> dict[str, Any]:
+    """For JSON; the inverse of :func:`columns_from`."""
+    return {
+        "columns": [describe_column(column) for column in columns],
+        "blocks": [[block.name, list(block.columns), block.baseline] for block in columns.blocks],
+        "named": columns.named,
+    }
+
+
+def columns_from(description: dict[str, Any]) -> Columns:
+    """From JSON."""
+    columns = tuple(map(column_from, description["columns"]))
+    for name, at, baseline in description["blocks"]:
+        check_type("the name of a block", name, str)
+        check_type("the baseline of a block", baseline, bool)
+        for position in at:
+            check_type("a position of a block", position, int)
+            numeric = not columns[position].levels
+            require(numeric, f"{columns[position].name!r} has levels, and is no dummy")
+    blocks = tuple(Block(name, tuple(at), baseline) for name, at, baseline in description["blocks"])
+    check_type("named", description["named"], bool)
+    return Columns(columns, blocks, description["named"])
+
+
+def describe_column(column: Column | Variable) -> dict[str, Any]:
+    """For JSON; the inverse of :func:`column_from`."""
+    return {
+        "name": column.name,
+        "kind": column.kind.value,
+        "levels": [describe_level(level, column.name) for level in column.levels],
+        "nullable": column.nullable,
+    }
+
+
+def column_from(description: dict[str, Any]) -> Column:
+    """From JSON."""
+    name, kind, nullable = (description[key] for key in ("name", "kind", "nullable"))
+    levels = tuple(level_from(level) for level in description["levels"])
+    check_type("the name of a column", name, str)
+    check_type(f"nullable of {name!r}", nullable, bool)
+    distinct = len({(type(level), level) for level in levels}) == len(levels)
+    require(distinct, f"{name!r} must have each of its levels once")
+    fits = Kind(kind) is Kind.CATEGORICAL or not levels
+    require(fits, f"{name!r} is {kind}, and must have no levels")
+    return Column(name, Kind(kind), levels, nullable)
+
+
+def describe_level(level: Hashable, column: str) -> list[Any]:
+    """A level with the name of its type: 1, 1.0, True and "1" are different ones."""
+    if isinstance(level, np.generic):
+        level = level.item()
+    if level is None or type(level) in (bool, int, str):
+        return [type(level).__name__, level]
+    if type(level) is float:
+        return ["float", level.hex()]
+    if isinstance(level, HashedLevel):
+        return [type(level).__name__, asdict(level)]
+    raise InvalidInput(
+        f"column {column!r} has a level of type {type(level).__name__}, {level!r}; only text, "
+        f"numbers, booleans and None can be stored."
+    )
+
+
+def level_from(description: list[Any]) -> Hashable:
+    """From JSON."""
+    kind, value = description
+    if kind == "float":
+        return float.fromhex(value)
+    if kind == HashedLevel.__name__:
+        hashed = HashedLevel(**value)
+        check_type("a hash", hashed.hash, int)
+        check_type("text of a category", hashed.text, str, type(None))
+        check_type("searched", hashed.searched, bool)
+        return hashed
+    level: Hashable = value
+    if type(level).__name__ != kind:
+        raise DamagedFile(f"level {value!r} is not of type {kind}.")
+    return level

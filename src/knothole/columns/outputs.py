@@ -1,4 +1,8 @@
-"""Answers of the kind of table that was asked about."""
+"""Tables out: answers of the kind of table that was asked about, and tables with values filled in.
+
+:func:`filled` is the inverse of :mod:`knothole.columns.read` for the entries that were missing; all
+others stay as they are, and so do the table's class, its types, levels and order of columns.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,20 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from knothole.columns.read import class_of, is_lazy_frame
+from knothole.arrays import Floats, Ints, Mask
+from knothole.columns.columns import Column, Columns, Kind
+from knothole.columns.read import as_table, class_of, is_lazy_frame, labels_of, places_of
+from knothole.errors import InvalidInput
+
+#: The column of a long table that tells its draws apart.
+DRAW = "draw"
+
+
+# --- answers -------------------------------------------------------------------------------------
 
 
 def like(table: Any, values: NDArray[Any], names: Sequence[Any] | None = None) -> Any:
@@ -60,3 +74,171 @@ class Shares(pd.DataFrame, metaclass=_OfFrames):
 
     def __reduce__(self) -> Any:
         return pd.DataFrame, (pd.DataFrame(self),)
+
+
+# --- tables with values filled in ----------------------------------------------------------------
+
+
+def filled(table: Any, columns: Columns, matrix: Floats, holes: Mask) -> Any:
+    """A copy of a table with ``matrix``, as ``columns.matrix`` has it, where there are ``holes``.
+
+    An entry that is NaN in ``matrix`` as well stays missing.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"age": pd.array([31, None], "Int64"), "city": ["Graz", None]})
+    >>> columns = Columns.infer(table)
+    >>> holes = np.array([[False, False], [True, True]])
+    >>> filled(table, columns, np.array([[31.0, 0.0], [40.0, 0.0]]), holes).to_numpy().tolist()
+    [[31, 'Graz'], [40, 'Graz']]
+    """
+    if is_lazy_frame(table):
+        table = table.collect()
+    package, _ = class_of(table) or ("", "")
+    if package not in ("polars", "pyarrow"):
+        table = as_table(table)
+    places = places_of(table, columns.names) if columns.named else range(len(columns))
+    changes = {
+        place: (column, np.flatnonzero(holes[:, i]), matrix[holes[:, i], i])
+        for i, (column, place) in enumerate(zip(columns, places, strict=True))
+        if holes[:, i].any() and place is not None
+    }
+    if isinstance(table, np.ndarray):
+        return _filled_array(table, changes)
+    if isinstance(table, pd.DataFrame):
+        out = table.copy()
+        for place, change in changes.items():
+            out.isetitem(place, _filled_series(table.iloc[:, place].copy(), *change))
+        return out
+    if package == "polars":
+        series = table.get_columns()
+        return table.with_columns([_filled_polars(series[i], *c) for i, c in changes.items()])
+    arrays = [
+        _filled_arrow(array, *changes[i]) if i in changes else array
+        for i, array in enumerate(table.columns)
+    ]
+    return type(table).from_arrays(arrays, names=table.schema.names)
+
+
+def _entries(column: Column, values: Floats) -> list[Any]:
+    """Values of a matrix as a table has them: numbers or levels, None for what stays missing."""
+    if column.kind is Kind.CATEGORICAL:
+        return [None if x != x else column.levels[int(x)] for x in values.tolist()]
+    whole = column.kind is Kind.INTEGER
+    return [None if x != x else int(x) if whole else x for x in values.tolist()]
+
+
+def _takes_floats(column: Column, dtype: Any) -> bool:
+    """Whether a column of this type takes the values of a matrix as they are."""
+    return isinstance(dtype, np.dtype) and dtype.kind == "f" and not column.levels
+
+
+def _as_booleans(entries: list[Any]) -> list[Any]:
+    return [None if entry is None else bool(entry) for entry in entries]
+
+
+def _has_floats(entries: list[Any]) -> bool:
+    return any(isinstance(entry, float) for entry in entries)
+
+
+def _holds_booleans(column: NDArray[Any]) -> bool:
+    """Whether all that is known of a column of objects are booleans."""
+    known = column[~pd.isna(column)] if column.dtype.kind == "O" else column[:0]
+    return bool(len(known)) and all(isinstance(value, (bool, np.bool_)) for value in known)
+
+
+def _filled_array(
+    table: NDArray[Any], changes: dict[int, tuple[Column, Ints, Floats]]
+) -> NDArray[Any]:
+    if all(_takes_floats(column, table.dtype) for column, _, _ in changes.values()):
+        out = table.copy()
+        for place, (_, rows, values) in changes.items():
+            out[rows, place] = values
+        return out
+    entries = {place: _entries(column, values) for place, (column, _, values) in changes.items()}
+    every = [entry for several in entries.values() for entry in several]
+    if table.dtype.kind in "UST" or any(isinstance(entry, str) for entry in every):
+        out = table.astype(object)  # text of any length
+    elif table.dtype.kind in "iub" and _has_floats(every):
+        out = table.astype(np.float64)
+    else:
+        out = table.copy()
+    for place, (_, rows, values) in changes.items():
+        new = entries[place]
+        if _holds_booleans(out[:, place]):
+            new = _as_booleans(new)
+        known = ~np.isnan(values)
+        out[rows[known], place] = [entry for entry in new if entry is not None]
+    return out
+
+
+def _filled_series(series: Any, column: Column, rows: Ints, values: Floats) -> Any:
+    dtype = series.dtype
+    if _takes_floats(column, dtype):
+        series.iloc[rows] = values.astype(dtype)
+        return series
+    entries = _entries(column, values)
+    if isinstance(dtype, pd.CategoricalDtype):
+        known = set(dtype.categories)
+        further = [value for value in dict.fromkeys(entries) if value not in (None, *known)]
+        series = series.cat.add_categories(further)
+    elif pd.api.types.is_bool_dtype(dtype) or _holds_booleans(series.to_numpy()):
+        entries = _as_booleans(entries)
+    elif pd.api.types.is_integer_dtype(dtype) and _has_floats(entries):
+        series = series.astype("Float64" if series.hasnans else "float64")
+    series.iloc[rows] = pd.array(entries, dtype=series.dtype)
+    return series
+
+
+def _filled_polars(series: Any, column: Column, rows: Ints, values: Floats) -> Any:
+    pl, dtype = sys.modules["polars"], series.dtype
+    entries = _with_entries(series.to_list(), column, rows, values)
+    if dtype == pl.Boolean:
+        entries = _as_booleans(entries)
+    elif dtype.is_integer() and _has_floats(entries):
+        dtype = pl.Float64
+    return pl.Series(series.name, entries, dtype=dtype)
+
+
+def _filled_arrow(array: Any, column: Column, rows: Ints, values: Floats) -> Any:
+    pa, kind = sys.modules["pyarrow"], array.type
+    entries = _with_entries(array.to_pylist(), column, rows, values)
+    if pa.types.is_boolean(kind):
+        entries = _as_booleans(entries)
+    elif pa.types.is_integer(kind) and _has_floats(entries):
+        kind = pa.float64()
+    return pa.array(entries, type=kind)
+
+
+def _with_entries(held: list[Any], column: Column, rows: Ints, values: Floats) -> list[Any]:
+    for row, entry in zip(rows.tolist(), _entries(column, values), strict=True):
+        held[row] = entry
+    return held
+
+
+def long(draws: Sequence[Any]) -> Any:
+    """Tables under one another, with a first column that says which one a row is of, from 0."""
+    if DRAW in map(str, labels_of(draws[0])):
+        raise InvalidInput(
+            f"draws: the table has a column {DRAW!r} of its own, which would hold the draws' "
+            f"numbers; rename it."
+        )
+    package, name = class_of(draws[0]) or ("numpy", "")
+    if package == "numpy":
+        return np.concatenate([np.insert(draw, 0, i, axis=1) for i, draw in enumerate(draws)])
+    if package == "pandas":
+        for number, draw in enumerate(draws):
+            draw.insert(0, DRAW, number)
+        return pd.concat(draws)
+    library = sys.modules[package]
+    if package == "polars":
+        numbered = [
+            draw.insert_column(0, library.Series(DRAW, np.full(len(draw), number)))
+            for number, draw in enumerate(draws)
+        ]
+        return library.concat(numbered)
+    numbered = [
+        draw.add_column(0, DRAW, library.array(np.full(draw.num_rows, number)))
+        for number, draw in enumerate(draws)
+    ]
+    return (library.concat_batches if name == "RecordBatch" else library.concat_tables)(numbered)

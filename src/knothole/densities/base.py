@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns, Evidence, Kind, Variable
-from knothole.columns.encoding import row_weights
+from knothole.columns.read import read_table, row_weights
 from knothole.compiled.sobol import WORD, Points, row_keys
 from knothole.densities import storage
 from knothole.densities.em import Run, Step
@@ -131,6 +131,7 @@ class Density(Trained):
         if parts is not None:
             refuse_beside_parts(target=target, holes=holes)
             return fit_parts(self, parts, columns)
+        X = read_table(X) if columns is None else columns.read(X)
         described = Columns.infer(X) if columns is None else columns
         return self.fit_matrix(
             described.matrix(X), described, sample_weight=sample_weight, target=target, holes=holes

@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns
-from knothole.columns.holes import holes_in
+from knothole.columns.evidence import holes_in
 
 Rows = NDArray[np.intp]
 

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns, Evidence
-from knothole.columns.holes import with_nan
+from knothole.columns.evidence import with_nan
 from knothole.densities.em import train
 from knothole.errors import InvalidInput
 from knothole.out_of_core.base import Part, Parts

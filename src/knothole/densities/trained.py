@@ -15,8 +15,16 @@ from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_number, check_type, check_whole, require
-from knothole.columns import json_form
-from knothole.columns.columns import Columns, Evidence, Kind, Variable
+from knothole.columns.columns import (
+    Columns,
+    Evidence,
+    Kind,
+    Variable,
+    column_from,
+    columns_from,
+    describe_column,
+    describe_columns,
+)
 from knothole.densities.em import Run, Training
 from knothole.densities.rows import WeightedRows
 from knothole.errors import InvalidInput, NotFitted
@@ -148,8 +156,8 @@ class Trained(BaseEstimator):
         self._check_fitted()
         extra = self.variables_[len(self.columns_.variables) :]
         header = {
-            "columns": json_form.describe_columns(self.columns_),
-            "extra": [json_form.describe_column(variable) for variable in extra],
+            "columns": describe_columns(self.columns_),
+            "extra": [describe_column(variable) for variable in extra],
             "target": self.target_,
         }
         header |= {name: getattr(self, f"{name}_") for name in self.stored_values}
@@ -158,10 +166,10 @@ class Trained(BaseEstimator):
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Take on what :meth:`state` gave. A subclass calls ``super().restore`` first."""
-        self._take_columns(json_form.columns_from(header["columns"]))
+        self._take_columns(columns_from(header["columns"]))
         extra = tuple(
             Variable(column.name, column.kind, column.levels)
-            for column in map(json_form.column_from, header["extra"])
+            for column in map(column_from, header["extra"])
         )
         self.variables_ = self.columns_.variables + extra
         self.target_ = header["target"]

@@ -12,8 +12,7 @@ from scipy import sparse
 
 from knothole.arrays import Floats, Ints, Mask
 from knothole.columns.columns import Columns
-from knothole.columns.evidence import Evidence
-from knothole.columns.holes import HoleRule, Holes
+from knothole.columns.evidence import Evidence, HoleRule, Holes
 from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
@@ -200,7 +199,7 @@ class Expectation:
         table : table
             With the density's columns.
         holes : "auto", "all" or bool (rows, columns)
-            Which NaN to integrate over; see :mod:`knothole.columns.holes`.
+            Which NaN to integrate over; see :mod:`knothole.columns.evidence`.
         target : array (rows,), optional
             For a density that was fitted with one.
         """

@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from knothole.arrays import Floats, Words
-from knothole.columns.columns import Columns
+from knothole.columns.columns import Column, Columns
 from knothole.columns.evidence import Evidence
-from knothole.columns.kinds import Column
 from knothole.compiled.sobol import COMMON, SIZE, WORD, hashed_seed, quantiles
 from knothole.densities.gaussian.draws import Normals, Source
 from knothole.densities.gaussian.fill import fill_common

@@ -8,7 +8,7 @@ from knothole.arrays import Mask
 from knothole.checks import check_whole
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import Evidence
-from knothole.columns.fill import filled, long
+from knothole.columns.outputs import filled, long
 from knothole.expectation.registry import completer_of
 
 

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from knothole.arrays import Floats, Mask
-from knothole.columns.columns import NOT_RECORDED, Columns, Kind, Variable
+from knothole.columns.columns import NOT_RECORDED, Columns, Kind, Variable, variable_of
 from knothole.columns.evidence import Evidence
-from knothole.columns.kinds import variable_of
 from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.replicates import replicates

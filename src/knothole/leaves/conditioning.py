@@ -24,8 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns
-from knothole.columns.evidence import Evidence
-from knothole.columns.holes import without_nullable
+from knothole.columns.evidence import Evidence, without_nullable
 from knothole.densities.base import Density
 from knothole.densities.held_out import HELD_OUT
 from knothole.densities.latent_tree.density import LatentTree

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.checks import check_choice, check_number
-from knothole.columns.encoding import Unseen
-from knothole.columns.holes import Holes
+from knothole.columns.evidence import Holes
+from knothole.columns.read import Unseen
 from knothole.compiled.threads import threads_of
 from knothole.errors import InvalidInput
 from knothole.leaves.draw_matrix import DRAWS

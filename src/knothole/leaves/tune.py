@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.columns.encoding import row_weights
-from knothole.columns.holes import HoleRule
+from knothole.columns.evidence import HoleRule
+from knothole.columns.read import row_weights
 from knothole.densities.base import Density
 from knothole.densities.held_out import folds, sample_rows
 from knothole.errors import InvalidInput

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
 from knothole.checks import check_whole
-from knothole.columns.columns import Blocks, Columns, Kind
-from knothole.columns.kinds import variable_of
+from knothole.columns.columns import Blocks, Columns, Kind, variable_of
 from knothole.errors import InvalidInput
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from knothole.columns.columns import Columns, Kind
-from knothole.columns.fill import DRAW
+from knothole.columns.outputs import DRAW
 from knothole.errors import InvalidInput
 from knothole.out_of_core.files import FileTable, is_path
 from knothole.out_of_core.work import done, is_lazy, key

@@ -21,8 +21,7 @@ import numpy as np
 import pandas as pd
 
 from knothole.columns.city_hash import hash_of
-from knothole.columns.columns import Column, Kind
-from knothole.columns.levels import HashedLevel
+from knothole.columns.columns import Column, HashedLevel, Kind
 from knothole.columns.read import listed
 from knothole.errors import DamagedFile, InvalidInput, MissingExtra
 from knothole.files import without_doubles

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns, Kind
-from knothole.columns.holes import with_nan
+from knothole.columns.evidence import with_nan
 from knothole.errors import InvalidInput
 from knothole.leaves.problem import numbers
 from knothole.robust import Robust

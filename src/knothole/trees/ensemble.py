@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
 from knothole.columns.columns import Columns
-from knothole.columns.holes import with_nan
+from knothole.columns.evidence import with_nan
 from knothole.errors import InvalidInput
 from knothole.trees import layout, traverse
 from knothole.trees.links import IDENTITY, Blend, Link

@@ -24,7 +24,7 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     """The same trees over the variables of a table.
 
     Its rows are points (:meth:`~knothole.columns.columns.Columns.evidence`) of rows that went
-    through :func:`knothole.columns.holes.with_nan`; their leaves are those of the rows in
+    through :func:`knothole.columns.evidence.with_nan`; their leaves are those of the rows in
     ``ensemble``.
 
     Parameters

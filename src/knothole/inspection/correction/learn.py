@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns
-from knothole.columns.evidence import Evidence
-from knothole.columns.holes import holes_in
+from knothole.columns.evidence import Evidence, holes_in
 from knothole.densities.held_out import FOLDS, TOO_FEW_TO_JUDGE
 from knothole.expectation.expectation import Expectation
 from knothole.inspection.correction import boosting

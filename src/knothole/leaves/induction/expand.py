@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.checks import check_whole
-from knothole.columns.encoding import row_weights
-from knothole.columns.holes import holes_in
+from knothole.columns.evidence import holes_in
+from knothole.columns.read import row_weights
 from knothole.densities.base import Density
 from knothole.densities.in_parts import refuse_beside_parts
 from knothole.errors import InvalidInput, NotFitted

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
-from knothole.columns.fill import filled
+from knothole.columns.outputs import filled
 from knothole.columns.read import class_of
 from knothole.densities.base import Density
 from knothole.expectation.registry import completer_of

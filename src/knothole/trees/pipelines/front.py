@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from knothole.arrays import Floats, Integers, Ints, Mask
-from knothole.columns.holes import with_nan
+from knothole.columns.evidence import with_nan
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.pipelines.parts import Steps
 from knothole.trees.read import read

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.columns.read import RawColumn, as_table, check_rows, made_up_names, read_table
+from knothole.columns.read import RawColumn, as_table, check_rows, names_of, read_column
 from knothole.errors import InvalidInput
 
 # Numbers of a column to look at, and rows that the others are taken from.
@@ -49,20 +49,14 @@ class Rows:
     """The columns of a training table, and tables like it with values of one's choice."""
 
     def __init__(self, table: Any) -> None:
-        import pandas as pd
-
         table = as_table(table)
+        check_rows(table)
         self.is_array = isinstance(table, np.ndarray)
-        if hasattr(table, "to_pandas"):
-            table = table.to_pandas()
-        frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
-        check_rows(read_table(np.zeros((len(frame), 1))))
-        self.labels: list[Any] = list(frame.columns)
-        self.named = not self.is_array and self.labels != list(range(len(self.labels)))
+        names, self.named = names_of(table)
+        self.labels: list[Any] = list(range(len(names)) if self.is_array else table.columns)
         self.dtype = table.dtype if self.is_array else None
-        names = self.labels if self.named else made_up_names(len(self.labels))
         self.sources = [
-            self._source(str(name), table[:, i : i + 1] if self.is_array else frame.iloc[:, [i]])
+            self._source(name, table[:, i] if self.is_array else table.iloc[:, i])
             for i, name in enumerate(names)
         ]
         rng = np.random.default_rng(0)
@@ -74,10 +68,9 @@ class Rows:
             )
         self.base = [rng.choice(source.values, BASES) for source in self.sources]
 
-    def _source(self, name: str, part: Any) -> Source:
-        column = part[:, 0] if self.is_array else part.iloc[:, 0]
+    def _source(self, name: str, column: Any) -> Source:
         try:
-            read, problem = read_table(part).columns[0], ""
+            read, problem = read_column(name, column), ""
         except InvalidInput as error:
             read, problem = None, str(error)
         if read is None:

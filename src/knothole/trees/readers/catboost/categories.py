@@ -3,7 +3,7 @@
 A value is a string, or an integer written out; its hash is the lower half of its CityHash64. A CTR
 table is keyed by that hash, scrambled once more, which can be undone. So the categories that a
 model knows can be told from its file, but not what they are called: they appear as
-:class:`~knothole.columns.levels.HashedLevel` until :func:`name_levels` meets them in a table.
+:class:`~knothole.columns.columns.HashedLevel` until :func:`name_levels` meets them in a table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.columns.city_hash import hash_of
-from knothole.columns.levels import named_by
+from knothole.columns.columns import named_by
 from knothole.errors import DamagedFile
 from knothole.trees.ensemble import Ensemble
 

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.columns.city_hash import text_for
-from knothole.columns.columns import Column, Columns, Kind
-from knothole.columns.levels import HashedLevel
+from knothole.columns.columns import Column, Columns, HashedLevel, Kind
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
