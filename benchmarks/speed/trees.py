@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.speed.setting import Ratio, cpu, table, xgboost_model
+from knothole.trees import libraries
 from knothole.trees.read import read
-from knothole.trees.readers import registry
 
 
 def run():
@@ -26,7 +26,7 @@ def run():
 
 
 def _reading(library, model, dump, dumped):
-    module = registry.module_of(registry.library_of(model), "read")
+    module = libraries.reader_of(libraries.library_of(model))
     return Ratio(
         "trees", f"reading 500 trees of depth 8, {library}",
         cpu(lambda: module.read(model), 3), cpu(dump, 3), dumped, 2.0,

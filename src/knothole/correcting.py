@@ -30,10 +30,10 @@ from knothole.inspection.correction.patterns import Patterns
 from knothole.leaves.induction.filling import take
 from knothole.trees.classes import is_classifier
 from knothole.trees.in_variables import in_levels
+from knothole.trees.libraries import unfitted
 from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.read import read
-from knothole.trees.readers.catboost.categories import name_levels
-from knothole.trees.readers.unfitted import unfitted
+from knothole.trees.readers.catboost import name_levels
 
 if TYPE_CHECKING:
     import pandas as pd

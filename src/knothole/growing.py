@@ -43,7 +43,7 @@ from knothole.leaves.induction.grow import Growing
 from knothole.leaves.options import TuningOptions
 from knothole.robust import Robust
 from knothole.scoring import prediction_loss
-from knothole.trees.readers.unfitted import unfitted, weight_name
+from knothole.trees.libraries import unfitted, weight_name
 from knothole.wrapping import wrap
 
 # What learn="auto" tries beside 0.

@@ -41,8 +41,8 @@ from knothole.leaves.induction.grow import MEMORY
 from knothole.leaves.options import TuningOptions
 from knothole.progress import Verbose
 from knothole.robust import Robust
+from knothole.trees.libraries import unfitted, weight_name
 from knothole.trees.pipelines.read import is_composed
-from knothole.trees.readers.unfitted import unfitted, weight_name
 from knothole.wrapping import wrap
 
 if TYPE_CHECKING:

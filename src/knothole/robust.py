@@ -54,11 +54,10 @@ from knothole.trees.classes import (
     require_regressor,
 )
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.libraries import library_of, reader_of
 from knothole.trees.pipelines.parts import last
 from knothole.trees.pipelines.read import is_composed, write_over
-from knothole.trees.readers.registry import files_of
-from knothole.trees.readers.sklearn.bootstrap import bootstrap_counts
-from knothole.trees.write import write
+from knothole.trees.read import write
 
 if TYPE_CHECKING:
     from knothole.serve import Serving
@@ -787,6 +786,8 @@ class Robust:
             drawn.tell(options.verbose is True)
             X, y, options = drawn.table, drawn.y, options.changed(sample_weight=drawn.weight)
         if options.samples == "bootstrap":
+            from knothole.trees.readers.sklearn import bootstrap_counts
+
             counts = bootstrap_counts(last(self._model), len(y))
             options = options.changed(samples="whole", counts=counts)
         if options.integrate is None:
@@ -824,7 +825,7 @@ class Robust:
                 "that was wrapped, to_native(model)."
             )
         if isinstance(model, (str, os.PathLike)):
-            model = files_of(model).load(Path(model))
+            model = reader_of(library_of(model)).load(Path(model))
         return (write_over if is_composed(model) else write)(model, self.ensemble_)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -44,7 +44,7 @@ from knothole.scoring import PredictionLoss, prediction_loss
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.read import read
-from knothole.trees.readers.catboost.categories import name_levels
+from knothole.trees.readers.catboost import name_levels
 from knothole.trees.recipe import MEDIAN
 
 # Parts of 100 that take what NaN means and the correction, as bars have it; densities the rest.

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from tests.fuzz import models, mutations
 
-from knothole.trees.readers import quarantine
+from knothole.trees import quarantine
 
 SECONDS = 10
 BYTES = 2**30

@@ -8,7 +8,8 @@ from tests.fuzz import mutations
 from tests.trees.damage import KeptChild
 
 from knothole.errors import ReaderMismatch
-from knothole.trees.readers import quarantine, registry
+from knothole.trees import quarantine
+from knothole.trees.read import reading_of
 from knothole.trees.verify import verify
 
 #: How files of a format are changed; otherwise their bytes are.
@@ -97,7 +98,7 @@ def changed(kind, source, number):
 
 def judge(path, seed):
     """What is wrong with an answer to a file that is not refused."""
-    reading = registry.reading_of(path)
+    reading = reading_of(path)
     verify(reading)  # all that a user's read does
     try:
         verify(reading, seed=seed + 1)
@@ -111,6 +112,6 @@ def judge(path, seed):
 def kept_child():
     """Let one process answer for all files."""
     kept = KeptChild()
-    quarantine.replay = kept.replay
+    quarantine.ask = kept.ask
     yield
     kept.close()

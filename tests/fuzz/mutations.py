@@ -12,7 +12,7 @@ from copy import deepcopy
 
 import numpy as np
 
-from knothole.trees.readers.xgboost import ubjson
+from knothole.trees.readers import ubjson
 
 HEADER = "header.json.npy"
 #: What numbers become.

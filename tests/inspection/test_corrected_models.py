@@ -28,8 +28,8 @@ from knothole.correcting import as_trained
 from knothole.inspection.correction import determined
 from knothole.inspection.correction.determined import Determined
 from knothole.trees.in_variables import in_levels
+from knothole.trees.libraries import unfitted, weight_name
 from knothole.trees.read import read
-from knothole.trees.readers.unfitted import unfitted, weight_name
 
 SMALL = {"n_estimators": 20, "max_depth": 3, "n_jobs": 1}
 BOOSTED = {"max_iter": 15, "max_leaf_nodes": 8}

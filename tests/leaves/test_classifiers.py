@@ -15,8 +15,7 @@ from knothole.leaves import descent
 from knothole.leaves.draw_matrix import DrawMatrix
 from knothole.leaves.losses.curved import Logistic, Softmax, Squared
 from knothole.trees.links import Link
-from knothole.trees.read import read
-from knothole.trees.write import write
+from knothole.trees.read import read, write
 
 rng = np.random.default_rng(1)
 

@@ -15,9 +15,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from tests.leaves.worlds import tune
 
 from knothole.densities.mixture.density import Factorized
-from knothole.trees.read import read
-from knothole.trees.readers.sklearn.bootstrap import bootstrap_counts
-from knothole.trees.write import write
+from knothole.trees.read import read, write
+from knothole.trees.readers.sklearn import bootstrap_counts
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(200, 4))

@@ -22,7 +22,7 @@ from knothole.expectation.expectation import Expectation
 from knothole.leaves import defaults, deployed, leafwise
 from knothole.leaves.deployed import KAPPAS, DeployedSums
 from knothole.trees.read import read
-from knothole.trees.readers.sklearn.bootstrap import bootstrap_counts
+from knothole.trees.readers.sklearn import bootstrap_counts
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(400, 3))

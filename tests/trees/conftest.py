@@ -3,7 +3,7 @@
 import pytest
 from damage import KeptChild
 
-from knothole.trees.readers import quarantine
+from knothole.trees import quarantine
 
 
 @pytest.fixture(scope="module")
@@ -11,7 +11,7 @@ def kept_child():
     """The library answers for all files of a module from one process."""
     kept = KeptChild()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quarantine, "replay", kept.replay)
+        patch.setattr(quarantine, "ask", kept.ask)
         yield
     kept.close()
 

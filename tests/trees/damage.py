@@ -15,23 +15,21 @@ from pathlib import Path
 import numpy as np
 
 from knothole.errors import KnotholeError
-from knothole.trees import read
-from knothole.trees.readers import quarantine
-from knothole.trees.readers.registry import Replay
+from knothole.trees import quarantine, read
 
 
 class KeptChild:
-    """Stands in for ``quarantine.replay``: keeps the child process from one file to the next."""
+    """Stands in for ``quarantine.ask``: keeps the child process from one file to the next."""
 
     def __init__(self):
         self.child = None
         self.name = None
 
-    def replay(self, name: str, path: Path, X: np.ndarray) -> Replay:
+    def ask(self, name: str, path: Path, X: np.ndarray | None = None) -> dict[str, np.ndarray]:
         if self.child is None or self.name != name or not self.child.alive:
             self.close()
             self.child, self.name = quarantine.Child(name), name
-        return self.child.replay(path, X)
+        return self.child.ask(path, X)
 
     def close(self) -> None:
         if self.child is not None:

@@ -5,8 +5,7 @@ import pickle
 import numpy as np
 from sklearn.base import is_classifier
 
-from knothole.trees.read import read
-from knothole.trees.write import write
+from knothole.trees.read import read, write
 
 
 def native_response(model, X, ensemble):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knothole.trees.readers.cuts import (
+from knothole.trees.thresholds import (
     OVERFLOW,
     cut_less_equal,
     cut_less_equal_float32,

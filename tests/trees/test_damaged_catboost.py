@@ -10,9 +10,8 @@ import pytest
 from damage import bit_flipped, confused_json, read_all, shuffled, truncated
 
 from knothole.errors import DamagedFile, KnotholeError
-from knothole.trees import read
-from knothole.trees.readers import quarantine
-from knothole.trees.readers.catboost import cbm as cbm_format
+from knothole.trees import quarantine, read
+from knothole.trees.readers import cbm as cbm_format
 
 COUNT = 50  # damaged files of a kind, for each intact one
 
@@ -108,10 +107,8 @@ def first_split(document):
     [
         lambda d: first_split(d).update(split_index=10**6),
         lambda d: first_split(d).update(split_index=-1),
-        lambda d: first_split(d).update(border=123.0, value=123.0),
         lambda d: d.update(scale_and_bias=[1, [0.0]]),
         lambda d: d.update(scale_and_bias=[1e400, [0.0, 0.0, 0.0]]),
-        lambda d: d["features_info"]["float_features"][0].update(flat_feature_index=2**40),
         lambda d: d["features_info"]["float_features"][0].update(flat_feature_index=1),
         lambda d: d["features_info"]["categorical_features"][0].update(feature_index=1),
         lambda d: d["features_info"]["float_features"][0].update(nan_value_treatment="AsZero"),
@@ -127,6 +124,46 @@ def test_contradictions_are_refused(contents, change, tmp_path):
         read.read(path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: first_split(d).update(border=123.0, value=123.0),
+        lambda d: d["features_info"]["float_features"][0].update(flat_feature_index=2**40),
+    ],
+)
+def test_what_catboost_does_not_look_at_in_json_changes_nothing(contents, change, tmp_path):
+    path = tmp_path / "model.json"
+    path.write_bytes(changed(contents, change))
+    found = read.read(path)
+    path.write_bytes(contents["json"])
+    np.testing.assert_array_equal(found.cut, read.read(path).cut)
+
+
+def test_json_of_which_whole_trees_are_missing_is_refused(contents, tmp_path):
+    """CatBoost itself takes it for a model of fewer trees."""
+    path = tmp_path / "model.json"
+    last = contents["json"].rindex(b"split_index")
+    path.write_bytes(contents["json"][: contents["json"].rindex(b"}", 0, last)])
+    assert cb.CatBoost().load_model(str(path), format="json").tree_count_ > 0
+    with pytest.raises(DamagedFile, match="JSONDecodeError"):
+        read.read(path)
+
+
+def test_trees_of_impossible_depth_are_refused(tmp_path):
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    model = cb.CatBoostRegressor(iterations=10, depth=3, verbose=False, allow_writing_files=False)
+    path = tmp_path / "model.cbm"
+    model.fit(X, X[:, 0]).save_model(str(path))
+    data = bytearray(path.read_bytes())
+    trees = cbm_format._core(bytes(data))[0].table(1)
+    for slot, numbers in ((2, [30] + 9 * [0]), (3, [0] + 9 * [30])):  # sizes, and where they start
+        start = 8 + trees.span(slot)[0]
+        data[start : start + 40] = struct.pack("<10i", *numbers)
+    path.write_bytes(data)
+    with pytest.raises(DamagedFile, match="depth"):
+        read.read(path)
+
+
 def test_huge_claims_cost_nothing(contents, tmp_path):
     path = tmp_path / "model"
     split = {"split_index": 0, "border": 0.0}
@@ -134,7 +171,7 @@ def test_huge_claims_cost_nothing(contents, tmp_path):
     document.pop("trees", None)
     document["oblivious_trees"] = [{"splits": [split] * 60, "leaf_values": [0.0]}]
     path.write_text(json.dumps(document))
-    with pytest.raises(DamagedFile, match="depth"):
+    with pytest.raises(DamagedFile, match="catboost"):
         read.read(path)
     deep = '{"left":' * 100_000 + "{}" + "}" * 100_000
     path.write_text('{"features_info": {}, "trees": [' + deep + "]}")
@@ -147,7 +184,7 @@ def test_huge_claims_cost_nothing(contents, tmp_path):
 
 def test_vectors_that_share_their_bytes_are_refused():
     """A million features whose borders are the same bytes would be a million times the file."""
-    from knothole.trees.readers.catboost.flatbuffer import Buffer
+    from knothole.trees.readers.cbm import Buffer
 
     n = 20_000
     # Table 0 at 12 has one field: a vector of n tables, all of them the one that follows it, whose
@@ -172,11 +209,11 @@ def test_a_file_read_without_a_stand_in(contents, tmp_path):
     path = tmp_path / "model.cbm"
     path.write_bytes(contents["cbm"])
     patch = pytest.MonkeyPatch()
-    patch.setattr(quarantine, "replay", REPLAY)
+    patch.setattr(quarantine, "ask", ASK)
     try:
         assert read.read(path).n_trees == 4
     finally:
         patch.undo()
 
 
-REPLAY = quarantine.replay
+ASK = quarantine.ask

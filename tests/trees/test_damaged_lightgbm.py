@@ -16,10 +16,8 @@ import pandas as pd
 import pytest
 
 from knothole.errors import DamagedFile, KnotholeError, NotFitted, UnsupportedModel
-from knothole.trees.read import read
-from knothole.trees.readers import registry
-from knothole.trees.readers.lightgbm import files
-from knothole.trees.readers.lightgbm import read as reader
+from knothole.trees.read import read, reading_of
+from knothole.trees.readers import lightgbm as reader
 
 PARAMS = {"verbose": -1, "num_threads": 1, "num_leaves": 6, "min_data_in_leaf": 3, "seed": 0}
 PARAMS |= {"min_data_per_group": 3, "cat_smooth": 1, "cat_l2": 1}
@@ -157,7 +155,7 @@ def test_damaged_file(damage, name, library, tmp_path):
     for text in damage(TEXTS[name], rng):
         path.write_bytes(text)
         try:
-            registry.reading_of(path)
+            reading_of(path)
         except KnotholeError:
             continue
         assert library.verdict(path) in ("same", "refused"), text
@@ -165,10 +163,10 @@ def test_damaged_file(damage, name, library, tmp_path):
 
 def library_verdict(path):
     try:
-        native = reader.read(files.load(path)).ensemble
+        native = reader.read(reader.load(path)).ensemble
     except Exception:
         return "refused"
-    ours = files.read(path)
+    ours = reader.read_file(path)
     for name, item in vars(native).items():
         if name == "classes":  # a Booster has none; of a file, they are told by the objective
             continue

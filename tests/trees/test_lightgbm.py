@@ -15,9 +15,8 @@ from knothole.columns.columns import Kind
 from knothole.errors import InvalidInput, NotFitted, UnsupportedModel
 from knothole.trees import verify
 from knothole.trees.links import Link
-from knothole.trees.read import read
-from knothole.trees.readers.lightgbm.read import ZERO
-from knothole.trees.write import write
+from knothole.trees.read import read, write
+from knothole.trees.readers.lightgbm import ZERO
 
 QUIET = {"verbose": -1, "num_threads": 1, "seed": 0}
 SMALL = {**QUIET, "num_leaves": 7, "min_data_in_leaf": 3, "min_data_in_bin": 1, "max_bin": 31}

@@ -10,8 +10,8 @@ import pytest
 
 import knothole as kh
 from knothole.errors import DamagedFile
-from knothole.trees.read import read
-from knothole.trees.readers.registry import reading_of
+from knothole.trees.read import read, reading_of
+from knothole.trees.readers import own
 
 CITIES = ["Graz", "Linz", "Wien", "Rust"]
 
@@ -214,8 +214,7 @@ def test_they_are_tuned_and_written_back():
 
 def test_files(tmp_path):
     path = tmp_path / "trees.json"
-    files = kh_files()
-    files.save({**hand_made(), "base": np.float32(0.5)}, path)
+    own.save({**hand_made(), "base": np.float32(0.5)}, path)
     assert json.loads(path.read_text()) == hand_made()
     rows = table(300)
     from_file = kh.wrap(path, rows, density=kh.Factorized(random_state=0))
@@ -226,12 +225,6 @@ def test_files(tmp_path):
     from_file.save(tmp_path / "model.knothole")
     again = kh.load(tmp_path / "model.knothole")
     np.testing.assert_array_equal(again.predict(asked), from_dict.predict(asked))
-
-
-def kh_files():
-    from knothole.trees.readers.own import files
-
-    return files
 
 
 def changed(change):

@@ -1,4 +1,4 @@
-"""Libraries are found by class and by how a file begins, and a folder has all about one."""
+"""Libraries are found by class and by how a file begins, and a module has all about one."""
 
 import os
 import sys
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from knothole.errors import DamagedFile, MissingExtra, UnsupportedModel
+from knothole.trees import libraries, quarantine
 from knothole.trees.read import read
-from knothole.trees.readers import quarantine, registry
 
 HEADS = {
     "xgboost": b'{"learner": {}}',
@@ -18,19 +18,20 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("folder", [*registry.CLASSES, "own"])
-def test_a_folder_reads_and_writes(folder):
-    assert callable(registry.module_of(folder, "read").read)
-    assert callable(registry.module_of(folder, "write").write)
+@pytest.mark.parametrize("library", [*libraries.CLASSES, "own"])
+def test_a_module_reads_and_writes(library):
+    assert callable(libraries.reader_of(library).read)
+    assert callable(libraries.reader_of(library).write)
 
 
-@pytest.mark.parametrize("folder", registry.WITH_FILES)
-def test_a_file_is_known_by_how_it_begins(folder, tmp_path):
+@pytest.mark.parametrize("library", libraries.WITH_FILES)
+def test_a_file_is_known_by_how_it_begins(library, tmp_path):
     path = tmp_path / "model"
-    path.write_bytes(HEADS[folder])
-    assert registry.library_of(path) == registry.library_of(str(path)) == folder
-    files = registry.files_of(path)
-    assert files.SUFFIXES and all(map(callable, (files.read, files.load, files.save)))
+    path.write_bytes(HEADS[library])
+    assert libraries.library_of(path) == libraries.library_of(str(path)) == library
+    reader = libraries.reader_of(library)
+    assert reader.SUFFIXES and callable(reader.load) and callable(reader.save)
+    assert library == "own" or callable(reader.read_file)
 
 
 def test_what_belongs_to_no_library_is_refused(tmp_path):
@@ -44,12 +45,22 @@ def test_what_belongs_to_no_library_is_refused(tmp_path):
         read(object())
 
 
-@pytest.mark.parametrize("folder", sorted(registry.CLASSES.keys() & registry.WITH_FILES))
-def test_a_file_needs_its_library(folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("library", sorted(libraries.CLASSES.keys() & libraries.WITH_FILES))
+def test_a_file_needs_its_library(library, tmp_path, monkeypatch):
     path = tmp_path / "model"
-    path.write_bytes(HEADS[folder])
-    (tmp_path / f"{folder}.py").write_text("raise ImportError('not installed')")
+    path.write_bytes(HEADS[library])
+    (tmp_path / f"{library}.py").write_text("raise ImportError('not installed')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
-    message = rf"not installed.*pip install 'knothole\[{folder}\]'"
-    with quarantine.Child(folder) as child, pytest.raises(MissingExtra, match=message):
-        child.replay(path, np.zeros((1, 1)))
+    message = rf"not installed.*pip install 'knothole\[{library}\]'"
+    with quarantine.Child(library) as child, pytest.raises(MissingExtra, match=message):
+        child.ask(path, np.zeros((1, 1)))
+
+
+def test_json_of_catboost_needs_catboost(tmp_path, monkeypatch):
+    path = tmp_path / "model.json"
+    path.write_text('{"features_info": {}}')
+    (tmp_path / "catboost.py").write_text("raise ImportError('not installed')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    message = r"takes catboost itself to read it.*pip install 'knothole\[catboost\]'"
+    with pytest.raises(MissingExtra, match=message):
+        read(path)

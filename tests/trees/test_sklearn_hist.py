@@ -15,7 +15,7 @@ from knothole.columns.columns import Kind
 from knothole.errors import NotFitted, ReaderMismatch, UnsupportedModel
 from knothole.trees.links import Link
 from knothole.trees.read import read
-from knothole.trees.readers.sklearn import hist as reader
+from knothole.trees.readers import sklearn as reader
 
 Regressor = HistGradientBoostingRegressor
 Classifier = HistGradientBoostingClassifier

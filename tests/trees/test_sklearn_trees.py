@@ -35,9 +35,8 @@ from sklearn_parity import assert_reads, assert_writes
 
 from knothole.errors import InvalidInput, NotFitted, ReaderMismatch, UnsupportedModel
 from knothole.trees.links import Link
-from knothole.trees.read import read
-from knothole.trees.readers.sklearn import forests as reader
-from knothole.trees.write import write
+from knothole.trees.read import read, write
+from knothole.trees.readers import sklearn as reader
 
 
 def make_data(seed=0, rows=160, holes=0.0):

@@ -20,10 +20,9 @@ from knothole.columns.columns import Kind
 from knothole.errors import InvalidInput, NotFitted, ReaderMismatch, UnsupportedModel
 from knothole.trees import verify
 from knothole.trees.links import Link
-from knothole.trees.read import read
-from knothole.trees.readers.xgboost import files, ubjson
-from knothole.trees.readers.xgboost import read as reader
-from knothole.trees.write import write
+from knothole.trees.read import read, write
+from knothole.trees.readers import ubjson
+from knothole.trees.readers import xgboost as reader
 
 ROWS = 200
 
@@ -323,9 +322,9 @@ def test_early_stopping(stopped, tmp_path):
     assert everything.n_trees == booster.num_boosted_rounds() * 2 * 3
     assert_same(everything, booster, X)
     model.save_model(tmp_path / "wrapper.ubj")
-    assert_equal(files.read(tmp_path / "wrapper.ubj"), ensemble)
+    assert_equal(reader.read_file(tmp_path / "wrapper.ubj"), ensemble)
     booster.save_model(tmp_path / "booster.ubj")
-    assert_equal(files.read(tmp_path / "booster.ubj"), everything)
+    assert_equal(reader.read_file(tmp_path / "booster.ubj"), everything)
 
 
 @pytest.mark.parametrize("missing", [0.0, -999.0, 0.1, 16777217.0, np.inf])
@@ -473,7 +472,7 @@ def test_codes_without_their_meaning_are_refused(tmp_path):
         read(path)
     document["learner"]["feature_names"] = []
     path.write_text(json.dumps(document))
-    levels = files.read(path).columns[1].levels
+    levels = reader.read_file(path).columns[1].levels
     assert levels == tuple(range(len(levels)))
 
 
@@ -512,7 +511,7 @@ def test_files_hold_what_the_model_holds(make, tmp_path):
     ensemble = read(booster)
     for name in ("model.json", "model.ubj"):
         booster.save_model(tmp_path / name)
-        assert_equal(files.read(tmp_path / name), ensemble)
+        assert_equal(reader.read_file(tmp_path / name), ensemble)
 
 
 @pytest.mark.parametrize("make", SAVED.values(), ids=SAVED)

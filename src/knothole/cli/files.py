@@ -28,8 +28,9 @@ from knothole.out_of_core.sources import JSON_LINES, PARQUET, SEPARATORS, STDIN,
 from knothole.robust import Robust
 from knothole.storage import load
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.libraries import WITH_FILES, library_of, reader_of
 from knothole.trees.pipelines.read import is_composed, read_over
-from knothole.trees.readers.registry import files_of, reading_of
+from knothole.trees.read import reading_of
 
 
 def source(path: Path) -> Source:
@@ -195,21 +196,28 @@ def _unpickled(path: Path, allow_pickle: bool) -> Any:
 
 def check_native_path(model: Any, path: Path) -> None:
     """Refuse a name that the model's library would not take for one of its files."""
-    files = None if is_composed(model) else files_of(model)
-    allowed = PICKLES if files is None else files.SUFFIXES
+    reader = _reader_of_files(model)
+    allowed = PICKLES if reader is None else reader.SUFFIXES
     if path.suffix.lower() not in allowed:
         raise InvalidInput(f"{path}: its name must end in {' or '.join(allowed)}.")
 
 
 def save_native(model: Any, path: Path) -> None:
     """Write a model as its own library does."""
-    files = None if is_composed(model) else files_of(model)
-    if files is None:
+    reader = _reader_of_files(model)
+    if reader is None:
         import joblib
 
         joblib.dump(model, path)
     else:
-        files.save(model, path)
+        reader.save(model, path)
+
+
+def _reader_of_files(model: Any) -> Any:
+    """The module of the model's library; None where that has no files but pickles."""
+    if is_composed(model) or (library := library_of(model)) not in WITH_FILES:
+        return None
+    return reader_of(library)
 
 
 class CsvSink:

@@ -40,7 +40,7 @@ class Tuned:
     Attributes
     ----------
     ensemble : Ensemble
-        The same trees with new leaf values; :func:`knothole.trees.write.write` puts them into
+        The same trees with new leaf values; :func:`knothole.trees.read.write` puts them into
         the user's own model.
     density : Density
         For predictions: the one given, over X alone unless it was given with a target. Where that

@@ -1,12 +1,23 @@
-"""``read``: from a fitted model or a saved file to a checked ensemble."""
+"""``read`` and ``write``: between a library's model, or a file of it, and a checked ensemble."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
-from knothole.trees import verify
+import numpy as np
+
+from knothole.errors import DamagedFile, InvalidInput, KnotholeError, ReaderMismatch
+from knothole.trees import quarantine, verify
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.readers import registry
+from knothole.trees.libraries import Reading, library_of, reader_of
+
+# What a parser that indexes, converts and reshapes runs into when a file is not what it says.
+_SYMPTOMS = (
+    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, RecursionError, TypeError,
+    ValueError,
+)  # fmt: skip
 
 
 def read(model: Any) -> Ensemble:
@@ -24,6 +35,69 @@ def read(model: Any) -> Ensemble:
         Checked: it reproduces the library's own margins and leaves on rows made to tell them
         apart, otherwise :class:`~knothole.errors.ReaderMismatch` is raised.
     """
-    reading = registry.reading_of(model)
+    reading = reading_of(model)
     verify.verify(reading)
     return reading.ensemble
+
+
+def reading_of(model: Any) -> Reading:
+    """What a live model, or a file at a path, is once read; not checked yet.
+
+    The replay of a file runs the library in a process of its own.
+    """
+    library = library_of(model)
+    reader = reader_of(library)
+    if not isinstance(model, (str, os.PathLike)):
+        reading: Reading = reader.read(model)
+        return reading
+    path = Path(model)
+    try:
+        if library == "own":  # no library that a file could crash
+            checked: Reading = reader.read(reader.load(path))
+            return checked
+        ensemble: Ensemble = reader.read_file(path)
+    except KnotholeError:
+        raise  # some of ours are ValueErrors and TypeErrors too, and say more
+    except _SYMPTOMS as error:
+        raise DamagedFile(
+            f"{path}: the file is damaged or not of a format this version reads "
+            f"({type(error).__name__}: {error}). Save the model again with its library."
+        ) from error
+    return Reading(ensemble, lambda X: quarantine.replay(library, path, X))
+
+
+def write(model: Any, ensemble: Ensemble) -> Any:
+    """A copy of ``model`` that predicts what ``ensemble`` predicts.
+
+    Parameters
+    ----------
+    model : object
+        The fitted model that ``ensemble`` was read from; it is not changed.
+    ensemble : Ensemble
+        The same trees with other leaf values (:meth:`Ensemble.with_values`).
+
+    Returns
+    -------
+    object
+        A model of the same class, read back and compared. Libraries that keep leaf values in
+        float32 (XGBoost) round them: relative error at most 6e-8 per leaf. LightGBM turns those
+        within 1e-35 of zero into 0.
+    """
+    original = read(model)
+    if original.value.shape != ensemble.value.shape or not np.array_equal(
+        original.feature, ensemble.feature
+    ):
+        raise InvalidInput("ensemble was not read from this model: its trees are others.")
+    reader = reader_of(library_of(model))
+    copy = reader.write(model, original.with_values(ensemble.value))
+    written = read(copy)
+    unit = np.finfo(ensemble.precision).eps
+    nothing = getattr(reader, "NOTHING", float(np.finfo(np.float32).tiny))
+    if not np.allclose(written.value, ensemble.value, rtol=unit, atol=nothing):
+        difference = np.abs(written.value - ensemble.value)
+        worst = np.unravel_index(difference.argmax(), difference.shape)
+        raise ReaderMismatch(
+            f"{ensemble.library}: leaf {worst[0]} was to hold {ensemble.value[worst]!r}, but the "
+            f"written model holds {written.value[worst]!r}."
+        )
+    return copy

@@ -14,7 +14,7 @@ from knothole.arrays import Floats, Integers, Mask
 from knothole.compiled.bits import members
 from knothole.errors import ReaderMismatch
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.readers.registry import Reading
+from knothole.trees.libraries import Reading
 
 # What is larger is not finite in float32.
 _LARGEST = np.finfo(np.float32).max

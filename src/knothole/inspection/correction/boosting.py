@@ -18,7 +18,7 @@ from knothole.compiled.bits import starts
 from knothole.inspection.correction.growing import DISTINCT, LEAVES, NODE, NODES, grow
 from knothole.inspection.correction.space import Space
 from knothole.trees.ensemble import Ensemble, Nodes
-from knothole.trees.readers.cuts import cut_less_equal
+from knothole.trees.thresholds import cut_less_equal
 
 # The least variance that counts, as a share of the mean one.
 LEAST_VARIANCE = 0.02

@@ -23,7 +23,7 @@ from knothole.arrays import Floats, Mask
 from knothole.errors import InvalidInput
 from knothole.leaves.induction.expand import shared
 from knothole.leaves.induction.filling import Completions, aligned, take
-from knothole.trees.readers.unfitted import unfitted, weight_name
+from knothole.trees.libraries import unfitted, weight_name
 
 # Completions that are drawn at once, for trees that have one each.
 AT_ONCE = 64

@@ -7,7 +7,7 @@ from typing import Any
 
 from knothole.columns.read import class_names
 from knothole.errors import UnsupportedModel
-from knothole.trees.readers.sklearn.shared import require_fitted
+from knothole.trees.libraries import require_fitted
 
 Steps = tuple[Any, ...]
 

@@ -16,8 +16,7 @@ from knothole.trees.pipelines.fold import folded
 from knothole.trees.pipelines.front import Front
 from knothole.trees.pipelines.parts import INNER, ends, kind_of, last
 from knothole.trees.pipelines.rows import Rows
-from knothole.trees.read import read
-from knothole.trees.write import write
+from knothole.trees.read import read, write
 
 # Rows on which a model as a whole is compared with what was made of it.
 COMPARED = 64

@@ -1,16 +1,21 @@
-"""Libraries of tree models, a folder each: all there is to know about one is in its folder.
+"""Libraries of tree models, a module each.
 
-Adding a library means adding a folder, and its classes to :mod:`.registry`. Modules of a folder:
+Adding a library means adding a module here, and its classes to :mod:`knothole.trees.libraries`.
+What a module has:
 
-``read``
-    ``read(model) -> Reading`` makes an ensemble of a live model.
-``write``
-    ``write(model, ensemble) -> model`` makes a copy of a model whose leaves hold the values of an
-    ensemble that was read from it. The user's object is never changed. ``NOTHING``, if there: the
-    library keeps values this close to zero as 0.
-``files``
-    Where the library saves files that need no unpickling: ``SUFFIXES`` of their names;
-    ``begins(head)``, whether a file that begins with these bytes may be one; ``read(path) ->
-    Ensemble`` by our own parser, which refuses whatever is damaged; ``load(path)`` and
-    ``save(model, path)`` by the library itself.
+``read(model) -> Reading``
+    Makes an ensemble of a live model.
+``write(model, ensemble) -> model``
+    A copy of a model whose leaves hold the values of an ensemble that was read from it. The
+    user's object is never changed. ``NOTHING``, if there: values this close to zero become 0.
+
+Where the library saves files that need no unpickling, also
+
+``SUFFIXES``, ``begins(head)``
+    How the names of its files end, and whether a file that begins with these bytes may be one.
+``read_file(path) -> Ensemble``
+    Reads a file by our own parser, which refuses whatever is damaged. Where a format has none, the
+    library itself converts the file, in a process of its own (:mod:`knothole.trees.quarantine`).
+``load(path)``, ``save(model, path)``
+    By the library itself.
 """

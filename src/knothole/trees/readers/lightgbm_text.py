@@ -52,7 +52,7 @@ Fields = list[dict[str, str]]
 
 
 @dataclass(frozen=True, eq=False)
-class Trees:
+class TextTrees:
     """The trees' fields, one tree after the other.
 
     Splits have one entry per inner node, leaves one per leaf; a child is the number of a split
@@ -89,7 +89,7 @@ class ModelText:
     declared_categorical: frozenset[int]
     parameters: dict[str, str]
     pandas_levels: tuple[tuple[Hashable, ...], ...]
-    trees: Trees
+    trees: TextTrees
 
 
 def parse(text: bytes) -> ModelText:
@@ -160,7 +160,7 @@ def _tree_texts(text: bytes, start: int, sizes: list[int]) -> tuple[list[str], s
     return texts, tail
 
 
-def _trees(texts: list[str]) -> Trees:
+def _trees(texts: list[str]) -> TextTrees:
     fields = [_fields(number, text) for number, text in enumerate(texts)]
     one = np.ones(len(fields), dtype=np.int64)
     n_leaves = _integers(_joined(fields, "num_leaves", one), "num_leaves", stop=2**31)
@@ -172,7 +172,7 @@ def _trees(texts: list[str]) -> Trees:
     strict.within(decision >> 2, 3, "a split has a decision_type that does not exist")
     set_start, set_words = _sets(fields, n_sets)
     _check_statistics(fields, n_leaves)
-    return Trees(
+    return TextTrees(
         n_leaves=n_leaves,
         n_sets=n_sets,
         threshold=_numbers(_joined(fields, "threshold", n_leaves - 1), "threshold"),

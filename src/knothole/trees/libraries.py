@@ -1,4 +1,4 @@
-"""Which library a model or a file is of, and how it is read.
+"""The libraries of tree models: which one a model or a file is of, and what a reader is.
 
 A library is found by the *name* of the model's class: one that is not installed is never imported,
 and one that is installed has been imported by its own model.
@@ -11,15 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from knothole.arrays import Floats, Ints
 from knothole.columns.read import class_names
-from knothole.errors import DamagedFile, KnotholeError, NotFitted, UnsupportedModel
+from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
 from knothole.files import check_regular
 from knothole.trees.ensemble import Ensemble
 
-# Classes of models by the top-level package that they come from, which is the folder's name too.
+# Classes of models by the top-level package that they come from, which names the module too.
 CLASSES = {
     "xgboost": ("Booster", "XGBModel"),
     "lightgbm": ("Booster", "LGBMModel"),
@@ -29,7 +29,7 @@ CLASSES = {
         *("BaseGradientBoosting", "BaseHistGradientBoosting"),
     ),
 }
-# Those with a module ``files``, in the order in which they are asked about a file.
+# Those with files that need no unpickling, in the order in which they are asked about a file.
 WITH_FILES = ("own", "lightgbm", "xgboost", "catboost")
 
 
@@ -59,14 +59,14 @@ class Reading:
 
 
 def library_of(model: Any) -> str:
-    """The folder of the library that a model or a file is of: by class, or by how it begins."""
+    """The library that a model is of, by its class, or a file, by how it begins."""
     if isinstance(model, (str, os.PathLike)):
         return _library_of_file(Path(model))
     if isinstance(model, dict):
         return "own"
-    for folder, name in class_names(model):
-        if name in CLASSES.get(folder, ()):
-            return folder
+    for package, name in class_names(model):
+        if name in CLASSES.get(package, ()):
+            return package
     raise UnsupportedModel(
         f"cannot read a {type(model).__module__}.{type(model).__qualname__}: knothole reads fitted "
         f"tree models of {', '.join(sorted(CLASSES))}; with their training table (knothole.wrap) "
@@ -81,9 +81,9 @@ def _library_of_file(path: Path) -> str:
             head = file.read(4096)
     except OSError as error:
         raise DamagedFile(f"{path}: cannot be opened ({error.strerror}).") from error
-    for folder in WITH_FILES:
-        if module_of(folder, "files").begins(head):
-            return folder
+    for library in WITH_FILES:
+        if reader_of(library).begins(head):
+            return library
     raise DamagedFile(
         f"{path}: not a model file knothole knows. It reads XGBoost's JSON and UBJ, LightGBM's "
         f"text, CatBoost's cbm and JSON, and trees of your own (docs/libraries.md); scikit-learn "
@@ -91,15 +91,20 @@ def _library_of_file(path: Path) -> str:
     )
 
 
-def module_of(folder: str, name: Literal["read", "write", "files"]) -> Any:
-    """One of a library's modules."""
-    return import_module(f"{__package__}.{folder}.{name}")
+def reader_of(library: str) -> Any:
+    """The module of a library (:mod:`knothole.trees.readers`)."""
+    return import_module(f"knothole.trees.readers.{library}")
 
 
-def files_of(model: Any) -> Any:
-    """The module ``files`` for a model or a file; None where the library has no such files."""
-    folder = library_of(model)
-    return module_of(folder, "files") if folder in WITH_FILES else None
+def require_fitted(model: Any) -> None:
+    """Refuse a model of scikit-learn that has not been fitted."""
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(model)
+    except NotFittedError as error:
+        raise not_fitted(model) from error
 
 
 def not_fitted(model: Any) -> NotFitted:
@@ -110,36 +115,36 @@ def not_fitted(model: Any) -> NotFitted:
     )
 
 
-def reading_of(model: Any) -> Reading:
-    """What a live model, or a file at a path, is once read; not checked yet.
+# What CatBoost is told, if anything, of what it should tell.
+_TELLING = {"verbose", "silent", "logging_level", "verbose_eval"}
 
-    The replay of a file runs the library in a process of its own.
+
+def unfitted(estimator: Any, quiet: bool = False) -> Any:
+    """An estimator with the same parameters, as scikit-learn clones it.
+
+    CatBoost's do not allow that where they were told which columns are categories. They are made
+    anew, also with the categories that ``fit`` was told of; and ``quiet`` where that was left open.
     """
-    folder = library_of(model)
-    if not isinstance(model, (str, os.PathLike)):
-        reading: Reading = module_of(folder, "read").read(model)
-        return reading
-    from knothole.trees.readers import quarantine
+    from sklearn.base import clone
 
-    path = Path(model)
-    files = module_of(folder, "files")
-    try:
-        if folder == "own":  # no library that a file could crash
-            checked: Reading = module_of(folder, "read").read(files.load(path))
-            return checked
-        ensemble: Ensemble = files.read(path)
-    except KnotholeError:
-        raise  # some of ours are ValueErrors and TypeErrors too, and say more
-    except _SYMPTOMS as error:
-        raise DamagedFile(
-            f"{path}: the file is damaged or not of a format this version reads "
-            f"({type(error).__name__}: {error}). Save the model again with its library."
-        ) from error
-    return Reading(ensemble, lambda X: quarantine.replay(folder, path, X))
+    if not hasattr(estimator, "get_cat_feature_indices"):
+        return clone(estimator)
+    parameters = estimator.get_params()
+    if estimator.is_fitted():
+        parameters["cat_features"] = estimator.get_cat_feature_indices()
+    if quiet:
+        silent = {} if parameters.keys() & _TELLING else {"verbose": False}
+        parameters = {"allow_writing_files": False, **silent, **parameters}
+    return type(estimator)(**parameters)
 
 
-# What a parser that indexes, converts and reshapes runs into when a file is not what it says.
-_SYMPTOMS = (
-    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, RecursionError, TypeError,
-    ValueError,
-)  # fmt: skip
+def weight_name(estimator: Any) -> str:
+    """What ``fit`` calls the weights of rows: a pipeline hands them to its last step.
+
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> weight_name(make_pipeline("passthrough", DecisionTreeRegressor()))
+    'decisiontreeregressor__sample_weight'
+    """
+    steps = getattr(estimator, "steps", None)
+    return f"{steps[-1][0]}__{weight_name(steps[-1][1])}" if steps else "sample_weight"

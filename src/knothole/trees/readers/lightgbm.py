@@ -1,37 +1,59 @@
 """LightGBM: Booster, LGBMRegressor, LGBMClassifier, LGBMRanker, and model text files.
 
-Live models and files go through one parser of the model text (:mod:`.text`). LightGBM
+Live models and files go through one parser of the model text (:mod:`.lightgbm_text`). LightGBM
 goes left iff x <= threshold in float64, where a value within ``ZERO`` of zero counts as 0.0. What
 a NaN does depends on the split: *none* turns it into 0.0, *zero* sends it and zero to the split's
 default side, *nan* sends only NaN there. At a categorical split, NaN and every category outside
 the set go right. Shrinkage, DART's weights and the initial score are already in the leaf values;
 a random forest divides the sum by the number of iterations.
+
+It splits categories by integer codes. What a code stands for depends on the training table:
+
+- a pandas ``category`` column: code ``c`` is the column's category ``c``. The model text lists the
+  categories of all such columns in order, but not which columns they are;
+- integers declared by ``categorical_feature``: a code is the integer itself. The levels are 0 to
+  the largest code the model knows; from ``SPARSE`` on, only the codes it knows;
+- an *ordered* pandas ``category`` column is a number to LightGBM, but still a category in the
+  table: its splits become sets of its categories.
+
+New leaf values go in by ``set_leaf_output``, exact in float64 but next to zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import copy
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints, Mask, Words
+from knothole.columns.columns import Column, Columns, Kind
 from knothole.compiled.bits import pack, starts
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.libraries import Reading, Replay, not_fitted
 from knothole.trees.links import IDENTITY, Link
-from knothole.trees.readers.cuts import cut_less_equal
-from knothole.trees.readers.lightgbm.columns import Categories, describe, find_categories
-from knothole.trees.readers.lightgbm.text import ModelText, Trees, parse, strict
-from knothole.trees.readers.registry import Reading, Replay, not_fitted
+from knothole.trees.readers.lightgbm_text import ModelText, TextTrees, parse, strict
 from knothole.trees.recipe import MEDIAN, Recipe
+from knothole.trees.thresholds import cut_less_equal
 
+Levels = tuple[Hashable, ...]
+Ranges = dict[int, tuple[float, float]]
 # Pairs (split, category code) as two arrays.
 Members = tuple[Ints, Ints]
 
 # LightGBM's kZeroThreshold, a float32: values this close to zero are zero.
 ZERO = float(np.float32(1e-35))
+# It turns a leaf value this close to zero into 0.0.
+NOTHING = ZERO
+# Integer categories up to here are taken to count from 0 without gaps.
+SPARSE = 4096
+SUFFIXES = (".txt",)
 
 LINKS = {
     **dict.fromkeys(["regression", "regression_l1", "huber", "fair", "quantile"], "identity"),
@@ -46,6 +68,10 @@ SETTINGS = {
     "multiclass": {"num_class"},
     "multiclassova": {"num_class", "sigmoid"},
 }
+
+_NUMBER = r"(-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?|inf))"
+_RANGE = re.compile(rf"\[{_NUMBER}:{_NUMBER}\]")
+_CODES = re.compile(r"-?[0-9]{1,10}(:-?[0-9]{1,10})*")
 
 
 def read(model: Any) -> Reading:
@@ -79,6 +105,51 @@ def booster_of(model: Any) -> Any:
             "it to False: set_params(pred_early_stop=False)."
         )
     return model.booster_
+
+
+def begins(head: bytes) -> bool:
+    """Whether a file that begins like this may be LightGBM's."""
+    return head.startswith((b"tree\n", b"tree\r\n"))
+
+
+def read_file(path: Path) -> Ensemble:
+    """Read a model text file with our own parser."""
+    text = parse(path.read_bytes())
+    ensemble, _ = understand(text, _labels(text))
+    return ensemble
+
+
+def _labels(text: ModelText) -> tuple[int, ...] | None:
+    """Classes by number, where the objective is about classes: a text does not keep their names."""
+    name = (text.objective or "").partition(" ")[0]
+    if name not in ("binary", "multiclass", "multiclassova"):
+        return None
+    return tuple(range(max(2, text.n_outputs)))
+
+
+def load(path: Path) -> Any:
+    """Let LightGBM load a model text file."""
+    import lightgbm
+
+    return lightgbm.Booster(model_file=str(path))
+
+
+def save(model: Any, path: Path) -> None:
+    """Let LightGBM save a model."""
+    booster_of(model).save_model(str(path))
+
+
+def write(model: Any, ensemble: Ensemble) -> Any:
+    """A copy of a Booster or wrapper whose leaves hold the values of ``ensemble``."""
+    original = booster_of(model)
+    booster = copy.deepcopy(original)
+    # What a Booster's own copy forgets.
+    for name in ("best_iteration", "best_score", "params"):
+        setattr(booster, name, copy.deepcopy(getattr(original, name)))
+    leaves = (ensemble.leaf_tree, ensemble.native_leaf, ensemble.value[:, 0])
+    for tree, leaf, value in zip(*(part.tolist() for part in leaves), strict=True):
+        booster.set_leaf_output(tree, leaf, value)
+    return copy.deepcopy(model, {id(original): booster})
 
 
 def _classes(model: Any) -> tuple[Hashable, ...] | None:
@@ -200,17 +271,17 @@ def _snapped(threshold: Floats) -> Floats:
     return np.where(near, np.where(threshold >= 0, ZERO, below), threshold)
 
 
-def _missing_left(trees: Trees) -> Mask:
+def _missing_left(trees: TextTrees) -> Mask:
     own_side = trees.zero_is_missing | trees.nan_is_missing
     return ~trees.is_set & np.where(own_side, trees.default_left, trees.threshold >= 0)
 
 
-def _on(columns: Any, trees: Trees) -> Mask:
+def _on(columns: Any, trees: TextTrees) -> Mask:
     """Splits on any of these columns."""
     return np.isin(trees.split_feature, list(columns))
 
 
-def _require_expressible(trees: Trees, categories: dict[int, Categories]) -> None:
+def _require_expressible(trees: TextTrees, categories: dict[int, Categories]) -> None:
     """Refuse what continued training can put together but no column can express."""
     numeric = ~trees.is_set
     integers = [i for i, found in categories.items() if not np.isnan(found.unseen)]
@@ -228,7 +299,7 @@ def _require_expressible(trees: Trees, categories: dict[int, Categories]) -> Non
         )
 
 
-def _sentinel(trees: Trees, categories: dict[int, Categories], n_columns: int) -> Floats:
+def _sentinel(trees: TextTrees, categories: dict[int, Categories], n_columns: int) -> Floats:
     """Around zero where zero is missing. (Categories put it into their sets.)
 
     That suits splits of the *none* type on the column too: there a NaN is a zero.
@@ -239,7 +310,7 @@ def _sentinel(trees: Trees, categories: dict[int, Categories], n_columns: int) -
     return sentinel
 
 
-def _set_members(trees: Trees) -> Members:
+def _set_members(trees: TextTrees) -> Members:
     """Pairs (split, category code) of all categorical sets."""
     splits = np.flatnonzero(trees.is_set)
     tree = np.repeat(np.arange(len(trees.n_leaves)), trees.n_leaves - 1)[splits]
@@ -258,7 +329,7 @@ def _set_members(trees: Trees) -> Members:
     return split_of_set[which], (word - trees.set_start[which]) * 32 + bit
 
 
-def _codes_in_sets(trees: Trees, members: Members) -> dict[int, set[int]]:
+def _codes_in_sets(trees: TextTrees, members: Members) -> dict[int, set[int]]:
     """For every column with categorical splits, the codes in its sets."""
     split, code = members
     column = trees.split_feature[split]
@@ -266,7 +337,9 @@ def _codes_in_sets(trees: Trees, members: Members) -> dict[int, set[int]]:
     return {c: set(np.unique(code[column == c]).tolist()) for c in with_sets}
 
 
-def _sets(trees: Trees, members: Members, categories: dict[int, Categories]) -> tuple[Ints, Words]:
+def _sets(
+    trees: TextTrees, members: Members, categories: dict[int, Categories]
+) -> tuple[Ints, Words]:
     """First word of each split's set (-1: none), and all words."""
     has_set = _on(categories, trees)
     n_levels = np.zeros(len(has_set), dtype=np.int64)
@@ -286,7 +359,7 @@ def _sets(trees: Trees, members: Members, categories: dict[int, Categories]) -> 
     return set_start, sets
 
 
-def _numeric_members(trees: Trees, column: int, n_levels: int) -> Members:
+def _numeric_members(trees: TextTrees, column: int, n_levels: int) -> Members:
     """Splits on an ordered column of categories: the codes up to the threshold go left.
 
     A category that the model does not know becomes a NaN in pandas, and goes where that goes.
@@ -298,3 +371,133 @@ def _numeric_members(trees: Trees, column: int, n_levels: int) -> Members:
     goes_left[:, n_levels] = missing_left
     split, code = np.nonzero(goes_left)
     return splits[split], code
+
+
+# ---- categories ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Categories:
+    """A categorical column: native code and level for each of our codes.
+
+    ``unseen`` is what the library makes of a category it does not know: a NaN where the column
+    was pandas', an integer that is in no set otherwise.
+    """
+
+    codes: Ints
+    levels: Levels
+    unseen: float
+
+
+def find_categories(text: ModelText, in_sets: dict[int, set[int]]) -> dict[int, Categories]:
+    """Categorical columns by position; ``in_sets`` has the codes in the sets of splits on each."""
+    ranges, known = _seen_values(text)
+    categorical = known.keys() | in_sets.keys() | text.declared_categorical
+    for column in categorical:
+        known[column] = known.get(column, set()) | in_sets.get(column, set())
+    matched = _match_pandas(text, sorted(categorical), ranges, known)
+    categories = {}
+    for column in sorted(categorical | matched.keys()):
+        if column in matched:
+            levels = matched[column]
+            strict.require(len(set(levels)) == len(levels), f"column {column} has a category twice")
+            if levels:  # none at all: the column was empty in training
+                categories[column] = Categories(np.arange(len(levels)), levels, np.nan)
+        elif known[column]:
+            categories[column] = _integer_categories(known[column])
+    return categories
+
+
+def describe(text: ModelText, categories: dict[int, Categories]) -> Columns:
+    """The model's columns with the levels found."""
+    columns = tuple(
+        Column(name, Kind.CATEGORICAL, categories[i].levels) if i in categories else Column(name)
+        for i, name in enumerate(text.feature_names)
+    )
+    made_up = all(name == f"Column_{i}" for i, name in enumerate(text.feature_names))
+    return Columns(columns, named=not made_up)
+
+
+def _integer_categories(known: set[int]) -> Categories:
+    largest = max(known)
+    codes = list(range(largest + 1)) if largest < SPARSE else sorted(known)
+    taken = set(codes)
+    absent = next(code for code in range(len(codes) + 1) if code not in taken)
+    return Categories(np.array(codes), tuple(codes), float(absent))
+
+
+def _seen_values(text: ModelText) -> tuple[Ranges, dict[int, set[int]]]:
+    """What feature_infos says of each column: the range of numbers, or the known categories."""
+    ranges = {}
+    known = {}
+    for column, info in enumerate(text.feature_infos):
+        if found := _RANGE.fullmatch(info):
+            ranges[column] = (float(found[1]), float(found[2]))
+        elif _CODES.fullmatch(info):
+            known[column] = {int(code) for code in info.split(":")} - {-1}  # -1 stands for NaN
+            possible = all(0 <= code < 2**31 for code in known[column])
+            strict.require(possible, f"column {column} has impossible categories: {info}")
+        else:
+            strict.require(info == "none", f"feature_infos of column {column} is {info[:60]!r}")
+    return ranges, known
+
+
+def _match_pandas(
+    text: ModelText, categorical: list[int], ranges: Ranges, known: dict[int, set[int]]
+) -> dict[int, Levels]:
+    """Which column each list of pandas categories belongs to, in order.
+
+    As many lists as categorical columns: each its own, which is what LightGBM does unless told
+    otherwise. More lists: the others belong to ordered columns; fewer: some categorical columns
+    hold declared integers. Then the codes seen in training must leave one choice only.
+    """
+    lists = text.pandas_levels
+    largest = {column: max(codes, default=-1) for column, codes in known.items()}
+
+    def fits(levels: Levels, column: int) -> bool:
+        if column in ranges:
+            low, high = ranges[column]
+            return low >= 0 and high < len(levels) and low.is_integer() and high.is_integer()
+        return largest.get(column, -1) < len(levels)
+
+    more = len(lists) > len(categorical)
+    candidates = list(range(len(text.feature_names))) if more else categorical
+    required = set(categorical) if len(lists) >= len(categorical) else set()
+    ways = _ways_to_match(lists, candidates, required, fits)
+    if len(ways) != 1:
+        raise UnsupportedModel(
+            f"LightGBM: the model has the categories of {len(lists)} pandas columns and "
+            f"{len(categorical)} categorical features, and does not say which belong together. "
+            f"Train with categorical_feature='auto' on unordered categories, and pass other "
+            f"columns as numbers (an ordered column as its .cat.codes)."
+        )
+    return ways[0]
+
+
+def _ways_to_match(
+    lists: Sequence[Levels],
+    columns: Sequence[int],
+    required: set[int],
+    fits: Callable[[Levels, int], bool],
+) -> list[dict[int, Levels]]:
+    """At most two of the ways to give the lists, in order, to columns that they fit.
+
+    From the last column to the first, ``ways[i]`` gives the lists from ``i`` on to the columns
+    handled so far, all required ones among them; a way is a chain (column, rest of the way).
+    """
+    if len(lists) > len(columns):
+        return []
+    ways: list[list[Any]] = [[] for _ in lists] + [[()]]
+    for column in reversed(columns):
+        for i in range(len(lists) + 1):
+            without = [] if column in required else ways[i]
+            take = i < len(lists) and ways[i + 1] and fits(lists[i], column)
+            ways[i] = ([(column, rest) for rest in ways[i + 1]] if take else []) + without
+            del ways[i][2:]
+    return [dict(zip(_chain(way), lists, strict=True)) for way in ways[0]]
+
+
+def _chain(way: Any) -> Iterator[int]:
+    while way:
+        column, way = way
+        yield column

@@ -20,15 +20,21 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.errors import DamagedFile, MissingExtra
-from knothole.trees.readers.registry import Replay, module_of
+from knothole.trees.libraries import Replay, reader_of
 
 TIMEOUT = 120.0  # seconds, for loading a file and predicting a few hundred rows
 
 
-def replay(name: str, path: Path, X: Floats) -> Replay:
-    """Load ``path`` with the library of folder ``name`` and let it answer rows ``X``."""
-    with Child(name) as child:
-        return child.replay(path, X)
+def replay(library: str, path: Path, X: Floats) -> Replay:
+    """What a library predicts for rows ``X`` after it has loaded ``path``."""
+    answer = ask(library, path, X)
+    return Replay(answer["margin"], answer.get("leaves"))
+
+
+def ask(library: str, path: Path, X: Floats | None = None) -> dict[str, NDArray[Any]]:
+    """Ask a process of its own; without rows, for the bytes that the library itself saves."""
+    with Child(library) as child:
+        return child.ask(path, X)
 
 
 class Child:
@@ -58,10 +64,12 @@ class Child:
         """Whether it can still be asked."""
         return self._process.poll() is None
 
-    def replay(self, path: Path, X: Floats) -> Replay:
-        """What the library answers to rows ``X`` after it loaded ``path``."""
+    def ask(self, path: Path, X: Floats | None = None) -> dict[str, NDArray[Any]]:
+        """What the library answers to rows ``X``, or saves, after it has loaded ``path``."""
         name = np.frombuffer(os.fsencode(path), dtype=np.uint8)
-        question: dict[str, NDArray[Any]] = {"path": name, "rows": X}
+        question: dict[str, NDArray[Any]] = {"path": name}
+        if X is not None:
+            question["rows"] = X
         timer = Timer(TIMEOUT, self._process.kill)
         timer.start()
         try:
@@ -73,17 +81,20 @@ class Child:
             expired = not timer.is_alive()
             timer.cancel()
         if answer is None:
-            how = f"took longer than {TIMEOUT:.0f} s" if expired else "crashed the library"
+            how = f"took longer than {TIMEOUT:.0f} s" if expired else "crashed"
             code = self._process.wait()
-            raise DamagedFile(f"{path}: to load it and predict {how} (exit code {code}).")
+            raise DamagedFile(
+                f"{path}: {self._name} {how} when it loaded the file (exit code {code})."
+            )
         if "missing" in answer:
+            job = "read" if X is None else "check what was read from"
             raise MissingExtra(
-                f"{path}: it takes {self._name} itself to check what was read from it "
+                f"{path}: it takes {self._name} itself to {job} it "
                 f"({answer['missing']}): pip install 'knothole[{self._name}]'."
             )
         if "error" in answer:
-            raise DamagedFile(f"{path}: the library itself refuses it: {answer['error']}")
-        return Replay(answer["margin"], answer.get("leaves"))
+            raise DamagedFile(f"{path}: {self._name} itself refuses it: {answer['error']}")
+        return answer
 
 
 def _send(stream: Any, arrays: dict[str, NDArray[Any]]) -> None:
@@ -106,13 +117,16 @@ def _receive(stream: Any) -> dict[str, NDArray[Any]] | None:
 def _serve(name: str, questions: BinaryIO, answers: BinaryIO) -> None:
     while (question := _receive(questions)) is not None:
         path = Path(os.fsdecode(question["path"].tobytes()))
-        _send(answers, _answer(name, path, question["rows"]))
+        _send(answers, _answer(name, path, question.get("rows")))
 
 
-def _answer(name: str, path: Path, rows: Floats) -> dict[str, NDArray[Any]]:
+def _answer(name: str, path: Path, rows: Floats | None) -> dict[str, NDArray[Any]]:
+    reader = reader_of(name)
     try:
-        model = module_of(name, "files").load(path)
-        answer = module_of(name, "read").read(model).replay(rows)
+        model = reader.load(path)
+        if rows is None:
+            return {"saved": np.frombuffer(reader.saved(model), dtype=np.uint8)}
+        answer = reader.read(model).replay(rows)
     except Exception as error:  # whatever it is, the other side is to hear of it
         first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
         return {"missing" if isinstance(error, ImportError) else "error": np.array(first_line)}

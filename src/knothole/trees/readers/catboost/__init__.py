@@ -1,1 +1,0 @@
-"""CatBoost: models, cbm and JSON files."""

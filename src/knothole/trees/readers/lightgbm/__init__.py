@@ -1,1 +1,0 @@
-"""LightGBM: models and model text."""

@@ -1,0 +1,534 @@
+"""scikit-learn's tree models, from the live object.
+
+Trees, forests, bagged trees and GradientBoosting keep ``sklearn.tree`` trees, which go left iff
+float32(x) <= threshold, a float64. Forests and bagged trees average: leaf values are responses or
+class probabilities, every tree weighs ``1 / trees``, and the link is the identity. GradientBoosting
+adds: leaf values are steps of the margin, and every tree weighs the learning rate. Several outputs
+stand side by side in the margin. For a classifier with several outputs ``predict_proba`` gives a
+list of tables: here their columns are concatenated, and ``Ensemble.classes`` holds one tuple of
+labels for each output, in that order.
+
+HistGradientBoosting goes left iff x <= threshold in float64. Before its trees, the model encodes
+categorical columns by an ``OrdinalEncoder`` and moves them to the front; here everything is back in
+the order and with the levels of the user's own table. A category it has never seen is encoded as
+NaN, so that it goes where NaN goes.
+
+New leaf values are exact: all of them are kept in float64.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from joblib import parallel_config
+from numpy.typing import NDArray
+from sklearn import ensemble as models
+from sklearn.base import is_classifier
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.tree import BaseDecisionTree
+
+from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.columns.columns import Column, Columns, Kind
+from knothole.columns.read import made_up_names
+from knothole.compiled.bits import starts
+from knothole.errors import InvalidInput, UnsupportedModel
+from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.libraries import Reading, Replay, require_fitted
+from knothole.trees.links import IDENTITY, Link
+from knothole.trees.recipe import MEDIAN, Recipe
+from knothole.trees.thresholds import cut_less_equal, cut_less_equal_float32
+
+Positions = NDArray[np.intp]
+
+LIBRARY = "scikit-learn"
+# A loss of scikit-learn names the way from raw predictions to the response by one of these.
+LINKS = {
+    "IdentityLink": Link("identity"),
+    "LogLink": Link("exp"),
+    "LogitLink": Link("sigmoid"),
+    "HalfLogitLink": Link("sigmoid", scale=2.0),
+    "MultinomialLogit": Link("softmax"),
+}
+FORESTS = (
+    *(models.RandomForestClassifier, models.RandomForestRegressor),
+    *(models.ExtraTreesClassifier, models.ExtraTreesRegressor),
+)
+BAGS = (models.BaggingClassifier, models.BaggingRegressor)
+BOOSTED = (models.GradientBoostingClassifier, models.GradientBoostingRegressor)
+HIST = (models.HistGradientBoostingClassifier, models.HistGradientBoostingRegressor)
+# HistGradientBoosting keeps a set of categories as 256 bits.
+WORDS = 4
+
+
+def read(model: Any) -> Reading:
+    """Read a fitted tree, forest, bag of trees, or gradient boosting of either kind."""
+    if isinstance(model, HIST):
+        return _read_hist(model)
+    ensemble = _ensemble(model, members_of(model))
+    return Reading(ensemble, lambda X: _replay(model, X), takes_nan=_takes_nan(model))
+
+
+def write(model: Any, ensemble: Ensemble) -> Any:
+    """A copy of ``model`` whose leaves hold the values of ``ensemble``.
+
+    A classifier's values are taken as they are: scikit-learn does not make them sum to one.
+    """
+    written = copy.deepcopy(model)
+    is_hist = isinstance(model, HIST)
+    trees = predictors_of(written) if is_hist else members_of(written)
+    for t, tree in enumerate(trees):
+        mine = slice(*ensemble.leaf_start[t : t + 2])
+        leaves, value = ensemble.native_leaf[mine], ensemble.value[mine]
+        if is_hist:
+            tree.nodes["value"][leaves] = value[:, 0]
+        else:
+            _put(tree, leaves, value, t)
+    return written
+
+
+def _put(member: StoredTree, leaves: Integers, value: Floats, tree: int) -> None:
+    # A bagged tree that never saw a class has nowhere to keep a value for it.
+    unknown = np.setdiff1d(np.arange(value.shape[1]), member.target)
+    if value[:, unknown].any():
+        raise InvalidInput(
+            f"value: tree {tree} was bagged without any row of class {unknown.tolist()} (by "
+            f"position), so its leaves can only hold 0 there. Set those values to 0, or fit the "
+            f"bag with max_samples large enough that every tree sees every class."
+        )
+    # Inner nodes keep their values: no prediction uses them.
+    member.flat_value[np.ix_(leaves, member.source)] = value[:, member.target]
+
+
+def bootstrap_counts(model: Any, n_rows: int) -> NDArray[np.int32]:
+    """How often each training row is in the sample of each tree, (trees, rows).
+
+    scikit-learn's forests and bags of trees replay their samples from the trees' random states
+    (``estimators_samples_``). Models that do not are refused, and so are rows that cannot be those
+    that the model was trained on.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import RandomForestRegressor
+    >>> X, y = np.arange(4.0)[:, None], np.arange(4.0)
+    >>> forest = RandomForestRegressor(2, random_state=0).fit(X, y)
+    >>> bootstrap_counts(forest, 4).sum(axis=1).tolist()
+    [4, 4]
+    """
+    if model is None:
+        raise InvalidInput(
+            "samples='bootstrap': what was loaded from a file does not know the samples; wrap the "
+            "model itself."
+        )
+    samples = getattr(model, "estimators_samples_", None)
+    trees = getattr(model, "estimators_", None)
+    if samples is None or trees is None or len(samples) != len(trees):
+        raise InvalidInput(
+            f"samples='bootstrap': a {type(model).__name__} does not tell which rows its trees "
+            f"were trained on; use samples='whole'."
+        )
+    counts = np.zeros((len(trees), n_rows), dtype=np.int32)
+    for row, sample, estimator in zip(counts, samples, trees, strict=True):
+        rows = np.asarray(sample)
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        found = np.bincount(rows, minlength=n_rows)
+        # The tree itself tells how many different rows it has seen.
+        if len(found) > n_rows or np.count_nonzero(found) != estimator.tree_.n_node_samples[0]:
+            raise InvalidInput(
+                "samples='bootstrap': these are not the rows that the model was trained on; give "
+                "it those, or use samples='whole'."
+            )
+        row[:] = found
+    return counts
+
+
+# ---- columns, labels, links, and tables to replay ------------------------------------------------
+
+
+def link_of(model: Any) -> Link:
+    """The link of a boosted model, by the name its loss gives it."""
+    name = type(model._loss.link).__name__
+    if name not in LINKS:
+        raise UnsupportedModel(
+            f"{type(model).__name__} with loss {model.loss!r}: its link {name} is not one "
+            f"knothole knows ({', '.join(LINKS)}). Use one of the losses that scikit-learn names."
+        )
+    return LINKS[name]
+
+
+def recipe_of(model: Any) -> Recipe:
+    """Quantiles of the loss, or of the criterion of trees, and the rate of boosting.
+
+    The delta of a Huber loss is that of the last tree: scikit-learn chooses one for each.
+    """
+    trees = model if hasattr(model, "criterion") else getattr(model, "estimator_", None)  # of a bag
+    loss = getattr(model, "loss", None) or getattr(trees, "criterion", None)
+    levels: tuple[Any, ...] = MEDIAN if loss == "absolute_error" else ()
+    if loss == "quantile":
+        levels = (model.alpha if hasattr(model, "alpha") else model.quantile,)
+    rate = getattr(model, "learning_rate", None)
+    if loss == "huber":
+        return Recipe.of(levels, rate, "Huber", model._loss.closs.delta)
+    other = hasattr(model, "loss") and loss in ("poisson", "gamma")  # leaves of trees are means
+    return Recipe.of(levels, rate, str(loss) if other else "")
+
+
+def columns_of(model: Any, levels: Mapping[int, tuple[Hashable, ...]] | None = None) -> Columns:
+    """The columns a model was fitted on, with the ``levels`` of categorical ones by position."""
+    names = getattr(model, "feature_names_in_", None)
+    levels = levels or {}
+    made_up = made_up_names(model.n_features_in_)
+    columns = [
+        Column(str(name), Kind.CATEGORICAL, levels[i]) if i in levels else Column(str(name))
+        for i, name in enumerate(made_up if names is None else names)
+    ]
+    return Columns(tuple(columns), named=names is not None)
+
+
+def classes_of(model: Any) -> tuple[Hashable, ...] | None:
+    """Labels of a classifier as plain values, a tuple of them for each of several targets."""
+    if not is_classifier(model):
+        return None
+    if isinstance(model.classes_, list):
+        return tuple(tuple(labels.tolist()) for labels in model.classes_)
+    return tuple(model.classes_.tolist())
+
+
+def as_fitted(model: Any, table: NDArray[Any]) -> Any:
+    """A table in the form the model was fitted on: with names where it knows names.
+
+    scikit-learn warns when a model that was fitted with names predicts without them.
+    """
+    if not hasattr(model, "feature_names_in_"):
+        return table
+    import pandas as pd
+
+    return pd.DataFrame(table, columns=model.feature_names_in_)
+
+
+# ---- trees, forests, bags, GradientBoosting ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StoredTree:
+    """One tree of a model, and where its columns and values belong in the model.
+
+    Attributes
+    ----------
+    tree : sklearn.tree._tree.Tree
+        The arrays. Its values have shape (nodes, outputs, most classes of an output).
+    columns : int array
+        The model's column for each column of the tree.
+    source, target : int arrays
+        Entry ``source[i]`` of a node's flattened values is the tree's part in output
+        ``target[i]`` of those it serves. Other entries are padding, other outputs get 0.
+    """
+
+    tree: Any
+    columns: Positions
+    source: Positions
+    target: Positions
+
+    @property
+    def flat_value(self) -> Floats:
+        """A view of the values, shape (nodes, entries); writing to it writes to the tree."""
+        value: Floats = self.tree.value
+        return value.reshape(len(value), -1)
+
+
+def members_of(model: Any) -> list[StoredTree]:
+    """The trees of a model, in the order of the ensemble; refuses models that have others."""
+    if not isinstance(model, (BaseDecisionTree, *FORESTS, *BAGS, *BOOSTED)):
+        raise UnsupportedModel(
+            f"{type(model).__name__} does not predict by averaging or adding the leaf values of "
+            f"its trees. Of scikit-learn, knothole reads DecisionTree, ExtraTree, RandomForest, "
+            f"ExtraTrees, Bagging of trees, GradientBoosting and HistGradientBoosting, regressors "
+            f"and classifiers."
+        )
+    require_fitted(model)
+    if isinstance(model, BaseDecisionTree):
+        return [_member(model)]
+    if isinstance(model, BAGS):
+        return _bagged(model)
+    return [_member(estimator) for estimator in np.ravel(model.estimators_)]
+
+
+def _member(estimator: BaseDecisionTree) -> StoredTree:
+    if is_classifier(estimator):
+        sizes = np.atleast_1d(estimator.n_classes_)
+        source = np.flatnonzero(np.arange(sizes.max()) < sizes[:, None])
+    else:
+        source = np.arange(estimator.n_outputs_)
+    columns = np.arange(estimator.n_features_in_)
+    return StoredTree(estimator.tree_, columns, source, np.arange(len(source)))
+
+
+def _bagged(model: Any) -> list[StoredTree]:
+    members = []
+    for estimator, columns in zip(model.estimators_, model.estimators_features_, strict=True):
+        # A classifier's bag of regressors votes, a regressor's bag of classifiers averages labels:
+        # neither averages leaf values.
+        averages = is_classifier(estimator) == is_classifier(model)
+        if not isinstance(estimator, BaseDecisionTree) or not averages:
+            raise UnsupportedModel(
+                f"{type(model).__name__} of {type(estimator).__name__}: knothole reads bags of "
+                f"single trees of the same kind (DecisionTree or ExtraTree, classifiers in a "
+                f"classifier and regressors in a regressor). Bag single trees instead."
+            )
+        member = replace(_member(estimator), columns=np.asarray(columns, dtype=np.intp))
+        if is_classifier(model):
+            # Trees are fitted on positions of labels, and a tree knows only those it has seen.
+            member = replace(member, target=estimator.classes_.astype(np.intp))
+        members.append(member)
+    return members
+
+
+def _nodes(members: Sequence[StoredTree], width: int) -> Nodes:
+    """All nodes of all trees, one tree after the other, with values of ``width`` outputs."""
+    trees = [member.tree for member in members]
+    counts = np.array([tree.node_count for tree in trees])
+    roots = starts(counts)
+    shift = np.repeat(roots, counts)
+    left = np.concatenate([tree.children_left for tree in trees])
+    leaf = left < 0
+    feature = [member.columns[np.maximum(member.tree.feature, 0)] for member in members]
+    value = np.zeros((len(leaf), width))
+    for root, count, member in zip(roots, counts, members, strict=True):
+        value[root : root + count, member.target] = member.flat_value[:, member.source]
+    threshold = np.concatenate([tree.threshold for tree in trees])
+    return Nodes(
+        roots=roots,
+        feature=np.where(leaf, -1, np.concatenate(feature)),
+        # Some versions leave NaN where only the missing are on one side. No number is at most NaN:
+        # all of them go right, as they do from a cut at -inf.
+        cut=np.where(np.isnan(threshold), -np.inf, cut_less_equal_float32(threshold)),
+        left=left + shift,
+        right=np.concatenate([tree.children_right for tree in trees]) + shift,
+        missing_left=np.concatenate([tree.missing_go_to_left for tree in trees]),
+        value=value,
+        native_leaf=np.arange(len(leaf)) - shift,
+    )
+
+
+def _ensemble(model: Any, members: list[StoredTree]) -> Ensemble:
+    if isinstance(model, BOOSTED):
+        _require_constant_start(model)
+        n_iterations, n_outputs = model.estimators_.shape
+        base = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))[0]
+        weight, link = model.learning_rate, link_of(model)
+        output = np.tile(np.arange(n_outputs), n_iterations)
+        nodes = replace(_nodes(members, width=1), tree_output=output)
+    else:
+        n_outputs = np.sum(model.n_classes_) if is_classifier(model) else len(members[0].source)
+        base, weight, link = np.zeros(n_outputs), 1 / len(members), IDENTITY
+        nodes = _nodes(members, n_outputs)
+    return Ensemble.build(
+        replace(nodes, tree_weight=np.full(len(members), weight)),
+        columns=columns_of(model),
+        base=base,
+        link=link,
+        classes=classes_of(model),
+        library=LIBRARY,
+        precision="float64",
+    ).trained_by(recipe_of(model))
+
+
+def _replay(model: Any, X: Floats) -> Replay:
+    """The model's own margins and leaves; a bag has no ``apply``, but its trees do."""
+    answer = _predict(model, X)
+    margin = np.hstack(answer) if isinstance(answer, list) else answer
+    if isinstance(model, BAGS):
+        parts = zip(model.estimators_, model.estimators_features_, strict=True)
+        leaves = np.column_stack([tree.apply(X[:, columns]) for tree, columns in parts])
+    elif isinstance(model, BOOSTED):
+        # Its trees were fitted without names, and ``apply`` hands rows straight to them; it
+        # returns the numbers of leaves as floats.
+        leaves = model.apply(X).astype(np.int64)
+    else:
+        with parallel_config("sequential"):
+            leaves = model.apply(as_fitted(model, X))
+    return Replay(margin.reshape(len(X), -1), leaves.reshape(len(X), -1))
+
+
+def _predict(model: Any, X: Floats) -> Any:
+    """The model's own margin, or average, without starting processes for it."""
+    rows = as_fitted(model, X)
+    with parallel_config("sequential"):
+        if not is_classifier(model):
+            return model.predict(rows)
+        boosted = isinstance(model, BOOSTED)
+        return model.decision_function(rows) if boosted else model.predict_proba(rows)
+
+
+def _require_constant_start(model: Any) -> None:
+    """Refuse an ``init`` whose answer depends on the row: that part of the model has no trees."""
+    init = model.init_
+    constant = (
+        init == "zero"
+        or isinstance(init, DummyRegressor)
+        or (isinstance(init, DummyClassifier) and init.strategy != "stratified")
+    )
+    if not constant:
+        raise UnsupportedModel(
+            f"{type(model).__name__} with init={init!r}: boosting starts from the answers of "
+            f"another model, which knothole cannot read as trees. Fit with init=None, init='zero' "
+            f"or a dummy estimator that gives a constant."
+        )
+
+
+def _takes_nan(model: Any) -> bool:
+    """Whether the model answers rows with NaN: it depends on version, criterion and constraints."""
+    try:
+        _predict(model, np.full((1, model.n_features_in_), np.nan))
+    except ValueError:
+        return False
+    return True
+
+
+# ---- HistGradientBoosting ------------------------------------------------------------------------
+
+
+def _read_hist(model: Any) -> Reading:
+    require_fitted(model)
+    _require_two_classes(model)
+    levels = levels_of(model)
+    columns = columns_of(model, levels)
+    predictors = predictors_of(model)
+    output = np.tile(np.arange(model.n_trees_per_iteration_), len(model._predictors))
+    ensemble = Ensemble.build(
+        replace(_hist_nodes(predictors, column_order(model), columns), tree_output=output),
+        columns=columns,
+        base=model._baseline_prediction,
+        link=link_of(model),
+        classes=classes_of(model),
+        library=LIBRARY,
+        precision="float64",
+    ).trained_by(recipe_of(model))
+
+    def replay(X: Floats) -> Replay:
+        rows = decoded(model, X, levels)
+        return Replay(model._raw_predict(rows, n_threads=1), native_leaves(model, rows))
+
+    return Reading(ensemble, replay)
+
+
+def _require_two_classes(model: Any) -> None:
+    """Refuse a classifier of one class: its margin is that of a class it does not have."""
+    if is_classifier(model) and len(model.classes_) < 2:
+        raise UnsupportedModel(
+            f"{type(model).__name__} was fitted on the single class {model.classes_[0]!r}, so "
+            f"that its trees say nothing. Fit it on rows of at least two classes."
+        )
+
+
+def predictors_of(model: Any) -> list[Any]:
+    """The trees, iteration by iteration, and within one output by output."""
+    return [predictor for iteration in model._predictors for predictor in iteration]
+
+
+def levels_of(model: Any) -> dict[int, tuple[Hashable, ...]]:
+    """The levels of each categorical column, in the order of their codes, by its position."""
+    if model.is_categorical_ is None:
+        return {}
+    encoder = model._preprocessor.named_transformers_["encoder"]
+    columns = np.flatnonzero(model.is_categorical_).tolist()
+    levels = {}
+    for column, categories in zip(columns, encoder.categories_, strict=True):
+        known = categories.tolist()
+        if known and known[-1] != known[-1]:  # NaN, where training had some, comes last
+            known = known[:-1]
+        if None in known:
+            raise UnsupportedModel(
+                f"{type(model).__name__}: column {column} has None among its categories, which "
+                f"the model takes for a category and knothole for a hole. Fit it with NaN instead "
+                f"of None."
+            )
+        levels[column] = tuple(known)
+    return levels
+
+
+def column_order(model: Any) -> NDArray[np.intp]:
+    """The user's column at each of the model's internal positions."""
+    if model.is_categorical_ is None:
+        return np.arange(model.n_features_in_)
+    return np.argsort(~model.is_categorical_, kind="stable")
+
+
+def _hist_nodes(predictors: list[Any], order: NDArray[np.intp], columns: Columns) -> Nodes:
+    """All nodes of all trees, one tree after the other, in the user's columns."""
+    counts = np.array([len(predictor.nodes) for predictor in predictors], dtype=np.int64)
+    roots = starts(counts)
+    shift = np.repeat(roots, counts)
+    nodes = np.concatenate([predictor.nodes for predictor in predictors])
+    leaf = nodes["is_leaf"].astype(np.bool_)
+    feature = np.where(leaf, -1, order[np.where(leaf, 0, nodes["feature_idx"])])
+    missing_left = nodes["missing_go_to_left"].astype(np.bool_)
+    categorical = ~leaf & nodes["is_categorical"].astype(np.bool_)
+
+    bitsets = [predictor.raw_left_cat_bitsets for predictor in predictors]
+    first_bitset = starts(np.array([len(each) for each in bitsets]))
+    bitset = nodes["bitset_idx"] + np.repeat(first_bitset, counts)
+    n_levels = np.array([len(column.levels) for column in columns])
+    return Nodes(
+        roots=roots,
+        feature=feature,
+        cut=cut_less_equal(nodes["num_threshold"]),
+        left=nodes["left"] + shift,
+        right=nodes["right"] + shift,
+        missing_left=missing_left,
+        value=nodes["value"],
+        native_leaf=np.arange(len(nodes)) - shift,
+        set_start=np.where(categorical, np.cumsum(categorical) * WORDS - WORDS, -1),
+        sets=left_sets(
+            np.concatenate(bitsets)[bitset[categorical]],
+            n_levels[feature[categorical]],
+            missing_left[categorical],
+        ),
+    )
+
+
+def left_sets(bitsets: NDArray[np.uint32], n_levels: Ints, missing_left: Mask) -> Words:
+    """Sets of left-going codes, ``WORDS`` words each; unseen categories go where NaN goes."""
+    words = bitsets.reshape(-1, WORDS, 2).astype(np.uint64)
+    sets = words[:, :, 0] | (words[:, :, 1] << np.uint64(32))
+    unseen = np.uint64(1) << (n_levels % 64).astype(np.uint64)
+    sets[np.arange(len(sets)), n_levels // 64] |= np.where(missing_left, unseen, np.uint64(0))
+    return sets.reshape(-1)
+
+
+def decoded(model: Any, X: Floats, levels: dict[int, tuple[Hashable, ...]]) -> Any:
+    """A table as the user would pass it: levels for codes, something else for unseen ones."""
+    texts = any(not isinstance(level, (int, float)) for known in levels.values() for level in known)
+    table = X.astype(object) if texts else X.copy()
+    for column, known in levels.items():
+        palette = np.array([*known, _unseen(known), np.nan], dtype=table.dtype)
+        codes = np.where(np.isnan(X[:, column]), len(known) + 1, X[:, column])
+        table[:, column] = palette[codes.astype(np.intp)]
+    return as_fitted(model, table)
+
+
+def _unseen(known: tuple[Any, ...]) -> Any:
+    """A category that is not among the known ones, of their type."""
+    if all(isinstance(level, (int, float)) for level in known):
+        return max(known, default=0) + 1
+    return "unseen" + "".join(map(str, known))
+
+
+def native_leaves(model: Any, rows: Any) -> Ints:
+    """Leaf of every row in every tree, by the library's own walk.
+
+    HistGradientBoosting has no ``apply``, but its trees return a value: here, the leaf's position.
+    """
+    encoded = model._preprocess_X(rows, reset=False)
+    known, place_of = model._bin_mapper.make_known_categories_bitsets()
+    leaves = []
+    for predictor in predictors_of(model):
+        marked = copy.copy(predictor)
+        marked.nodes = predictor.nodes.copy()
+        marked.nodes["value"] = np.arange(len(marked.nodes))
+        leaves.append(marked.predict(encoded, known, place_of, 1))
+    return np.column_stack(leaves).astype(np.int64)

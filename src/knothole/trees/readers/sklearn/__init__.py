@@ -1,1 +1,0 @@
-"""scikit-learn: trees, forests, bags and gradient boosting, from live objects."""

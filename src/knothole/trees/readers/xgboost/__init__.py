@@ -1,1 +1,0 @@
-"""XGBoost: models, JSON and UBJ files."""
