@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +31,14 @@ from knothole.densities.univariate.base import owned, part_of
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.registry import largest_kernel
-from knothole.expectation.tolerance import SHARE, Spread
+from knothole.expectation.tolerance import Spread
 from knothole.files import fitting_together, read_container, write_container
 from knothole.inspection.correction.corrected import Correction, Part, level_counts
-from knothole.inspection.correction.determined import NOTHING, Determined
+from knothole.inspection.correction.determined import Determined
 from knothole.inspection.intervals import Calibration
 from knothole.leaves.solvers import TuningSummary
 from knothole.trees.ensemble import Ensemble, Nodes
-from knothole.trees.links import Blend, describe_link, link_from
+from knothole.trees.links import describe_link, link_from
 from knothole.trees.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -48,12 +47,7 @@ if TYPE_CHECKING:
     from knothole.robust import Robust
 
 FORMAT = "knothole model"
-#: The highest version that is read; a file has the lowest that can hold it.
-VERSION = 2
-OF_BLENDS = 2
-
-# Entries of the header that had another name in files of earlier commits.
-RENAMED = {"readings": "nan_meaning"}
+VERSION = 1
 
 # What is read a second time, to compile what it needs ahead, is no larger.
 MOST_BYTES = 2**26
@@ -75,13 +69,12 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
     spread = {name: values.tolist() for name, values in vars(expectation.spread).items()}
     header = {
         "format": FORMAT,
-        "version": OF_BLENDS if isinstance(robust.ensemble_.link, Blend) else 1,
+        "version": VERSION,
         "model": robust.model_name_,
         "trees": trees,
         "density": density,
         "integrate": expectation.integrate.tolist(),
-        "tol": None if expectation.tol is None else expectation.tol * _least(spread["margin"]),
-        "draws": {"share": expectation.tol, "seed": expectation.seed, "spread": spread},
+        "draws": {"tol": expectation.tol, "seed": expectation.seed, "spread": spread},
         "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
         "nan_meaning": _describe_table(robust.nan_meaning_),
@@ -93,9 +86,8 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
     if robust.calibration_ is not None:
         arrays |= owned(CALIBRATION, robust.calibration_.arrays())
     if robust.learned_correction is not None:
-        described, parts = describe_correction(robust.learned_correction)
-        header["parts"] = described or None  # older readers refuse a correction without parts
-        arrays |= owned(CORRECTION, parts)
+        header["parts"], correction_arrays = describe_correction(robust.learned_correction)
+        arrays |= owned(CORRECTION, correction_arrays)
     write_container(Path(path), header, arrays)
 
 
@@ -127,7 +119,6 @@ def load(path: str | os.PathLike[str]) -> Robust:
 
     path = Path(path)
     header, arrays = read_container(path, FORMAT, VERSION)
-    header = {RENAMED.get(key, key): value for key, value in header.items()}
     with fitting_together(path):
         density = storage.restored(header["density"], part_of(arrays, DENSITY), path)
         if os.path.getsize(path) <= MOST_BYTES:
@@ -135,7 +126,10 @@ def load(path: str | os.PathLike[str]) -> Robust:
             file = os.path.abspath(path)
             compile_ahead(largest_kernel(density), "use_file", file, walks=drawn)
         ensemble = ensemble_from(header["trees"], part_of(arrays, TREES))
-        _check_header(header)
+        check_type("model", header["model"], str)
+        check_type("integrate", header["integrate"], list)
+        for flag in header["integrate"]:
+            check_type("integrate", flag, bool)
         integrate = np.array(header["integrate"], dtype=np.bool_)
         if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
             raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
@@ -143,56 +137,36 @@ def load(path: str | os.PathLike[str]) -> Robust:
         n_variables = len(density.columns_.variables)
         return Robust(
             _expectation(ensemble, density, header, integrate),
-            name=str(header["model"]),
+            name=header["model"],
             selection=_table_from(header["selection"]),
             nan_meaning=_table_from(header["nan_meaning"]),
             holes=header["holes"],
             tuning=_summary_from(header["tuning"]),
             calibration=Calibration.restored(rows, n_variables) if rows else None,
-            correction=correction_from(header.get("parts"), arrays, ensemble, density),
-            correction_table=_table_from(header.get("correction")),
+            correction=correction_from(header["parts"], arrays, ensemble, density),
+            correction_table=_table_from(header["correction"]),
         )
 
 
 def _expectation(
     ensemble: Ensemble, density: Density, header: dict[str, Any], integrate: Mask
 ) -> Expectation:
-    """The model under its density, drawn as it was.
-
-    Earlier files say nothing of draws, but for a tolerance in units of the margin.
-    """
-    draws = header.get("draws")
-    if draws is None:
-        old = Expectation.of(ensemble, density, integrate=integrate)
-        share = SHARE if header["tol"] is None else header["tol"] / float(old.spread.margin.min())
-        return replace(old, tol=share)
+    """The model under its density, with the tolerance and seed of its draws."""
+    draws = header["draws"]
     check_type("draws", draws, dict)
     check_type("seed", draws["seed"], int)
+    tol = draws["tol"]
+    check_type("tol", tol, float, int, type(None))
+    require(tol is None or 0 < tol < np.inf, f"tol must be a positive number; found {tol}")
     margin, prediction = (np.asarray(draws["spread"][name]) for name in ("margin", "prediction"))
     sizes = (ensemble.n_outputs, ensemble.n_responses)
     for values, size in zip((margin, prediction), sizes, strict=True):
         fits = values.shape == (size,) and values.dtype.kind in "fi"
         require(fits and bool((values >= 0).all()), "the spread of outputs does not fit the trees")
     return Expectation.of(
-        ensemble, density, tol=draws["share"], seed=int(draws["seed"]), integrate=integrate,
+        ensemble, density, tol=tol, seed=draws["seed"], integrate=integrate,
         spread=Spread(margin, prediction),
     )  # fmt: skip
-
-
-def _least(spread: list[float]) -> float:
-    """The smallest spread of outputs that have one."""
-    return min((one for one in spread if one > 0), default=1.0)
-
-
-def _check_header(header: dict[str, Any]) -> None:
-    """Refuse entries of another type, before they are taken for something else."""
-    check_type("model", header["model"], str)
-    check_type("integrate", header["integrate"], list)
-    for flag in header["integrate"]:
-        check_type("integrate", flag, bool)
-    tol = header["tol"]
-    check_type("tol", tol, float, int, type(None))
-    require(tol is None or 0 < tol < np.inf, f"tol must be a positive number; found {tol}")
 
 
 # The arrays of an ensemble that a file holds as they are; the first go back into its nodes.
@@ -245,7 +219,7 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
         link=link_from(header["link"], len(arrays["base"])),
         classes=_classes_from(header["classes"]),
         sentinel=arrays["sentinel"],
-    ).trained_by(Recipe.of(**header.get("recipe", {})))
+    ).trained_by(Recipe.of(**header["recipe"]))
 
 
 def _check_trees(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -288,12 +262,11 @@ def correction_from(
     header: Any, arrays: dict[str, NDArray[Any]], ensemble: Ensemble, density: Density
 ) -> Correction | None:
     """A correction that fits the model, from what a file held; None where it held none."""
-    determined = arrays.get(f"{CORRECTION}.determined")
-    if header is None and determined is None:
+    if header is None:
         return None
-    header = header or []
     check_type("parts", header, list)
-    start, value = (arrays[f"{CORRECTION}.level_{name}"] for name in ("start", "value"))
+    names = ("level_start", "level_value", "determined")
+    start, value, determined = (arrays[f"{CORRECTION}.{name}"] for name in names)
     counts = level_counts(density.columns_)
     check_array("level_start", start, (len(counts) + 1,), "i")
     wanted = np.cumsum([0, *counts])
@@ -303,8 +276,8 @@ def correction_from(
         check_type("variable", entry["variable"], int)
         own = part_of(arrays, f"{CORRECTION}.{number}")
         parts.append(Part(entry["variable"], ensemble_from(entry["trees"], own), own["spread"]))
-    rules = NOTHING if determined is None else Determined(determined)
-    correction = Correction(tuple(parts), tuple(np.split(value, wanted[1:-1])), rules)
+    levels = tuple(np.split(value, wanted[1:-1]))
+    correction = Correction(tuple(parts), levels, Determined(determined))
     correction.check(counts, ensemble.n_responses)
     return correction
 

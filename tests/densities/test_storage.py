@@ -2,7 +2,6 @@
 
 import json
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,6 @@ import pytest
 
 from knothole.columns.columns import Column, Columns, Kind, column_from, describe_column
 from knothole.densities import storage
-from knothole.densities.base import Density
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import DamagedFile, InvalidInput, NotFitted
 from knothole.files import read_container, write_container
@@ -177,10 +175,3 @@ def test_generators_are_not_kept(tmp_path):
     density = Factorized(random_state=np.random.RandomState(0)).fit(np.eye(4))
     density.save(tmp_path / "x")
     assert storage.load(tmp_path / "x").random_state is None
-
-
-def test_a_file_with_the_old_name_of_a_parameter_loads():
-    """Families were called distributions when the file was written."""
-    density = Density.load(Path(__file__).parent.parent / "golden" / "density_v1.npz")
-    assert density.families == {"x1": "histogram"}
-    assert density.distributions_[1].family == "histogram"

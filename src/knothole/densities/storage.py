@@ -33,9 +33,6 @@ CLASSES = {
     "Circuit": "knothole.densities.circuit.density",
 }
 
-# Parameters that had another name in files of earlier commits.
-RENAMED = {"leaves": "families"}
-
 
 def save(density: Density, path: str | os.PathLike[str]) -> None:
     """Write a fitted density to one file.
@@ -75,8 +72,7 @@ def restored(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: Path
         raise DamagedFile(f"{path}: holds a {name!r}, which is no density.")
     cls = getattr(importlib.import_module(CLASSES[name]), name)
     with fitting_together(path):
-        parameters = {RENAMED.get(key, key): value for key, value in header["parameters"].items()}
-        density: Density = cls(**parameters)
+        density: Density = cls(**header["parameters"])
         density.restore(header["state"], arrays)
         density.check()
         return density
