@@ -300,8 +300,8 @@ def test_trees_that_do_not_fit_are_refused(model, tmp_path, change):
 @pytest.mark.parametrize(
     ("entry", "value"),
     [
-        ("tol", "small"),
-        ("tol", float("nan")),
+        ("draws.tol", "small"),
+        ("draws.tol", float("nan")),
         ("integrate", ["no", "no"]),
         ("model", 3),
         ("trees.link", ["identity", float("nan")]),
@@ -311,7 +311,7 @@ def test_trees_that_do_not_fit_are_refused(model, tmp_path, change):
     ],
 )
 def test_headers_of_models_that_do_not_fit_are_refused(model, tmp_path, entry, value):
-    header = {**model[0], "trees": dict(model[0]["trees"])}
+    header = {**model[0], **{part: dict(model[0][part]) for part in ("trees", "draws")}}
     of, _, name = entry.rpartition(".")
     (header[of] if of else header)[name] = value
     write_container(tmp_path / "x", header, model[1])

@@ -10,7 +10,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     RandomForestClassifier,
 )
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
 from knothole.columns.columns import Block, Column, Columns
@@ -104,16 +104,11 @@ def test_margin_and_reach_are_the_papers_and_so_is_corrected_false(wrapped):
     assert (robust.predict(rows) != plain.predict(rows)).any()
 
 
-def test_margins_are_corrected_on_request_where_they_are_predictions(wrapped):
+def test_margins_are_those_under_the_density(wrapped):
     robust, _ = wrapped
-    plain, rows = Robust(robust.expectation_), holed()
-    assert_array_equal(robust.margin(rows, corrected=True), robust.predict(rows))
-    assert_allclose(plain.margin(rows, corrected=True), plain.margin(rows), rtol=1e-12)
-    X = np.tile(np.eye(4)[:, :2], (5, 1))
-    labels = DecisionTreeClassifier(max_depth=2).fit(X, 5 * [0, 1, 1, 1])
-    classifier = kh.wrap(labels, X, density=kh.Factorized())
-    with pytest.raises(InvalidInput, match="ask predict"):
-        classifier.margin(X, corrected=True)
+    rows = holed()
+    assert_array_equal(robust.margin(rows), Robust(robust.expectation_).margin(rows))
+    assert_allclose(robust.margin(rows), robust.predict(rows, corrected=False), rtol=1e-12)
 
 
 def test_one_row_has_one_answer_in_any_batch_and_with_any_threads(wrapped):

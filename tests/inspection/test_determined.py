@@ -226,7 +226,7 @@ def test_rules_are_kept_in_files_with_other_parts_and_without(wrapped, tmp_path)
         assert_array_equal(again.predict(rows), one.predict(rows))
         assert_array_equal(again.learned_correction.determined.table, learned.determined.table)
     header, _ = read_container(path, "knothole model", 1)
-    assert header["parts"] is None  # what readers without rules take for no correction
+    assert header["parts"] == []
 
 
 @pytest.mark.parametrize("damage", ["variable", "order", "shape", "nothing"])
@@ -235,7 +235,7 @@ def test_damaged_rules_are_refused(wrapped, tmp_path, damage):
     wrapped[0].save(path)
     header, arrays = read_container(path, "knothole model", 1)
     table = arrays["correction.determined"]
-    header["parts"] = None
+    header["parts"] = []
     arrays["correction.determined"] = {
         "variable": table + np.array([0, 4, 0, 0]),
         "order": table[::-1].copy(),
