@@ -15,8 +15,7 @@ import pandas as pd
 import knothole as kh
 from benchmarks.speed.setting import table, xgboost_model
 from knothole.arrays import Floats
-from knothole.inspection.explain import all_coalitions
-from knothole.inspection.players import Players
+from knothole.inspection.shapley import Game, Players, all_coalitions
 
 #: Mean squared errors of v(S) as shapr's authors have them, and its v(S) per second.
 INDEPENDENCE, SHAPR, SHAPR_SPEED = 1_520_051, 1_169_051, 580
@@ -62,13 +61,10 @@ def _mse(robust: kh.Robust, rows: pd.DataFrame) -> float:
 def _speed(robust: kh.Robust, rows: pd.DataFrame) -> float:
     """v(S) per second of all coalitions, 64 draws each where the density is drawn."""
     expectation = robust.expectation_
-    evidence, players = expectation.evidence(rows), Players.of(expectation)
+    evidence = expectation.evidence(rows)
+    game = Game(expectation, Players.of(expectation), margins=False, threads=1)
     told = all_coalitions(rows.shape[1])[0][1:-1]
-    seconds = _cpu(
-        lambda: players.values(
-            expectation, evidence, told, margins=False, words=range(1), threads=1
-        )
-    )
+    seconds = _cpu(lambda: game.values(evidence, told, range(1)))
     return len(told) * len(rows) / seconds
 
 

@@ -33,9 +33,8 @@ from knothole.columns.read import Unseen, as_table
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 from knothole.growing import Lesson, learn, ways_of
-from knothole.inspection.acquire import Acquisition
-from knothole.inspection.explanation import Explanation
-from knothole.inspection.players import Groups
+from knothole.inspection.acquisition import Acquisition
+from knothole.inspection.shapley import Explanation, Groups
 from knothole.leaves.induction.expand import DRAWS
 from knothole.leaves.induction.grow import MEMORY
 from knothole.leaves.options import TuningOptions

@@ -28,13 +28,11 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput, NotFitted
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import check_tol
-from knothole.inspection.acquire import Acquisition, Asked, acquisition, costs
+from knothole.inspection.acquisition import Acquisition, Asked, acquisition, costs
+from knothole.inspection.conformal import Calibration
 from knothole.inspection.correction.corrected import Corrected, Correction
-from knothole.inspection.explain import explain
-from knothole.inspection.explanation import Explanation
 from knothole.inspection.impute import imputed
-from knothole.inspection.intervals import Calibration
-from knothole.inspection.players import Groups, Players
+from knothole.inspection.shapley import Explanation, Groups, Players, explain
 from knothole.leaves.in_parts import check_options
 from knothole.leaves.options import TuningOptions
 from knothole.leaves.solvers import TuningSummary
@@ -474,7 +472,7 @@ class Robust:
         After :meth:`calibrate`. The promise is about rows like the calibration rows, and it holds
         for each pattern, not only on average over them: for patterns with 200 or more calibration
         rows of their own whatever made the holes, for others if holes come about by chance
-        (:mod:`knothole.inspection.intervals` has the argument).
+        (:mod:`knothole.inspection.conformal` has the argument).
 
         A pattern that is asked about for the first time costs predictions for up to 1,000
         calibration rows. Of a one-hot block that is known in part, nothing is taken as known.
@@ -573,19 +571,19 @@ class Robust:
         expectation = self.expectation_
         evidence = self.encode(X, holes, unseen=unseen, absent=absent)
         players = Players.of(expectation, groups)
-        found = explain(
+        values, errors, base = explain(
             expectation, evidence, players, margins=of == "margin", tol=check_tol(tol),
             threads=threads_of(n_jobs),
         )  # fmt: skip
-        one = found.values.shape[2] == 1
+        one = values.shape[2] == 1
         said = players.described(evidence, expectation.columns)
         return Explanation(
-            found.values[:, :, 0] if one else found.values,
-            found.errors[:, :, 0] if one else found.errors,
-            float(found.base[0]) if one else found.base,
+            values[:, :, 0] if one else values,
+            errors[:, :, 0] if one else errors,
+            float(base[0]) if one else base,
             pd.DataFrame(said, index=pandas_index(X), columns=list(players.names), dtype=object),
             players.codes(evidence),
-            output_labels(expectation.original, found.values.shape[2]),
+            output_labels(expectation.original, values.shape[2]),
         )
 
     @lazily

@@ -33,9 +33,9 @@ from knothole.expectation.expectation import Expectation
 from knothole.expectation.registry import largest_kernel
 from knothole.expectation.tolerance import Spread
 from knothole.files import fitting_together, read_container, write_container
+from knothole.inspection.conformal import Calibration
 from knothole.inspection.correction.corrected import Correction, Part, level_counts
 from knothole.inspection.correction.determined import Determined
-from knothole.inspection.intervals import Calibration
 from knothole.leaves.solvers import TuningSummary
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import describe_link, link_from

@@ -14,9 +14,9 @@ from tests.expectation.cases import random_case
 import knothole as kh
 from knothole.errors import ColumnMismatch, InvalidInput
 from knothole.expectation.expectation import Expectation
-from knothole.inspection import acquire
-from knothole.inspection.acquire import Asked
-from knothole.inspection.players import Players
+from knothole.inspection import acquisition
+from knothole.inspection.acquisition import Asked
+from knothole.inspection.shapley import Players
 
 
 def enumerated(expectation, evidence, row, v, between):
@@ -260,7 +260,7 @@ def test_noise_of_draws_is_no_gain(monkeypatch):
     """Nothing is found out, and yet every group of draws has means of its own."""
     rng, rows, levels, groups = np.random.default_rng(0), 400, 5, 8
     then = rng.normal(size=(rows * levels, groups, 1))
-    monkeypatch.setattr(acquire, "replicates", lambda *how: then)
+    monkeypatch.setattr(acquisition, "replicates", lambda *how: then)
     asked = object.__new__(Asked)
     now = rng.normal(size=(rows, groups, 1))
     asked.__dict__.update(expectation=None, criterion="variance", binary=False, _now=now)

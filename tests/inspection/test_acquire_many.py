@@ -7,7 +7,7 @@ import xgboost
 from numpy.testing import assert_allclose
 
 import knothole as kh
-from knothole.inspection import acquire as module
+from knothole.inspection import acquisition as module
 
 
 @pytest.fixture(scope="module")

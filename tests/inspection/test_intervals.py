@@ -12,7 +12,7 @@ from tests.cli.running import call, refused
 
 import knothole as kh
 from knothole.errors import DamagedFile, FewCalibrationRows, InvalidInput, NotAMean, NotFitted
-from knothole.inspection import intervals
+from knothole.inspection import conformal
 
 PATTERNS = [np.array(pattern) for pattern in product([False, True], repeat=3)]
 NOISE = 0.5
@@ -71,7 +71,7 @@ def test_every_pattern_is_covered_as_promised(robust, holes, repeats, rows):
     found, error = coverage(robust, np.random.default_rng(rows), repeats, rows, holes)
     assert (found >= 0.8 - 3.5 * error).all()
     if holes is complete:
-        serving = rows if rows < 100 else rows - intervals._set_aside(rows)
+        serving = rows if rows < 100 else rows - conformal._set_aside(rows)
         assert (found <= 0.8 + 1 / (serving + 1) + 3.5 * error).all()
     assert error.max() < 0.02  # else the test would say nothing
 
@@ -175,7 +175,7 @@ def test_rows_that_lack_more_than_is_hidden_serve_no_pattern(robust):
 @pytest.mark.parametrize(("rows", "rank"), [(9, 9), (10, 10), (18, 18), (19, 18), (25, 24)])
 def test_the_score_that_bounds_the_next_one(rows, rank):
     """The next score is as likely to lie in any of the gaps that rows leave."""
-    assert intervals._rank(rows, 0.9) == rank
+    assert conformal._rank(rows, 0.9) == rank
     assert rank / (rows + 1) >= 0.9 > (rank - 1) / (rows + 1)
 
 
@@ -186,11 +186,11 @@ def test_the_scale_is_learned_from_rows_that_are_hidden(robust):
 
 
 def test_of_many_rows_some_are_kept_and_fewer_used(robust, monkeypatch):
-    monkeypatch.setattr(intervals, "KEPT", 300)
-    monkeypatch.setattr(intervals, "USED", 150)
+    monkeypatch.setattr(conformal, "KEPT", 300)
+    monkeypatch.setattr(conformal, "USED", 150)
     X, y = draw(np.random.default_rng(9), 500)
     calibration = robust.calibrate(X, y).calibration_
-    assert len(calibration.target) == 300 - intervals._set_aside(300)
+    assert len(calibration.target) == 300 - conformal._set_aside(300)
     rows = calibration._serving(*calibration._hidden(np.zeros(3, dtype=bool), 0.9))
     assert len(rows) == 150
 
@@ -232,7 +232,7 @@ def _calibration_rows():
 
 
 def test_forgotten_scores_come_back_the_same(calibrated, monkeypatch):
-    monkeypatch.setattr(intervals, "_REMEMBERED", 1)
+    monkeypatch.setattr(conformal, "_REMEMBERED", 1)
     X = np.where(np.array(PATTERNS), np.nan, 1.0)
     np.testing.assert_array_equal(calibrated.predict_interval(X), calibrated.predict_interval(X))
 
@@ -391,7 +391,7 @@ def test_saved_and_loaded_to_the_last_bit(calibrated, tmp_path):
 
 
 def test_damaged_calibration_is_refused(calibrated, tmp_path, monkeypatch):
-    monkeypatch.setattr(intervals.Calibration, "arrays", lambda self: {"points": self.points})
+    monkeypatch.setattr(conformal.Calibration, "arrays", lambda self: {"points": self.points})
     calibrated.save(tmp_path / "model.knothole")
     with pytest.raises(DamagedFile):
         kh.load(tmp_path / "model.knothole")

@@ -93,9 +93,9 @@ QUESTIONS = {
 
 def parts_of(answer):
     """An answer as its parts that have rows."""
-    if isinstance(answer, (kh.inspection.explanation.Explanation,)):
+    if isinstance(answer, (kh.inspection.shapley.Explanation,)):
         return [answer.values, answer.errors, answer.data, answer.codes]
-    if isinstance(answer, kh.inspection.acquire.Acquisition):
+    if isinstance(answer, kh.inspection.acquisition.Acquisition):
         return [answer.gain, answer.error, answer.per_cost, answer.best, answer.change, answer.plan]
     return list(answer) if isinstance(answer, tuple) else [answer]
 

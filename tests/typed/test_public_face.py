@@ -10,8 +10,8 @@ from scipy import sparse
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import knothole as kh
-from knothole.inspection.acquire import Acquisition
-from knothole.inspection.explanation import Explanation
+from knothole.inspection.acquisition import Acquisition
+from knothole.inspection.shapley import Explanation
 
 X = np.random.default_rng(0).normal(size=(200, 2))
 FRAME = pd.DataFrame(X, columns=["a", "b"])

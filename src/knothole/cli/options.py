@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from knothole.cli.console import say
 from knothole.cli.files import Match, OpenedModel, check_column, match, source
 from knothole.errors import InvalidInput
-from knothole.inspection.intervals import KEPT
+from knothole.inspection.conformal import KEPT
 from knothole.out_of_core.base import LocalParts
 from knothole.out_of_core.sources import CHUNK, Source, sampled
 from knothole.robust import Robust

@@ -35,7 +35,7 @@ from knothole.expectation.monte_carlo.engine import by_group
 from knothole.expectation.monte_carlo.statistics import standard_error
 from knothole.expectation.registry import completer_of
 from knothole.expectation.replicates import replicates
-from knothole.inspection.players import Players
+from knothole.inspection.shapley import Players
 
 Criterion = Literal["variance", "brier", "entropy"]
 #: Words of draws that tell how likely a label is to change.

@@ -1,0 +1,535 @@
+"""Conditional Shapley values of the expected prediction.
+
+A *player* is a variable, together with the density's indicator of whether it is missing where there
+is one; or, on request, a group of columns. A *coalition* is a set of players, and its value
+
+    v(S) = E[f(X) | what the players of S say]
+
+is the expected output where the values of all others are missing. Players join one after the other.
+What a player adds to v(S), averaged over all orders in which they can join, is its Shapley value;
+the values of a row's players add up to E[f | x_o] - E[f]. Expectations are those of one joint
+density, so that a column which the model does not split on has a value where it tells of those that
+it does.
+
+For few players all coalitions are valued. For many, orders are drawn, each with its reverse:
+
+    phi_j = mean over pairs of half [v(S_j and j) - v(S_j)] + half [v(R_j and j) - v(R_j)]
+
+where S_j are those before j, R_j those after. Under Monte Carlo each pair has draws of its own, the
+same for all of its coalitions. Orders and draws are the same for all rows with as many players, so
+that values are smooth in what a row says. The spread of pairs gives the standard error, of orders
+and draws alike; a row whose error is too large is given more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+from math import comb
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from knothole.arrays import Floats, Mask
+from knothole.columns.columns import NOT_RECORDED, Columns, Kind, Variable, variable_of
+from knothole.columns.evidence import Evidence
+from knothole.errors import InvalidInput, MissingExtra
+from knothole.expectation.expectation import Expectation
+from knothole.expectation.replicates import n_groups, replicates
+from knothole.expectation.tolerance import NONE, Tolerance, warn_missed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: How groups of columns are given: by name, with the names (or positions) of their columns.
+Groups = Mapping[str, Sequence[str | int]]
+Rows = NDArray[np.intp]
+
+#: With so many players or fewer, all coalitions are valued.
+FEW_PLAYERS = 10
+# How many pairs of orders a row may have, and how many words of draws where there are no orders.
+PAIRS = tuple(n << k for k in range(6) for n in (8, 12))
+WORDS = (1, 2, 4, 8, 16, 32, 64)
+# Values, and rows of evidence, that are held at once.
+_VALUES, _EVIDENCE = 1 << 18, 1 << 14
+# Rows that a notebook shows, and players that a plot does.
+_SHOWN_ROWS, _SHOWN_PLAYERS = 10, 12
+_BLUE, _RED, _GREY = "#0072B2", "#D55E00", "#B8C1CA"
+
+
+@dataclass(frozen=True, eq=False)
+class Players:
+    """The players of a model's rows.
+
+    Attributes
+    ----------
+    names : tuple of str
+    variables : tuple of tuple of int
+        The columns' variables that each has.
+    members : bool (players, variables of the density)
+        All that is known together with a player.
+    """
+
+    names: tuple[str, ...]
+    variables: tuple[tuple[int, ...], ...]
+    members: Mask
+
+    @classmethod
+    def of(cls, expectation: Expectation, groups: Groups | None = None) -> Players:
+        """Every variable is a player by itself, unless a group has it."""
+        columns, density = expectation.columns, expectation.density
+        owner = _owners(columns, groups or {})
+        names = tuple(dict.fromkeys(owner))
+        variables = tuple(
+            tuple(v for v, name in enumerate(owner) if name == player) for player in names
+        )
+        members = np.zeros((len(names), len(density.variables_)), dtype=np.bool_)
+        indicated = np.asarray(getattr(density, "indicated_", ()), dtype=np.intp)
+        for player, its_variables in enumerate(variables):
+            members[player, list(its_variables)] = True
+            indicators = np.flatnonzero(np.isin(indicated, its_variables))
+            members[player, len(columns.variables) + indicators] = True
+        return cls(names, variables, members)
+
+    def known(self, evidence: Evidence) -> Mask:
+        """Players that say anything, (rows, players)."""
+        told = ~np.isnan(evidence.points)
+        for v, rows, _ in evidence.restricted():
+            told[rows, v] = True
+        return np.stack([told[:, members].any(axis=1) for members in self.members], axis=1)
+
+    def codes(self, evidence: Evidence) -> Floats:
+        """Points of the players that are variables, (rows, players); NaN for groups."""
+        single = [variables[0] if len(variables) == 1 else -1 for variables in self.variables]
+        points = np.where(np.isinf(evidence.points), np.nan, evidence.points)
+        return np.where(np.array(single) < 0, np.nan, points[:, single])
+
+    def described(self, evidence: Evidence, columns: Columns) -> list[list[Any]]:
+        """What each player says in each row, for readers; NaN where it says nothing."""
+        sets: dict[tuple[int, int], str] = {}
+        for v, rows, allowed in evidence.restricted():
+            levels = columns.variables[v].levels
+            for row, mask in zip(rows.tolist(), allowed, strict=True):
+                sets[row, v] = " or ".join(str(levels[code]) for code in np.flatnonzero(mask))
+        return [
+            [
+                _joined([sets.get((row, v), _shown(columns.variables[v], x[v])) for v in variables])
+                for variables in self.variables
+            ]
+            for row, x in enumerate(evidence.points)
+        ]
+
+
+def _owners(columns: Columns, groups: Groups) -> list[str]:
+    """The name of the player that has each variable."""
+    variables = columns.variables
+    owner = [variable.name for variable in variables]
+    taken: dict[int, str] = {}
+    for name, given in groups.items():
+        if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+            raise InvalidInput(
+                f"groups must give the columns of each group by name or position, as in "
+                f"{{{name!r}: [...]}}; got {given!r}."
+            )
+        what = f"groups[{name!r}]"
+        for v in sorted({variable_of(each, columns.names, variables, what) for each in given}):
+            if v in taken:
+                raise InvalidInput(
+                    f"groups: {variables[v].name!r} must be in one group; it is in {taken[v]!r} "
+                    f"and {name!r}."
+                )
+            taken[v] = owner[v] = name
+    for v, variable in enumerate(variables):
+        if v not in taken and variable.name in groups:
+            raise InvalidInput(
+                f"groups: {variable.name!r} is a column that is not in the group of that name; "
+                f"give the group another name."
+            )
+    return owner
+
+
+def _shown(variable: Variable, point: float) -> Any:
+    if np.isnan(point):
+        return np.nan
+    if variable.kind is Kind.CATEGORICAL:
+        level = variable.levels[int(point)]
+        return "not recorded" if level is None else level
+    if point == NOT_RECORDED:
+        return "not recorded"
+    return int(point) if variable.kind is Kind.INTEGER and point.is_integer() else float(point)
+
+
+def _joined(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    known = [_text(part) for part in parts if part == part]
+    return ", ".join(known) or np.nan
+
+
+# ---- values ---------------------------------------------------------------------------------
+
+
+def explain(
+    expectation: Expectation,
+    evidence: Evidence,
+    players: Players,
+    *,
+    margins: bool,
+    tol: float | None,
+    threads: int | None = None,
+) -> tuple[Floats, Floats, Floats]:
+    """Conditional Shapley values of rows; 0 for players that say nothing.
+
+    Returns
+    -------
+    values, errors : float64 (rows, players, outputs)
+    base : float64 (outputs,)
+        E[f], which the values of a row start from.
+    """
+    answers = expectation.margin if margins else expectation.predict
+    unit = expectation.spread.margin if margins else expectation.spread.prediction
+    tolerance = NONE if tol is None else Tolerance(unit, tol)
+    nothing = Evidence(np.full((1, evidence.points.shape[1]), np.nan))
+    total, total_error = answers(evidence, threads=threads)
+    base, base_error = answers(nothing, threads=threads)
+    total, total_error = total - base, np.hypot(total_error, base_error)
+    known = players.known(evidence)
+    values, errors = np.zeros((2, *known.shape, total.shape[1]))
+    patterns, which = np.unique(known, axis=0, return_inverse=True)
+    game = Game(expectation, players, margins, threads)
+    for number, pattern in enumerate(patterns):
+        n, rows = int(pattern.sum()), np.flatnonzero(which == number)
+        if not n:
+            continue
+        step = max(1, _VALUES // (2**n * n if n <= FEW_PLAYERS else 4 * PAIRS[0] * n))
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]
+            at = np.ix_(some, pattern)
+            values[at], errors[at] = game.shapley(
+                evidence[some], pattern, total[some], total_error[some], tolerance
+            )
+    if tol is not None:
+        warn_missed(errors, tolerance, "value")
+    return values, errors, base[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """The values of coalitions, and what players add to them."""
+
+    expectation: Expectation
+    players: Players
+    margins: bool
+    threads: int | None = None
+
+    def values(self, evidence: Evidence, coalitions: Mask, words: range) -> Floats:
+        """v(S) of coalitions (coalitions, players) of rows: (rows, groups, outputs, coalitions).
+
+        The groups are those of :func:`~knothole.expectation.replicates.replicates`. Rows of one
+        coalition stand together: what a density computes for a pattern serves all of them.
+        """
+        n = len(evidence.points)
+        step = max(1, _EVIDENCE // max(1, n))
+        parts = []
+        for start in range(0, len(coalitions), step):
+            some = coalitions[start : start + step]
+            hide = (~some[:, :, None] & self.players.members).any(axis=1)
+            told = evidence[np.tile(np.arange(n), len(some))].hidden(np.repeat(hide, n, axis=0))
+            parts.append(replicates(self.expectation, told, self.margins, words, self.threads))
+        joined = np.concatenate(parts)
+        shaped = joined.reshape(len(coalitions), n, *joined.shape[1:])
+        return np.ascontiguousarray(np.moveaxis(shaped, 0, 3))
+
+    def shapley(
+        self,
+        evidence: Evidence,
+        pattern: Mask,
+        total: Floats,
+        total_error: Floats,
+        tolerance: Tolerance,
+    ) -> tuple[Floats, Floats]:
+        """Values and errors (rows, players of the pattern, outputs) of rows with one pattern.
+
+        ``total`` (rows, outputs) is E[f | x_o] - E[f].
+        """
+        n = int(pattern.sum())
+        few, drawn = n <= FEW_PLAYERS, n_groups(self.expectation, self.margins) > 1
+        sizes = PAIRS if not few else WORDS if drawn else WORDS[:1]
+        replicate = self._by_words if few else self._by_pairs
+        value, error = np.zeros((2, len(total), n, total.shape[1]))
+        late = np.arange(len(total))
+        shares, done = replicate(evidence, pattern, 0, sizes[0]), sizes[0]
+        for size in (*sizes[1:], 0):
+            value[late], now = settle(shares, total[late], total_error[late])
+            # As for predictions: those that stop would be those whose error happens to look small.
+            before = error[late]
+            error[late] = np.where(before > 0, np.sqrt((now**2 + before**2) / 2), now)
+            over = (error[late] > tolerance.allowed).any(axis=(1, 2))
+            late, shares = late[over], shares[over]
+            if not len(late) or not size:
+                break
+            further = replicate(evidence[late], pattern, done, size)
+            if few:
+                shares = (shares * done + further * (size - done)) / size
+            else:
+                shares = np.concatenate([shares, further], axis=3)
+            error[late] *= np.sqrt(done / size)
+            done = size
+        return value, error
+
+    def _by_words(self, evidence: Evidence, pattern: Mask, first: int, last: int) -> Floats:
+        """Shapley values by groups of draws, (rows, outputs, players, groups)."""
+        coalitions, weights = all_coalitions(int(pattern.sum()))
+        v = self.values(evidence, _among(coalitions, pattern), range(first, last))
+        shares = np.stack([(v * weight).sum(axis=3) for weight in weights])
+        return np.ascontiguousarray(shares.transpose(1, 3, 0, 2))
+
+    def _by_pairs(self, evidence: Evidence, pattern: Mask, first: int, last: int) -> Floats:
+        """Shapley values by pairs of orders, (rows, outputs, players, pairs)."""
+        drawn = n_groups(self.expectation, self.margins) > 1
+        parts = []
+        # Exact values know no draws: all pairs at once, and no coalition twice.
+        for start in range(first, last, 1 if drawn else last):
+            stop = start + 1 if drawn else last
+            coalitions, plus, minus = pairs(int(pattern.sum()), start, stop)
+            v = self.values(evidence, _among(coalitions, pattern), range(start, start + 1))
+            v = np.add.accumulate(v, axis=1)[:, -1] / v.shape[1]  # over groups, one by one
+            parts.append(((v[..., plus] - v[..., minus]) / 2).sum(axis=2))
+        return np.ascontiguousarray(np.concatenate(parts, axis=2).swapaxes(2, 3))
+
+
+def settle(shares: Floats, total: Floats, total_error: Floats) -> tuple[Floats, Floats]:
+    """Values and errors (rows, players, outputs) from independent replicates.
+
+    These are (rows, outputs, players, replicates): sums along the last axis have the same bits
+    for any number of rows. What they miss of the total, which is known better, is divided among
+    players.
+    """
+    players, n = shares.shape[2:]
+    lacking = total[:, :, None] - shares.sum(axis=2)
+    settled = shares + lacking[:, :, None] / players
+    error = np.repeat(total_error[:, :, None] / players, players, axis=2)
+    if n > 1:
+        # Student's t, so that 1.96 standard errors of n replicates cover as often as they should.
+        width = student.ppf(0.975, n - 1) / 1.959964
+        error = np.hypot(error, width * settled.std(axis=3, ddof=1) / np.sqrt(n))
+    return settled.mean(axis=3).swapaxes(1, 2), error.swapaxes(1, 2)
+
+
+def _among(coalitions: Mask, pattern: Mask) -> Mask:
+    """Coalitions of the players of a pattern as coalitions of all players."""
+    out = np.zeros((len(coalitions), len(pattern)), dtype=np.bool_)
+    out[:, pattern] = coalitions
+    return out
+
+
+@lru_cache(maxsize=16)
+def all_coalitions(n: int) -> tuple[Mask, Floats]:
+    """All coalitions of n players, and their weights (players, coalitions) in Shapley's formula.
+
+    Examples
+    --------
+    >>> all_coalitions(2)[1].tolist()
+    [[-0.5, 0.5, -0.5, 0.5], [-0.5, -0.5, 0.5, 0.5]]
+    """
+    coalitions = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1
+    size = coalitions.sum(axis=1)
+    # A player in a coalition of s has joined s - 1 others; one outside would join s.
+    joined = np.array([0.0, *(1 / (n * comb(n - 1, s - 1)) for s in range(1, n + 1))])[size]
+    joins = np.array([*(1 / (n * comb(n - 1, s)) for s in range(n)), 0.0])[size]
+    return coalitions, np.where(coalitions.T, joined, -joins)
+
+
+def orders(n: int, first: int, last: int) -> NDArray[np.intp]:
+    """Orders of n players, from the first to the last, (orders, players)."""
+    rngs = (np.random.default_rng([n, number]) for number in range(first, last))
+    return np.stack([rng.permutation(n) for rng in rngs])
+
+
+@lru_cache(maxsize=1024)
+def pairs(n: int, first: int, last: int) -> tuple[Mask, NDArray[np.intp], NDArray[np.intp]]:
+    """Orders of n players, from the first to the last, and the reverse of each.
+
+    Returns
+    -------
+    coalitions : bool (coalitions, players)
+        All that occur on the way, once.
+    plus, minus : int (2, pairs, players)
+        The coalition in which a player has joined, and the one it has joined.
+    """
+    place = np.argsort(orders(n, first, last), axis=1)
+    # Who is among the first i of an order; its reverse begins with all others.
+    before = place[:, None, :] < np.arange(n + 1)[None, :, None]
+    both = np.stack([before, ~before]).reshape(-1, n)
+    packed = np.packbits(both, axis=1)
+    keys = packed.view(f"V{packed.shape[1]}").ravel()
+    _, which, places = np.unique(keys, return_index=True, return_inverse=True)
+    at = places.reshape(2, len(place), n + 1)
+    now, then = (np.take_along_axis(at, (place + k)[None], axis=2) for k in (0, 1))
+    plus, minus = np.stack([then[0], now[1]]), np.stack([now[0], then[1]])
+    return both[which], plus, minus
+
+
+# ---- what users get -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """Conditional Shapley values of some rows.
+
+    Attributes
+    ----------
+    values, errors : float64 (rows, players), or (rows, players, outputs) where there are several
+        What each player adds, and the standard error of that; both 0 for missing values. The values of a
+        row and ``base`` add up to the expected output.
+    base : float, or float64 (outputs,)
+        The expected output where nothing is known.
+    data : pandas.DataFrame
+        What the players say in each row, NaN where it is missing.
+    codes : float64 (rows, players)
+        The same in numbers, for colours: positions of categories, NaN for groups.
+    outputs : list
+        Labels of the outputs.
+
+    Examples
+    --------
+    >>> import knothole as kh
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]] * 10)
+    >>> model = DecisionTreeRegressor().fit(X, 2 * X[:, 0] + X[:, 1])
+    >>> found = kh.wrap(model, X, density=kh.Factorized()).explain([[1.0, 1.0], [0.0, np.nan]])
+    >>> found.base, found.values.round(6).tolist()
+    (1.5, [[1.0, 0.5], [-1.0, 0.0]])
+    """
+
+    values: Floats
+    errors: Floats
+    base: Any
+    data: pd.DataFrame
+    codes: Floats
+    outputs: list[Any]
+
+    def table(self, output: Any = None) -> pd.DataFrame:
+        """Values as a table, (rows, players); of one output where there are several."""
+        return pd.DataFrame(
+            self._one(self.values, output), index=self.data.index, columns=self.data.columns
+        )
+
+    def to_shap(self) -> Any:
+        """The same as a ``shap.Explanation``, for all of shap's plots."""
+        try:
+            import shap
+        except ImportError as error:
+            raise MissingExtra("to_shap needs shap: pip install 'knothole[shap]'.") from error
+        base = np.tile(self.base, (len(self.values), 1))
+        return shap.Explanation(
+            values=self.values,
+            base_values=base[:, 0] if self.values.ndim == 2 else base,
+            data=self.codes,
+            display_data=self.data.to_numpy(),
+            feature_names=[str(name) for name in self.data.columns],
+            output_names=None if self.values.ndim == 2 else [str(name) for name in self.outputs],
+            error_std=self.errors,
+        )
+
+    def bar(self, output: Any = None, ax: Axes | None = None) -> Axes:
+        """Mean size of each player's values; for a single row, the values and their errors."""
+        values, errors = self._one(self.values, output), self._one(self.errors, output)
+        single = len(values) == 1
+        height = values[0] if single else np.abs(values).mean(axis=0)
+        order = np.argsort(-np.abs(height), kind="stable")[:_SHOWN_PLAYERS]
+        names = [str(self.data.columns[j]) for j in order]
+        if single:
+            names = [
+                f"{name} = {_text(self.data.iloc[0, j])}"
+                for name, j in zip(names, order, strict=True)
+            ]
+        ax = _axes(ax)
+        ax.barh(
+            np.arange(len(order)), height[order],
+            xerr=1.96 * errors[0][order] if single and errors.any() else None,
+            color=np.where(height[order] < 0, _RED, _BLUE).tolist(), ecolor=_GREY,
+        )  # fmt: skip
+        ax.set_yticks(np.arange(len(order)), names)
+        ax.invert_yaxis()
+        ax.set_xlabel("value" if single else "mean size of values")
+        return ax
+
+    def beeswarm(self, output: Any = None, ax: Axes | None = None) -> Axes:
+        """Every row's values, a line a player, blue where the column is low and red where high."""
+        from matplotlib.colors import LinearSegmentedColormap
+
+        values = self._one(self.values, output)
+        order = np.argsort(-np.abs(values).mean(axis=0), kind="stable")[:_SHOWN_PLAYERS]
+        ax = _axes(ax)
+        colours = LinearSegmentedColormap.from_list("low to high", [_BLUE, "#C9B8C8", _RED])
+        for place, j in enumerate(order):
+            code = pd.Series(self.codes[:, j]).rank(pct=True).to_numpy()
+            known = ~np.isnan(code)
+            height = place + _jitter(values[:, j])
+            ax.scatter(values[~known, j], height[~known], s=7, color=_GREY, linewidths=0)
+            ax.scatter(
+                values[known, j], height[known], s=7, c=code[known], cmap=colours, vmin=0, vmax=1,
+                linewidths=0,
+            )  # fmt: skip
+        ax.axvline(0, color=_GREY, linewidth=0.8, zorder=0)
+        ax.set_yticks(np.arange(len(order)), [str(self.data.columns[j]) for j in order])
+        ax.invert_yaxis()
+        ax.set_xlabel("value (grey: missing or a group; blue to red: low to high)")
+        return ax
+
+    def _one(self, values: Floats, output: Any) -> Floats:
+        """The values of one output."""
+        if values.ndim == 2:
+            return values
+        if output not in self.outputs:
+            raise InvalidInput(f"output must be one of {self.outputs}; got {output!r}.")
+        return np.asarray(values[:, :, self.outputs.index(output)])
+
+    def __repr__(self) -> str:
+        rows, players, *_ = self.values.shape
+        return f"Explanation({rows} rows, {players} players, {len(self.outputs)} outputs)"
+
+    def _repr_html_(self) -> str:
+        """What each player says and adds, for the first rows."""
+        one = self.values[:_SHOWN_ROWS] if self.values.ndim == 2 else self.values[:_SHOWN_ROWS, :, -1]
+        cells = [
+            [f"{_text(said)}: {value:+.3g}" for said, value in zip(row, own, strict=True)]
+            for row, own in zip(self.data.to_numpy().tolist(), one, strict=False)
+        ]
+        shown = pd.DataFrame(cells, index=self.data.index[:_SHOWN_ROWS], columns=self.data.columns)
+        base = ", ".join(f"{value:.4g}" for value in np.atleast_1d(self.base))
+        return f"<p>{escape(repr(self))}, from {escape(base)}</p>{shown.to_html()}"
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise MissingExtra("plots need matplotlib: pip install 'knothole[plot]'.") from error
+    made: Axes = pyplot.subplots(layout="constrained")[1]
+    return made
+
+
+def _text(said: Any) -> str:
+    if said != said:
+        return "?"
+    return f"{said:.4g}" if isinstance(said, float) else str(said)
+
+
+def _jitter(values: Floats) -> Floats:
+    """Heights that keep points of nearly the same value apart, the densest the widest."""
+    if np.ptp(values) == 0:
+        return np.zeros(len(values))
+    bins = np.floor((values - values.min()) / np.ptp(values) * 60).astype(np.intp)
+    count = np.bincount(bins)
+    number = pd.Series(bins).groupby(bins).cumcount().to_numpy()
+    side = np.where(number % 2 == 0, 1, -1) * ((number + 1) // 2)
+    return np.asarray(0.4 * side / max(1, count.max() / 2))
