@@ -385,8 +385,8 @@ class Explanation:
     Attributes
     ----------
     values, errors : float64 (rows, players), or (rows, players, outputs) where there are several
-        What each player adds, and the standard error of that; both 0 for missing values. The values of a
-        row and ``base`` add up to the expected output.
+        What each player adds, and the standard error of that; both 0 for missing values. The
+        values of a row and ``base`` add up to the expected output.
     base : float, or float64 (outputs,)
         The expected output where nothing is known.
     data : pandas.DataFrame
@@ -497,7 +497,8 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """What each player says and adds, for the first rows."""
-        one = self.values[:_SHOWN_ROWS] if self.values.ndim == 2 else self.values[:_SHOWN_ROWS, :, -1]
+        values = self.values[:_SHOWN_ROWS]
+        one = values if values.ndim == 2 else values[:, :, -1]
         cells = [
             [f"{_text(said)}: {value:+.3g}" for said, value in zip(row, own, strict=True)]
             for row, own in zip(self.data.to_numpy().tolist(), one, strict=False)
