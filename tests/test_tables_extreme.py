@@ -20,7 +20,7 @@ import knothole as kh
 from knothole.columns.columns import Column, Columns
 from knothole.compiled.threads import thread_count
 from knothole.errors import DamagedFile, InvalidInput, KnotholeError
-from knothole.out_of_core.sources import source
+from knothole.out_of_core.files import open_table
 from knothole.report.displays import OutageDisplay
 from knothole.report.evaluation import Outage
 
@@ -108,9 +108,9 @@ def test_rows_with_too_few_fields_are_refused_by_line(tmp_path, suffix):
         columns = [Column(name) for name in "bc"]
         if refused:
             with pytest.raises(DamagedFile, match="line 6 has 2 of the 3 fields"):
-                list(source(path).chunks(["a", "b", "c"], columns, 10))
+                list(open_table(path).chunks(["a", "b", "c"], columns, 10))
         else:
-            ((chunk, _),) = source(path).chunks(["a", "b", "c"], columns, 10)
+            ((chunk, _),) = open_table(path).chunks(["a", "b", "c"], columns, 10)
             assert chunk["c"].isna().tolist() == [False, True, True, False]
 
 

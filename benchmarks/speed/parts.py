@@ -25,8 +25,7 @@ from benchmarks.speed.setting import Ratio, table, with_holes, xgboost_model
 from benchmarks.workers import spawned
 from knothole.densities.in_parts import go_on
 from knothole.densities.mixture.em import step
-from knothole.out_of_core.base import DaskParts
-from knothole.out_of_core.sample import Sample
+from knothole.out_of_core.partitions import DaskPartitions, Sample
 from knothole.storage import load
 
 ROWS = int(os.environ.get("KNOTHOLE_ROWS", "1000000"))
@@ -118,7 +117,7 @@ def fitting(table, robust):
             mixture = step(rows, mixture, 1.0)[1]
         return
     rows = len(table)
-    go_on(density, Sample(DaskParts.of(table), None, None, None, None, rows, float(rows)))
+    go_on(density, Sample(DaskPartitions.of(table), None, None, None, None, rows, float(rows)))
     assert density.n_iter_ == STEPS
 
 

@@ -28,7 +28,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from knothole.columns.columns import Blocks, Columns, Kind, partitions
+from knothole.columns.columns import Blocks, Columns, Kind, one_hot_groups
 from knothole.columns.read import Unseen, as_table
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
@@ -453,7 +453,7 @@ def _dummies(table: Any) -> list[tuple[int, ...]]:
     columns = Columns.infer(table)
     if any(column.kind is Kind.CATEGORICAL for column in columns):
         return []
-    return partitions(columns.matrix(table))
+    return one_hot_groups(columns.matrix(table))
 
 
 def _arrays(answer: Any) -> Any:

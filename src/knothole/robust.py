@@ -37,9 +37,8 @@ from knothole.leaves.in_parts import check_options
 from knothole.leaves.options import TuningOptions
 from knothole.leaves.solvers import TuningSummary
 from knothole.leaves.tune import tune
-from knothole.out_of_core.base import parts_of
 from knothole.out_of_core.lazy import lazily
-from knothole.out_of_core.sample import sample
+from knothole.out_of_core.partitions import partitions_of, sample
 from knothole.trees.classes import (
     by_class,
     class_lists,
@@ -777,7 +776,7 @@ class Robust:
                 "with one of knothole's, such as density='auto'."
             )
         expectation, options = self.expectation_, (options or TuningOptions()).changed(**changes)
-        parts, drawn = parts_of(X, y, options.sample_weight, self.columns_), None
+        parts, drawn = partitions_of(X, y, options.sample_weight, self.columns_), None
         if parts is not None:
             check_options(options)
             drawn = sample(parts, options.seed)

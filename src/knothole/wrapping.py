@@ -34,10 +34,8 @@ from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import SHARE
 from knothole.inspection.correction.patterns import Patterns
 from knothole.nan_meaning import NanMeaning, unmeasured
-from knothole.out_of_core.base import Parts, parts_of
 from knothole.out_of_core.files import is_path
-from knothole.out_of_core.sample import sample
-from knothole.out_of_core.work import is_lazy
+from knothole.out_of_core.partitions import Partitions, is_lazy, partitions_of, sample
 from knothole.progress import Advance, Verbose, bar, tell
 from knothole.robust import Robust
 from knothole.scoring import PredictionLoss, prediction_loss
@@ -162,9 +160,9 @@ def wrap(
         compile_for("auto", hasattr(model, "predict_proba"))
     composed = is_composed(model)
     own = None
-    if not composed and (is_path(X_train) or is_lazy(X_train) or isinstance(X_train, Parts)):
+    if not composed and (is_path(X_train) or is_lazy(X_train) or isinstance(X_train, Partitions)):
         own = read(model)
-    parts = parts_of(X_train, y_train, sample_weight, None if own is None else own.columns)
+    parts = partitions_of(X_train, y_train, sample_weight, None if own is None else own.columns)
     drawn, shown = None, X_train
     if parts is not None:
         drawn = sample(parts, seed, () if own is None else _categories(own))

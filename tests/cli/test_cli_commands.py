@@ -229,17 +229,17 @@ def test_all_rows_of_a_larger_training_table_are_learned_from(
 ):
     """In parts of 20 rows: what a table in memory, in one part, comes to."""
     from knothole.cli import options
-    from knothole.out_of_core import sample
-    from knothole.out_of_core.base import LocalParts
+    from knothole.out_of_core import partitions
+    from knothole.out_of_core.partitions import Partitions
 
     monkeypatch.setattr(options, "CHUNK", 20)
-    monkeypatch.setattr(sample, "ROWS", 100)
+    monkeypatch.setattr(partitions, "ROWS", 100)
     place = tmp_path / "model.knothole"
     arguments = ["wrap", folder / "model.json", folder / "train.csv", "-o", place]
     assert call(*arguments, "--density", "mixture", "--target", "price", "--all") == FINE
     assert "chosen at random" not in capsys.readouterr().err
     whole = table[FEATURES][:200].astype({"city": object})
-    parts = LocalParts.of(lambda: iter([(whole, table["price"][:200].to_numpy(), None)]))
+    parts = Partitions.of(lambda: iter([(whole, table["price"][:200].to_numpy(), None)]))
     alone = kh.wrap(folder / "model.json", parts, density=kh.Mixture(random_state=0))
     found = kh.load(place)
     assert found.density_.n_iter_ == alone.density_.n_iter_

@@ -17,7 +17,7 @@ from knothole import files
 from knothole.cli import app
 from knothole.cli.app import FINE, INTERRUPTED, TERMINATED, WRONG_INPUT
 from knothole.cli.files import CsvSink
-from knothole.out_of_core import sources
+from knothole.out_of_core.files import open_table, sampled
 from knothole.robust import Robust
 
 
@@ -116,7 +116,7 @@ def test_a_file_is_read_no_further_than_needed(tmp_path):
         for _ in range(100):
             file.write("1.5,x\n" * 10_000)
     columns = [kh.Columns.infer(pd.DataFrame({"a": [1.5]}))[0]]
-    chunks = sources.source(place).chunks(["a"], columns, 1000)
+    chunks = open_table(place).chunks(["a"], columns, 1000)
     chunk, amount = next(chunks)
     assert len(chunk) == 1000
     assert amount < place.stat().st_size / 2
@@ -128,7 +128,7 @@ def test_a_last_row_may_have_line_breaks_in_quotes_and_inch_marks(tmp_path, rows
     place = tmp_path / "notes.csv"
     place.write_text(f"a,note\n{rows}")
     columns = [kh.Columns.infer(pd.DataFrame({"a": [1.5]}))[0]]
-    (chunk, _), *_ = sources.source(place).chunks(["a"], columns, 1000)
+    (chunk, _), *_ = open_table(place).chunks(["a"], columns, 1000)
     assert chunk["a"].tolist() == [1.5, 2.5]
 
 
@@ -143,7 +143,7 @@ def test_a_sample_is_uniform_and_in_order(tmp_path):
     place = tmp_path / "rows.csv"
     pd.DataFrame({"a": np.arange(90_000)}).to_csv(place, index=False)
     columns = [kh.Columns.infer(pd.DataFrame({"a": [1]}))[0]]
-    frame, total = sources.sampled(sources.source(place), ["a"], columns, 3000, seed=0)
+    frame, total = sampled(open_table(place), ["a"], columns, 3000, seed=0)
     assert (len(frame), total) == (3000, 90_000)
     values = frame["a"].to_numpy()
     assert (np.diff(values) > 0).all()

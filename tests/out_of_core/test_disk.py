@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from knothole.out_of_core import disk
-from knothole.out_of_core.disk import Kept, Store
+from knothole.out_of_core.disk import Spilled, SpillFile
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def same(one, other):
 
 
 def test_what_was_kept_comes_back_as_often_as_wanted(folder):
-    many = [Kept("a", something(seed, 10 + 300 * seed)) for seed in range(5)]
+    many = [Spilled("a", something(seed, 10 + 300 * seed)) for seed in range(5)]
     for _ in range(2):
         for seed, kept in enumerate(many):
             same(kept.read(), something(seed, 10 + 300 * seed))
@@ -49,30 +49,30 @@ def test_what_was_kept_comes_back_as_often_as_wanted(folder):
 
 
 def test_room_is_used_again_but_not_under_an_array(folder):
-    first = Kept("a", something(0))
+    first = Spilled("a", something(0))
     array = first.read()["z"]
     end = first._store._end
     del first
-    second = Kept("a", something(1))  # elsewhere: there is still an array of the first
+    second = Spilled("a", something(1))  # elsewhere: there is still an array of the first
     np.testing.assert_array_equal(array, something(0)["z"])
     assert second._store._end == 2 * end
     del array
     gc.collect()
-    third = Kept("a", something(2))
+    third = Spilled("a", something(2))
     assert third._store._end == 2 * end
     same(second.read(), something(1))
     same(third.read(), something(2))
 
 
 def test_the_file_is_closed_with_the_last_that_is_in_it(folder):
-    kept = Kept("b", something())
+    kept = Spilled("b", something())
     file, copy = kept._store.file, pickle.loads(pickle.dumps(kept))
-    assert copy._store is kept._store and Store._open["b"] is kept._store
+    assert copy._store is kept._store and SpillFile._open["b"] is kept._store
     del kept
     same(copy.read(), something())
     del copy
     gc.collect()
-    assert file.closed and "b" not in Store._open
+    assert file.closed and "b" not in SpillFile._open
 
 
 def test_there_is_room_only_where_something_can_be_written(folder, monkeypatch):
@@ -91,8 +91,8 @@ def test_a_process_that_is_killed_leaves_no_file(tmp_path):
     code = """
 import os, signal, tempfile
 import numpy as np
-from knothole.out_of_core.disk import Kept
-kept = Kept("a", np.ones(10**6))
+from knothole.out_of_core.disk import Spilled
+kept = Spilled("a", np.ones(10**6))
 assert kept.read().sum() == 10**6 and tempfile.gettempdir() == os.environ["TMPDIR"]
 os.kill(os.getpid(), signal.SIGKILL)
 """

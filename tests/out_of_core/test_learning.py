@@ -23,9 +23,8 @@ from knothole.densities.in_parts import go_on
 from knothole.densities.mixture.em import step
 from knothole.densities.rows import EncodedRows
 from knothole.errors import InvalidInput
-from knothole.out_of_core import base, disk, sample
-from knothole.out_of_core.base import LocalParts
-from knothole.out_of_core.work import FAN, tree
+from knothole.out_of_core import disk, partitions
+from knothole.out_of_core.partitions import FAN, Partitions, tree
 
 PARTITIONS = (1, 2, 7, 50)
 
@@ -33,7 +32,7 @@ PARTITIONS = (1, 2, 7, 50)
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """A sample of 300 rows, so that a table of 1,000 is a large one."""
-    monkeypatch.setattr(sample, "ROWS", 300)
+    monkeypatch.setattr(partitions, "ROWS", 300)
 
 
 def table(n=1000, seed=0):
@@ -56,7 +55,7 @@ def cut(frame, partitions):
     """Local parts of nearly the same size; there may be more of them than rows."""
     at = np.linspace(0, len(frame), partitions + 1).astype(int)
     pieces = [frame.iloc[a:b] for a, b in pairwise(at)]
-    return LocalParts.of(lambda: ((piece, None, None) for piece in pieces))
+    return Partitions.of(lambda: ((piece, None, None) for piece in pieces))
 
 
 DENSITIES = {
@@ -79,7 +78,7 @@ def close(one, other, tolerance=1e-8):
 def on_one_machine():
     """Each density, learned from one part; the sample is the same for all of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sample, "ROWS", 300)
+        patch.setattr(partitions, "ROWS", 300)
         return {name: make().fit(cut(table(), 1)) for name, make in DENSITIES.items()}
 
 
@@ -97,18 +96,18 @@ def test_densities_are_those_of_one_machine(on_one_machine, name, partitions):
 @pytest.mark.parametrize("share", [0.3, 0.0])
 @pytest.mark.parametrize("name", DENSITIES)
 def test_a_cluster_learns_what_one_process_does_to_the_last_bit(cluster, name, share, monkeypatch):
-    monkeypatch.setattr(base, "SHARE", share)  # of memory: on disk otherwise
+    monkeypatch.setattr(partitions, "MEMORY_SHARE", share)  # of memory: on disk otherwise
     lazy = dd.from_pandas(table(), npartitions=7)
     found = DENSITIES[name]().fit(lazy)
     pieces = [lazy.partitions[i].compute() for i in range(7)]
-    close(found, DENSITIES[name]().fit(LocalParts.of(lambda: ((p, None, None) for p in pieces))), 0)
+    close(found, DENSITIES[name]().fit(Partitions.of(lambda: ((p, None, None) for p in pieces))), 0)
 
 
 def test_going_on_is_em_on_all_rows():
     """The slow twin: what the sample gave, and the steps of EM on a table in memory."""
     frame = table()
     found = kh.Mixture(3, strength=1.0, random_state=0).fit(cut(frame, 7))
-    drawn = sample.sample(cut(frame, 1), int(kh.Mixture(random_state=0)._rng().integers(2**31)))
+    drawn = partitions.sample(cut(frame, 1), int(kh.Mixture(random_state=0)._rng().integers(2**31)))
     assert len(drawn.table) == 300 and drawn.total == 1000 and not drawn.whole
     columns = found.columns_
     begun = kh.Mixture(3, strength=1.0, random_state=0)
@@ -136,13 +135,13 @@ def test_a_row_of_weight_two_is_two_rows(name):
     close(whole, begun, tolerance=0)
     repeated = frame.loc[np.repeat(frame.index, weight)].reset_index(drop=True)
     parts = {
-        "weights": LocalParts.of(lambda: iter([(frame[:99], None, weight[:99]),
+        "weights": Partitions.of(lambda: iter([(frame[:99], None, weight[:99]),
                                                (frame[99:], None, weight[99:])])),
-        "rows": LocalParts.of(lambda: iter([(repeated, None, None)])),
+        "rows": Partitions.of(lambda: iter([(repeated, None, None)])),
     }  # fmt: skip
     found = {}
     for how, own in parts.items():
-        drawn = sample.Sample(own, None, None, None, None, 250, float(weight.sum()))
+        drawn = partitions.Sample(own, None, None, None, None, 250, float(weight.sum()))
         found[how] = go_on(DENSITIES[name]().fit(frame, sample_weight=weight), drawn)
     close(found["weights"], found["rows"])
 
@@ -161,12 +160,12 @@ def test_as_many_rows_as_a_sample_has_are_learned_as_in_memory():
 
 def test_a_sample_is_drawn_evenly_and_does_not_depend_on_the_parts():
     frame = pd.DataFrame({"row": np.arange(1000.0)})
-    drawn = [sample.sample(cut(frame, n), 5).table for n in PARTITIONS]
+    drawn = [partitions.sample(cut(frame, n), 5).table for n in PARTITIONS]
     for one in drawn[1:]:
         pd.testing.assert_frame_equal(one, drawn[0])
     count = np.histogram(drawn[0]["row"], bins=4, range=(0, 1000))[0]
     assert count.min() > 45 and len(drawn[0]) == 300
-    other = sample.sample(cut(frame, 1), 6).table
+    other = partitions.sample(cut(frame, 1), 6).table
     assert not other.equals(drawn[0])
 
 
@@ -175,20 +174,20 @@ def test_a_sample_is_drawn_evenly_and_does_not_depend_on_the_parts():
 def test_what_is_larger_than_memory_is_on_disk_or_encoded_again(
     monkeypatch, on_one_machine, room, name
 ):
-    monkeypatch.setattr(base, "LOCAL", 0)
-    monkeypatch.setattr(base, "room", lambda: room)
+    monkeypatch.setattr(partitions, "LOCAL", 0)
+    monkeypatch.setattr(partitions, "room", lambda: room)
     passes = []
 
-    pieces = LocalParts.of(lambda: ((p, None, None) for p in (table()[:400], table()[400:])))
-    counted = LocalParts(lambda: passes.append(None) or pieces.passes())
+    pieces = Partitions.of(lambda: ((p, None, None) for p in (table()[:400], table()[400:])))
+    counted = Partitions(lambda: passes.append(None) or pieces.passes())
     found = DENSITIES[name]().fit(counted)
     again = found.n_iter_ + (name == "GaussianMixture")  # its prior takes a pass
     assert len(passes) == 2 + (1 if room else again)  # a look, a sample, and the steps
     close(found, on_one_machine[name])
     if room:
-        monkeypatch.setattr(base, "LOCAL", 2**28)
+        monkeypatch.setattr(partitions, "LOCAL", 2**28)
         close(found, DENSITIES[name]().fit(pieces), tolerance=0)
-    assert disk.Store._open == {}
+    assert disk.SpillFile._open == {}
 
 
 def test_sums_are_added_in_a_tree_of_fixed_shape():
@@ -210,7 +209,7 @@ def test_a_model_is_wrapped_as_on_one_machine(partitions):
     with dask.config.set(scheduler="sync"):
         robust = kh.wrap(model, lazy[["a", "b", "c"]], lazy["y"], density)
     one = cut(frame, 1).passes
-    parts = LocalParts(lambda: ((i, X, y.to_numpy(), None) for i, X, _, _ in one()))
+    parts = Partitions(lambda: ((i, X, y.to_numpy(), None) for i, X, _, _ in one()))
     alone = kh.wrap(model, parts, density=density)
     close(robust.density_, alone.density_)
     np.testing.assert_allclose(robust.predict(frame), alone.predict(frame), rtol=1e-8)
@@ -244,8 +243,8 @@ def slowly(frame):
 def kept(request, monkeypatch):
     """Where encoded rows are."""
     if request.param == "on disk":
-        monkeypatch.setattr(base, "SHARE", 0.0)
-        monkeypatch.setattr(base, "_room", asked := MagicMock(return_value=np.inf))
+        monkeypatch.setattr(partitions, "MEMORY_SHARE", 0.0)
+        monkeypatch.setattr(partitions, "_room", asked := MagicMock(return_value=np.inf))
     yield
     assert request.param == "in memory" or asked.called
 
@@ -317,13 +316,13 @@ def test_a_fit_that_is_interrupted_leaves_nothing_behind(
 ):
     lazy = dd.from_pandas(table(), npartitions=20)
     slow = lazy.map_partitions(slowly, meta=lazy._meta)
-    made = base.DaskParts.made
+    made = partitions.DaskPartitions.made
 
     def soon(*given, **options):
         threading.Timer(0.2, _thread.interrupt_main).start()
         return made(*given, **options)
 
-    monkeypatch.setattr(base.DaskParts, "made", soon)
+    monkeypatch.setattr(partitions.DaskPartitions, "made", soon)
     with pytest.raises(KeyboardInterrupt):
         DENSITIES["Mixture"]().fit(slow)
     nothing_is_left(cluster)
@@ -331,7 +330,7 @@ def test_a_fit_that_is_interrupted_leaves_nothing_behind(
 
 def test_what_cannot_be_learned_is_refused_with_a_way_out():
     frame = table()
-    with pytest.raises(InvalidInput, match=r"sample_weight must be None for parts"):
+    with pytest.raises(InvalidInput, match=r"sample_weight must be None for partitions"):
         kh.Mixture().fit(cut(frame, 2), sample_weight=np.ones(len(frame)))
     with pytest.raises(InvalidInput, match=r"'low-rank' is learned from rows in memory only"):
         kh.GaussianMixture(2, covariance="low-rank", random_state=0).fit(cut(frame, 2))

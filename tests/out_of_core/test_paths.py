@@ -13,8 +13,8 @@ from tests.cli.running import call
 import knothole as kh
 from knothole.cli.app import FINE
 from knothole.errors import ColumnMismatch, DamagedFile, InvalidInput
-from knothole.out_of_core import files, sample
-from knothole.out_of_core.base import LocalParts
+from knothole.out_of_core import files, partitions
+from knothole.out_of_core.partitions import Partitions
 
 NAMES = ["size", "rooms", "city"]
 
@@ -22,7 +22,7 @@ NAMES = ["size", "rooms", "city"]
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """A sample of 200 rows, and 90 rows at a time: a table of 600 is a large one."""
-    monkeypatch.setattr(sample, "ROWS", 200)
+    monkeypatch.setattr(partitions, "ROWS", 200)
     monkeypatch.setattr(files, "CHUNK", 90)
 
 
@@ -119,7 +119,7 @@ def test_what_is_learned_from_a_path_is_that_of_dask(place, frame, where, caplog
 
 def test_a_density_is_fitted_to_a_path(place, frame):
     found = kh.Mixture(3, strength=1.0, random_state=0).fit(place / "csv")
-    parts = LocalParts.of(lambda: iter([(frame, None, None)]))
+    parts = Partitions.of(lambda: iter([(frame, None, None)]))
     expected = kh.Mixture(3, strength=1.0, random_state=0).fit(parts)
     assert found.columns_ == expected.columns_
     np.testing.assert_allclose(found.weights_, expected.weights_, rtol=1e-8)

@@ -16,8 +16,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import knothole as kh
 from knothole.errors import InvalidInput
-from knothole.out_of_core import sample
-from knothole.out_of_core.base import LocalParts
+from knothole.out_of_core import partitions
+from knothole.out_of_core.partitions import Partitions
 
 PARTITIONS = (1, 2, 7, 50)
 # What needs no choice by a sample: then the slow twin is the same tuning in memory.
@@ -27,7 +27,7 @@ PLAIN = {"condition_on_target": False, "objective": "expected"}
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """A sample of 150 rows, so that a table of 400 is a large one."""
-    monkeypatch.setattr(sample, "ROWS", 150)
+    monkeypatch.setattr(partitions, "ROWS", 150)
 
 
 def rows(n=400):
@@ -91,7 +91,7 @@ def test_what_a_sample_chooses_does_not_depend_on_the_partitions(models, partiti
     lazy = dd.from_pandas(X.assign(y=y), npartitions=partitions)
     with dask.config.set(scheduler="sync"):
         found = robust.tune(lazy[list("abc")], lazy["y"])
-    alone = robust.tune(LocalParts.of(lambda: iter([(X, y.to_numpy(), None)])), None)
+    alone = robust.tune(Partitions.of(lambda: iter([(X, y.to_numpy(), None)])), None)
     np.testing.assert_allclose(found.ensemble_.value, alone.ensemble_.value, rtol=1e-8)
     assert found.tuning_.objective == "deployed" and found.tuning_.conditioned != "none"
 
@@ -132,12 +132,12 @@ def test_a_bad_value_names_partition_and_column(models):
 def test_what_is_not_summed_is_refused_with_a_way_out(models):
     robust, y, _ = models["boosting"]
     X, _ = rows()
-    parts = LocalParts.of(lambda: iter([(X, y.to_numpy(), None)]))
+    parts = Partitions.of(lambda: iter([(X, y.to_numpy(), None)]))
     with pytest.raises(InvalidInput, match=r"tables in parts are tuned by sums"):
         robust.tune(parts, None, reach="completions", **PLAIN)
-    with pytest.raises(InvalidInput, match=r"sample_weight must be None for parts"):
+    with pytest.raises(InvalidInput, match=r"sample_weight must be None for partitions"):
         robust.tune(parts, None, sample_weight=np.ones(len(X)))
     with pytest.raises(InvalidInput, match=r"holes must not be about single rows"):
         robust.tune(parts, None, holes=np.isnan(X.to_numpy()))
-    with pytest.raises(InvalidInput, match=r"y must be None for parts"):
+    with pytest.raises(InvalidInput, match=r"y must be None for partitions"):
         robust.tune(parts, y)

@@ -28,8 +28,8 @@ from knothole.cli.files import (
 )
 from knothole.errors import InvalidInput
 from knothole.files import check_output
-from knothole.out_of_core.cluster import on_cluster
-from knothole.out_of_core.sources import JSON_LINES, JsonSource, Source
+from knothole.out_of_core.files import JSON_LINES, JsonLinesFile, TableFile
+from knothole.out_of_core.lazy import on_cluster
 from knothole.progress import bar
 from knothole.robust import Robust
 
@@ -161,13 +161,13 @@ def answering_options(chunk: int) -> options.Decorator:
 
 
 @contextmanager
-def _opened(output: Path | None, table: Source) -> Iterator[Sink]:
+def _opened(output: Path | None, table: TableFile) -> Iterator[Sink]:
     if output is not None:
         with sink(output) as opened:
             yield opened
         return
     try:
-        yield into(sys.stdout, JSON_LINES[0] if isinstance(table, JsonSource) else ".csv")
+        yield into(sys.stdout, JSON_LINES[0] if isinstance(table, JsonLinesFile) else ".csv")
         sys.stdout.flush()
     except BrokenPipeError as done:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

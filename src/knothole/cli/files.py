@@ -21,10 +21,16 @@ from knothole.columns.columns import Column, Columns, found_as
 from knothole.columns.read import listed
 from knothole.errors import ColumnMismatch, DamagedFile, InvalidInput
 from knothole.files import check_regular, whole_file
-from knothole.out_of_core import sources
-from knothole.out_of_core.base import parts_of
-from knothole.out_of_core.sample import sample
-from knothole.out_of_core.sources import JSON_LINES, PARQUET, SEPARATORS, STDIN, Source, pyarrow_for
+from knothole.out_of_core.files import (
+    JSON_LINES,
+    PARQUET,
+    SEPARATORS,
+    STDIN,
+    TableFile,
+    open_table,
+    pyarrow_for,
+)
+from knothole.out_of_core.partitions import partitions_of, sample
 from knothole.robust import Robust
 from knothole.storage import load
 from knothole.trees.ensemble import Ensemble
@@ -33,9 +39,9 @@ from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.read import reading_of
 
 
-def source(path: Path) -> Source:
+def source(path: Path) -> TableFile:
     """The table in a file, or for ``-`` in standard input."""
-    return sources.source(_standard_input() if str(path) == "-" else path)
+    return open_table(_standard_input() if str(path) == "-" else path)
 
 
 def _standard_input() -> Path:
@@ -87,7 +93,7 @@ class Match:
 
 
 def match(
-    columns: Columns, table: Source, leave_out: Sequence[str] = (), absent: str = "error"
+    columns: Columns, table: TableFile, leave_out: Sequence[str] = (), absent: str = "error"
 ) -> Match:
     """Find a model's columns in a file, by name where it has names, otherwise by position.
 
@@ -113,7 +119,7 @@ def match(
     return Match(columns, found)
 
 
-def check_column(table: Source, name: str, option: str) -> None:
+def check_column(table: TableFile, name: str, option: str) -> None:
     """Refuse a name that an option gives and the file does not have."""
     if name not in table.names:
         raise ColumnMismatch(
@@ -151,7 +157,7 @@ def open_model(path: Path, allow_pickle: bool, train: Path) -> OpenedModel:
         return OpenedModel(robust, None, robust.ensemble_, robust.columns_)
     native = _unpickled(path, allow_pickle) if path.suffix.lower() in PICKLES else path
     if is_composed(native):
-        parts = parts_of(train)
+        parts = partitions_of(train)
         assert parts is not None  # those of a path
         ensemble = read_over(native, sample(parts, 0).shown, "all")
         takes_nan = bool(get_tags(native).input_tags.allow_nan)

@@ -17,8 +17,8 @@ from knothole.cli.console import say
 from knothole.cli.files import Match, OpenedModel, check_column, match, source
 from knothole.errors import InvalidInput
 from knothole.inspection.conformal import KEPT
-from knothole.out_of_core.base import LocalParts
-from knothole.out_of_core.sources import CHUNK, Source, sampled
+from knothole.out_of_core.files import CHUNK, TableFile, sampled
+from knothole.out_of_core.partitions import Partitions
 from knothole.robust import Robust
 from knothole.trees.classes import class_lists, is_classifier
 from knothole.trees.ensemble import Ensemble
@@ -212,7 +212,7 @@ def read_rows(
 
 def parts_of_file(
     path: Path, model: OpenedModel, target: str | None, learning: Learning
-) -> LocalParts:
+) -> Partitions:
     """All rows of a file as :func:`read_rows` has them, so many at a time."""
     table, found, names = _matched(path, model, target, learning)
 
@@ -225,12 +225,12 @@ def parts_of_file(
                 y = _targets(known[target], model.ensemble, table.shown)
                 yield found.table(known), y, None
 
-    return LocalParts.of(tables)
+    return Partitions.of(tables)
 
 
 def _matched(
     path: Path, model: OpenedModel, target: str | None, learning: Learning
-) -> tuple[Source, Match, list[str]]:
+) -> tuple[TableFile, Match, list[str]]:
     """A file, where the model's columns are in it, and the columns to read."""
     table = source(path)
     for name in learning.drop:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from knothole.cli.answering import Answering, answering_options
 from knothole.errors import InvalidInput
-from knothole.out_of_core.sources import CHUNK
+from knothole.out_of_core.files import CHUNK
 from knothole.robust import Robust
 from knothole.trees.classes import class_lists, is_classifier, label, of_label
 

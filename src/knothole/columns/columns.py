@@ -588,12 +588,12 @@ def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def partitions(X: Floats) -> list[tuple[int, ...]]:
+def one_hot_groups(X: Floats) -> list[tuple[int, ...]]:
     """Columns next to each other of which one is 1 and the others are 0, in every row.
 
     Examples
     --------
-    >>> partitions(np.array([[0.5, 1, 0, 0], [0.1, 0, 0, 1], [0.2, 0, 1, 0]]))
+    >>> one_hot_groups(np.array([[0.5, 1, 0, 0], [0.1, 0, 0, 1], [0.2, 0, 1, 0]]))
     [(1, 2, 3)]
     """
     flags = ((X == 0) | (X == 1)).all(axis=0)

@@ -33,7 +33,7 @@ from knothole.densities.univariate.families import (
     distributions_from,
 )
 from knothole.errors import InvalidInput
-from knothole.out_of_core.base import Parts, parts_of
+from knothole.out_of_core.partitions import Partitions, partitions_of
 
 # Rows whose (rows, variables, states) terms are held in memory at once.
 BLOCK = 1024
@@ -127,7 +127,7 @@ class Density(Trained):
             Which NaN are holes; the others are the state "not recorded", in columns that are
             described as nullable. By default every NaN of a column that is not nullable.
         """
-        parts = parts_of(X, None, sample_weight, columns)
+        parts = partitions_of(X, None, sample_weight, columns)
         if parts is not None:
             refuse_beside_parts(target=target, holes=holes)
             return fit_parts(self, parts, columns)
@@ -225,7 +225,7 @@ class Density(Trained):
             f"GaussianMixture or LatentTree, or fit a sample of the rows."
         )
 
-    def going_on(self, rows: Parts) -> tuple[Any, Step[Any]]:
+    def going_on(self, rows: Partitions) -> tuple[Any, Step[Any]]:
         """The parameters, and a step of EM that takes in all parts of :meth:`encoded` rows."""
         raise NotImplementedError
 

@@ -17,8 +17,7 @@ from knothole.columns.columns import Columns, Evidence
 from knothole.columns.evidence import with_nan
 from knothole.densities.em import train
 from knothole.errors import InvalidInput
-from knothole.out_of_core.base import Part, Parts
-from knothole.out_of_core.sample import Sample, sample, weights_of
+from knothole.out_of_core.partitions import Partition, Partitions, Sample, sample, weights_of
 
 if TYPE_CHECKING:
     from knothole.densities.base import Density
@@ -39,7 +38,7 @@ def refuse_beside_parts(**given: Any) -> None:
             )
 
 
-def fit_parts(density: D, parts: Parts, columns: Columns | None) -> D:
+def fit_parts(density: D, parts: Partitions, columns: Columns | None) -> D:
     """Fit a density to all rows of a table in parts."""
     drawn = sample(parts, int(density._rng().integers(2**31)))
     drawn.tell(bool(density.verbose))
@@ -64,7 +63,7 @@ def go_on(density: D, drawn: Sample, sentinel: Floats | None = None) -> D:
     return density
 
 
-def encode(part: Part, density: Density, sentinel: Floats | None) -> Any:
+def encode(part: Partition, density: Density, sentinel: Floats | None) -> Any:
     """The rows of a part as EM takes them; None where there are none."""
     table = part[1]
     if not len(table):

@@ -20,8 +20,7 @@ from knothole.leaves.options import TuningOptions
 from knothole.leaves.problem import margin_targets
 from knothole.leaves.sums import LeafSums, Summands
 from knothole.leaves.system import LeafSystem
-from knothole.out_of_core.base import Part, Parts
-from knothole.out_of_core.sample import weights_of
+from knothole.out_of_core.partitions import Partition, Partitions, weights_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +37,7 @@ class Reader:
     offset: Floats
     options: TuningOptions
 
-    def parts(self, parts: Parts, n_rows: int) -> Parts:
+    def parts(self, parts: Partitions, n_rows: int) -> Partitions:
         """Summands of all parts."""
         numbers = len(self.expectation.columns.variables) + 2 * len(self.offset)
         return parts.made(summands, self, size=8.0 * numbers * n_rows)
@@ -56,7 +55,7 @@ def check_options(options: TuningOptions) -> None:
             )
 
 
-def summands(part: Part, reader: Reader) -> Summands | None:
+def summands(part: Partition, reader: Reader) -> Summands | None:
     """The rows of a part; None where there are none."""
     _, table, y, _ = part
     if not len(table):
@@ -69,12 +68,12 @@ def summands(part: Part, reader: Reader) -> Summands | None:
     return Summands(evidence, encoded - reader.offset, weights_of(part))
 
 
-def leaf_sums(rows: Parts, expectation: Expectation) -> LeafSums:
+def leaf_sums(rows: Partitions, expectation: Expectation) -> LeafSums:
     """Sums over all rows in parts."""
     return LeafSums(expectation.ensemble.leaf_start, *rows.summed(_sums, expectation))
 
 
-def leaf_system(rows: Parts, expectation: Expectation) -> LeafSystem:
+def leaf_system(rows: Partitions, expectation: Expectation) -> LeafSystem:
     """The system of all rows in parts."""
     pairs, sums = rows.summed(_system, expectation)
     return LeafSystem(pairs, LeafSums(expectation.ensemble.leaf_start, *sums))

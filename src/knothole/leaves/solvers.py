@@ -28,7 +28,7 @@ from knothole.leaves.losses.base import Location
 from knothole.leaves.problem import Problem
 from knothole.leaves.sums import LeafSums, Summands
 from knothole.leaves.system import LeafSystem
-from knothole.out_of_core.base import Parts
+from knothole.out_of_core.partitions import Partitions
 from knothole.progress import Advance, bar, silent
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
@@ -122,7 +122,7 @@ def solve(
     expectation: Expectation,
     evidence: Evidence,
     settings: Settings,
-    everything: Parts | None = None,
+    everything: Partitions | None = None,
 ) -> Solution:
     """The leaves with the least expected loss, by the method of the settings.
 
@@ -151,7 +151,7 @@ def _by_tree(
     expectation: Expectation,
     evidence: Evidence,
     settings: Settings,
-    everything: Parts | None,
+    everything: Partitions | None,
 ) -> Solution:
     """Each tree by itself (Prop. 2)."""
     if isinstance(problem.loss, Location):
@@ -282,7 +282,7 @@ def _by_systems(
     expectation: Expectation,
     evidence: Evidence,
     settings: Settings,
-    everything: Parts | None,
+    everything: Partitions | None,
 ) -> Solution:
     """Exactly: one system of equations for each group of trees that serve the same outputs."""
     rows = Summands(evidence, problem.y - problem.offset, problem.row_weight)

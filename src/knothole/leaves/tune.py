@@ -25,7 +25,7 @@ from knothole.leaves.losses.pinball import Pinball
 from knothole.leaves.options import TuningOptions
 from knothole.leaves.problem import Problem
 from knothole.leaves.solvers import TuningSummary
-from knothole.out_of_core.sample import Sample
+from knothole.out_of_core.partitions import Sample
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.subset import some_trees
 

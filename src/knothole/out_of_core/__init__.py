@@ -1,1 +1,1 @@
-"""Tables in parts, none of which need be in memory with another: Dask collections and files."""
+"""Tables that need not fit in memory: files in chunks, and Dask collections."""

@@ -1,4 +1,4 @@
-"""What is too large for memory, kept in a file without a name.
+"""Objects that are too large for memory, in a file without a name.
 
 Its space is free again once nothing refers to it any more, and when the process ends, however that
 is.
@@ -40,7 +40,7 @@ def _up(number: int, step: int) -> int:
 
 
 def room(dask_worker: Any = None) -> float:
-    """Bytes that may be kept; none where nothing can be written."""
+    """Bytes that may be written; none where nothing can be."""
     try:
         where = place(dask_worker)
         with tempfile.TemporaryFile(dir=where):
@@ -49,10 +49,10 @@ def room(dask_worker: Any = None) -> float:
         return 0.0
 
 
-class Store:
-    """The file in which a process keeps what goes by one name."""
+class SpillFile:
+    """The file in which a process keeps all objects of one name."""
 
-    _open: ClassVar[weakref.WeakValueDictionary[str, Store]] = weakref.WeakValueDictionary()
+    _open: ClassVar[weakref.WeakValueDictionary[str, SpillFile]] = weakref.WeakValueDictionary()
     _opening = threading.Lock()
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Store:
         self._lock = threading.RLock()  # a finalizer may come at any time
 
     @classmethod
-    def called(cls, name: str) -> Store:
+    def called(cls, name: str) -> SpillFile:
         """The one of this process that has this name."""
         with cls._opening:
             return cls._open.get(name) or cls._open.setdefault(name, cls())
@@ -93,11 +93,11 @@ class Store:
 class _Mapped(mmap.mmap):
     """A part of a file, for as long as there is an array of it; nothing else is written there."""
 
-    kept: Kept
+    spilled: Spilled
 
 
-class Kept:
-    """Something on disk, in the file of a name. Pickles hold the thing itself."""
+class Spilled:
+    """An object on disk, in the file of a name. Pickles hold the object itself."""
 
     def __init__(self, name: str, what: Any) -> None:
         arrays: list[pickle.PickleBuffer] = []
@@ -106,18 +106,18 @@ class Kept:
         self._lengths = [len(piece) for piece in pieces]
         *self._starts, end = accumulate((_up(n, ALIGNED) for n in self._lengths), initial=0)
         size = _up(end, mmap.ALLOCATIONGRANULARITY)
-        self._name, self._store = name, Store.called(name)
+        self._name, self._store = name, SpillFile.called(name)
         self._place = size, self._store.put(pieces, self._starts, size)
         weakref.finalize(self, self._store.free, *self._place)
 
     def read(self) -> Any:
-        """It, with arrays that are mapped: memory is taken up for as long as there is one."""
+        """The object, with mapped arrays: they take up memory for as long as they exist."""
         size, start = self._place
         mapped = _Mapped(self._store.file.fileno(), size, access=mmap.ACCESS_COPY, offset=start)
-        mapped.kept, view = self, memoryview(mapped)
+        mapped.spilled, view = self, memoryview(mapped)
         spans = zip(self._starts, self._lengths, strict=True)
         head, *arrays = (view[at : at + length] for at, length in spans)
         return pickle.loads(head, buffers=arrays)
 
-    def __reduce__(self) -> tuple[type[Kept], tuple[str, Any]]:
-        return Kept, (self._name, self.read())
+    def __reduce__(self) -> tuple[type[Spilled], tuple[str, Any]]:
+        return Spilled, (self._name, self.read())

@@ -1,18 +1,360 @@
-"""Paths in the place of tables: a file, all of a directory or of a pattern, some rows at a time."""
+"""Tables in files, read chunk by chunk: CSV, JSON lines, Parquet, and directories of them."""
 
 from __future__ import annotations
 
+import bz2
+import csv
+import glob
+import gzip
+import json
+import lzma
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from knothole.columns.columns import Column, Columns
+from knothole.columns.city_hash import hash_of
+from knothole.columns.columns import Column, Columns, HashedLevel, Kind
 from knothole.columns.read import listed
-from knothole.errors import ColumnMismatch, InvalidInput
-from knothole.out_of_core.sources import CHUNK, Source, source
+from knothole.errors import ColumnMismatch, DamagedFile, InvalidInput, MissingExtra
+from knothole.files import without_doubles
+
+#: Rows read, answered and written at a time.
+CHUNK = 20_000
+PARQUET = (".parquet", ".pq")
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+JSON_LINES = (".jsonl", ".ndjson")
+#: What standard input is called, once it is a file that can be read twice.
+STDIN = "standard input"
+
+# How files of a directory that are tables end.
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+_SUFFIXES = {*PARQUET, *SEPARATORS, *JSON_LINES, *_COMPRESSED}
+# Bytes from the end of a file in which its last row begins.
+_LONGEST_ROW = 1 << 20
+# What pandas takes for a hole in a CSV file.
+_HOLES = {
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+    "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+}  # fmt: skip
+
+
+class TableFile(ABC):
+    """A table in a file."""
+
+    path: Path
+    names: list[str]  # of its columns
+    size: int  # how much there is to read, in the units of `chunks`
+
+    @property
+    def shown(self) -> str:
+        """Its name for messages."""
+        return shown(self.path)
+
+    @abstractmethod
+    def chunks(
+        self, names: Sequence[str], columns: Sequence[Column], rows: int
+    ) -> Iterator[tuple[pd.DataFrame, int]]:
+        """Parts of these columns with so many rows, and how much was read for each.
+
+        ``columns`` describe those among them that the model splits on, by name; anything else is
+        taken as it is in the file.
+        """
+
+
+def open_table(path: str | os.PathLike[str]) -> TableFile:
+    """The table in a file, by its suffix; in all files of a directory, or that a pattern names."""
+    path = Path(path)
+    if path.is_dir():
+        inside = (p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+        return SeveralFiles(path, [p for p in inside if p.suffix.lower() in _SUFFIXES])
+    if glob.has_magic(str(path)) and not path.exists():
+        return SeveralFiles(path, [Path(name) for name in glob.glob(str(path), recursive=True)])
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in PARQUET:
+        return ParquetFile(path)
+    for suffix in suffixes[-2:]:
+        if suffix in SEPARATORS:
+            return CsvFile(path, SEPARATORS[suffix])
+        if suffix in JSON_LINES:
+            return JsonLinesFile(path)
+    raise InvalidInput(
+        f"{path}: tables are read from .csv, .tsv or .jsonl (also .gz, .bz2, .xz, .zst) and "
+        f".parquet; its name ends in none of them."
+    )
+
+
+def shown(path: Path) -> str:
+    """A file's name for messages."""
+    return STDIN if path.stem == STDIN else str(path)
+
+
+class CsvFile(TableFile):
+    """A CSV file. Numbers are read as numbers; categories the way their levels are written."""
+
+    def __init__(self, path: Path, separator: str) -> None:
+        self.path, self._separator = path, separator
+        self.size = path.stat().st_size
+        with _parsing(path):
+            # Two rows without a header: a second one that is longer than the first is refused.
+            start = pd.read_csv(
+                path, sep=separator, nrows=2, header=None, dtype=str, keep_default_na=False
+            )
+        self.names = start.iloc[0].tolist()
+        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        if twice:
+            raise InvalidInput(
+                f"{self.shown}: columns must have different names; {twice[0]!r} is there twice."
+            )
+        if _compression(path) is None:
+            with _parsing(path):
+                self._check_end()
+
+    def chunks(
+        self, names: Sequence[str], columns: Sequence[Column], rows: int
+    ) -> Iterator[tuple[pd.DataFrame, int]]:
+        """See :class:`TableFile`."""
+        described = {column.name: column for column in columns}
+        as_text = [n for n in self.names if n not in described or _is_text(described[n])]
+        holes = {
+            name: sorted(_HOLES - _levels(described[name])) if name in described else [""]
+            for name in self.names
+        }
+        with _parsing(self.path), self.path.open("rb") as file:
+            reader = pd.read_csv(
+                file,
+                sep=self._separator,
+                compression=_compression(self.path),
+                # All columns: told of a few, pandas would not refuse rows that are too long.
+                dtype=dict.fromkeys(as_text, "object"),
+                na_values=holes,
+                keep_default_na=False,
+                chunksize=rows,
+                low_memory=False,
+            )
+            with reader:
+                before, counted = 0, False
+                for chunk in reader:
+                    last = chunk[self.names[-1]]
+                    if not counted and (last.isna() | (last == "")).any():
+                        self._check_lengths()
+                        counted = True
+                    if len(chunk):  # a file with a header alone is one chunk of nothing
+                        yield chunk[list(names)], file.tell() - before
+                    before = file.tell()
+
+    def _check_lengths(self) -> None:
+        """Refuse rows with too few fields; the entries that they lack would pass for holes.
+
+        pandas does not tell them from empty ones. It takes time, and is done only where the last
+        column has holes at all.
+        """
+        with _text(self.path, errors="replace", newline="") as file:
+            rows = csv.reader(file, delimiter=self._separator)
+            for fields in rows:
+                if fields and len(fields) < len(self.names):
+                    raise DamagedFile(
+                        f"{self.shown}: line {rows.line_num} has {len(fields)} of the "
+                        f"{len(self.names)} fields that the header names. A hole is an empty "
+                        f"field; the separators stay."
+                    )
+
+    def _check_end(self) -> None:
+        """Refuse a file whose last row is cut off: its missing entries would pass for holes."""
+        with self.path.open("rb") as file:
+            file.seek(max(0, self.size - _LONGEST_ROW))
+            text = file.read().decode(errors="replace")
+        fields = _last_row(text, self._separator)
+        if fields and len(fields) < len(self.names):
+            raise DamagedFile(
+                f"{self.shown}: its last row is cut off after {len(fields)} of {len(self.names)} "
+                f"columns; the file was not written to its end."
+            )
+
+
+def _last_row(text: str, separator: str) -> list[str]:
+    """Fields of the row that a text ends with: line breaks within quotes do not begin one."""
+    lines, quotes = text.split("\n"), 0
+    for first in range(len(lines) - 1, -1, -1):
+        quotes += lines[first].count('"')
+        if quotes % 2 == 0:
+            # Quotes may also be inch marks, within fields: then a line break ends the row.
+            with suppress(csv.Error):
+                return next(csv.reader(["\n".join(lines[first:])], delimiter=separator), [])
+            break
+    return next(csv.reader(lines[-1:], delimiter=separator), [])
+
+
+class JsonLinesFile(TableFile):
+    """JSON lines: an object each, a row. A key that is not there, or null, is a hole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.size = path, 0
+        names: dict[str, None] = {}
+        for row in self._rows():
+            names.update(dict.fromkeys(row))
+            self.size += 1
+        self.names = list(names)
+
+    def chunks(
+        self, names: Sequence[str], columns: Sequence[Column], rows: int
+    ) -> Iterator[tuple[pd.DataFrame, int]]:
+        """See :class:`TableFile`."""
+        described = {column.name for column in columns}
+        lines = self._rows()
+        while some := list(islice(lines, rows)):
+            values = {name: [row.get(name) for row in some] for name in names}
+            yield (
+                pd.DataFrame(
+                    {
+                        n: pd.Series(v, dtype=None if n in described else object)
+                        for n, v in values.items()
+                    }
+                ),
+                len(some),
+            )
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        with _parsing(self.path), _text(self.path) as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line, object_pairs_hook=without_doubles)
+                except (ValueError, DamagedFile) as error:
+                    raise DamagedFile(
+                        f"{self.shown}: line {number} is no JSON ({error})."
+                    ) from error
+                if not isinstance(row, dict):
+                    raise DamagedFile(
+                        f"{self.shown}: line {number} must be an object, such as "
+                        f'{{"age": 40, "city": null}}.'
+                    )
+                yield row
+
+
+class ParquetFile(TableFile):
+    """A Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        arrow, self.path = pyarrow_for(path), path
+        with path.open("rb"):  # says what is wrong with the place itself
+            pass
+        with _parsing(path):
+            self._file = arrow.parquet.ParquetFile(path)
+            self.size = int(self._file.metadata.num_rows)
+            self.names = [str(name) for name in self._file.schema_arrow.names]
+
+    def chunks(
+        self, names: Sequence[str], columns: Sequence[Column], rows: int
+    ) -> Iterator[tuple[pd.DataFrame, int]]:
+        """See :class:`TableFile`."""
+        with _parsing(self.path):
+            for batch in self._file.iter_batches(batch_size=rows, columns=list(names)):
+                yield batch.to_pandas()[list(names)], batch.num_rows
+
+
+class SeveralFiles(TableFile):
+    """Files with the same columns, one after the other, in the order of the numbers in names."""
+
+    def __init__(self, path: Path, files: Sequence[Path]) -> None:
+        if not files:
+            raise InvalidInput(f"{path}: no tables are there (.csv, .tsv, .jsonl or .parquet).")
+        self.path, self.names, self.size = path, [], 0
+        self._files = sorted(files, key=_in_order)
+        for file in self._files:
+            opened = open_table(file)
+            self.names = self.names or opened.names
+            if set(opened.names) != set(self.names):
+                raise InvalidInput(
+                    f"{path}: all files must have the same columns; {file.name} has "
+                    f"{listed(opened.names)}, {self._files[0].name} has {listed(self.names)}."
+                )
+            self.size += opened.size
+
+    def chunks(
+        self, names: Sequence[str], columns: Sequence[Column], rows: int
+    ) -> Iterator[tuple[pd.DataFrame, int]]:
+        """See :class:`TableFile`."""
+        for file in self._files:
+            yield from open_table(file).chunks(names, columns, rows)
+
+
+def _in_order(path: Path) -> list[tuple[int, int | str]]:
+    """By which "part.10" comes after "part.2"."""
+    pieces = re.split(r"(\d+)", str(path))
+    return [(0, int(piece)) if piece.isdigit() else (1, piece) for piece in pieces]
+
+
+def pyarrow_for(path: Path) -> Any:
+    """The library of Parquet files."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra(
+            f"{path}: Parquet needs pyarrow: pip install 'knothole[polars]'."
+        ) from error
+    return pyarrow
+
+
+@contextmanager
+def _parsing(path: Path) -> Iterator[None]:
+    """Turns what parsers raise over a broken file into an error that says so."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise DamagedFile(f"{shown(path)}: cannot be read ({error}).") from error
+    except (DamagedFile, InvalidInput):
+        raise
+    except Exception as error:
+        first_line = str(error).partition("\n")[0]
+        raise DamagedFile(
+            f"{shown(path)}: not a table that can be read, or damaged ({first_line})."
+        ) from error
+
+
+def _is_text(column: Column) -> bool:
+    """Whether the levels of a column are text (or hashes of text), and so is what a file holds."""
+    levels = [level for level in column.levels if level is not None]
+    numbers = all(isinstance(level, (bool, int, float, np.generic)) for level in levels)
+    return column.kind is Kind.CATEGORICAL and bool(levels) and not numbers
+
+
+def _levels(column: Column) -> set[str]:
+    """Levels as a file spells them: one that is spelled like a hole, such as "None", is no hole.
+
+    A CatBoost model may know only the hashes of its levels.
+    """
+    hashes = {level.hash for level in column.levels if isinstance(level, HashedLevel)}
+    texts = {level for level in column.levels if isinstance(level, str)}
+    return texts | {hole for hole in _HOLES if hash_of(hole) in hashes}
+
+
+def _text(path: Path, **options: Any) -> Any:
+    """A file of text, opened."""
+    opened = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
+    opening: Any = opened.get(_compression(path) or "", open)
+    return opening(path, "rt", encoding="utf-8", **options)
+
+
+def _open_zstd(path: Path, mode: str, **options: Any) -> Any:
+    import zstandard  # pandas needs it for such files too
+
+    return zstandard.open(path, mode, **options)
+
+
+def _compression(path: Path) -> Any:
+    return _COMPRESSED.get(path.suffix.lower())
 
 
 def is_path(table: Any) -> bool:
@@ -20,81 +362,102 @@ def is_path(table: Any) -> bool:
     return isinstance(table, (str, os.PathLike))
 
 
-@dataclass(frozen=True, eq=False)
-class FileTable:
-    """A table in files: the columns that are read of it, and those for targets and weights.
+#: Chunks of a file, as (table, targets, weights), from the beginning each time it is called.
+Chunks = Callable[[], Iterator[tuple[pd.DataFrame, Any, Any]]]
 
-    What is ``unknown`` to the caller is what it looks like: numbers, or text.
+
+def chunks_of(
+    path: str | os.PathLike[str],
+    columns: Columns | None = None,
+    y: Any = None,
+    weight: Any = None,
+    *,
+    every: bool = False,
+) -> tuple[TableFile, Chunks]:
+    """Open a path, and read it some rows at a time; rows are numbered throughout.
+
+    Parameters
+    ----------
+    path : str or path
+    columns : Columns, optional
+        A model's columns: those of the file that are read, unless ``every`` one is. Others are what
+        they look like, numbers or text.
+    y, weight : str, optional
+        Columns of the targets and of the weights.
     """
+    opened = open_table(path)
+    beside = {"y": y, "sample_weight": weight}
+    for parameter, name in beside.items():
+        if name is not None and not isinstance(name, str):
+            raise InvalidInput(
+                f"{parameter} must be the name of a column, as X is a path; got "
+                f"{type(name).__name__}."
+            )
+        if name is not None and name not in opened.names:
+            raise ColumnMismatch(
+                f"{opened.shown}: has no column {name!r} ({parameter}); it has "
+                f"{listed(opened.names)}."
+            )
+    names = [name for name in opened.names if name not in beside.values()]
+    known: dict[str, Column] = {}
+    if columns is not None and columns.named:
+        known = {column.name: column for column in columns}
+        names = names if every else [name for name in names if name in known] or names
+    elif columns is not None and len(columns) == len(names):
+        known = {n: replace(c, name=n) for n, c in zip(names, columns, strict=True)}
+    read = [*names, *(name for name in (y, weight) if name is not None)]
+    described = [known.get(name, Column(name)) for name in read]
+    unknown = [name for name in read if name not in known]
 
-    source: Source
-    names: list[str]
-    described: list[Column]
-    unknown: list[str]
-    y: str | None = None
-    weight: str | None = None
-
-    @classmethod
-    def of(
-        cls,
-        path: Any,
-        columns: Columns | None = None,
-        y: Any = None,
-        weight: Any = None,
-        *,
-        every: bool = False,
-    ) -> FileTable:
-        """Open a path; ``columns`` are a model's, ``y`` and ``weight`` names of columns.
-
-        Of the file's columns those of the model are read, or ``every`` one.
-        """
-        opened = source(path)
-        beside = {"y": y, "sample_weight": weight}
-        for what, name in beside.items():
-            if name is not None and not isinstance(name, str):
-                raise InvalidInput(
-                    f"{what} must be the name of a column, as X is a path; got "
-                    f"{type(name).__name__}."
-                )
-            if name is not None and name not in opened.names:
-                raise ColumnMismatch(
-                    f"{opened.shown}: has no column {name!r} ({what}); it has "
-                    f"{listed(opened.names)}."
-                )
-        own = [name for name in opened.names if name not in beside.values()]
-        known: dict[str, Column] = {}
-        if columns is not None and columns.named:
-            known = {column.name: column for column in columns}
-            own = own if every else [name for name in own if name in known] or own
-        elif columns is not None and len(columns) == len(own):
-            known = {n: replace(c, name=n) for n, c in zip(own, columns, strict=True)}
-        every_name = [*own, *(name for name in (y, weight) if name is not None)]
-        described = [known.get(name, Column(name)) for name in every_name]
-        unknown = [name for name in every_name if name not in known]
-        return cls(opened, own, described, unknown, y, weight)
-
-    def parts(self) -> Iterator[tuple[pd.DataFrame, Any, Any]]:
-        """Some rows at a time, their targets and their weights; rows are numbered throughout."""
-        start, numbers = 0, dict[str, bool]()
-        for chunk, _ in self.source.chunks([c.name for c in self.described], self.described, CHUNK):
-            self._check_kinds(chunk, numbers, start)
+    def chunks() -> Iterator[tuple[pd.DataFrame, Any, Any]]:
+        start, numeric = 0, dict[str, bool]()
+        for chunk, _ in opened.chunks(read, described, CHUNK):
+            rows = f"rows {start + 1} to {start + len(chunk)}"
+            _check_kinds(chunk[unknown], numeric, f"among {rows}", opened.shown)
             chunk.index = pd.RangeIndex(start, start + len(chunk))
             start += len(chunk)
-            y, weight = (
-                None if name is None else chunk[name].to_numpy() for name in (self.y, self.weight)
+            targets, weights = (
+                None if name is None else chunk[name].to_numpy() for name in (y, weight)
             )
-            yield chunk[self.names], y, weight
+            yield chunk[names], targets, weights
 
-    def _check_kinds(self, chunk: pd.DataFrame, numbers: dict[str, bool], start: int) -> None:
-        """Refuse text where there were numbers before: 1 and "1" would be two categories."""
-        for name in self.unknown:
-            if chunk[name].isna().all():
-                continue
-            now = pd.api.types.is_numeric_dtype(chunk[name])
-            if numbers.setdefault(name, now) != now:
-                kinds = ("text", "numbers")
-                raise InvalidInput(
-                    f"{self.source.shown}: column {name!r} holds {kinds[not now]} at first, and "
-                    f"{kinds[now]} among rows {start + 1} to {start + len(chunk)}. Write it as one "
-                    f"kind throughout; Parquet keeps types."
-                )
+    return opened, chunks
+
+
+def _check_kinds(chunk: pd.DataFrame, numeric: dict[str, bool], where: str, shown: str) -> None:
+    """Refuse text where there were numbers before: 1 and "1" would be two categories."""
+    for name in chunk:
+        if chunk[name].isna().all():
+            continue
+        now = pd.api.types.is_numeric_dtype(chunk[name])
+        if numeric.setdefault(name, now) != now:
+            kinds = ("text", "numbers")
+            raise InvalidInput(
+                f"{shown}: column {name!r} holds {kinds[not now]} at first, and {kinds[now]} "
+                f"{where}. Write it as one kind throughout; Parquet keeps types."
+            )
+
+
+def sampled(
+    table: TableFile, names: Sequence[str], columns: Sequence[Column], rows: int, seed: int
+) -> tuple[pd.DataFrame, int]:
+    """Rows of a file, in their order: all, or so many at random. Also how many there are.
+
+    Every row gets a random number, and those with the smallest are drawn, so that memory holds no
+    more than the sample and a chunk.
+    """
+    rng = np.random.default_rng(seed)
+    drawn: pd.DataFrame | None = None
+    keys = np.empty(0)
+    total = 0
+    for chunk, _ in table.chunks(names, columns, CHUNK):
+        chunk.index = pd.RangeIndex(total, total + len(chunk))
+        total += len(chunk)
+        keys = np.concatenate([keys, rng.random(len(chunk))])
+        drawn = chunk if drawn is None else pd.concat([drawn, chunk])
+        if len(drawn) > rows:
+            chosen = np.sort(np.argpartition(keys, rows)[:rows])
+            drawn, keys = drawn.iloc[chosen], keys[chosen]
+    if drawn is None or total == 0:
+        raise InvalidInput(f"{table.shown}: has no rows.")
+    return drawn.reset_index(drop=True), total

@@ -1,4 +1,4 @@
-"""Questions about tables in parts: Dask collections, and files.
+"""Questions about tables out of core: Dask collections, files, and tables sent to a cluster.
 
 Answers to Dask collections are lazy ones, whose partitions are asked on the workers. Those to a
 file are in memory, the file's rows are not.
@@ -12,24 +12,30 @@ one key of the graph: it comes to each worker once, and is unpacked there once.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from knothole.columns.columns import Columns, Kind
 from knothole.columns.outputs import DRAW
-from knothole.errors import InvalidInput
-from knothole.out_of_core.files import FileTable, is_path
-from knothole.out_of_core.work import done, is_lazy, key
+from knothole.columns.read import raw_columns
+from knothole.errors import InvalidInput, MissingExtra
+from knothole.out_of_core.files import chunks_of, is_path
+from knothole.out_of_core.partitions import done, is_lazy, key
 from knothole.progress import bar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The question whose answer is a table like X, other columns and all.
 FILLING = "impute"
+# Tables on their way to a cluster for each thread of its workers, so that none waits.
+AHEAD = 2
 
 
 def lazily(method: F) -> F:
@@ -43,30 +49,33 @@ def lazily(method: F) -> F:
         given = dict(list(signature.bind(self, X, *arguments, **options).arguments.items())[2:])
         if not isinstance(given.get("holes"), (str, type(None))):
             raise InvalidInput(
-                "holes must be 'auto' or 'all' for a table in parts; a mask is about single rows. "
-                "Ask part by part (map_partitions), with the mask of each."
+                "holes must be 'auto' or 'all' for a table out of core; a mask is about single "
+                "rows. Ask partition by partition (map_partitions), with the mask of each."
             )
         if is_path(X):
-            table = FileTable.of(X, self.columns_, every=method.__name__ == FILLING)
-            return _of_file(lambda rows: method(self, rows, **given), table)
-        return _Question(self, method.__name__, X, given).answer()
+            return _of_file(
+                lambda rows: method(self, rows, **given),
+                self.columns_,
+                X,
+                every=method.__name__ == FILLING,
+            )
+        return _of_collection(self, method.__name__, X, given)
 
     return asked  # type: ignore[return-value]
 
 
-def _of_file(ask: Callable[[Any], Any], table: FileTable) -> Any:
-    """What is asked of all rows of a file, of which no more than some are in memory."""
-    import pandas as pd
-
+def _of_file(ask: Callable[[Any], Any], columns: Columns, path: Any, every: bool) -> Any:
+    """What is asked of all rows of a file, of which a chunk at a time is in memory."""
+    opened, chunks = chunks_of(path, columns, every=every)
     answers: list[Any] = []
     template = None
-    with bar(f"asking of {table.source.shown}") as advance:
-        for number, (rows, _, _) in enumerate(table.parts()):
+    with bar(f"asking of {opened.shown}") as advance:
+        for number, (rows, _, _) in enumerate(chunks()):
             template = ask(rows.iloc[:0]) if template is None else template
             answers.append(done(ask, number, rows, alone=False))
             advance(amount=len(rows))
     if template is None:
-        raise InvalidInput(f"{table.source.shown}: has no rows.")
+        raise InvalidInput(f"{opened.shown}: has no rows.")
 
     def together(empty: Any, path: tuple[Any, ...]) -> Any:
         several = [_picked(answer, path, None) for answer in answers]
@@ -75,96 +84,90 @@ def _of_file(ask: Callable[[Any], Any], table: FileTable) -> Any:
     return _with_lazy_rows(template, (), together)
 
 
-class _Question:
-    """A method of a model and its options, asked of all partitions of a collection."""
+# --- Dask collections ----------------------------------------------------------------------------
 
-    def __init__(self, model: Any, method: str, X: Any, options: dict[str, Any]) -> None:
-        self.model, self.method, self.options = model, method, options
-        self.columns: Columns = model.columns_
-        self.is_frame = hasattr(X, "_meta") and hasattr(X._meta, "columns")
-        self.filled = method == FILLING
-        self.X = X if self.is_frame else _in_row_blocks(X)
-        # The table without its rows; an array's own has no columns either.
-        self.empty: Any = X._meta if self.is_frame else np.empty((0, self.X.shape[1]), X.dtype)
-        self.columns.read(self.empty, options.get("absent", "error"))  # refuses other columns
 
-    def answer(self) -> Any:
-        """The answer, with lazy parts."""
-        import dask
+def _of_collection(model: Any, method: str, X: Any, options: dict[str, Any]) -> Any:
+    """A method of a model, asked of all partitions of a Dask collection; its answer is lazy."""
+    import dask
 
-        template = self._on_no_rows()
-        once = dask.delayed(packed(self.model), traverse=False, name=key("model"))
-        name = key(self.method)
-        kinds = template.dtypes if self.filled and self.is_frame else None
-        asking = _Asking(self.method, self.options, kinds)
-        if self.is_frame and hasattr(template, "iloc"):
-            # Dask puts it into one task with the reading of a partition and what comes after it.
-            return self._wanted().map_partitions(
-                asking, once, meta=template, enforce_metadata=False,
-                clear_divisions=self._times() > 1,
-            )  # fmt: skip
-        parts = [
-            dask.delayed(asking, pure=False)(part, once, number, dask_key_name=f"{name}-{number}")
-            for number, part in enumerate(self._parts())
-        ]
-        pick = dask.delayed(_picked, pure=False)
+    is_frame = hasattr(X, "_meta") and hasattr(X._meta, "columns")
+    X = X if is_frame else _in_row_blocks(X)
+    template = _answer_to_no_rows(model, method, X, options, is_frame)
+    once = dask.delayed(packed(model), traverse=False, name=key("model"))
+    filling = method == FILLING
+    ask = _question(method, options, template.dtypes if filling and is_frame else None)
+    times = (options.get("draws") or 1) if filling else 1  # a row's in the answer
+    wanted = _with_columns(X, model.columns_) if is_frame and not filling else X
+    if is_frame and hasattr(template, "iloc"):
+        # Dask puts it into one task with the reading of a partition and what comes after it.
+        return wanted.map_partitions(
+            ask, once, meta=template, enforce_metadata=False, clear_divisions=times > 1
+        )
+    name = key(method)
+    delayed, pick = dask.delayed(ask, pure=False), dask.delayed(_picked, pure=False)
+    parts = [
+        delayed(partition, once, number, dask_key_name=f"{name}-{number}")
+        for number, partition in enumerate(np.ravel(wanted.to_delayed()))
+    ]
+    sizes = None if is_frame else [size * times for size in X.chunks[0]]
+    starts = [None] * len(parts) if is_frame else [0, *np.cumsum(X.chunks[0])[:-1].tolist()]
+    divisions = X.divisions if is_frame else None
 
-        def lazy(empty: Any, path: tuple[Any, ...]) -> Any:
-            if not path and isinstance(empty, np.ndarray):
-                return self._collected(parts, empty)
-            starts = self._starts() if hasattr(empty, "iloc") else None
-            several = [
-                pick(part, path, None if starts is None else starts[number],
-                     dask_key_name=f"{name}_{'_'.join(map(str, path))}-{number}")
-                for number, part in enumerate(parts)
-            ]  # fmt: skip
-            return self._collected(several, empty)
+    def lazy(empty: Any, path: tuple[Any, ...]) -> Any:
+        if not path and isinstance(empty, np.ndarray):
+            return collected(parts, empty, divisions, sizes)
+        step = f"{name}_{'_'.join(map(str, path))}"
+        several = [
+            pick(part, path, start if hasattr(empty, "iloc") else None,
+                 dask_key_name=f"{step}-{number}")
+            for number, (part, start) in enumerate(zip(parts, starts, strict=True))
+        ]  # fmt: skip
+        return collected(several, empty, divisions, sizes)
 
-        return _with_lazy_rows(template, (), lazy)
+    return _with_lazy_rows(template, (), lazy)
 
-    def _on_no_rows(self) -> Any:
-        """What is answered where there are no rows."""
-        empty = self.empty
-        if self.filled:
-            return filled_meta(empty, self.columns, self.options.get("draws"))
-        if not self.is_frame:
-            empty = np.empty((0, len(self.columns)))
-        else:  # no levels, which may not be known before partitions are read
-            import pandas as pd
 
-            names = list(self.columns.names if self.columns.named else empty.columns)
-            empty = pd.DataFrame(np.empty((0, len(names))), index=empty.index, columns=names)
-        return getattr(self.model, self.method)(empty, **self.options)
+def _answer_to_no_rows(
+    model: Any, method: str, X: Any, options: dict[str, Any], is_frame: bool
+) -> Any:
+    """What is answered where there are no rows, of columns that have been checked."""
+    columns: Columns = model.columns_
+    # The collection without its rows; an array's own has no columns either.
+    empty = X._meta if is_frame else np.empty((0, X.shape[1]), X.dtype)
+    for _ in raw_columns(columns.read(empty, options.get("absent", "error")), columns.names):
+        pass  # what is no column is refused
+    if method == FILLING:
+        return filled_meta(empty, columns, options.get("draws"))
+    if not is_frame:
+        empty = np.empty((0, len(columns)))
+    else:  # no levels, which may not be known before partitions are read
+        names = list(columns.names if columns.named else empty.columns)
+        empty = pd.DataFrame(np.empty((0, len(names))), index=empty.index, columns=names)
+    return getattr(model, method)(empty, **options)
 
-    def _parts(self) -> list[Any]:
-        """The partitions."""
-        return list(np.ravel(self._wanted().to_delayed()))
 
-    def _wanted(self) -> Any:
-        """The table, with no more columns than are needed."""
-        if not self.is_frame:
-            return self.X
-        labels = list(self.X.columns)
-        if self.columns.named and not self.filled and labels != list(range(len(labels))):
-            names = set(self.columns.names)
-            labels = [label for label in labels if str(label) in names]
-        return self.X[labels]
+def _question(method: str, options: dict[str, Any], kinds: Any) -> Callable[..., Any]:
+    """A question, to be put to a partition on a worker; ``kinds`` are types told of its answer."""
+    alone = options.get("threads") is None and options.get("n_jobs") is None
 
-    def _times(self) -> int:
-        """How often each row is in the answer."""
-        return (self.options.get("draws") or 1) if self.filled else 1
+    def ask(part: Any, model: bytes, number: int = 0, partition_info: Any = None) -> Any:
+        if partition_info is not None:
+            number = partition_info["number"]
+        asked = getattr(unpacked(model), method)
+        answer = done(lambda rows: asked(rows, **options), number, part, alone=alone)
+        return answer if kinds is None else as_told(answer, kinds)
 
-    def _collected(self, parts: list[Any], empty: Any) -> Any:
-        """Lazy parts as one lazy Series, DataFrame or array, like one without rows."""
-        if self.is_frame:
-            return collected(parts, empty, self.X.divisions)
-        return collected(parts, empty, None, [size * self._times() for size in self.X.chunks[0]])
+    ask.__name__ = f"knothole_{method}"  # for the dashboard
+    return ask
 
-    def _starts(self) -> list[float] | None:
-        """The number of the first row of each block of an array, where known; None for frames."""
-        if self.is_frame:
-            return None
-        return [0, *np.cumsum(self.X.chunks[0])[:-1].tolist()]
+
+def _with_columns(X: Any, columns: Columns) -> Any:
+    """A Dask DataFrame with no more columns than are needed."""
+    labels = list(X.columns)
+    if columns.named and labels != list(range(len(labels))):
+        labels = [label for label in labels if str(label) in set(columns.names)]
+    return X[labels]
 
 
 def collected(parts: list[Any], empty: Any, divisions: Any = None, sizes: Any = None) -> Any:
@@ -194,8 +197,6 @@ def _in_row_blocks(X: Any) -> Any:
 
 def packed(model: Any) -> bytes:
     """A model as bytes, without its library's own, which answers do not need."""
-    from copy import copy
-
     import cloudpickle
 
     model = copy(model)
@@ -211,26 +212,8 @@ def unpacked(model: bytes) -> Any:
     return cloudpickle.loads(model)
 
 
-class _Asking:
-    """A question, to be put to a partition on a worker; ``kinds`` are types told of its answer."""
-
-    def __init__(self, method: str, options: dict[str, Any], kinds: Any) -> None:
-        self.method, self.options, self.kinds = method, options, kinds
-        self.__name__ = f"knothole_{method}"  # for the dashboard
-
-    def __call__(self, part: Any, model: bytes, number: int = 0, partition_info: Any = None) -> Any:
-        if partition_info is not None:
-            number = partition_info["number"]
-        asked, options = getattr(unpacked(model), self.method), self.options
-        alone = options.get("n_jobs") is None
-        found = done(lambda rows: asked(rows, **options), number, part, alone=alone)
-        return found if self.kinds is None else as_told(found, self.kinds)
-
-
 def as_told(found: Any, kinds: Any) -> Any:
     """A filled partition with the types that were told before it was read."""
-    import pandas as pd
-
     unknown = [
         isinstance(kind, pd.CategoricalDtype) and "__UNKNOWN_CATEGORIES__" in kind.categories
         for kind in kinds
@@ -263,8 +246,6 @@ def filled_meta(empty: Any, columns: Columns, draws: int | None) -> Any:
     """What a table without rows is once holes are filled, which may take other types."""
     if isinstance(empty, np.ndarray):
         return empty if draws is None else np.empty((0, empty.shape[1] + 1), empty.dtype)
-    import pandas as pd
-
     out = empty.copy()
     described = {column.name: column for column in columns}
     for position, label in enumerate(empty.columns):
@@ -283,3 +264,41 @@ def filled_meta(empty: Any, columns: Columns, draws: int | None) -> Any:
     if draws is not None:
         out.insert(0, DRAW, np.empty(0, dtype=np.int64))
     return out
+
+
+# --- a cluster -----------------------------------------------------------------------------------
+
+
+def on_cluster(
+    address: str, model: Any, ask: Callable[[Any, Any], Any], tables: Iterable[Any]
+) -> Iterator[Any]:
+    """What ``ask(model, table)`` gives for each table, in their order, few of them at a time."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise MissingExtra(
+            "a scheduler needs distributed: pip install 'knothole[dask]'."
+        ) from error
+    try:
+        client = Client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"scheduler: there is none at {address!r} ({error}); give the address that `dask "
+            f"scheduler` shows, such as tcp://10.0.0.1:8786."
+        ) from error
+    with client:
+        # A task, not data: what a worker held is made again where that is lost.
+        once = client.submit(bytes, packed(model), key=key("model"))
+        name, waiting = key("answer"), deque[Any]()
+        for number, table in enumerate(tables):
+            waiting.append(
+                client.submit(_asked, once, ask, number, table, key=f"{name}-{number}", pure=False)
+            )
+            if len(waiting) > AHEAD * max(1, sum(client.nthreads().values())):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _asked(model: bytes, ask: Callable[[Any, Any], Any], number: int, table: Any) -> Any:
+    return done(lambda rows: ask(unpacked(model), rows), number, table)

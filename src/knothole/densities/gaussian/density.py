@@ -47,7 +47,7 @@ from knothole.densities.univariate.families import (
     distributions_from,
 )
 from knothole.errors import InvalidInput
-from knothole.out_of_core.base import Parts
+from knothole.out_of_core.partitions import Partitions
 
 # Rows whose conditional moments are in memory at once.
 MOMENT_ROWS = 256
@@ -184,7 +184,7 @@ class GaussianMixture(Density):
         """Rows as EM takes them."""
         return self._layout.rows(evidence, weight, self.scores_, self.distributions_).by_pattern()
 
-    def going_on(self, rows: Parts) -> tuple[GaussianComponents, Step[GaussianComponents]]:
+    def going_on(self, rows: Partitions) -> tuple[GaussianComponents, Step[GaussianComponents]]:
         """See :meth:`Density.going_on`."""
         if self.covariance == "low-rank":
             raise InvalidInput(

@@ -35,7 +35,7 @@ from knothole.densities.rows import EncodedRows
 from knothole.densities.search import Wanted, learn
 from knothole.densities.univariate.base import log_of
 from knothole.densities.univariate.packed import pack
-from knothole.out_of_core.base import Parts
+from knothole.out_of_core.partitions import Partitions
 
 
 @dataclass(eq=False, repr=False)
@@ -149,7 +149,7 @@ class LatentTree(LatentDensity):
         """Rows as EM takes them."""
         return EncodedRows(pack(self.distributions_, evidence), weight)
 
-    def going_on(self, rows: Parts) -> tuple[TreeParameters, Step[TreeParameters]]:
+    def going_on(self, rows: Partitions) -> tuple[TreeParameters, Step[TreeParameters]]:
         """See :meth:`Density.going_on`."""
         return self._parameters, lambda parameters: stepped(
             parameters, rows.summed(found, parameters), self.strength_

@@ -40,7 +40,7 @@ from knothole.densities.rows import FIRST_ROWS, EncodedRows, WeightedRows
 from knothole.densities.search import Wanted, can_hold_out, learn, split
 from knothole.densities.univariate.base import log_of
 from knothole.densities.univariate.packed import pack
-from knothole.out_of_core.base import Parts
+from knothole.out_of_core.partitions import Partitions
 
 # A component needs so many complete rows on average, or as many pairs of values, to be tried.
 ROWS_PER_COMPONENT = 5
@@ -257,7 +257,7 @@ class Mixture(LatentDensity):
         """Rows as EM takes them."""
         return EncodedRows(pack(self.distributions_, evidence), weight)
 
-    def going_on(self, rows: Parts) -> tuple[ProductMixture, Step[ProductMixture]]:
+    def going_on(self, rows: Partitions) -> tuple[ProductMixture, Step[ProductMixture]]:
         """See :meth:`Density.going_on`."""
         return self._mixture, lambda mixture: stepped(
             mixture, rows.summed(expected, mixture), self.strength_

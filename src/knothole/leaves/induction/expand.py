@@ -17,10 +17,9 @@ from knothole.densities.base import Density
 from knothole.densities.in_parts import refuse_beside_parts
 from knothole.errors import InvalidInput, NotFitted
 from knothole.leaves.induction.filling import Completions
-from knothole.out_of_core.base import DaskParts, Part
 from knothole.out_of_core.files import is_path
 from knothole.out_of_core.lazy import as_told, collected, filled_meta
-from knothole.out_of_core.work import is_lazy, key
+from knothole.out_of_core.partitions import DaskPartitions, Partition, is_lazy, key
 
 #: Completions of an incomplete row: more of them change little.
 DRAWS = 8
@@ -142,7 +141,7 @@ def _lazily(density: Density, X: Any, y: Any, weight: Any, options: dict[str, An
     """Completions of a Dask collection, partition by partition."""
     import dask
 
-    parts, index = DaskParts.of(X, y, weight), getattr(X._meta, "index", None)
+    parts, index = DaskPartitions.of(X, y, weight), getattr(X._meta, "index", None)
     like: dict[str, Any] = {} if y is None else {"y": y._meta[:0]}
     like |= {"weight": np.empty(0), "row": np.empty(0, np.intp)}
     if index is None:
@@ -162,7 +161,7 @@ def _lazily(density: Density, X: Any, y: Any, weight: Any, options: dict[str, An
     return Expanded(**{"y": None} | like)
 
 
-def _expanded(part: Part, density: Density, options: dict[str, Any], kinds: Any) -> Expanded:
+def _expanded(part: Partition, density: Density, options: dict[str, Any], kinds: Any) -> Expanded:
     """The completions of a partition's rows, which are known by their labels."""
     _, table, y, weight = part
     found = expand(density, table, y, sample_weight=weight, **options)
