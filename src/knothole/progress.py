@@ -21,8 +21,8 @@ Verbose = bool | Literal["auto"]
 # Seconds between plain lines, and before anything is shown that nobody has asked for.
 QUIET = 10.0
 MOMENT = 2.0
-# Seconds that speed is measured over: parts of what is to be done may take minutes each.
-WINDOW = 600.0
+# Seconds between refreshes of a bar.
+TICK = 1.0
 # One bar at a time: what goes on within it is part of it.
 _showing = threading.Lock()
 
@@ -67,7 +67,7 @@ def bar(title: str, total: float | None = None, *, verbose: Verbose = "auto") ->
         All that there is to do; None where that is not known.
     verbose : bool or "auto"
         Whether to show anything; "auto": where the error stream is a terminal or this a notebook,
-        after two seconds. There it is a bar of rich, if that is installed, which is gone when it is
+        after two seconds. There it is a bar of tqdm, if that is installed, which is gone when it is
         done; otherwise a line at the end and now and then.
 
     Examples
@@ -82,10 +82,10 @@ def bar(title: str, total: float | None = None, *, verbose: Verbose = "auto") ->
         return
     wait = MOMENT if verbose == "auto" else 0.0
     try:
-        if not seen or importlib.util.find_spec("rich") is None:
+        if not seen or importlib.util.find_spec("tqdm") is None:
             yield _lines(title, total, wait)
         else:
-            with _rich(title, total, wait) as advance:
+            with _tqdm(title, total, wait) as advance:
                 yield advance
     finally:
         _showing.release()
@@ -97,48 +97,50 @@ def in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-def left(elapsed: float, done: float, total: float | None) -> float | None:
-    """Seconds that the rest takes, if it goes on like this; None where nobody can know.
-
-    >>> left(30.0, 1.0, 4.0)
-    90.0
-    """
-    return None if total is None or done <= 0 else elapsed * max(total - done, 0.0) / done
-
-
 @contextmanager
-def _rich(title: str, total: float | None, wait: float) -> Iterator[Advance]:
-    """A bar of rich, after some seconds."""
-    from rich import progress
-    from rich.console import Console
+def _tqdm(title: str, total: float | None, wait: float) -> Iterator[Advance]:
+    """A bar of tqdm, after some seconds."""
+    from tqdm import tqdm
 
-    rest = [] if total is None else [progress.TimeRemainingColumn(), progress.TextColumn("left")]
-    shown = progress.Progress(
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.TaskProgressColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TextColumn("gone"),
-        *rest,
-        console=None if in_notebook() else Console(stderr=True),
-        transient=True,
-        speed_estimate_period=WINDOW,
-    )
-    task = shown.add_task(title, total=total)
-    timer = threading.Timer(wait, shown.start)
-    timer.daemon = True
-    timer.start() if wait else shown.start()
+    known = "{bar} {percentage:3.0f}% {elapsed} gone {remaining} left"
+    shown = tqdm(
+        desc=title, total=total, file=sys.stderr, leave=False, dynamic_ncols=True,
+        delay=max(wait, 1e-9), miniters=0, smoothing=0,
+        bar_format="{desc} " + (known if total is not None else "{n:.0f} {elapsed} gone"),
+    )  # fmt: skip
+    lock, ended = threading.Lock(), threading.Event()
+
+    def show() -> None:
+        with lock:
+            shown.delay = 0
+            shown.refresh()
+
+    def tick() -> None:
+        """Begin to show it, and let the time go on where nothing else does."""
+        pause = wait
+        while not ended.wait(pause):
+            show()
+            pause = TICK
 
     def advance(doing: str = "", amount: float = 1.0) -> None:
-        shown.update(task, advance=amount, description=f"{title}: {doing}" if doing else None)
+        text = f"{title}: {doing}" if doing else shown.desc
+        with lock:
+            shown.update(amount)
+            changed = text != shown.desc
+            shown.set_description_str(text, refresh=False)
+        if changed and shown.delay == 0:
+            show()
 
+    if not wait:
+        show()
+    ticking = threading.Thread(target=tick, daemon=True)
+    ticking.start()
     try:
         yield advance
     finally:
-        timer.cancel()
-        if wait and timer.ident is not None:
-            timer.join()
-        shown.stop()
+        ended.set()
+        ticking.join()
+        shown.close()
 
 
 def _lines(title: str, total: float | None, wait: float = 0.0) -> Advance:
@@ -156,8 +158,10 @@ def _lines(title: str, total: float | None, wait: float = 0.0) -> Advance:
             if ended or now - last > QUIET:
                 last = now
                 what = f" ({doing})" if doing else ""
-                rest = None if ended else left(now - start, done, total)
-                about = "" if rest is None else f", about {rest:,.0f} s left"
+                about = ""
+                if total is not None and not ended and done > 0:  # if it goes on like this
+                    rest = (now - start) * max(total - done, 0.0) / done
+                    about = f", about {rest:,.0f} s left"
                 tell(f"{title}: {done:,.0f}{of}{what}{about}")
 
     return advance

@@ -189,7 +189,7 @@ def _polars_as_arrow(table: Any) -> Any:
         if series.dtype == pl.Categorical:
             # Its codes depend on what else the process has read: its text does not.
             series = series.cast(pl.String)
-        elif series.dtype in (pl.Int128, pl.UInt128):  # Arrow has none
+        elif str(series.dtype) in ("Int128", "UInt128"):  # Arrow has none
             series = series.cast(pl.Float64)
         columns.append(series)
     try:

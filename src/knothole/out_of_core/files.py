@@ -426,7 +426,7 @@ def chunks_of(
 
 def _check_kinds(chunk: pd.DataFrame, numeric: dict[str, bool], where: str, shown: str) -> None:
     """Refuse text where there were numbers before: 1 and "1" would be two categories."""
-    for name in chunk:
+    for name in chunk.columns.astype(str):
         if chunk[name].isna().all():
             continue
         now = pd.api.types.is_numeric_dtype(chunk[name])

@@ -134,7 +134,7 @@ def _answer_to_no_rows(
     """What is answered where there are no rows, of columns that have been checked."""
     columns: Columns = model.columns_
     # The collection without its rows; an array's own has no columns either.
-    empty = X._meta if is_frame else np.empty((0, X.shape[1]), X.dtype)
+    empty: Any = X._meta if is_frame else np.empty((0, X.shape[1]), X.dtype)
     for _ in raw_columns(columns.read(empty, options.get("absent", "error")), columns.names):
         pass  # what is no column is refused
     if method == FILLING:
