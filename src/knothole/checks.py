@@ -10,11 +10,12 @@ kernels check nothing. They raise :class:`~knothole.errors.DamagedFile`.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Hashable, Iterable, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knothole.errors import DamagedFile, InvalidInput
 
@@ -60,7 +61,7 @@ def check_whole(
     Traceback (most recent call last):
     knothole.errors.InvalidInput: components must be a whole number from 1 on; got 2.5.
     """
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not _is_one_of(value, also) and not (whole and int(value) >= least):
         raise _wrong(name, _or(f"a whole number from {least} on", also), value, way_out)
 
@@ -88,7 +89,7 @@ def check_number(
     Traceback (most recent call last):
     knothole.errors.InvalidInput: learning_rate must be 'auto' or a number above 0, up to 1; got 0.
     """
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    number = isinstance(value, Real) and not isinstance(value, bool)
     within = number and np.isfinite(float(value))
     within = within and (value >= least if above is None else value > above)
     within = within and (most is None or value <= most) and (below is None or value < below)
@@ -173,3 +174,54 @@ def check_type(name: str, value: Any, *types: type) -> None:
     """Refuse a value of the header that is of no such type; a bool is no number."""
     kinds = " or ".join(kind.__name__ for kind in types)
     require(type(value) in types, f"{name} must be {kinds}; found {type(value).__name__}")
+
+
+def check_count(what: str, found: int, *said: int) -> None:
+    """Refuse another number of something than is said elsewhere."""
+    require(found in said, f"{found} {what}, not {' or '.join(map(str, said))}")
+
+
+def check_within(array: NDArray[Any], stop: int, problem: str) -> None:
+    """Refuse numbers that are not all from 0 on and below ``stop``."""
+    require(not len(array) or (array.min() >= 0 and array.max() < stop), problem)
+
+
+def field_of(document: Any, *path: str) -> Any:
+    """What a document holds under these keys, one in the other.
+
+    Examples
+    --------
+    >>> field_of({"a": {"b": 1}}, "a", "c")
+    Traceback (most recent call last):
+    knothole.errors.DamagedFile: there is no field 'a.c'
+    """
+    for depth, key in enumerate(path):
+        there = isinstance(document, dict) and key in document
+        require(there, f"there is no field {'.'.join(path[: depth + 1])!r}")
+        document = document[key]
+    return document
+
+
+def typed(kind: type, value: Any) -> Any:
+    """A value, which must be of a type; a bool is no number."""
+    fits = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+    require(fits, f"expected {kind.__name__}, found {type(value).__name__}")
+    return value
+
+
+def whole_numbers(values: Any, name: str) -> NDArray[np.int64]:
+    """A list or array, which must be of whole numbers."""
+    array = np.asarray(values)
+    whole = array.dtype.kind in "ib" or (array.dtype.kind == "u" and array.dtype.itemsize < 8)
+    fits = array.ndim == 1 and (whole or not len(array))
+    require(fits, f"{name} must be a list of whole numbers")
+    return array.astype(np.int64)
+
+
+def numbers(values: Any, name: str) -> NDArray[Any]:
+    """A list or array of numbers; text that looks like a number is none, nor is a bool."""
+    array = np.asarray(values)
+    mixed = isinstance(values, list) and not set(map(type, values)) <= {int, float}
+    fits = array.ndim == 1 and not mixed and (array.dtype.kind in "fiu" or not len(array))
+    require(fits, f"{name} must be a list of numbers")
+    return array

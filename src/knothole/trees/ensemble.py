@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.checks import require
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import with_nan
 from knothole.errors import InvalidInput
 from knothole.trees import layout, traverse
 from knothole.trees.links import IDENTITY, Blend, Link
 from knothole.trees.recipe import UNTOLD, Recipe
-from knothole.trees.strict import Strict
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,15 +152,14 @@ class Ensemble:
         Anything that is not a forest of proper binary trees over these columns with finite
         leaf values is refused with :class:`~knothole.errors.DamagedFile`.
         """
-        strict = Strict(library)
         base = np.array(base, dtype=np.float64).reshape(-1)
-        strict.require(np.isfinite(base).all(), f"the base score is not finite: {base}")
+        require(np.isfinite(base).all(), f"the base score is not finite: {base}")
         n_levels = np.array([len(column.levels) for column in columns], dtype=np.int64)
-        laid = layout.lay_out(nodes, n_levels, len(base), strict)
+        laid = layout.lay_out(nodes, n_levels, len(base))
         if sentinel is None:
             sentinel = np.full((len(columns), 2), np.nan)
         fits = np.shape(sentinel) == (len(columns), 2)
-        strict.require(fits, "values that count as NaN are not given by column")
+        require(fits, "values that count as NaN are not given by column")
         return cls(
             columns=columns,
             **laid,

@@ -47,23 +47,29 @@ def reading_of(model: Any) -> Reading:
     """
     library = library_of(model)
     reader = reader_of(library)
-    if not isinstance(model, (str, os.PathLike)):
-        reading: Reading = reader.read(model)
-        return reading
-    path = Path(model)
+    is_file = isinstance(model, (str, os.PathLike))
+    where = str(model) if is_file else reader.LIBRARY
     try:
-        if library == "own":  # no library that a file could crash
-            checked: Reading = reader.read(reader.load(path))
-            return checked
-        ensemble: Ensemble = reader.read_file(path)
+        if is_file and library != "own":
+            path = Path(model)
+            ensemble: Ensemble = reader.read_file(path)
+            return Reading(ensemble, lambda X: quarantine.replay(library, path, X))
+        # Trees of one's own have no library that a file could crash.
+        reading: Reading = reader.read(reader.load(Path(model)) if is_file else model)
+        return reading
+    except DamagedFile as error:
+        if str(error).startswith(f"{where}: "):
+            raise
+        raise DamagedFile(f"{where}: {error}. {reader.WAY_OUT}") from error
     except KnotholeError:
         raise  # some of ours are ValueErrors and TypeErrors too, and say more
     except _SYMPTOMS as error:
+        if not is_file:
+            raise
         raise DamagedFile(
-            f"{path}: the file is damaged or not of a format this version reads "
-            f"({type(error).__name__}: {error}). Save the model again with its library."
+            f"{where}: the file is damaged or not of a format this version reads "
+            f"({type(error).__name__}: {error}). {reader.WAY_OUT}"
         ) from error
-    return Reading(ensemble, lambda X: quarantine.replay(library, path, X))
 
 
 def write(model: Any, ensemble: Ensemble) -> Any:

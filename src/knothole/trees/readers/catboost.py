@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints, Mask, Words
+from knothole.checks import check_count, check_within, require
 from knothole.columns.city_hash import hash_of, text_for
 from knothole.columns.columns import Column, Columns, HashedLevel, Kind, named_by
 from knothole.errors import DamagedFile, UnsupportedModel
@@ -53,10 +54,11 @@ from knothole.trees.readers.cbm import (
     CtrFeature,
     CtrTable,
     NumericFeature,
-    strict,
 )
 from knothole.trees.thresholds import cut_less_equal_float32
 
+LIBRARY = "catboost"
+WAY_OUT = "Save the model again with catboost."
 SUFFIXES = (".cbm", ".json")
 NOT_CATEGORICAL = "a split on the categories of a feature that is not categorical"
 # Of the scrambling of CTR keys.
@@ -163,14 +165,14 @@ def ensemble_of(parts: CatBoostModel, texts: Mapping[int, str] | None = None) ->
     columns = _columns(parts, known, texts or {})
     nodes = _nodes(parts, splits_of(parts, known))
     link = _link(parts)
-    strict.count("biases", len(parts.bias), parts.value.shape[1])
+    check_count("biases", len(parts.bias), parts.value.shape[1])
     return Ensemble.build(
         nodes,
         columns=columns,
         base=parts.bias,
         link=link,
         classes=_classes(parts, link),
-        library=strict.library,
+        library=LIBRARY,
         precision="float64",
     ).trained_by(parts.recipe)
 
@@ -188,7 +190,7 @@ def _classes(parts: CatBoostModel, link: Link) -> tuple[Hashable, ...] | None:
     outputs = parts.value.shape[1]
     n_classes = 2 if outputs == 1 else outputs
     classes = parts.classes or tuple(range(n_classes))
-    strict.count("class labels", len(classes), n_classes)
+    check_count("class labels", len(classes), n_classes)
     return classes
 
 
@@ -218,7 +220,7 @@ def _columns(
 
 def _nodes(parts: CatBoostModel, splits: Questions) -> Nodes:
     trees = parts.trees
-    strict.within(trees.split + 1, len(splits.cut) + 1, NO_SUCH_SPLIT)  # -1 at leaves
+    check_within(trees.split + 1, len(splits.cut) + 1, NO_SUCH_SPLIT)  # -1 at leaves
     # The last of each of these is for leaves, whose split is -1.
     return Nodes(
         roots=trees.roots,
@@ -286,9 +288,9 @@ def known_hashes(parts: CatBoostModel) -> dict[int, NDArray[np.uint32]]:
     found: dict[int, list[NDArray[np.uint32]]] = {
         feature.index: [np.zeros(0, dtype=np.uint32)] for feature in parts.categorical
     }
-    strict.count("categorical features with a number each", len(found), len(parts.categorical))
+    check_count("categorical features with a number each", len(found), len(parts.categorical))
     for feature, hashes in parts.one_hot:
-        strict.require(feature in found, NOT_CATEGORICAL)
+        require(feature in found, NOT_CATEGORICAL)
         found[feature].append(hashes)
     for ctr in parts.ctrs:
         found[_only_feature(ctr, parts)].append(hashes_of_keys(_table(ctr, parts).keys))
@@ -302,7 +304,7 @@ def splits_of(parts: CatBoostModel, known: dict[int, NDArray[np.uint32]]) -> Que
     nan_left = np.array([not feature.nan_right for feature in parts.numeric], dtype=np.bool_)
     borders = np.concatenate([np.zeros(0), *(feature.borders for feature in parts.numeric)])
     # An infinite border is possible: CatBoost takes the middle of two huge values in float32.
-    strict.require(not np.isnan(borders).any(), "a border that is not a number")
+    require(not np.isnan(borders).any(), "a border that is not a number")
     sets = list(_left_sets(parts, known))
     start, words = pack_sides([left for _, left in sets])
     return Questions(
@@ -343,7 +345,7 @@ def ctr_values(ctr: CtrFeature, table: CtrTable, known: NDArray[np.uint32]) -> N
     total: Any
     nothing = 0
     if ctr.key.kind in CLASSES:
-        strict.require(
+        require(
             0 <= ctr.target_border < counts.shape[1] - (ctr.key.kind == "Borders"),
             f"a CTR of target class {ctr.target_border}, which is not there",
         )
@@ -380,7 +382,7 @@ def _only_feature(ctr: CtrFeature, parts: CatBoostModel) -> int:
         )
     index = ctr.key.features[0]
     known = any(feature.index == index for feature in parts.categorical)
-    strict.require(known, NOT_CATEGORICAL)
+    require(known, NOT_CATEGORICAL)
     return index
 
 
@@ -400,5 +402,5 @@ def hashes_of_keys(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
         wide = (keys * np.uint64(inverse)).view(np.int64)
     narrow = wide.astype(np.int32)
     if not np.array_equal(narrow, wide):
-        raise DamagedFile("catboost: a CTR table has a key that no category leads to.")
+        raise DamagedFile("a CTR table has a key that no category leads to")
     return narrow.view(np.uint32)

@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints
+from knothole.checks import check_count, check_within, require
 from knothole.compiled.bits import starts
-from knothole.errors import UnsupportedModel
+from knothole.errors import DamagedFile, UnsupportedModel
 from knothole.trees.recipe import MEDIAN, Recipe
-from knothole.trees.strict import Strict
-
-strict = Strict("catboost", "Save the model again with catboost.")
 
 MAGIC = b"CBM1"
 FORMAT = "FlabuffersModel_v1"
@@ -196,7 +194,7 @@ def parse(data: bytes) -> CatBoostModel:
     outputs = trees.number(0, "<i", 0)
     value = trees.vector(8, "<f8")
     whole = outputs >= 1 and len(value) % outputs == 0
-    strict.require(whole, "the number of leaf values is not a multiple of the outputs")
+    require(whole, "the number of leaf values is not a multiple of the outputs")
     bias = trees.vector(16, "<f8")
     if not len(bias):
         bias = np.full(outputs, trees.number(15, "<d", 0.0))
@@ -218,7 +216,7 @@ def replace_leaf_values(data: bytes, value: Floats) -> bytes:
     """The same file with other leaf values, in its own order of leaves; nothing else changes."""
     core, _ = _core(data)
     start, count = core.table(1).span(8)
-    strict.count("leaf values", value.size, count)
+    check_count("leaf values", value.size, count)
     start += len(MAGIC) + _size_at(data, len(MAGIC))[1]
     replaced = np.ascontiguousarray(value, dtype="<f8").tobytes()
     return data[:start] + replaced + data[start + len(replaced) :]
@@ -226,13 +224,13 @@ def replace_leaf_values(data: bytes, value: Floats) -> bytes:
 
 def _core(data: bytes) -> tuple[Table, bytes]:
     """The model core, and the bytes after it."""
-    strict.require(data.startswith(MAGIC), "not a cbm file: it does not begin with 'CBM1'")
+    require(data.startswith(MAGIC), "not a cbm file: it does not begin with 'CBM1'")
     size, width = _size_at(data, len(MAGIC))
     start = len(MAGIC) + width
-    strict.require(start + size <= len(data), "the file is truncated")
+    require(start + size <= len(data), "the file is truncated")
     core = Buffer(data[start : start + size]).root()
     version = core.string(0)
-    strict.require(version == FORMAT, f"format {version!r} is unknown; {FORMAT!r} is read")
+    require(version == FORMAT, f"format {version!r} is unknown; {FORMAT!r} is read")
     return core, data[start + size :]
 
 
@@ -261,7 +259,7 @@ def _categorical(table: Table) -> CategoricalFeature:
 def _ctr_key(base: Table) -> CtrKey:
     combination = base.table(0)
     kind = base.number(1, "<b", 0)
-    strict.require(0 <= kind < len(CTR_KINDS), f"no kind of CTR has number {kind}")
+    require(0 <= kind < len(CTR_KINDS), f"no kind of CTR has number {kind}")
     return CtrKey(
         kind=CTR_KINDS[kind],
         features=tuple(combination.vector(0, "<i4").tolist()),
@@ -289,7 +287,7 @@ def _ctr_tables(data: bytes) -> dict[CtrKey, CtrTable]:
     for _ in range(count):
         size, width = _size_at(data, position)
         position += width
-        strict.require(position + size <= len(data), "the file is truncated in its CTR tables")
+        require(position + size <= len(data), "the file is truncated in its CTR tables")
         table = Buffer(data[position : position + size]).root()
         key = _ctr_key(table.table(0))
         tables[key] = _ctr_table(table, key)
@@ -306,12 +304,12 @@ def _ctr_table(table: Table, key: CtrKey) -> CtrTable:
         counts = np.column_stack([means["sum"], means["count"].astype(np.float32)])
     else:
         per_row = 1 if key.kind in COUNTERS else table.number(4, "<i", 0)
-        strict.require(
+        require(
             per_row >= 1 and len(blob) % (4 * per_row) == 0,
             f"a {key.kind} table with {per_row} counts a category",
         )
         counts = blob.view("<i4").reshape(-1, per_row)
-    strict.within(buckets["row"], len(counts), "a category without counts in a CTR table")
+    check_within(buckets["row"], len(counts), "a category without counts in a CTR table")
     return CtrTable(
         keys=buckets["key"].astype(np.uint64),
         counts=counts[buckets["row"]],
@@ -324,29 +322,29 @@ def _trees(table: Table, outputs: int, n_leaves: int) -> BinaryTrees:
     size = table.vector(2, "<i4").astype(np.int64)
     start = table.vector(3, "<i4").astype(np.int64)
     complete = len(start) == len(size) and (size >= 0).all() and int(size.sum()) == len(split)
-    strict.require(complete, "the trees' sizes do not add up")
-    strict.require(np.array_equal(start, starts(size)), "the trees do not follow each other")
+    require(complete, "the trees' sizes do not add up")
+    require(np.array_equal(start, starts(size)), "the trees do not follow each other")
     step = table.vector(10, STEP)
     if not len(step):
-        strict.within(size, DEEPEST + 1, f"a tree's depth is not between 0 and {DEEPEST}")
-        strict.count("leaves", int((1 << size).sum()), n_leaves)
-        strict.require((split >= 0).all(), NO_SUCH_SPLIT)
+        check_within(size, DEEPEST + 1, f"a tree's depth is not between 0 and {DEEPEST}")
+        check_count("leaves", int((1 << size).sum()), n_leaves)
+        require((split >= 0).all(), NO_SUCH_SPLIT)
         return _symmetric(size, split)
     value = table.vector(11, "<u4").astype(np.int64)
-    strict.count("steps", len(step), len(split))
-    strict.count("leaf values", len(value), len(split))
-    strict.require((size > 0).all(), "a tree without nodes")
+    check_count("steps", len(step), len(split))
+    check_count("leaf values", len(value), len(split))
+    require((size > 0).all(), "a tree without nodes")
     # A step of 0 ends at the node itself, which then is a leaf as well. A node that splits and has
     # one such side gets a leaf of its own for it.
     to_left, to_right = step["left"].astype(np.int64), step["right"].astype(np.int64)
     is_leaf = (to_left == 0) & (to_right == 0)
     ends = (to_left == 0) ^ (to_right == 0)
     has_value = is_leaf | ends
-    strict.require((split >= 0)[~is_leaf].all(), NO_SUCH_SPLIT)
+    require((split >= 0)[~is_leaf].all(), NO_SUCH_SPLIT)
     problem = "a leaf without a value"
-    strict.require(not (value[has_value] % outputs).any(), problem)
+    require(not (value[has_value] % outputs).any(), problem)
     leaf = np.where(has_value, value // outputs, n_leaves)
-    strict.within(leaf[has_value], n_leaves, problem)
+    check_within(leaf[has_value], n_leaves, problem)
     here = np.arange(len(split))
     extra = len(split) + np.cumsum(ends) - 1
     own = extra[ends]
@@ -407,7 +405,7 @@ class Buffer:
 
     def number(self, position: int, form: str) -> Any:
         """One number at ``position``, of ``struct`` format ``form``."""
-        strict.require(0 <= position <= len(self.data) - struct.calcsize(form), TRUNCATED)
+        require(0 <= position <= len(self.data) - struct.calcsize(form), TRUNCATED)
         return struct.unpack_from(form, self.data, position)[0]
 
     def array(self, position: int, dtype: Any, count: int) -> NDArray[Any]:
@@ -416,7 +414,7 @@ class Buffer:
         size = count * dtype.itemsize
         self._budget -= size
         inside = position >= 0 and count >= 0 and position + size <= len(self.data)
-        strict.require(inside and self._budget >= 0, TRUNCATED)
+        require(inside and self._budget >= 0, TRUNCATED)
         return np.frombuffer(self.data, dtype, count, position)
 
     def root(self) -> Table:
@@ -466,7 +464,7 @@ class Table:
         """A table, which must be there."""
         target = self._target(slot)
         if target is None:
-            raise strict.damage(TRUNCATED)
+            raise DamagedFile(TRUNCATED)
         return Table(self._buffer, target)
 
     def tables(self, slot: int) -> list[Table]:

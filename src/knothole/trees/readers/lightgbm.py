@@ -32,13 +32,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints, Mask, Words
+from knothole.checks import check_within, require
 from knothole.columns.columns import Column, Columns, Kind
 from knothole.compiled.bits import pack, starts
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.libraries import Reading, Replay, not_fitted
 from knothole.trees.links import IDENTITY, Link
-from knothole.trees.readers.lightgbm_text import ModelText, TextTrees, parse, strict
+from knothole.trees.readers.lightgbm_text import ModelText, TextTrees, parse
 from knothole.trees.recipe import MEDIAN, Recipe
 from knothole.trees.thresholds import cut_less_equal
 
@@ -53,6 +54,8 @@ ZERO = float(np.float32(1e-35))
 NOTHING = ZERO
 # Integer categories up to here are taken to count from 0 without gaps.
 SPARSE = 4096
+LIBRARY = "LightGBM"
+WAY_OUT = "Save the model again with LightGBM 4."
 SUFFIXES = (".txt",)
 
 LINKS = {
@@ -182,10 +185,10 @@ def _link(text: ModelText) -> Link:
             f"reads {', '.join(LINKS)}, without reg_sqrt; train on a transformed target instead."
         )
     problem = f"objective {text.objective!r} makes no sense for {text.n_outputs} trees an iteration"
-    strict.require(settings.keys() == SETTINGS.get(name, set()), problem)
+    require(settings.keys() == SETTINGS.get(name, set()), problem)
     scale = float(settings.get("sigmoid", 1.0))
     n_classes = int(settings.get("num_class", 1))
-    strict.require(n_classes == text.n_outputs and 0 < scale < np.inf, problem)
+    require(n_classes == text.n_outputs and 0 < scale < np.inf, problem)
     return Link(LINKS[name], scale)
 
 
@@ -211,7 +214,7 @@ def understand(
     trees = text.trees
     n_columns = len(text.feature_names)
     problem = "a split on a column that the model does not have"
-    strict.within(trees.split_feature, n_columns, problem)
+    check_within(trees.split_feature, n_columns, problem)
     members = _set_members(trees)
     categories = find_categories(text, _codes_in_sets(trees, members))
     _require_expressible(trees, categories)
@@ -219,14 +222,14 @@ def understand(
         _nodes(text, *_sets(trees, members, categories)),
         columns=describe(text, categories),
         base=np.zeros(text.n_outputs),
-        library=strict.library,
+        library=LIBRARY,
         precision="float64",
         link=_link(text),
         classes=classes,
         sentinel=_sentinel(trees, categories, n_columns),
     ).trained_by(_recipe(text))
     complete = ensemble.n_leaves == trees.n_leaves.sum()
-    strict.require(complete, "a tree has leaves that no split leads to")
+    require(complete, "a tree has leaves that no split leads to")
     return ensemble, categories
 
 
@@ -241,7 +244,7 @@ def _nodes(text: ModelText, set_start: Ints, sets: Words) -> Nodes:
 
     def position(child: Ints) -> Ints:
         inside = (child >= -trees.n_leaves[tree]) & (child < n_splits[tree])
-        strict.require(inside.all(), "a split's child is not a node of its tree")
+        require(inside.all(), "a split's child is not a node of its tree")
         return np.where(child >= 0, first_split[tree] + child, first_leaf[tree] + ~child)
 
     def with_leaves(of_splits: Any, of_leaves: Any) -> NDArray[Any]:
@@ -321,7 +324,7 @@ def _set_members(trees: TextTrees) -> Members:
     owner = first_set[tree] + np.where(within, number, -1).astype(np.int64)
     # Each set belongs to one split; this also keeps a small text from asking for much memory.
     matched = within.all() and np.array_equal(np.sort(owner), np.arange(n_sets))
-    strict.require(matched, "categorical splits and sets do not match one to one")
+    require(matched, "categorical splits and sets do not match one to one")
     split_of_set = splits[np.argsort(owner)]
     bits = np.unpackbits(trees.set_words.view(np.uint8), bitorder="little")
     word, bit = np.divmod(np.flatnonzero(bits), 32)
@@ -350,7 +353,7 @@ def _sets(
         here = trees.split_feature[split] == column
         place = np.searchsorted(found.codes, code[here])
         problem = f"a set has a category that column {column} has not"
-        strict.require((place < len(found.codes)).all(), problem)
+        require((place < len(found.codes)).all(), problem)
         pairs += [(split[here], place), _numeric_members(trees, column, len(found.codes))]
     owner, level = (np.concatenate(part) for part in zip(*pairs, strict=True))
     start, sets = pack(n_levels[has_set], (np.cumsum(has_set) - 1)[owner], level)
@@ -400,7 +403,7 @@ def find_categories(text: ModelText, in_sets: dict[int, set[int]]) -> dict[int, 
     for column in sorted(categorical | matched.keys()):
         if column in matched:
             levels = matched[column]
-            strict.require(len(set(levels)) == len(levels), f"column {column} has a category twice")
+            require(len(set(levels)) == len(levels), f"column {column} has a category twice")
             if levels:  # none at all: the column was empty in training
                 categories[column] = Categories(np.arange(len(levels)), levels, np.nan)
         elif known[column]:
@@ -436,9 +439,9 @@ def _seen_values(text: ModelText) -> tuple[Ranges, dict[int, set[int]]]:
         elif _CODES.fullmatch(info):
             known[column] = {int(code) for code in info.split(":")} - {-1}  # -1 stands for NaN
             possible = all(0 <= code < 2**31 for code in known[column])
-            strict.require(possible, f"column {column} has impossible categories: {info}")
+            require(possible, f"column {column} has impossible categories: {info}")
         else:
-            strict.require(info == "none", f"feature_infos of column {column} is {info[:60]!r}")
+            require(info == "none", f"feature_infos of column {column} is {info[:60]!r}")
     return ranges, known
 
 

@@ -20,12 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Ints, Mask
-from knothole.errors import NotFitted, UnsupportedModel
-from knothole.trees.strict import Strict
+from knothole.checks import check_within, require, typed
+from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
 
 VERSIONS = ("v3", "v4")
-
-strict = Strict("LightGBM", "Save the model again with LightGBM 4.")
 
 # Possessive quantifiers: no backtracking, whatever a damaged text looks like.
 _INTEGERS = re.compile(r"(?:-?[0-9]++ )*+")
@@ -95,23 +93,23 @@ class ModelText:
 def parse(text: bytes) -> ModelText:
     """Take a model text apart, or raise ``DamagedFile``."""
     end_of_header = text.find(b"\n\n")
-    strict.require(text.startswith(b"tree\n") and end_of_header >= 0, "the header is not complete")
+    require(text.startswith(b"tree\n") and end_of_header >= 0, "the header is not complete")
     header = _header(text[len(b"tree\n") : end_of_header])
     version = header.get("version", "")
-    strict.require(version in VERSIONS, f"version {version!r} is none of {', '.join(VERSIONS)}")
+    require(version in VERSIONS, f"version {version!r} is none of {', '.join(VERSIONS)}")
     n_outputs = _whole(header, "num_tree_per_iteration")
     agree = n_outputs >= 1 and n_outputs == _whole(header, "num_class")
-    strict.require(agree, "num_tree_per_iteration and num_class disagree")
+    require(agree, "num_tree_per_iteration and num_class disagree")
     _whole(header, "label_index")
     n_columns = _whole(header, "max_feature_idx") + 1
     names = tuple(header.get("feature_names", "").split(" "))
     infos = tuple(header.get("feature_infos", "").split(" "))
     problem = "feature_names or feature_infos has the wrong length"
-    strict.require(len(names) == len(infos) == n_columns, problem)
+    require(len(names) == len(infos) == n_columns, problem)
     sizes = _integers(header.get("tree_sizes", ""), "tree_sizes").tolist()
     if not sizes:
         raise NotFitted("LightGBM: the model has no trees. Train it first.")
-    strict.require(len(sizes) % n_outputs == 0, "some classes have more trees than others")
+    require(len(sizes) % n_outputs == 0, "some classes have more trees than others")
     texts, tail = _tree_texts(text, end_of_header + len(b"\n\n"), sizes)
     parameters, last_line = _end_of_text(tail)
     return ModelText(
@@ -131,15 +129,15 @@ def _header(text: bytes) -> dict[str, str]:
     header: dict[str, str] = {}
     for line in text.decode("utf-8").split("\n"):
         key, _, content = line.partition("=")
-        strict.require(key in _HEADER_KEYS, f"unknown header line {line[:60]!r}")
-        strict.require(key not in header, f"two header lines {key!r}")
+        require(key in _HEADER_KEYS, f"unknown header line {line[:60]!r}")
+        require(key not in header, f"two header lines {key!r}")
         header[key] = content
     return header
 
 
 def _whole(header: dict[str, str], key: str) -> int:
     numbers = _integers(header.get(key, ""), key, stop=2**31)
-    strict.require(len(numbers) == 1, f"{key} is not one whole number")
+    require(len(numbers) == 1, f"{key} is not one whole number")
     return int(numbers[0])
 
 
@@ -149,14 +147,14 @@ def _tree_texts(text: bytes, start: int, sizes: list[int]) -> tuple[list[str], s
     for number, size in enumerate(sizes):
         first_line = b"Tree=%d\n" % number
         stop = start + size
-        strict.require(
+        require(
             size > 0 and text.startswith(first_line, start) and text.endswith(b"\n\n", 0, stop),
             f"tree {number} is not where tree_sizes says",
         )
         texts.append(text[start + len(first_line) : stop].rstrip(b"\n").decode("ascii"))
         start = stop
     tail = text[start:].decode("utf-8")
-    strict.require(tail.startswith("end of trees\n"), "the trees do not end where tree_sizes says")
+    require(tail.startswith("end of trees\n"), "the trees do not end where tree_sizes says")
     return texts, tail
 
 
@@ -165,11 +163,11 @@ def _trees(texts: list[str]) -> TextTrees:
     one = np.ones(len(fields), dtype=np.int64)
     n_leaves = _integers(_joined(fields, "num_leaves", one), "num_leaves", stop=2**31)
     n_sets = _integers(_joined(fields, "num_cat", one), "num_cat", stop=2**31)
-    strict.require((n_leaves >= 1).all(), "a tree without leaves")
+    require((n_leaves >= 1).all(), "a tree without leaves")
     routes = {key: _integers(_joined(fields, key, n_leaves - 1), key) for key in _ROUTES}
     # Bits of the decision: categorical, default side, and from the third on what is missing.
     decision = _integers(_joined(fields, "decision_type", n_leaves - 1), "decision_type")
-    strict.within(decision >> 2, 3, "a split has a decision_type that does not exist")
+    check_within(decision >> 2, 3, "a split has a decision_type that does not exist")
     set_start, set_words = _sets(fields, n_sets)
     _check_statistics(fields, n_leaves)
     return TextTrees(
@@ -196,8 +194,8 @@ def _fields(number: int, text: str) -> dict[str, str]:
             "LightGBM: linear_tree=True puts a linear model into every leaf, and knothole reads "
             "trees with constant leaves only. Train with linear_tree=False."
         )
-    strict.require(len(fields) == len(lines), f"tree {number} has the same field twice")
-    strict.require(fields.keys() <= _TREE_KEYS, f"tree {number} has an unknown field")
+    require(len(fields) == len(lines), f"tree {number} has the same field twice")
+    require(fields.keys() <= _TREE_KEYS, f"tree {number} has an unknown field")
     return fields
 
 
@@ -207,7 +205,7 @@ def _joined(fields: Fields, key: str, counts: Ints) -> str:
     for number, (text, count) in enumerate(zip(texts, counts.tolist(), strict=True)):
         found = text.count(" ") + 1 if text else 0
         if found != count:
-            raise strict.damage(f"{key} of tree {number} has {found} entries, not {count}")
+            raise DamagedFile(f"{key} of tree {number} has {found} entries, not {count}")
     return " ".join(filter(None, texts))
 
 
@@ -219,7 +217,7 @@ def _sets(fields: Fields, n_sets: Ints) -> tuple[Ints, NDArray[np.uint32]]:
     last = np.cumsum(counts + 1) - 1  # each tree's last boundary: how many words it has
     n_words = np.delete(np.diff(bounds), last[:-1])
     ascend = (bounds[last - counts] == 0).all() and (n_words >= 0).all()
-    strict.require(ascend, "cat_boundaries do not ascend from 0")
+    require(ascend, "cat_boundaries do not ascend from 0")
     text = _joined(with_sets, "cat_threshold", bounds[last])
     words = _integers(text, "cat_threshold", stop=2**32)
     return np.append(0, np.cumsum(n_words)), words.astype(np.uint32)
@@ -241,7 +239,7 @@ def _integers(text: str, name: str, stop: int | None = None) -> Ints:
     _check_form(text, _INTEGERS, name)
     numbers = np.fromstring(text, dtype=np.int64, sep=" ")
     if stop is not None:
-        strict.within(numbers, stop, f"{name} out of range")
+        check_within(numbers, stop, f"{name} out of range")
     return numbers
 
 
@@ -251,7 +249,7 @@ def _numbers(text: str, name: str) -> Floats:
 
 
 def _check_form(text: str, form: re.Pattern[str], name: str) -> None:
-    strict.require(not text or form.fullmatch(text + " "), f"{name} are not numbers of that kind")
+    require(not text or form.fullmatch(text + " "), f"{name} are not numbers of that kind")
 
 
 def _end_of_text(tail: str) -> tuple[dict[str, str], str]:
@@ -259,8 +257,8 @@ def _end_of_text(tail: str) -> tuple[dict[str, str], str]:
     before, found, rest = tail.partition("\n\nend of parameters\n")
     _, begun, parameters = before.partition("\n\nparameters:\n")
     lines = parameters.split("\n")
-    strict.require(found and begun, "it ends before the parameters do")
-    strict.require(all(map(_PARAMETER.fullmatch, lines)), "a parameter is not in brackets")
+    require(found and begun, "it ends before the parameters do")
+    require(all(map(_PARAMETER.fullmatch, lines)), "a parameter is not in brackets")
     return dict(line[1:-1].split(": ", 1) for line in lines), rest.strip("\n")
 
 
@@ -279,10 +277,10 @@ def _pandas_levels(last_line: str) -> tuple[tuple[Hashable, ...], ...]:
     if not last_line:  # saved by the command line or another language
         return ()
     key, _, content = last_line.partition(":")
-    strict.require(key == "pandas_categorical", "something unknown follows the parameters")
+    require(key == "pandas_categorical", "something unknown follows the parameters")
     lists = json.loads(content)
-    lists = strict.of(list, [] if lists is None else lists)
-    levels = [tuple(strict.of(list, column)) for column in lists]
+    lists = typed(list, [] if lists is None else lists)
+    levels = [tuple(typed(list, column)) for column in lists]
     known = all(isinstance(x, (str, int, float)) and x == x for column in levels for x in column)
-    strict.require(known, "pandas_categorical has something else than categories")
+    require(known, "pandas_categorical has something else than categories")
     return tuple(levels)

@@ -45,6 +45,7 @@ from knothole.trees.thresholds import cut_less_equal, cut_less_equal_float32
 Positions = NDArray[np.intp]
 
 LIBRARY = "scikit-learn"
+WAY_OUT = "Fit the model again."
 # A loss of scikit-learn names the way from raw predictions to the response by one of these.
 LINKS = {
     "IdentityLink": Link("identity"),

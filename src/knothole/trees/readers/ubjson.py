@@ -38,9 +38,9 @@ def parse(data: bytes | bytearray) -> Any:
     try:
         document = parser.value(parser.byte(), 0)
     except (IndexError, struct.error) as error:
-        raise DamagedFile(f"UBJSON: the file ends in the middle of a value ({error}).") from error
+        raise DamagedFile(f"UBJSON: the file ends in the middle of a value ({error})") from error
     if parser.position != len(data):
-        raise DamagedFile(f"UBJSON: {len(data) - parser.position} bytes after the document's end.")
+        raise DamagedFile(f"UBJSON: {len(data) - parser.position} bytes after the document's end")
     return document
 
 
@@ -60,14 +60,14 @@ class _Parser:
         if marker == _STRING:
             return self.string(self.byte())
         if depth >= MAX_DEPTH:
-            raise DamagedFile(f"UBJSON: nested deeper than {MAX_DEPTH} levels.")
+            raise DamagedFile(f"UBJSON: nested deeper than {MAX_DEPTH} levels")
         if marker == _OBJECT:
             return self.object(depth + 1)
         if marker == _ARRAY:
             return self.array(depth + 1)
         if marker in _CONSTANTS:
             return _CONSTANTS[marker]
-        raise DamagedFile(f"UBJSON: no value begins with {self._where(marker)}.")
+        raise DamagedFile(f"UBJSON: no value begins with {self._where(marker)}")
 
     def number(self, marker: int) -> Any:
         number = _NUMBERS[marker]
@@ -78,13 +78,13 @@ class _Parser:
     def length(self, marker: int, item_size: int = 1) -> int:
         """A declared count of items, no more than fit in what remains of the file."""
         if marker not in _LENGTHS:
-            raise DamagedFile(f"UBJSON: expected a length, found {self._where(marker)}.")
+            raise DamagedFile(f"UBJSON: expected a length, found {self._where(marker)}")
         length = int(self.number(marker))
         remaining = len(self.data) - self.position
         if not 0 <= length * item_size <= remaining:
             raise DamagedFile(
                 f"UBJSON: {length} items of {item_size} bytes declared at byte {self.position}, "
-                f"but {remaining} bytes remain."
+                f"but {remaining} bytes remain"
             )
         return length
 
@@ -99,7 +99,7 @@ class _Parser:
         while (marker := self.byte()) != _END_OBJECT:
             key = self.string(marker)
             if key in content:
-                raise DamagedFile(f"UBJSON: the key {key!r} comes twice in one object.")
+                raise DamagedFile(f"UBJSON: the key {key!r} comes twice in one object")
             content[key] = self.value(self.byte(), depth)
         return content
 
@@ -119,7 +119,7 @@ class _Parser:
     def typed_array(self) -> Any:
         kind = self.byte()
         if kind not in _DTYPES or self.byte() != _COUNT:
-            raise DamagedFile(f"UBJSON: not an array of numbers: {self._where(kind)}.")
+            raise DamagedFile(f"UBJSON: not an array of numbers: {self._where(kind)}")
         dtype = _DTYPES[kind]
         count = self.length(self.byte(), dtype.itemsize)
         array = np.frombuffer(self.data, dtype, count, self.position)

@@ -29,6 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.checks import (
+    check_count,
+    check_within,
+    field_of,
+    numbers,
+    require,
+    typed,
+    whole_numbers,
+)
 from knothole.columns.columns import Column, Columns, Kind
 from knothole.compiled.bits import complement, pack, set_words, starts
 from knothole.errors import InvalidInput, NotFitted, ReaderMismatch, UnsupportedModel
@@ -37,15 +46,14 @@ from knothole.trees.libraries import Reading, Replay, not_fitted
 from knothole.trees.links import Blend, Link
 from knothole.trees.readers import ubjson
 from knothole.trees.recipe import MEDIAN, Recipe
-from knothole.trees.strict import Strict
 from knothole.trees.thresholds import cut_less_float32
 
 Float32s = NDArray[np.float32]
 
-strict = Strict(
-    "XGBoost",
+LIBRARY = "XGBoost"
+WAY_OUT = (
     "knothole reads the JSON and UBJ formats of XGBoost 2.0 to 3.x; load the model with one of "
-    "these and save it again.",
+    "these and save it again."
 )
 # Kinds of columns by XGBoost's own names; all others are numbers.
 KINDS = {"c": Kind.CATEGORICAL, "int": Kind.INTEGER, "i": Kind.INTEGER}
@@ -59,7 +67,7 @@ MAX_SET_WORDS = 2**25
 def floats(values: Any, name: str) -> Float32s:
     """A list or array of numbers, in XGBoost's own precision."""
     with np.errstate(over="ignore"):
-        return strict.numbers(values, name).astype(np.float32)
+        return numbers(values, name).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +101,7 @@ class TreeArrays:
         set_start, sets = self._sets(n_levels)
         numeric = ~self.leaf & (set_start < 0)
         of_categories = n_levels[self.column[numeric]].any()
-        strict.require(not of_categories, "a numeric split on a categorical column")
+        require(not of_categories, "a numeric split on a categorical column")
         count = np.diff(np.append(self.offset, len(self.left)))
         return Nodes(
             roots=self.offset,
@@ -114,7 +122,7 @@ class TreeArrays:
         """For each node the first word of its left-going categories (or -1), and all words."""
         levels = n_levels[self.column[self.set_node]]
         known = self.right_category < levels[self.right_split]
-        strict.require(known.all(), "a split names a category that its column does not have")
+        require(known.all(), "a split names a category that its column does not have")
         n_words = set_words(levels).sum()
         if n_words > MAX_SET_WORDS:
             raise UnsupportedModel(
@@ -129,12 +137,12 @@ class TreeArrays:
 
 def joined_trees(trees: list[Any], n_columns: int, n_outputs: int) -> TreeArrays:
     """Put the trees of a document one after the other."""
-    count = np.array([int(strict.field(tree, "tree_param", "num_nodes")) for tree in trees])
+    count = np.array([int(field_of(tree, "tree_param", "num_nodes")) for tree in trees])
 
-    def per_node(key: str, convert: Callable[[Any, str], Any] = strict.integers) -> Any:
+    def per_node(key: str, convert: Callable[[Any, str], Any] = whole_numbers) -> Any:
         joined, lengths = _joined(trees, key, convert)
         wrong = f"a tree's {key} are not as many as the nodes that it says it has, or none"
-        strict.require(np.array_equal(lengths, count) and count.min() > 0, wrong)
+        require(np.array_equal(lengths, count) and count.min() > 0, wrong)
         return joined
 
     left, column = per_node("left_children"), per_node("split_indices")
@@ -144,8 +152,8 @@ def joined_trees(trees: list[Any], n_columns: int, n_outputs: int) -> TreeArrays
     _check_children(left, per_node("right_children"), per_node("parents"), leaf, offset, count)
     child = (left + np.repeat(offset, count))[~leaf]
     reached = np.concatenate([offset, child, child + 1])
-    strict.require(not deleted[reached].any(), "a tree leads to a node that was deleted")
-    strict.within(column[~leaf], n_columns, f"a split on a column that is none of the {n_columns}")
+    require(not deleted[reached].any(), "a tree leads to a node that was deleted")
+    check_within(column[~leaf], n_columns, f"a split on a column that is none of the {n_columns}")
     threshold = per_node("split_conditions", floats)
     is_set = (per_node("split_type") == 1) & ~leaf
     set_node, right_split, right_category = _categorical(trees, is_set, offset, count)
@@ -164,10 +172,10 @@ def joined_trees(trees: list[Any], n_columns: int, n_outputs: int) -> TreeArrays
 
 
 def _joined(
-    trees: list[Any], key: str, convert: Callable[[Any, str], Any] = strict.integers
+    trees: list[Any], key: str, convert: Callable[[Any, str], Any] = whole_numbers
 ) -> tuple[Any, Ints]:
     """A list of all trees, one after the other, and how much of it each tree has."""
-    lists = [convert(strict.field(tree, key), key) for tree in trees]
+    lists = [convert(field_of(tree, key), key) for tree in trees]
     return np.concatenate(lists), np.array([len(entries) for entries in lists])
 
 
@@ -176,31 +184,31 @@ def _check_children(
 ) -> None:
     inner = ~leaf
     inside = (left >= 1) & (left + 1 < np.repeat(count, count))
-    strict.require(inside[inner].all(), "a node's child is not a node of its tree")
+    require(inside[inner].all(), "a node's child is not a node of its tree")
     follows = right == left + 1
-    strict.require(follows[inner].all(), "a right child that does not follow the left one")
+    require(follows[inner].all(), "a right child that does not follow the left one")
     first = np.repeat(offset, count)
     child = (left + first)[inner]
     node = (np.arange(len(left)) - first)[inner]
     agree = (parent[child] == node) & (parent[child + 1] == node)
-    strict.require(agree.all(), "a child whose parent is another node")
+    require(agree.all(), "a child whose parent is another node")
 
 
 def _values(
     trees: list[Any], threshold: Float32s, leaf: Mask, offset: Ints, n_outputs: int
 ) -> Float32s:
     """Leaf values (nodes, width); those of inner nodes are never used."""
-    sizes = {int(strict.field(tree, "tree_param", "size_leaf_vector")) for tree in trees}
+    sizes = {int(field_of(tree, "tree_param", "size_leaf_vector")) for tree in trees}
     widths = {max(1, size) for size in sizes}
     if widths == {1}:
         return threshold[:, None]
-    strict.require(widths == {n_outputs}, f"leaves of {widths} numbers, not {n_outputs}")
+    require(widths == {n_outputs}, f"leaves of {widths} numbers, not {n_outputs}")
     values = np.zeros((len(leaf), n_outputs), dtype=np.float32)
     for tree, start, in_tree in zip(trees, offset, np.split(leaf, offset[1:]), strict=True):
         leaves = np.flatnonzero(in_tree)
         table, row = vector_leaves(tree, leaves)
-        weights = floats(strict.field(tree, table), table).reshape(-1, n_outputs)
-        strict.within(row, len(weights), "a leaf's values are not in the file")
+        weights = floats(field_of(tree, table), table).reshape(-1, n_outputs)
+        check_within(row, len(weights), "a leaf's values are not in the file")
         values[start + leaves] = weights[row]
     return values
 
@@ -212,7 +220,7 @@ def vector_leaves(tree: Any, leaves: Ints) -> tuple[str, Ints]:
     would be; before, leaves were among all nodes' weights.
     """
     if "leaf_weights" in tree:
-        return "leaf_weights", strict.integers(tree["right_children"], "right_children")[leaves]
+        return "leaf_weights", whole_numbers(tree["right_children"], "right_children")[leaves]
     return "base_weights", leaves
 
 
@@ -225,19 +233,19 @@ def _categorical(
     start, n_starts = _joined(trees, "categories_segments")
     category, n_categories = _joined(trees, "categories")
     same = np.array_equal(n_splits, n_sizes) and np.array_equal(n_splits, n_starts)
-    strict.require(same, "the lists of categorical splits differ in length")
+    require(same, "the lists of categorical splits differ in length")
     tree = np.repeat(np.arange(len(trees)), n_splits)
     inside = (node >= 0) & (node < count[tree])
     node = node + offset[tree]
     in_order = inside.all() and (np.diff(node) > 0).all()
-    strict.require(in_order, "the categorical splits of a tree are not in order")
+    require(in_order, "the categorical splits of a tree are not in order")
     # XGBoost writes the splits' categories one after the other, with nothing in between.
     total = np.bincount(tree, size, len(trees))
     whole = (size >= 0).all() and np.array_equal(total, n_categories)
-    strict.require(whole, "categories that belong to no split")
+    require(whole, "categories that belong to no split")
     together = np.array_equal(start + starts(n_categories)[tree], starts(size))
-    strict.require(together, "the categories of a split lie outside the list")
-    strict.require((category >= 0).all(), "a category with a negative code")
+    require(together, "the categories of a split lie outside the list")
+    require((category >= 0).all(), "a category with a negative code")
     if (category >= MAX_CATEGORIES).any():
         raise UnsupportedModel(
             f"XGBoost: a category with the code {category.max()}; those up to "
@@ -246,7 +254,7 @@ def _categorical(
     # A node that pruning made a leaf may still be listed.
     kept = is_set[node]
     complete = np.array_equal(node[kept], np.flatnonzero(is_set))
-    strict.require(complete, "a categorical split without its categories")
+    require(complete, "a categorical split without its categories")
     split = np.repeat(np.cumsum(kept) - 1, size)
     used = np.repeat(kept, size)
     return node[kept], split[used], category[used]
@@ -261,7 +269,7 @@ def columns_of(document: Any, model: Any, found: TreeArrays, n_columns: int) -> 
     Where no names of categories are stored, the levels are the codes, as far as the splits know
     them: to the model, a higher code is like one never seen.
     """
-    learner = strict.field(document, "learner")
+    learner = field_of(document, "learner")
     names, types = (_texts(learner, key, n_columns) for key in ("feature_names", "feature_types"))
     stored = _stored_levels(model, n_columns)
     highest = found.highest_category(n_columns).tolist()
@@ -280,7 +288,7 @@ def columns_of(document: Any, model: Any, found: TreeArrays, n_columns: int) -> 
 
 def _check_codes(document: Any, columns: Columns) -> None:
     """Refuse a table's categories by code: before 3.1 XGBoost did not keep what the codes mean."""
-    version = strict.integers(strict.field(document, "version"), "version").tolist()
+    version = whole_numbers(field_of(document, "version"), "version").tolist()
     if version >= [3, 1] or not columns.named:
         return
     for column in columns:
@@ -294,20 +302,20 @@ def _check_codes(document: Any, columns: Columns) -> None:
 
 def _texts(learner: Any, key: str, n_columns: int) -> list[str]:
     """A text for each column, or none at all."""
-    texts = [strict.of(str, text) for text in strict.of(list, learner.get(key) or [])]
-    strict.count(key, len(texts), 0, n_columns)
+    texts = [typed(str, text) for text in typed(list, learner.get(key) or [])]
+    check_count(key, len(texts), 0, n_columns)
     return texts
 
 
 def _stored_levels(model: Any, n_columns: int) -> dict[int, tuple[Hashable, ...]]:
     """Levels by column, as a model trained on a table with categories keeps them (since 3.1)."""
     encoded = model.get("cats", {}).get("enc", [])
-    strict.count("columns with levels", len(encoded), 0, n_columns)
+    check_count("columns with levels", len(encoded), 0, n_columns)
     return {i: _levels(entry, i) for i, entry in enumerate(encoded) if len(entry["values"])}
 
 
 def _levels(entry: Any, column: int) -> tuple[Hashable, ...]:
-    values = strict.integers(entry["values"], "values")
+    values = whole_numbers(entry["values"], "values")
     if "offsets" not in entry:
         levels = tuple(values.tolist())
     else:
@@ -319,11 +327,11 @@ def _levels(entry: Any, column: int) -> tuple[Hashable, ...]:
                 f"characters, not bytes), so they cannot be told. Train on ASCII names, or on "
                 f"integer codes."
             )
-        ends = strict.integers(entry["offsets"], "offsets")
+        ends = whole_numbers(entry["offsets"], "offsets")
         ascend = ends[0] == 0 and ends[-1] == len(text) and (np.diff(ends) >= 0).all()
-        strict.require(ascend, f"the categories of column {column} overlap")
+        require(ascend, f"the categories of column {column} overlap")
         levels = tuple(text[a:b].decode() for a, b in pairwise(ends.tolist()))
-    strict.count(f"different categories of column {column}", len(set(levels)), len(levels))
+    check_count(f"different categories of column {column}", len(set(levels)), len(levels))
     return levels
 
 
@@ -378,8 +386,8 @@ def _saved(booster: Any) -> bytearray:
 
 def stored_trees(document: Any) -> Any:
     """The list of trees in a document."""
-    model, _ = _trees_and_weights(strict.field(document, "learner", "gradient_booster"))
-    return strict.field(model, "trees")
+    model, _ = _trees_and_weights(field_of(document, "learner", "gradient_booster"))
+    return field_of(model, "trees")
 
 
 def unwrapped(model: Any) -> tuple[Any, Use]:
@@ -410,7 +418,7 @@ def begins(head: bytes) -> bool:
 def read_file(path: Path) -> Ensemble:
     """Read a JSON or UBJ file by our own parsers."""
     document = _parsed(path.read_bytes())
-    _check_counts(strict.field(document, "learner"))
+    _check_counts(field_of(document, "learner"))
     return ensemble_of(document, _use(document))
 
 
@@ -451,7 +459,7 @@ def _use(document: Any) -> Use:
 
 def _estimator_type(document: Any) -> str | None:
     """The kind of wrapper that saved a file; None for a Booster."""
-    note = strict.field(document, "learner").get("attributes", {}).get("scikit_learn")
+    note = field_of(document, "learner").get("attributes", {}).get("scikit_learn")
     return None if note is None else json.loads(note).get("_estimator_type")
 
 
@@ -459,7 +467,7 @@ def _check_counts(learner: Any) -> None:
     for key in ("num_feature", "num_class", "num_target"):
         count = count_of(learner, key)
         proven = key == "num_feature" and len(learner.get("feature_names") or []) == count
-        strict.require(
+        require(
             count <= MAX_UNPROVEN or proven,
             f"the file says {key} {count} and nothing else in it does; at most {MAX_UNPROVEN} are "
             f"believed. Give the columns names, or read the live model",
@@ -491,11 +499,11 @@ def write(model: Any, ensemble: Ensemble) -> Any:
 
 def ensemble_of(document: Any, use: Use) -> Ensemble:
     """The ensemble in a document, as the object around its trees uses them."""
-    learner = strict.field(document, "learner")
-    model, weights = _trees_and_weights(strict.field(learner, "gradient_booster"))
+    learner = field_of(document, "learner")
+    model, weights = _trees_and_weights(field_of(learner, "gradient_booster"))
     outputs = count_of(learner, "num_class", "num_target")
     link = _link(learner)
-    trees = strict.field(model, "trees")
+    trees = field_of(model, "trees")
     n_trees = _trees_used(model, use.rounds)
     if n_trees == 0:
         raise NotFitted("this XGBoost model has no trees; train it for at least one round.")
@@ -505,12 +513,12 @@ def ensemble_of(document: Any, use: Use) -> Ensemble:
     return Ensemble.build(
         found.nodes(
             np.array([len(column.levels) for column in columns], dtype=np.int64),
-            strict.integers(strict.field(model, "tree_info"), "tree_info")[:n_trees],
+            whole_numbers(field_of(model, "tree_info"), "tree_info")[:n_trees],
             None if weights is None else weights[:n_trees].astype(np.float64),
         ),
         columns=columns,
         base=_base(learner, link, outputs),
-        library=strict.library,
+        library=LIBRARY,
         precision="float32",
         link=link,
         classes=_classes(learner, outputs) if use.classifier else None,
@@ -520,30 +528,30 @@ def ensemble_of(document: Any, use: Use) -> Ensemble:
 
 def _trees_and_weights(booster: Any) -> tuple[Any, NDArray[np.float32] | None]:
     """The object with the trees, and DART's weights of them."""
-    name = strict.field(booster, "name")
+    name = field_of(booster, "name")
     if name not in ("gbtree", "dart"):
         raise UnsupportedModel(
             f"XGBoost's booster {name!r} has no trees to read; knothole reads 'gbtree' and "
             f"'dart'. Train with one of these, or use a linear model's own coefficients."
         )
     # Up to 3.3 DART wraps a gbtree and keeps the weights beside it, later the model has them.
-    model = strict.field(booster.get("gbtree", booster), "model")
+    model = field_of(booster.get("gbtree", booster), "model")
     weights = booster.get("weight_drop", model.get("weight_drop"))
     if weights is None:
-        strict.require(name != "dart", "a DART model without the weights of its trees")
+        require(name != "dart", "a DART model without the weights of its trees")
         return model, None
-    strict.count("weights of trees", len(weights), len(strict.field(model, "trees")))
+    check_count("weights of trees", len(weights), len(field_of(model, "trees")))
     return model, floats(weights, "weight_drop")
 
 
 def count_of(learner: Any, *keys: str) -> int:
     """The largest of some counts, at least 1."""
-    params = strict.field(learner, "learner_model_param")
+    params = field_of(learner, "learner_model_param")
     return max(1, *(int(params.get(key, 1)) for key in keys))
 
 
 def _link(learner: Any) -> Link:
-    objective = strict.field(learner, "objective", "name")
+    objective = field_of(learner, "objective", "name")
     if objective not in LINKS:
         raise UnsupportedModel(
             f"XGBoost's objective {objective!r}: knothole does not know the way from its margin to "
@@ -553,11 +561,11 @@ def _link(learner: Any) -> Link:
 
 
 def _recipe(learner: Any, learning_rate: float | None) -> Recipe:
-    objective = strict.field(learner, "objective")
+    objective = field_of(learner, "objective")
     name = objective["name"]
     levels, loss, delta = MEDIAN if name == "reg:absoluteerror" else (), "", None
     if name == "reg:quantileerror":
-        levels = json.loads(strict.field(objective, "quantile_loss_param", "quantile_alpha"))
+        levels = json.loads(field_of(objective, "quantile_loss_param", "quantile_alpha"))
     elif name == "reg:pseudohubererror":
         loss, delta = "pseudo-Huber", objective.get("pseudo_huber_param", {}).get("huber_slope")
     elif LINKS[name] not in ("sigmoid", "softmax") and name not in TOLD_OTHERWISE:
@@ -570,9 +578,9 @@ def _base(learner: Any, link: Link, outputs: int) -> Floats:
 
     In XGBoost's arithmetic: with few trees, the rounding of a logit is what one would see.
     """
-    stored = json.loads(strict.field(learner, "learner_model_param", "base_score"))
+    stored = json.loads(field_of(learner, "learner_model_param", "base_score"))
     score = floats(stored if isinstance(stored, list) else [stored], "base_score")
-    strict.count("base scores", len(score), 1, outputs)
+    check_count("base scores", len(score), 1, outputs)
     with np.errstate(divide="ignore", invalid="ignore"):
         if link.name == "sigmoid":
             score = -np.log(1 / score - 1)
@@ -583,13 +591,13 @@ def _base(learner: Any, link: Link, outputs: int) -> Floats:
 
 def _trees_used(model: Any, rounds: int | None) -> int:
     """How many trees the first ``rounds`` boosting rounds have."""
-    n_trees = len(strict.field(model, "trees"))
-    strict.count("trees", n_trees, int(strict.field(model, "gbtree_model_param", "num_trees")))
+    n_trees = len(field_of(model, "trees"))
+    check_count("trees", n_trees, int(field_of(model, "gbtree_model_param", "num_trees")))
     if rounds is None:
         return n_trees
-    first = strict.integers(strict.field(model, "iteration_indptr"), "iteration_indptr")
+    first = whole_numbers(field_of(model, "iteration_indptr"), "iteration_indptr")
     there = 1 <= rounds < len(first) and 0 < first[rounds] <= n_trees
-    strict.require(there, f"it predicts with {rounds} rounds, but has trees of {len(first) - 1}")
+    require(there, f"it predicts with {rounds} rounds, but has trees of {len(first) - 1}")
     return int(first[rounds])
 
 
