@@ -37,9 +37,8 @@ from knothole.inspection.conformal import Calibration
 from knothole.inspection.correction.corrected import Correction, Part, level_counts
 from knothole.inspection.correction.determined import Determined
 from knothole.leaves.solvers import TuningSummary
-from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.ensemble import Ensemble, Nodes, Recipe
 from knothole.trees.links import describe_link, link_from
-from knothole.trees.recipe import Recipe
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -39,11 +39,10 @@ from knothole.out_of_core.partitions import Partitions, is_lazy, partitions_of, 
 from knothole.progress import Advance, Verbose, bar, tell
 from knothole.robust import Robust
 from knothole.scoring import PredictionLoss, prediction_loss
-from knothole.trees.ensemble import Ensemble
+from knothole.trees.ensemble import MEDIAN, Ensemble
 from knothole.trees.pipelines.read import is_composed, read_over
 from knothole.trees.read import read
 from knothole.trees.readers.catboost import name_levels
-from knothole.trees.recipe import MEDIAN
 
 # Parts of 100 that take what NaN means and the correction, as bars have it; densities the rest.
 NAN_MEANING, CORRECTION = 4.0, 24.0

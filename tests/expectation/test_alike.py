@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import knothole as kh
-from knothole.trees import alike
+from knothole.trees import in_variables
 from knothole.trees.read import read
 
 
@@ -48,11 +48,11 @@ def test_answers_are_those_of_all_levels(which, monkeypatch):
     blocks = {"hue": ["red", "green", "blue"]}
     found = []
     for least in (10**6, 4):
-        monkeypatch.setattr(alike, "MANY", least)
+        monkeypatch.setattr(in_variables, "MANY", least)
         robust = kh.wrap(model, frame, density=DENSITIES[which](), blocks=blocks)
         answer = robust.predict(holes, return_std=True)
         found.append([*answer, robust.predict(holes, quantiles=[0.3])[0.3], robust.margin(holes)])
-    merged = alike.Merged.of(read(model))
+    merged = in_variables.Merged.of(read(model))
     assert merged.ensemble.n_levels[2] < 100
     np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-9)
 

@@ -28,9 +28,9 @@ from knothole.leaves.draw_matrix import DrawMatrix
 from knothole.leaves.losses.curved import Huber, PseudoHuber
 from knothole.leaves.losses.pinball import Pinball, weighted_quantile
 from knothole.leaves.problem import Problem
+from knothole.trees.ensemble import Recipe
 from knothole.trees.read import read
 from knothole.trees.readers.sklearn import bootstrap_counts
-from knothole.trees.recipe import Recipe
 
 seeds, ridges = st.integers(0, 10_000), st.sampled_from([0.0, 0.7])
 LEVELS = (0.2, 0.75)

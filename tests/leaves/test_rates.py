@@ -19,8 +19,8 @@ from knothole.leaves.defaults import choose_rates
 from knothole.leaves.options import TuningOptions
 from knothole.leaves.problem import Problem
 from knothole.leaves.rates import rate_of_leaves
+from knothole.trees.ensemble import Recipe
 from knothole.trees.read import read
-from knothole.trees.recipe import Recipe
 
 rng = np.random.default_rng(4)
 X = rng.normal(size=(200, 4))

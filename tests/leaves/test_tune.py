@@ -19,9 +19,9 @@ from tests.leaves.worlds import random_world, tune
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
+from knothole.trees.ensemble import some_trees
 from knothole.trees.read import read, write
 from knothole.trees.readers.sklearn import bootstrap_counts
-from knothole.trees.subset import some_trees
 
 rng = np.random.default_rng(2)
 X = rng.normal(size=(300, 3))

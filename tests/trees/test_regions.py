@@ -7,9 +7,8 @@ from generate import ensembles, random_ensemble, random_rows
 from hypothesis import given, settings
 
 from knothole.columns.columns import Column, Columns, Kind
-from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.ensemble import Ensemble, Nodes, left_codes
 from knothole.trees.regions import arrivals, regions
-from knothole.trees.verify import left_codes
 
 FREE = (-math.inf, math.inf, None, True)
 

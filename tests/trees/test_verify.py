@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
+from knothole.trees.ensemble import left_codes
 from knothole.trees.read import read
-from knothole.trees.verify import left_codes, probe_rows, steer
+from knothole.trees.verify import probe_rows, steer
 
 RNG = np.random.default_rng(0)
 NUMBERS = RNG.normal(size=(400, 4)).round(2)

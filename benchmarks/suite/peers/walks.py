@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from benchmarks.suite.peers.base import Peer, Training
 from knothole.arrays import Floats
 from knothole.report.methods import Task
-from knothole.trees.ensemble import Ensemble
+from knothole.trees.ensemble import Ensemble, left_codes
 from knothole.trees.read import read
-from knothole.trees.verify import left_codes
 
 Rows = NDArray[np.intp]
 #: From a split, the rows that reach it and their weights to the share of each that goes left.

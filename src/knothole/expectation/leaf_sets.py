@@ -18,9 +18,8 @@ from knothole.compiled.policy import inlined, inner, njit
 from knothole.expectation.cuts import Lookup, first_above, lookup
 from knothole.expectation.engine import node_arrays
 from knothole.expectation.tables import Grid
-from knothole.trees.ensemble import Ensemble
+from knothole.trees.ensemble import Ensemble, some_trees
 from knothole.trees.regions import regions
-from knothole.trees.subset import some_trees
 
 #: The most leaves of a tree.
 LEAVES = 64

@@ -25,7 +25,7 @@ from knothole.expectation.exact.product_kernels import follow
 from knothole.expectation.leaf_sets import LEAVES, TREES, LeafSets, leaf_sets, read_sets
 from knothole.expectation.monte_carlo.kernels import Forest
 from knothole.expectation.tables import Grid
-from knothole.trees.alike import Merged
+from knothole.trees.in_variables import Merged
 
 # Components with less than this share of a row are left out: no reach changes by more for each,
 # which is far below what trees of single precision can tell.

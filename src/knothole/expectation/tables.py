@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.compiled.bits import unpack_at
 from knothole.densities.univariate.base import Univariate
-from knothole.trees.alike import Merged
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.in_variables import Merged
 from knothole.trees.regions import arrivals
 
 

@@ -25,8 +25,7 @@ from knothole.leaves.draw_matrix import DrawMatrix
 from knothole.leaves.losses.base import Location
 from knothole.leaves.problem import Problem
 from knothole.progress import Advance, silent
-from knothole.trees.ensemble import Ensemble
-from knothole.trees.subset import some_trees
+from knothole.trees.ensemble import Ensemble, some_trees
 
 # Entries of the reach of trees that are taken together; a sample of rows tells how many there are.
 ENTRIES = 1 << 25

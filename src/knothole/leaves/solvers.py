@@ -30,8 +30,7 @@ from knothole.leaves.sums import LeafSums, Summands
 from knothole.leaves.system import LeafSystem
 from knothole.out_of_core.partitions import Partitions
 from knothole.progress import Advance, bar, silent
-from knothole.trees.ensemble import Ensemble
-from knothole.trees.subset import some_trees
+from knothole.trees.ensemble import Ensemble, some_trees
 
 T = TypeVar("T")
 

@@ -26,8 +26,7 @@ from knothole.leaves.options import TuningOptions
 from knothole.leaves.problem import Problem
 from knothole.leaves.solvers import TuningSummary
 from knothole.out_of_core.partitions import Sample
-from knothole.trees.ensemble import Ensemble
-from knothole.trees.subset import some_trees
+from knothole.trees.ensemble import Ensemble, some_trees
 
 # Learning rates to choose from where nothing tells the model's own, by held-out rows.
 RATES = (0.03, 0.1, 0.3, 1.0)

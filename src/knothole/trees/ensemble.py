@@ -8,7 +8,8 @@ value[leaf]``, added to the outputs that the tree serves, on top of ``base``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import sys
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,13 +18,74 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
-from knothole.checks import require
+from knothole.checks import check_within, require
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import with_nan
+from knothole.compiled.bits import members, pack, set_words
 from knothole.errors import InvalidInput
-from knothole.trees import layout, traverse
+from knothole.trees import traverse
 from knothole.trees.links import IDENTITY, Blend, Link
-from knothole.trees.recipe import UNTOLD, Recipe
+
+#: An absolute error has the median for its best answer.
+MEDIAN = (0.5,)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What of a model's training matters to what is done with it.
+
+    Attributes
+    ----------
+    levels : tuple of float
+        Quantiles of y that the outputs were trained to be, a half for an absolute error; none for
+        models of means and probabilities.
+    learning_rate : float or None
+        Part of its best values that each tree was given; None where the library does not tell.
+    loss : str
+        "Huber", "pseudo-Huber", or what the library calls a loss that is none of: squared error,
+        the loss of the ``levels``, log loss. Empty otherwise.
+    delta : float or None
+        Error from which a Huber loss grows no faster than the error itself.
+    """
+
+    levels: tuple[float, ...] = ()
+    learning_rate: float | None = None
+    loss: str = ""
+    delta: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        levels: Iterable[Any] = (),
+        learning_rate: Any = None,
+        loss: str = "",
+        delta: Any = None,
+    ) -> Recipe:
+        """From what a library says; numbers that make no sense say nothing.
+
+        Examples
+        --------
+        >>> Recipe.of(["0.1", "0.9"], 0.3)
+        Recipe(levels=(0.1, 0.9), learning_rate=0.3, loss='', delta=None)
+        >>> Recipe.of(learning_rate=0.0, loss="Huber", delta="1.5")
+        Recipe(levels=(), learning_rate=None, loss='Huber', delta=1.5)
+        """
+        found = tuple(float(level) for level in levels)
+        return cls(
+            found if all(0 < level < 1 for level in found) else (),
+            _at_most(1.0, learning_rate),
+            str(loss),
+            _at_most(sys.float_info.max, delta),
+        )
+
+
+def _at_most(largest: float, number: Any) -> float | None:
+    """A number above 0, or None where it is none."""
+    return float(number) if number is not None and 0 < float(number) <= largest else None
+
+
+#: Of a model whose library tells nothing.
+UNTOLD = Recipe()
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +217,7 @@ class Ensemble:
         base = np.array(base, dtype=np.float64).reshape(-1)
         require(np.isfinite(base).all(), f"the base score is not finite: {base}")
         n_levels = np.array([len(column.levels) for column in columns], dtype=np.int64)
-        laid = layout.lay_out(nodes, n_levels, len(base))
+        laid = _laid_out(nodes, n_levels, len(base))
         if sentinel is None:
             sentinel = np.full((len(columns), 2), np.nan)
         fits = np.shape(sentinel) == (len(columns), 2)
@@ -255,3 +317,175 @@ class Ensemble:
                 f"model's; got {X.shape}."
             )
         return with_nan(X, self.sentinel, self.columns)
+
+
+# ---- from a reader's nodes, in any order, to the layout of an ensemble ---------------------------
+
+
+def _laid_out(nodes: Nodes, n_levels: Ints, n_outputs: int) -> dict[str, Any]:
+    """Arrays of an :class:`~knothole.trees.ensemble.Ensemble`, by name, from ``nodes``.
+
+    Breadth first within a tree, siblings side by side, leaves numbered in the order met. Nodes
+    that no root leads to (deleted ones, in some libraries' files) are dropped.
+    """
+    n = len(nodes.feature)
+    value = np.asarray(nodes.value, dtype=np.float64)
+    value = value[:, None] if value.ndim == 1 else value
+    start = np.full(n, -1) if nodes.set_start is None else nodes.set_start
+    splits = (nodes.cut, nodes.left, nodes.right, nodes.missing_left, start)
+    same = {len(a) for a in (*splits, value, nodes.native_leaf)} == {n}
+    require(same, "node arrays of different lengths")
+    roots, feature = _as_int32(nodes.roots), _as_int32(nodes.feature)
+    problem = "a node splits on a column that the model does not have"
+    check_within(feature + 1, len(n_levels) + 1, problem)  # -1 at leaves
+    left = _as_int32(np.where(feature < 0, -1, nodes.left))
+    right = _as_int32(np.where(feature < 0, -1, nodes.right))
+    order, tree = _ordered(roots, feature, left, right)
+    place = np.empty(n, dtype=np.int32)
+    place[order] = np.arange(len(order))
+    feature = feature[order]
+    leaf = feature < 0
+    n_leaves = np.bincount(tree[leaf], minlength=len(roots))
+    set_start = _as_int32(np.where(leaf, -1, np.asarray(start)[order]))
+    sets = np.array([] if nodes.sets is None else nodes.sets, dtype=np.uint64)
+    categorical = set_start >= 0
+    levels = n_levels[feature[categorical]]
+    require((levels > 0).all(), "a set of categories on a column that has none")
+    end = set_start[categorical].astype(np.int64) + set_words(levels)
+    require((end <= len(sets)).all(), "a categorical split's set lies outside the model")
+    cut = np.where(leaf | categorical, np.nan, np.asarray(nodes.cut, dtype=np.float64)[order])
+    numeric = ~leaf & ~categorical
+    require(not np.isnan(cut[numeric]).any(), "a numeric split without a threshold")
+    leaf_value = value[order[leaf]]
+    require(np.isfinite(leaf_value).all(), "a leaf value is not finite")
+    per_tree = _per_tree(nodes, n_outputs - value.shape[1])
+    with np.errstate(over="ignore"):
+        most = np.abs(leaf_value).max(initial=0.0) * np.abs(per_tree["tree_weight"]).sum()
+    require(np.isfinite(most), "its leaves add up to no finite number")
+    return {
+        "roots": place[roots],
+        "feature": feature,
+        "cut": cut,
+        "left": np.where(leaf, np.cumsum(leaf, dtype=np.int32) - 1, place[left[order]]),
+        "missing_left": np.asarray(nodes.missing_left, dtype=np.bool_)[order],
+        "set_start": set_start,
+        "sets": sets,
+        "leaf_start": np.concatenate([[0], np.cumsum(n_leaves)]),
+        "value": np.ascontiguousarray(leaf_value),
+        "native_leaf": _as_int32(np.asarray(nodes.native_leaf)[order[leaf]]),
+        **per_tree,
+    }
+
+
+def _per_tree(nodes: Nodes, last_output: int) -> dict[str, Any]:
+    """The output that each tree serves (first), and its weight."""
+    n_trees = len(nodes.roots)
+    output = np.zeros(n_trees) if nodes.tree_output is None else np.asarray(nodes.tree_output)
+    weight = np.ones(n_trees) if nodes.tree_weight is None else np.asarray(nodes.tree_weight)
+    problem = f"{n_trees} trees, but not as many outputs or weights"
+    require(len(output) == len(weight) == n_trees, problem)
+    check_within(output, last_output + 1, "a tree serves an output that the model does not have")
+    require(last_output >= 0, "leaves have more values than the model has outputs")
+    require(np.isfinite(weight).all(), "a tree's weight is not finite")
+    return {"tree_output": output.astype(np.int32), "tree_weight": weight.astype(np.float64)}
+
+
+def _as_int32(numbers: Any) -> Integers:
+    """As 32-bit integers; a number that has no room in them would become another."""
+    numbers = np.asarray(numbers)
+    room = np.iinfo(np.int32)
+    fits = not numbers.size or (room.min <= numbers.min() and numbers.max() <= room.max)
+    require(fits, "a node or column number does not fit into 32 bits")
+    return np.ascontiguousarray(numbers, dtype=np.int32)
+
+
+def _ordered(
+    roots: Integers, feature: Integers, left: Integers, right: Integers
+) -> tuple[Integers, Ints]:
+    """Nodes, breadth first within every tree, and their trees."""
+    seen = np.zeros(len(feature), dtype=np.bool_)
+    node, tree = roots, np.arange(len(roots))
+    nodes, trees = [node[:0]], [tree[:0]]
+    while len(node):  # all trees, a level at a time
+        check_within(node, len(feature), "a node's child is not a node of the model")
+        again = seen[node].any() or len(np.unique(node)) < len(node)
+        require(not again, "a node has two parents; this is not a tree")
+        seen[node] = True
+        nodes.append(node)
+        trees.append(tree)
+        inner = feature[node] >= 0
+        node = np.stack([left[node[inner]], right[node[inner]]], axis=1).ravel()
+        tree = np.repeat(tree[inner], 2)
+    tree = np.concatenate(trees)
+    by_tree = np.argsort(tree, kind="stable")
+    return np.concatenate(nodes)[by_tree], tree[by_tree]
+
+
+# ---- parts of an ensemble ------------------------------------------------------------------------
+
+
+def pack_sides(lefts: Sequence[Mask]) -> tuple[Ints, Words]:
+    """Sets of left-going codes from sides, each of all levels and last of one never seen.
+
+    The first word of each set, and the words of all (:mod:`knothole.compiled.bits`).
+    """
+    codes = [np.flatnonzero(left) for left in lefts]
+    return pack(
+        np.array([len(left) - 1 for left in lefts], dtype=np.int64),
+        np.repeat(np.arange(len(lefts)), [len(own) for own in codes]),
+        np.concatenate([np.zeros(0, dtype=np.int64), *codes]),
+    )
+
+
+def left_codes(ensemble: Ensemble, node: int) -> Mask:
+    """Whether each category, and last an unseen one, goes left at a categorical split."""
+    n_levels = int(ensemble.n_levels[ensemble.feature[node]])
+    return members(ensemble.sets[int(ensemble.set_start[node]) :], n_levels)
+
+
+def some_trees(ensemble: Ensemble, trees: NDArray[np.intp]) -> tuple[Ensemble, NDArray[np.intp]]:
+    """The ensemble of some trees, and the numbers that its leaves have in the whole one.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import RandomForestRegressor
+    >>> from knothole.trees.read import read
+    >>> forest = RandomForestRegressor(3, max_depth=1, random_state=0)
+    >>> ensemble = read(forest.fit([[0.0], [1.0], [2.0]], [0, 1, 2]))
+    >>> part, leaves = some_trees(ensemble, np.array([2]))
+    >>> bool((part.value == ensemble.value[leaves]).all()), part.n_trees
+    (True, 1)
+    """
+    if len(trees) == ensemble.n_trees:
+        return ensemble, np.arange(ensemble.n_leaves)
+    node_start = np.append(ensemble.roots, len(ensemble.feature)).astype(np.int64)
+    nodes, roots = _ranges(node_start, trees)
+    leaves, leaf_start = _ranges(ensemble.leaf_start, trees)
+    # What is subtracted from the numbers of nodes and of leaves in each tree.
+    counts = np.diff(roots)
+    node_shift = np.repeat(node_start[trees] - roots[:-1], counts)
+    leaf_shift = np.repeat(ensemble.leaf_start[trees] - leaf_start[:-1], counts)
+    is_leaf = ensemble.feature[nodes] < 0
+    left = ensemble.left[nodes] - np.where(is_leaf, leaf_shift, node_shift)
+    part = replace(
+        ensemble,
+        roots=roots[:-1].astype(np.int32),
+        feature=ensemble.feature[nodes],
+        cut=ensemble.cut[nodes],
+        left=left.astype(np.int32),
+        missing_left=ensemble.missing_left[nodes],
+        set_start=ensemble.set_start[nodes],
+        leaf_start=leaf_start,
+        value=ensemble.value[leaves],
+        native_leaf=ensemble.native_leaf[leaves],
+        tree_output=ensemble.tree_output[trees],
+        tree_weight=ensemble.tree_weight[trees],
+    )
+    return part, leaves
+
+
+def _ranges(start: Ints, trees: NDArray[np.intp]) -> tuple[NDArray[np.intp], Ints]:
+    """The numbers from ``start[t]`` to ``start[t + 1]`` of each tree, and where each begins."""
+    counts = np.diff(start)[trees]
+    begins = np.append(0, np.cumsum(counts))
+    return np.arange(begins[-1]) + np.repeat(start[trees] - begins[:-1], counts), begins

@@ -1,23 +1,26 @@
-"""From columns to variables: an ensemble whose splits are on what a density is over.
+"""The same trees over something else than their columns: variables, other levels, or fewer levels.
 
-A one-hot block is one categorical variable, and a split on one of its dummies is a split on a set
-of its categories. "Not recorded", where a variable has it as a state, goes where the library
-sends NaN.
+An ensemble over variables splits on what a density is over. A one-hot block is one categorical
+variable, and a split on one of its dummies is a split on a set of its categories. "Not recorded",
+where a variable has it as a state, goes where the library sends NaN.
+
+Levels that no split tells apart can be taken as one: of a million, trees name a few hundred.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
-from knothole.columns.columns import NOT_RECORDED, Columns, Kind
-from knothole.compiled.bits import has, members, pack, put, set_words, starts
+from knothole.columns.columns import NOT_RECORDED, Column, Columns, Kind
+from knothole.compiled.bits import has, put, set_words, starts, unpack
 from knothole.compiled.policy import njit
 from knothole.errors import ColumnMismatch
-from knothole.trees.ensemble import Ensemble
+from knothole.trees.ensemble import Ensemble, left_codes, pack_sides
 
 
 def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
@@ -61,7 +64,7 @@ def in_variables(ensemble: Ensemble, columns: Columns) -> Ensemble:
     dummy = np.where(inner, dummy_of[ensemble.feature], -1)
     feature = np.where(inner, variable_of[ensemble.feature], -1).astype(np.int32)
     has_set = (dummy >= 0) | (ensemble.set_start >= 0)
-    splits = _Splits(
+    splits = _SplitsOnColumns(
         n_levels=np.array([len(variable.levels) for variable in variables])[feature],
         nullable=np.array([variable.nullable for variable in variables], dtype=np.bool_)[feature],
         dummy=dummy,
@@ -92,33 +95,101 @@ def in_levels(ensemble: Ensemble, columns: Columns) -> Ensemble:
 
     Categories that the model has never seen go where it sends such.
     """
-    places: dict[int, Ints] = {}
+    own_columns = list(ensemble.columns)
+    codes: dict[int, Ints] = {}
     for i, (own, other) in enumerate(zip(ensemble.columns, columns, strict=True)):
         if own.kind is other.kind is Kind.CATEGORICAL and own.levels != other.levels:
             known = {level: code for code, level in enumerate(own.levels)}
-            codes = [known.get(level, len(known)) for level in other.levels]
-            places[i] = np.array([*codes, len(known)])
-    if not places:
+            own_columns[i] = replace(own, levels=other.levels)
+            codes[i] = np.array(
+                [*(known.get(level, len(known)) for level in other.levels), len(known)]
+            )
+    return _recoded(ensemble, own_columns, codes)
+
+
+def _recoded(ensemble: Ensemble, columns: Sequence[Column], codes: Mapping[int, Ints]) -> Ensemble:
+    """The same trees over other codes of levels.
+
+    ``codes`` has, for some columns, the code of before of each new one, and last of an unseen one.
+    """
+    if not codes:
         return ensemble
     nodes = np.flatnonzero(ensemble.set_start >= 0)
-    owner, code, n_levels = [nodes[:0]], [nodes[:0]], []
-    for number, node in enumerate(nodes.tolist()):
-        column, first = int(ensemble.feature[node]), int(ensemble.set_start[node])
-        left = members(ensemble.sets[first:], int(ensemble.n_levels[column]))
-        left = left[places[column]] if column in places else left
-        code.append(np.flatnonzero(left))
-        owner.append(np.full(len(code[-1]), number))
-        n_levels.append(len(left) - 1)
-    sizes = np.array(n_levels, dtype=np.int64)
-    start, sets = pack(sizes, np.concatenate(owner), np.concatenate(code))
+    lefts = []
+    for node, column in zip(nodes.tolist(), ensemble.feature[nodes].tolist(), strict=True):
+        left = left_codes(ensemble, node)
+        lefts.append(left[codes[column]] if column in codes else left)
+    start, sets = pack_sides(lefts)
     set_start = ensemble.set_start.copy()
     set_start[nodes] = start
-    levels = (
-        replace(own, levels=other.levels) if i in places else own
-        for i, (own, other) in enumerate(zip(ensemble.columns, columns, strict=True))
-    )
-    described = replace(ensemble.columns, columns=tuple(levels))
+    described = replace(ensemble.columns, columns=tuple(columns))
     return replace(ensemble, columns=described, set_start=set_start, sets=sets)
+
+
+# ---- levels that no split tells apart ------------------------------------------------------------
+
+# Below so many levels nothing is gained.
+MANY = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """The same trees over fewer levels, which are numbers of classes."""
+
+    ensemble: Ensemble
+    classes: Mapping[int, Ints]  # by column, of each level and, last, of a category never seen
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, but: Sequence[int] = (), least: int | None = None) -> Merged:
+        """Take as one, in columns with more than ``least`` levels, those that go as unseen ones do.
+
+        Columns that ``but`` names stay as they are.
+
+        Examples
+        --------
+        >>> from sklearn.ensemble import HistGradientBoostingRegressor
+        >>> from knothole.trees.read import read
+        >>> X = np.repeat(np.arange(4.0), 30)[:, None]
+        >>> model = HistGradientBoostingRegressor(max_iter=1, categorical_features=[0])
+        >>> merged = Merged.of(read(model.fit(X, X[:, 0] == 2)), least=2)
+        >>> merged.classes[0].tolist(), merged.ensemble.n_levels.tolist()  # 2, and the rest
+        ([1, 1, 0, 1, 2], [2])
+        """
+        least = MANY if least is None else least
+        many = {v: int(n) for v, n in enumerate(ensemble.n_levels) if n > least and v not in but}
+        named = {v: _told_apart(ensemble, v, n) for v, n in many.items()}
+        classes = {v: np.full(n + 1, len(named[v])) for v, n in many.items()}
+        for v, own in named.items():
+            classes[v][own] = np.arange(len(own))
+            classes[v][-1] += len(own) < many[v]
+        columns = list(ensemble.columns)
+        codes = {}
+        for v, own in named.items():
+            n_classes = len(own) + (len(own) < many[v])
+            columns[v] = replace(columns[v], levels=tuple(range(n_classes)))
+            codes[v] = np.append(own, np.full(n_classes + 1 - len(own), many[v]))
+        return cls(_recoded(ensemble, columns, codes), classes)
+
+    def points(self, points: Floats, axis: int = 1) -> Floats:
+        """Points, or draws, whose ``axis`` is that of variables, with classes for levels."""
+        points = points.copy() if self.classes else points
+        for v, classes in self.classes.items():
+            own = np.moveaxis(points, axis, 0)[v]
+            known = (own >= 0) & (own < len(classes))  # what is not asked for may be anything
+            own[known] = classes[own[known].astype(np.int64)]
+        return points
+
+
+def _told_apart(ensemble: Ensemble, v: int, n: int) -> Ints:
+    """Levels of a column that go elsewhere than an unseen category at some split."""
+    differs = np.zeros(set_words(n), dtype=np.uint64)
+    for start in ensemble.set_start[ensemble.feature == v].tolist():
+        words = ensemble.sets[start : start + len(differs)]
+        differs |= ~words if words[-1] >> np.uint64(n % 64) & np.uint64(1) else words
+    return np.flatnonzero(unpack(differs[None], n)[0])
+
+
+# ---- in_variables, step by step ------------------------------------------------------------------
 
 
 def _check_match(ensemble: Ensemble, columns: Columns) -> None:
@@ -164,7 +235,7 @@ def _sentinel(ensemble: Ensemble, columns: Columns) -> Floats:
     return sentinel
 
 
-class _Splits(NamedTuple):
+class _SplitsOnColumns(NamedTuple):
     """Which categories go left at each node, in the terms of its variable and of its column."""
 
     n_levels: Ints

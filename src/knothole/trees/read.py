@@ -48,7 +48,7 @@ def reading_of(model: Any) -> Reading:
     library = library_of(model)
     reader = reader_of(library)
     is_file = isinstance(model, (str, os.PathLike))
-    where = str(model) if is_file else reader.LIBRARY
+    where = str(Path(model)) if is_file else reader.LIBRARY
     try:
         if is_file and library != "own":
             path = Path(model)

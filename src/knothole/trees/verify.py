@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from knothole.arrays import Floats, Integers, Mask
-from knothole.compiled.bits import members
+from knothole.arrays import Floats, Integers
 from knothole.errors import ReaderMismatch
-from knothole.trees.ensemble import Ensemble
+from knothole.trees.ensemble import Ensemble, left_codes
 from knothole.trees.libraries import Reading
 
 # What is larger is not finite in float32.
@@ -137,9 +136,3 @@ def _take_one(values: Floats, choices: Floats, rng: np.random.Generator) -> Floa
     found = np.take_along_axis(order, chosen, axis=-1)[..., 0] >= 0
     values[found] = np.take_along_axis(choices, chosen, axis=-1)[..., 0][found]
     return values
-
-
-def left_codes(ensemble: Ensemble, node: int) -> Mask:
-    """Whether each category, and last an unseen one, goes left at a categorical split."""
-    n_levels = int(ensemble.n_levels[ensemble.feature[node]])
-    return members(ensemble.sets[int(ensemble.set_start[node]) :], n_levels)

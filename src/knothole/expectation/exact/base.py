@@ -24,8 +24,8 @@ from knothole.expectation.engine import (
 from knothole.expectation.exact import with_regions
 from knothole.expectation.exact.with_regions import Found, Frames, Region, Rows, WalkTables, Working
 from knothole.expectation.tables import Tables
-from knothole.trees.alike import Merged
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.in_variables import Merged
 
 
 class WalkEngine(ExactEngine):

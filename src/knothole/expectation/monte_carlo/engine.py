@@ -43,8 +43,8 @@ from knothole.expectation.monte_carlo.statistics import (
 )
 from knothole.expectation.tables import Grid
 from knothole.expectation.tolerance import NONE, Tolerance
-from knothole.trees.alike import Merged
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.in_variables import Merged
 from knothole.trees.traverse import LEVELS, tree_depths
 
 # Words that a row begins with: for means, and for what needs the draws themselves.

@@ -10,10 +10,9 @@ import numpy as np
 
 from knothole.arrays import Floats
 from knothole.errors import UnsupportedModel
-from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.ensemble import UNTOLD, Ensemble, Nodes
 from knothole.trees.links import IDENTITY, STEPS, Blend, Link, Member, Step
 from knothole.trees.pipelines.parts import kind_of, members
-from knothole.trees.recipe import UNTOLD
 
 
 def assembled(model: Any, trees: Iterator[Ensemble]) -> Ensemble:

@@ -18,8 +18,7 @@ import numpy as np
 from knothole.arrays import Floats, Ints, Mask
 from knothole.columns.columns import Columns
 from knothole.errors import ReaderMismatch, UnsupportedModel
-from knothole.trees.ensemble import Ensemble, Nodes
-from knothole.trees.layout import pack_sides
+from knothole.trees.ensemble import Ensemble, Nodes, pack_sides
 from knothole.trees.pipelines.domains import Domain, bisected, sources_of
 from knothole.trees.pipelines.front import Front
 from knothole.trees.pipelines.rows import Rows

@@ -12,11 +12,10 @@ from scipy import sparse
 
 from knothole.arrays import Floats, Integers, Ints, Mask
 from knothole.columns.evidence import with_nan
-from knothole.trees.ensemble import Ensemble
+from knothole.trees.ensemble import Ensemble, left_codes
 from knothole.trees.pipelines.parts import Steps
 from knothole.trees.read import read
 from knothole.trees.readers.catboost import name_levels
-from knothole.trees.verify import left_codes
 
 LARGEST = np.finfo(np.float64).max
 

@@ -39,8 +39,7 @@ from knothole.columns.columns import Column, Columns, HashedLevel, Kind, named_b
 from knothole.errors import DamagedFile, UnsupportedModel
 from knothole.files import without_doubles
 from knothole.trees import quarantine
-from knothole.trees.ensemble import Ensemble, Nodes
-from knothole.trees.layout import pack_sides
+from knothole.trees.ensemble import Ensemble, Nodes, pack_sides
 from knothole.trees.libraries import Reading, Replay, not_fitted
 from knothole.trees.links import Link
 from knothole.trees.readers import cbm

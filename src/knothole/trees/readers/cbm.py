@@ -21,7 +21,7 @@ from knothole.arrays import Floats, Ints
 from knothole.checks import check_count, check_within, require
 from knothole.compiled.bits import starts
 from knothole.errors import DamagedFile, UnsupportedModel
-from knothole.trees.recipe import MEDIAN, Recipe
+from knothole.trees.ensemble import MEDIAN, Recipe
 
 MAGIC = b"CBM1"
 FORMAT = "FlabuffersModel_v1"

@@ -36,11 +36,10 @@ from knothole.checks import check_within, require
 from knothole.columns.columns import Column, Columns, Kind
 from knothole.compiled.bits import pack, starts
 from knothole.errors import UnsupportedModel
-from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
 from knothole.trees.libraries import Reading, Replay, not_fitted
 from knothole.trees.links import IDENTITY, Link
 from knothole.trees.readers.lightgbm_text import ModelText, TextTrees, parse
-from knothole.trees.recipe import MEDIAN, Recipe
 from knothole.trees.thresholds import cut_less_equal
 
 Levels = tuple[Hashable, ...]

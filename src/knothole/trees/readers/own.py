@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from knothole.arrays import Floats, Integers, Ints, Mask
+from knothole.arrays import Floats, Ints, Mask
 from knothole.checks import check_count, field_of, numbers, require, typed
 from knothole.columns.columns import Column, Columns, Kind
 from knothole.errors import DamagedFile
@@ -298,7 +298,7 @@ class _Document:
         return Replay(margin, leaves)
 
     def _follow(
-        self, node: dict[str, Any], X: Floats, rows: Ints, value: Floats, leaf: Integers, first: int
+        self, node: dict[str, Any], X: Floats, rows: Ints, value: Floats, leaf: Ints, first: int
     ) -> int:
         """Write what rows come to below a node; returns how many leaves there are."""
         if "column" not in node:

@@ -36,10 +36,9 @@ from knothole.columns.columns import Column, Columns, Kind
 from knothole.columns.read import made_up_names
 from knothole.compiled.bits import starts
 from knothole.errors import InvalidInput, UnsupportedModel
-from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
 from knothole.trees.libraries import Reading, Replay, require_fitted
 from knothole.trees.links import IDENTITY, Link
-from knothole.trees.recipe import MEDIAN, Recipe
 from knothole.trees.thresholds import cut_less_equal, cut_less_equal_float32
 
 Positions = NDArray[np.intp]

@@ -41,11 +41,10 @@ from knothole.checks import (
 from knothole.columns.columns import Column, Columns, Kind
 from knothole.compiled.bits import complement, pack, set_words, starts
 from knothole.errors import InvalidInput, NotFitted, ReaderMismatch, UnsupportedModel
-from knothole.trees.ensemble import Ensemble, Nodes
+from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
 from knothole.trees.libraries import Reading, Replay, not_fitted
 from knothole.trees.links import Blend, Link
 from knothole.trees.readers import ubjson
-from knothole.trees.recipe import MEDIAN, Recipe
 from knothole.trees.thresholds import cut_less_float32
 
 Float32s = NDArray[np.float32]
