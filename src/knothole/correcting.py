@@ -8,7 +8,7 @@ some of the rows.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -41,94 +41,97 @@ if TYPE_CHECKING:
 _ADVICE = "pass X_valid, rows that the model was not trained on"
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Training rows: as the user has them and encoded, y as it was given, and as predictions.
+def check_options(correct: Any, patterns: Patterns | None, X_valid: Any) -> None:
+    """Refuse what the user says of a correction where it makes no sense; see ``wrap``."""
+    check_choice("correct", correct, ("auto", True, False))
+    if correct is False and (patterns is not None or X_valid is not None):
+        raise InvalidInput(
+            "patterns and X_valid are for the correction, and correct=False leaves it out; "
+            "leave them out too, or say correct='auto'."
+        )
 
-    ``y`` and ``target`` (rows, outputs) are None where they are not known.
+
+def learn_correction(
+    model: Any,
+    expectation: Expectation,
+    table: Any,
+    matrix: Floats,
+    y: Any,
+    target: Floats | None,
+    *,
+    always: bool,
+    patterns: Patterns | None,
+    X_valid: Any,
+    seed: int,
+) -> tuple[Correction | None, pd.DataFrame]:
+    """The correction of a model, None where there is none, and what was found.
+
+    Parameters
+    ----------
+    model, expectation
+        What was wrapped, and its expectation.
+    table, matrix
+        Training rows as the user has them, and encoded.
+    y, target
+        Their targets as given, and as predictions (rows, outputs); None where not known.
+    always : bool
+        Whether to correct in any case, on training rows if there are no others.
+    patterns, X_valid
+        See :func:`knothole.wrap`.
     """
-
-    table: Any
-    matrix: Floats
-    y: Any
-    target: Floats | None
-
-
-@dataclass(frozen=True, eq=False)
-class Correcting:
-    """What the user wants of a correction; see :func:`knothole.wrap`."""
-
-    correct: Any
-    patterns: Patterns | None
-    X_valid: Any
-    seed: int
-
-    def __post_init__(self) -> None:
-        check_choice("correct", self.correct, ("auto", True, False))
-        if self.correct is False and (self.patterns is not None or self.X_valid is not None):
-            raise InvalidInput(
-                "patterns and X_valid are for the correction, and correct=False leaves it out; "
-                "leave them out too, or say correct='auto'."
-            )
-
-    def learned(
-        self, model: Any, rows: Rows, expectation: Expectation
-    ) -> tuple[Correction | None, pd.DataFrame]:
-        """The correction of a model, None where there is none, and what was found."""
-        always, density = self.correct is True, cast(Any, expectation.density)
-        unknown = np.full((1, expectation.original.n_responses), np.nan)
-        if not isinstance(density, Density):
-            return None, no_correction("the density is one of the user's own")
-        if self.X_valid is not None:
-            valid = expectation.columns.matrix(self.X_valid, "hole")
-            valid = with_nan(valid, expectation.original.sentinel, expectation.columns)
-            y, why = unknown.repeat(len(valid), axis=0), ""
-            honest = [Honest(expectation, self.X_valid, valid, y)]
-        else:
-            honest, why = by_clones(model, rows, expectation, self.seed)
-        if not honest and always:
-            y = unknown.repeat(len(rows.matrix), axis=0)
-            honest = [Honest(expectation, rows.table, rows.matrix, y)]
-        if not honest:
-            return None, no_correction(why)
-        points = expectation.evidence_of(rows.matrix).points
-        determined = Determined.learned(expectation.columns.variables, points, expectation.used)
-        return learn(
-            expectation, honest, always=always, patterns=self.patterns, determined=determined,
-            seed=self.seed,
-        )  # fmt: skip
+    unknown = np.full((1, expectation.original.n_responses), np.nan)
+    if not isinstance(cast(Any, expectation.density), Density):
+        return None, no_correction("the density is one of the user's own")
+    if X_valid is not None:
+        valid = expectation.columns.matrix(X_valid, "hole")
+        valid = with_nan(valid, expectation.original.sentinel, expectation.columns)
+        honest, why = [Honest(expectation, X_valid, valid, unknown.repeat(len(valid), axis=0))], ""
+    else:
+        honest, why = by_clones(model, expectation, table, matrix, y, target, seed)
+    if not honest and always:
+        honest = [Honest(expectation, table, matrix, unknown.repeat(len(matrix), axis=0))]
+    if not honest:
+        return None, no_correction(why)
+    points = expectation.evidence_of(matrix).points
+    determined = Determined.learned(expectation.columns.variables, points, expectation.used)
+    return learn(
+        expectation, honest, always=always, patterns=patterns, determined=determined, seed=seed
+    )
 
 
 def by_clones(
-    model: Any, rows: Rows, expectation: Expectation, seed: int
+    model: Any,
+    expectation: Expectation,
+    table: Any,
+    matrix: Floats,
+    y: Any,
+    target: Floats | None,
+    seed: int,
 ) -> tuple[list[Honest], str]:
     """Clones of the model with the rows they were not fitted to, or why there are none."""
-    if rows.y is None:
+    if y is None:
         return [], f"without y_train no row is known that the model has not learned; {_ADVICE}"
     if not (hasattr(model, "fit") and hasattr(model, "get_params")):
         return [], f"the model cannot be fitted again without some rows; {_ADVICE}"
-    order = sample_rows(len(rows.matrix), seed)
-    labels = np.asarray(rows.y)[order]
+    order = sample_rows(len(matrix), seed)
+    labels = np.asarray(y)[order]
     stratified = is_classifier(expectation.original) and labels.ndim == 1
-    unknown = np.full((len(rows.matrix), expectation.original.n_responses), np.nan)
-    target = unknown if rows.target is None else rows.target
-    found = []
+    if target is None:
+        target = np.full((len(matrix), expectation.original.n_responses), np.nan)
+    clones = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            table = rows.table
-            if not is_composed(model):
-                table = as_trained(table, expectation.columns)
+            to_fit = table if is_composed(model) else as_trained(table, expectation.columns)
             for learned, held in folds(len(order), labels if stratified else None):
                 fitted = unfitted(model, quiet=True)
-                fitted.fit(some_rows(table, order[learned]), labels[learned])
-                own = _under(fitted, table, expectation)
-                rest = order[held]
-                part = some_rows(rows.table, rest)
-                found.append(Honest(own, part, rows.matrix[rest], target[rest]))
+                fitted.fit(some_rows(to_fit, order[learned]), labels[learned])
+                under, rest = _under(fitted, to_fit, expectation), order[held]
+                rows = some_rows(table, rest)
+                clones.append(Honest(under, rows, matrix[rest], target[rest]))
     except Exception as error:  # whatever a library has against its own clone
         return [], f"no clone of the model could be made without some rows ({error}); {_ADVICE}"
-    return found, ""
+    return clones, ""
 
 
 def _under(model: Any, table: Any, expectation: Expectation) -> Expectation:

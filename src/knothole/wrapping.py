@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from sklearn.base import clone
@@ -17,13 +17,12 @@ from knothole.columns.columns import Blocks, Columns, Kind
 from knothole.columns.evidence import nullable_as_met, with_nan, without_nullable
 from knothole.columns.read import check_absent, check_rows, row_weights
 from knothole.compiled.ahead import compile_ahead
-from knothole.correcting import Correcting, Rows
+from knothole.correcting import check_options, learn_correction
 from knothole.densities.base import Density
 from knothole.densities.gaussian.fill import fill
 from knothole.densities.held_out import (
     TOO_FEW_TO_HOLD_OUT,
     TOO_FEW_TO_JUDGE,
-    HeldOut,
     hold_out,
 )
 from knothole.densities.in_parts import go_on
@@ -151,7 +150,7 @@ def wrap(
     """
     check_choice("verbose", verbose, ("auto", True, False))
     seed = int(check_random_state(random_state).randint(2**31 - 1))
-    correcting = Correcting(correct, patterns, X_valid, seed)
+    check_options(correct, patterns, X_valid)
     check_choice(
         "holes", holes, ("auto", "all"), "A mask is about single rows: pass it to predict."
     )
@@ -190,17 +189,25 @@ def wrap(
         if isinstance(density, str | Sequence | Mapping | Density):
             _warn_of_few_rows(len(matrix))
     weight = row_weights(sample_weight, len(matrix))
-    task = _Task(ensemble, matrix, described, weight, random_state)
     loss = prediction_loss(ensemble, matrix, described, y_train)
     correction, table_of_it = None, None
     with _told(verbose) as advance:
-        chosen, selected = _choose(density, task, loss, advance)
+        chosen, selected = _choose(density, matrix, described, weight, loss, random_state, advance)
         learned = isinstance(chosen, Density) and not is_fitted(density)
         if drawn is not None and learned and not drawn.whole:
             chosen = go_on(chosen, drawn, ensemble.sentinel)
         integrate, meaning = None, unmeasured(described, matrix)
         if y_train is not None and not meaning.empty:
-            tried = selected.scored if selected is not None else task.tried(density, chosen)
+            if selected is not None:
+                tried = selected.scored
+            else:  # the density as learned without the held-out rows, where it is ours to learn
+                tried = tuple(
+                    (
+                        _fit(density, matrix, described, weight, part.train) if learned else chosen,
+                        part,
+                    )
+                    for part in hold_out(matrix, described, random_state)
+                )
             if tried:
                 integrate, meaning = NanMeaning(loss, tried, described, matrix).choose()
         advance("what NaN means", NAN_MEANING)
@@ -208,8 +215,10 @@ def wrap(
             ensemble, chosen, tol=tol, seed=seed, integrate=integrate, spread=loss.spread
         )
         if correct is True or (correct == "auto" and selected is not None):
-            rows = Rows(X_train, matrix, y_train, loss.truth if loss.of_y else None)
-            correction, table_of_it = correcting.learned(model, rows, expectation)
+            correction, table_of_it = learn_correction(
+                model, expectation, X_train, matrix, y_train, loss.truth if loss.of_y else None,
+                always=correct is True, patterns=patterns, X_valid=X_valid, seed=seed,
+            )  # fmt: skip
         advance("correction", CORRECTION)
     return Robust(
         expectation,
@@ -282,29 +291,12 @@ def _warn_of_few_rows(rows: int) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """A model and its encoded training table."""
-
-    ensemble: Ensemble
-    matrix: Floats
-    columns: Columns
-    weight: Floats
-    random_state: Any
-
-    def tried(self, given: Any, chosen: Any) -> tuple[tuple[Any, HeldOut], ...]:
-        """The density as learned without the held-out rows, where it is ours to learn."""
-        ours = not is_fitted(given) and not isinstance(chosen, OwnDensity)
-        return tuple(
-            (self.fit(given, part.train) if ours else chosen, part)
-            for part in hold_out(self.matrix, self.columns, self.random_state)
-        )
-
-    def fit(self, density: Density, rows: Any = slice(None)) -> Density:
-        """A density like this one, learned from some of the rows."""
-        fresh: Density = clone(density)
-        weight = self.weight[rows]
-        return fresh.fit_matrix(self.matrix[rows], self.columns, sample_weight=weight)
+def _fit(
+    density: Density, matrix: Floats, columns: Columns, weight: Floats, rows: Any = slice(None)
+) -> Density:
+    """A density like this one, learned from some of the rows."""
+    fresh: Density = clone(density)
+    return fresh.fit_matrix(matrix[rows], columns, sample_weight=weight[rows])
 
 
 def is_fitted(density: Any) -> bool:
@@ -313,32 +305,38 @@ def is_fitted(density: Any) -> bool:
 
 
 def _choose(
-    density: Any, task: _Task, loss: PredictionLoss, advance: Advance
+    density: Any,
+    matrix: Floats,
+    columns: Columns,
+    weight: Floats,
+    loss: PredictionLoss,
+    random_state: Any,
+    advance: Advance,
 ) -> tuple[Any, Selected | None]:
     """The density to use, fitted, and how it was selected, if it was."""
     candidates, work = density, 100.0 - NAN_MEANING - CORRECTION
     if isinstance(density, str):
         if density != "auto":
             raise InvalidInput(f"density must be 'auto' or a density; got {density!r}.")
-        candidates = default_candidates(task.columns, task.random_state)
+        candidates = default_candidates(columns, random_state)
     if isinstance(candidates, (Sequence, Mapping)):
         # With fewer rows whose truth is known, densities are compared by log p alone.
         enough = loss.eligible.sum() >= TOO_FEW_TO_JUDGE
         selected = select(
-            candidates, task.matrix, task.columns, score=loss if enough else None,
-            eligible=loss.eligible if enough else None, sample_weight=task.weight,
-            random_state=task.random_state,
+            candidates, matrix, columns, score=loss if enough else None,
+            eligible=loss.eligible if enough else None, sample_weight=weight,
+            random_state=random_state,
             advance=lambda doing="", amount=1.0: advance(doing, amount * work / 100.0),
         )  # fmt: skip
         return selected.density, selected
     if is_fitted(density):
         return density, None
     if isinstance(density, Density):
-        fitted = task.fit(density)
+        fitted = _fit(density, matrix, columns, weight)
         advance(type(fitted).__name__, work)
         return fitted, None
     if hasattr(density, "complete") and not isinstance(density, type):
-        return OwnDensity(density, task.columns), None
+        return OwnDensity(density, columns), None
     raise InvalidInput(
         f"density must be 'auto', a density such as knothole.Mixture(), or an object with a method "
         f"complete(X, draws); got {density!r}."
