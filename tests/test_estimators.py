@@ -498,7 +498,7 @@ def fitted(data):
             InvalidInput,
             "'a' must hold numbers.*Convert",
         ),
-        ([[0.1, 0.2, np.inf]], InvalidInput, "'x2' must hold finite numbers.*Replace"),
+        ([[0.1, 0.2, np.inf]], InvalidInput, "'c' must hold finite numbers.*Replace"),
         ([0.1, 0.2, 0.3], InvalidInput, r"X.reshape\(1, -1\)"),
     ],
     ids=[
