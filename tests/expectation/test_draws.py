@@ -12,28 +12,35 @@ from tests.expectation.cases import as_table, asked, random_case
 from tests.expectation.naive import enumerate_row
 from tests.trees.generate import random_ensemble
 
+from knothole.compiled.pointers import pointers
 from knothole.compiled.policy import njit
+from knothole.compiled.threads import Memory
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
 from knothole.expectation.cuts import Lookup, cut_cells
 from knothole.expectation.expectation import Expectation
-from knothole.expectation.monte_carlo import shared
-from knothole.expectation.monte_carlo.divide import add_groups, lists
 from knothole.expectation.monte_carlo.engine import (
     DECAY,
     RESOLUTION,
     RESOLUTION_OF_ONE_WORD,
     SETTLED_AT_ONCE,
     CompletionsEngine,
-    by_group,
+    SharedEngine,
 )
-from knothole.expectation.monte_carlo.masks import ALL, fill_masks
-from knothole.expectation.monte_carlo.splits import ROUNDED
+from knothole.expectation.monte_carlo.kernels import (
+    LANES,
+    ROUNDED,
+    Scratch,
+    fill_margins,
+    fill_masks,
+    slots_of,
+)
 from knothole.expectation.monte_carlo.statistics import (
     FACTOR,
     MeanOf,
+    by_group,
     group_means,
     mean_and_error,
     quantiles_of,
@@ -82,7 +89,7 @@ def test_a_million_draws_agree(density, numbers, ensemble):
 def own_margins(expectation, evidence):
     """Margins of a word's completions, each walked by the trees themselves."""
     ensemble = expectation.ensemble
-    draws = expectation.completions.sampler.draw(evidence, range(1))[0]
+    draws = expectation.completions.sampler.draw(evidence, range(1))
     holes = np.isnan(evidence.points)[:, :, None]
     points = np.where(holes, draws, evidence.points[:, :, None]).transpose(0, 2, 1)
     rows = points.reshape(-1, points.shape[2])[:, : len(ensemble.columns)]
@@ -100,29 +107,26 @@ def test_completions_go_where_the_trees_send_them(seed):
     np.testing.assert_allclose(found, own_margins(expectation, evidence), atol=1e-12)
 
 
-def test_walks_by_level_and_by_tree_are_the_same(numbers, ensemble):
-    columns = ensemble.columns.describe(numbers)
-    fitted = GaussianMixture(2, random_state=0).fit(numbers, columns=columns)
-    expectation = Expectation.of(ensemble, fitted)
-    rows = numbers[:40].copy()
-    rows[np.random.default_rng(0).random(rows.shape) < 0.4] = np.nan
-    evidence = expectation.evidence(rows)
+def walking(engine):
+    """An engine whose draws walk all trees from the roots: the slow twin of divisions."""
+    other = copy(engine)
+    other.__dict__["small"], other._memory = None, Memory()
+    return other
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_divided_draws_reach_the_leaves_that_walks_do(seed):
+    """Also of several outputs, whose trees are sorted by output to be divided."""
+    case = random_case(seed, "LatentTree", n_rows=8, n_trees=7, depth=4, n_outputs=1 + seed)
+    expectation = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
+    evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
     engine = expectation.completions
-    assert engine.forest.levels == 4
-    by_level = engine.masks(evidence, 0)
-    np.testing.assert_allclose(
-        engine.margins(evidence, range(1))[:, 0], own_margins(expectation, evidence), atol=1e-12
-    )
-    engine.by_tree = True  # as if trees were deep
-    for first, second in zip(by_level, engine.masks(evidence, 0), strict=True):
-        np.testing.assert_array_equal(first, second)
-
-
-def walked_groups(engine, evidence, words):
-    """Sums over groups of draws that walk all trees: the slow twin of :mod:`divide`."""
-    walking = copy(engine)
-    walking.__dict__["divided"] = []
-    return walking._group_sums(evidence, words)
+    assert engine.small is not None
+    for _, part in evidence.parts():
+        for word in (0, 3):
+            divided, walked = engine.masks(part, word), walking(engine).masks(part, word)
+            for first, second in zip(divided, walked, strict=True):
+                np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.parametrize(
@@ -144,10 +148,10 @@ def test_divided_draws_lead_where_walks_do(columns, trees, depth, outputs):
         rows[rng.random(X.shape) < rng.uniform(0.1, 1.0, (len(X), 1))] = np.nan
         rows[::50] = np.nan
         engine, evidence = expectation.completions, expectation.evidence(rows)
-        assert engine.divided
+        assert engine.small is not None
         for words in (range(1), range(3, 5)):
             found = engine._group_sums(evidence, words)
-            walked = walked_groups(engine, evidence, words)
+            walked = walking(engine)._group_sums(evidence, words)
             np.testing.assert_allclose(found, walked, rtol=0, atol=1e-11)
             alone = [engine._group_sums(evidence[[i]], words)[0] for i in range(0, 300, 7)]
             np.testing.assert_array_equal(found[::7], alone)
@@ -160,23 +164,23 @@ def test_draws_at_cuts_go_right_when_they_are_divided(numbers, ensemble):
     engine = Expectation.of(ensemble, fitted).completions
     cuts = [np.unique(ensemble.cut[ensemble.feature == v]) for v in range(4)]
     rng = np.random.default_rng(0)
-    points, draws = np.full((200, 4), np.nan), np.empty((1, 200, 4, 64))
+    points, draws = np.full((200, 4), np.nan), np.empty((200, 4, 64))
     for v, own in enumerate(cuts):
         near = [own, np.nextafter(own, np.inf), np.nextafter(own, -np.inf), [-1e300, 1e300]]
         near = np.concatenate(near)
         few = rng.choice(near[np.isfinite(near)], (200, 2))  # two values each
-        draws[0, :, v] = np.where(rng.random((200, 64)) < 0.5, few[:, :1], few[:, 1:])
-    out = np.zeros((200, 8, 1))
-    add_groups(points, draws, engine.divided[0], lists(), out)
-    margins = ensemble.margin(draws[0].transpose(0, 2, 1).reshape(-1, 4), 1) - ensemble.base
-    np.testing.assert_allclose(out[:, :, 0], margins.reshape(200, 8, 8).sum(axis=2), atol=1e-11)
+        draws[:, v] = np.where(rng.random((200, 64)) < 0.5, few[:, :1], few[:, 1:])
+    out = np.empty((200, 1, 64, 1))
+    sets, leaves = engine._sets(points), engine._leaves()
+    rows = points, sets, draws, engine.forest, engine.small
+    fill_margins(*rows, leaves, engine._scratch(), out)
+    margins = ensemble.margin(draws.transpose(0, 2, 1).reshape(-1, 4), 1)
+    np.testing.assert_allclose(out.ravel(), margins.ravel(), atol=1e-11)
 
 
 def walked_margins(engine, evidence, words):
-    """Margins of draws that walk all trees from the roots: the slow twin of :mod:`splits`."""
-    walking = copy(engine)
-    walking.__dict__["splits"] = None
-    return CompletionsEngine.margins(walking, evidence, words)
+    """Margins of rows' own draws that walk all trees."""
+    return CompletionsEngine.margins(walking(engine), evidence, words)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -188,14 +192,14 @@ def test_splits_that_are_left_lead_where_walks_do(seed, density, outputs, monkey
     expectation = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
     evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
     engine = expectation.completions
-    assert engine.splits is not None
+    assert engine.small is not None
     for rows, part in evidence.parts():
         assert len(rows)
         found = engine.margins(part, range(1, 4))
         np.testing.assert_allclose(found, walked_margins(engine, part, range(1, 4)), atol=1e-12)
         drawn = CompletionsEngine.margins(engine, part, range(1, 4))
         np.testing.assert_array_equal(drawn, found)
-        monkeypatch.setattr(shared, "BYTES", 0)  # as if there were no room
+        monkeypatch.setitem(engine.__dict__, "shared_words", 0)  # as if there were no room
         np.testing.assert_array_equal(engine.margins(part, range(1, 4)), found)
         monkeypatch.undo()
 
@@ -208,7 +212,7 @@ def test_many_cuts_have_more_than_an_octet_and_rounded_steps_tell_enough(numbers
     rows = np.where(np.random.default_rng(0).random((30, 3)) < 0.6, np.nan, numbers[:30, :3])
     expectation = Expectation.of(ensemble, fitted)
     evidence, engine = expectation.evidence(rows), expectation.completions
-    assert engine.splits.trees.slots[-1] > 3
+    assert slots_of(engine.forest.look)[0][-1] > 3
     found, rounded = (engine.margins(evidence, range(2, 7), rounded) for rounded in (False, True))
     np.testing.assert_allclose(found, walked_margins(engine, evidence, range(2, 7)), atol=1e-12)
     assert 0 < np.abs(rounded - found).max() < ROUNDED
@@ -325,13 +329,13 @@ def test_draws_that_agree_have_the_error_of_what_so_many_can_tell(density, numbe
     np.testing.assert_allclose(value, expit(model.margin(np.nan_to_num(rows))), rtol=1e-12)
     part = RESOLUTION_OF_ONE_WORD
     if density == "Mixture":
-        part = np.sqrt(((RESOLUTION / 4) ** 2 + (shared.SharedEngine.decay**2 * part) ** 2) / 2)
+        part = np.sqrt(((RESOLUTION / 4) ** 2 + (SharedEngine.decay**2 * part) ** 2) / 2)
     np.testing.assert_allclose(error, part * SPREAD_OF_PROBABILITIES / 64)
 
 
 @njit
-def masks_of(points, draws, row, look, all_of_them, found, masks, absent):
-    fill_masks(points, draws, row, look, all_of_them, found, masks, absent)
+def masks_of(x, draws, lanes, look, scratch):
+    fill_masks(x, draws, 0, lanes, look, scratch.found, pointers(scratch))
 
 
 @pytest.mark.parametrize(
@@ -353,18 +357,18 @@ def test_masks_are_exact_at_cuts(cuts):
     values = np.resize(np.append(near, [0.0, -1e300, 1e300, np.inf]), (3, 64))
     offset = np.array([0, len(cuts) + 2])
     look = Lookup(*cut_cells([cuts]), offset, np.array([0], np.int32), np.array([True]))
+    masks, absent = (np.ones((n, LANES), np.uint64) for n in (len(cuts) + 2, 1))
+    unused = np.empty(0)
     found = np.empty(64, np.uint32)
-    masks, absent = np.empty(len(cuts) + 4, np.uint64), np.empty(1, np.uint64)
-    for draws in values:
-        masks_of(np.array([[np.nan]]), draws[None, None], 0, look, True, found, masks, absent)
+    scratch = Scratch(masks, absent, found, *(unused for _ in Scratch._fields[3:]))
+    masks_of(np.array([np.nan]), values.reshape(1, -1), len(values), look, scratch)
+    for lane, draws in enumerate(values):
         bits = [np.packbits(draws < cut, bitorder="little").view(np.uint64)[0] for cut in cuts]
         recorded = np.packbits(draws < np.inf, bitorder="little").view(np.uint64)[0]
-        np.testing.assert_array_equal(masks[:-2], np.array([0, *bits, recorded], np.uint64))
-        assert absent[0] == ~recorded
-    for x in near:
-        masks_of(np.array([[x]]), values[None, :1], 0, look, True, found, masks, absent)
-        expected = [0, *np.where(x < cuts, ALL, np.uint64(0)), ALL]
-        np.testing.assert_array_equal(masks[:-2], np.array(expected, np.uint64))
+        expected = np.array([0, *bits, recorded], np.uint64)
+        np.testing.assert_array_equal(masks[:, lane], expected)
+        assert absent[0, lane] == ~recorded
+    assert not masks[:, len(values) :].any() and not absent[:, len(values) :].any()
 
 
 @pytest.mark.parametrize("n_holes", [2, 7])

@@ -103,7 +103,7 @@ def _adds(width: int) -> Any:
         have to change registers.
         """
         real, integer = values.dtype is types.float64, ir.IntType(32)
-        lanes, part = (8, 32) if real else (16, 64 * width)
+        lanes, part = (8, min(128, 64 * width)) if real else (16, 64 * width)
         vector = ir.VectorType(ir.DoubleType() if real else integer, lanes)
         mask, bits = ir.IntType(lanes), ir.VectorType(ir.IntType(1), lanes)
 

@@ -478,5 +478,5 @@ WORDS_FOR_SPREAD = 8
 def _spread_under(engine: CompletionsEngine) -> Spread:
     """The spread of outputs over rows drawn from the density."""
     nothing = Evidence(np.full((1, engine.n_variables), np.nan))
-    margins = engine.margins(nothing, range(WORDS_FOR_SPREAD), rounded=True)
+    margins = engine.margins(nothing, range(WORDS_FOR_SPREAD))
     return Spread.of(engine.ensemble, margins.reshape(-1, engine.ensemble.n_outputs))

@@ -81,7 +81,7 @@ class OneNumber:
         for v, (first, cuts) in enumerate(zip(grid.offset.tolist(), grid.cuts, strict=False)):
             if len(cuts):
                 self.score[first + 1 : first + 1 + len(cuts)] = density.cut_scores(v, cuts)
-        self.node_score = np.append(self.score, [0.0, 0.0])[forest.steps["mask_row"]]
+        self.node_score = np.append(self.score, 0.0)[forest.cut_row]
         self.numeric = np.flatnonzero(ensemble.n_levels == 0)
         self.output = ensemble.tree_output[ensemble.leaf_tree]
         self.memory = Memory()
@@ -195,7 +195,7 @@ def walk_row(rows, row, forest, stack):  # type: ignore[no-untyped-def]
             a, b = low[top], high[top]
             here = follow(x, node[top], forest.nodes, False)
             while feature[here] >= 0:
-                cut = below[forest.steps[here].mask_row]
+                cut = below[forest.cut_row[here]]
                 if a < cut < b:
                     node[top], low[top], high[top] = left[here] + 1, cut, b
                     top += 1

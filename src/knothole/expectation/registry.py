@@ -21,10 +21,9 @@ from knothole.expectation.exact import latent_kernels, product_kernels
 from knothole.expectation.exact.latent import LatentEngine
 from knothole.expectation.exact.product import ProductEngine
 from knothole.expectation.gaussian import GaussianEngine
-from knothole.expectation.monte_carlo.engine import CompletionsEngine
+from knothole.expectation.monte_carlo.engine import CompletionsEngine, SharedEngine
 from knothole.expectation.monte_carlo.impossible import ForgetsImpossible
 from knothole.expectation.monte_carlo.samplers import Completion, Inversion, Sampler
-from knothole.expectation.monte_carlo.shared import SharedEngine
 from knothole.trees.ensemble import Ensemble
 
 EngineMaker = Callable[[Ensemble, Any], Engine]

@@ -16,8 +16,7 @@ from knothole.compiled.sobol import GROUPS
 from knothole.compiled.threads import over_chunks
 from knothole.expectation.engine import used_variables
 from knothole.expectation.expectation import Expectation
-from knothole.expectation.monte_carlo.engine import by_group
-from knothole.expectation.monte_carlo.statistics import group_means
+from knothole.expectation.monte_carlo.statistics import by_group, group_means
 
 
 def n_groups(expectation: Expectation, margins: bool) -> int:

@@ -67,7 +67,7 @@ class _Nothing:
 
     def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
         """Zeros for all draws."""
-        return np.zeros((len(words), len(evidence.points), self.n_variables, WORD))
+        return np.zeros((len(evidence.points), self.n_variables, WORD * len(words)))
 
     def cut_scores(self, variable: int, cuts: Floats) -> Floats:
         """Zero for all cuts."""

@@ -31,8 +31,7 @@ from knothole.columns.read import listed
 from knothole.compiled.sobol import GROUPS, SIZE, WORD
 from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
-from knothole.expectation.monte_carlo.engine import by_group
-from knothole.expectation.monte_carlo.statistics import standard_error
+from knothole.expectation.monte_carlo.statistics import by_group, standard_error
 from knothole.expectation.registry import completer_of
 from knothole.expectation.replicates import replicates
 from knothole.inspection.shapley import Players

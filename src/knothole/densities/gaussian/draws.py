@@ -215,7 +215,7 @@ class Sampler:
         self._common.clear()
 
     def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
-        """Draws (words, rows, variables, 64), from common points or from those of ``keys``.
+        """Draws (rows, variables, 64 * words), from common points or from those of ``keys``.
 
         Only holes are written: what else the array holds means nothing. It is good until the same
         thread draws again.
@@ -225,7 +225,7 @@ class Sampler:
         size = len(words) * points.size * WORD
         if len(memory.get("out", ())) < size:
             memory["out"] = room(size)
-        out: Floats = memory["out"][:size].reshape(len(words), *points.shape, WORD)
+        out: Floats = memory["out"][:size].reshape(*points.shape, len(words) * WORD)
         allowed = _no_words(points) if evidence.allowed is None else evidence.allowed
         source = self._shared(words) if keys is None else self._source(words, keys)
         workspace = self._memory.once(self._workspace)
@@ -235,7 +235,7 @@ class Sampler:
     def describe_number(self, evidence: Evidence) -> Normals:
         """The distributions of the scores of the rows' only missing numbers."""
         points, found = np.ascontiguousarray(evidence.points), self._normals(len(evidence.points))
-        source, out = self._source(range(0), sobol.COMMON), np.empty((0, *points.shape, WORD))
+        source, out = self._source(range(0), sobol.COMMON), np.empty((*points.shape, 0))
         workspace = self._memory.once(self._workspace)
         fill(self.tables, points, _no_words(points), source, workspace, found, out)
         return found
@@ -255,7 +255,7 @@ class Sampler:
         def work(start: int, stop: int) -> None:
             part = evidence[start:stop]
             draws = self.draw(part, range(word, word + 1), keys[start:stop])
-            spread(part.points, draws[0], out[start:stop])
+            spread(part.points, draws, out[start:stop])
 
         over_chunks(work, len(evidence.points), _BLOCK)
 

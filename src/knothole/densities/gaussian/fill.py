@@ -207,7 +207,7 @@ def fill(tables, points, allowed, source, workspace, normals, out):  # type: ign
     workspace : Workspace
     normals : Normals
         Written where it has rows: then every row lacks a single number.
-    out : float64 (words, rows, variables, 64)
+    out : float64 (rows, variables, 64 * words)
         Holes are written for all draws, everything else is left as it is.
     """
     packed, sharpness, maps, numeric, discrete, quantile = tables
@@ -235,7 +235,7 @@ def fill(tables, points, allowed, source, workspace, normals, out):  # type: ign
         kernels.normalise(joint)
         if len(normals.share) > 0:
             describe(mean, scratch, joint, n, normals)
-        for w in range(len(out)):
+        for w in range(out.shape[2] // WORD):
             bits, standard = source.bits[w], source.normal[w]
             if not common:
                 own_points(points[n], n, w, source, discrete.variable, quantile, score, own)
@@ -263,7 +263,7 @@ def fill(tables, points, allowed, source, workspace, normals, out):  # type: ign
                     continue  # known not to be recorded
                 decode(z[i, :WORD], j, values, limits, whole)  # the room after it holds anything
                 for t in range(WORD):
-                    out[w, n, v, place[t]] = z[i, t]
+                    out[n, v, w * WORD + place[t]] = z[i, t]
             for e in range(len(discrete.variable)):
                 v = discrete.variable[e]
                 if not np.isnan(points[n, v]):
@@ -271,6 +271,6 @@ def fill(tables, points, allowed, source, workspace, normals, out):  # type: ign
                 draw_codes(e, words, discrete, component, place, bits[1 + d + e], code)
                 for t in range(WORD):
                     if not discrete.flag[e]:
-                        out[w, n, v, place[t]] = code[t]
+                        out[n, v, w * WORD + place[t]] = code[t]
                     elif code[t] == 1.0:
-                        out[w, n, v, place[t]] = NOT_RECORDED
+                        out[n, v, w * WORD + place[t]] = NOT_RECORDED

@@ -1,6 +1,6 @@
-"""Reach by completions: for densities without closed-form boxes, and for what is not linear.
+"""Monte Carlo expectations: for densities without closed-form regions, and for nonlinear answers.
 
-64 draws of a row's holes walk all trees at once as the bits of one machine word
+64 draws of a row's missing values go through all trees at once as the bits of one machine word
 (:mod:`knothole.expectation.monte_carlo.kernels`). They are points of eight independent nets
 (:mod:`knothole.compiled.sobol`), the same for every row; how far the groups' own answers lie apart
 gives the standard error. A row whose error is larger than the tolerance is given
@@ -13,31 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Words
 from knothole.columns.evidence import Evidence
-from knothole.compiled.sobol import GROUPS, SIZE, WORD, WORDS, row_keys
+from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, row_keys
 from knothole.compiled.threads import Memory
-from knothole.expectation.cuts import lookup
-from knothole.expectation.engine import (
-    ENTRIES,
-    Engine,
-    Entries,
-    Moments,
-    node_arrays,
-    weighted_values,
+from knothole.densities.mixture.density import Mixture
+from knothole.expectation.engine import ENTRIES, Engine, Entries, Moments, weighted_values
+from knothole.expectation.leaf_sets import LeafSets, leaf_sets, read_rows
+from knothole.expectation.monte_carlo import kernels
+from knothole.expectation.monte_carlo.kernels import (
+    LANES,
+    Forest,
+    LeafValues,
+    Reached,
+    SharedDraws,
+    SmallTrees,
 )
-from knothole.expectation.monte_carlo import kernels as kernels
-from knothole.expectation.monte_carlo.divide import Divided, add_groups, divided, lists
-from knothole.expectation.monte_carlo.masks import ALL
-from knothole.expectation.monte_carlo.samplers import Sampler
-from knothole.expectation.monte_carlo.splits import Splits
+from knothole.expectation.monte_carlo.samplers import Inversion, Sampler
 from knothole.expectation.monte_carlo.statistics import (
     MeanOf,
     Statistic,
+    by_group,
     mean_and_error,
     mean_and_std,
 )
@@ -45,7 +46,6 @@ from knothole.expectation.tables import Grid
 from knothole.expectation.tolerance import NONE, Tolerance
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
-from knothole.trees.traverse import LEVELS, tree_depths
 
 # Words that a row begins with: for means, and for what needs the draws themselves.
 FIRST_WORDS = 1
@@ -67,6 +67,13 @@ LEAST_ROWS, MOST_ROWS = 16, 256
 # A chunk has more of them: as many as may keep all the margins that their draws can have.
 # (Of means, what is kept is less.)
 KEPT_BYTES, MOST_ROWS_OF_CHUNK, MOST_ROWS_OF_MEANS = 1 << 27, 1024, 4096
+
+
+# The most memory for the masks of shared draws, and for margins of rows at once.
+SHARED_BYTES = 1 << 26
+MARGIN_BYTES = 1 << 19
+# Words after which means are corrected.
+CORRECTED = 16
 
 
 #: From the numbers of some rows of a chunk, and consecutive words, to something of their draws.
@@ -106,19 +113,7 @@ class CompletionsEngine(Engine):
         self.tolerance = tolerance
         self.max_words = max_words
         self.value = weighted_values(ensemble)
-        grid = Grid.of(ensemble)
-        self.n_masks = int(grid.offset[-1])
-        deepest = int(tree_depths(ensemble.roots, ensemble.feature, ensemble.left).max(initial=0))
-        self.forest = kernels.Forest(
-            node_arrays(ensemble),
-            self._steps(grid),
-            ensemble.leaf_tree,
-            lookup(ensemble, grid),
-            deepest,
-            not len(ensemble.sets) and not ensemble.columns.nullable.any(),
-        )
-        # Or level by level, where splits are numeric and trees are not too deep.
-        self.by_tree = None if self.forest.plain and deepest <= LEVELS else True
+        self.forest = Forest.of(ensemble)
         self._memory = Memory()
         self.n_variables = sampler.n_variables
         splits = ensemble.feature[ensemble.feature >= 0]
@@ -129,31 +124,28 @@ class CompletionsEngine(Engine):
         self.chunk_of_means = min(4 * self.chunk, MOST_ROWS_OF_MEANS)
 
     @cached_property
-    def splits(self) -> Splits | None:
-        """What words of draws are divided at, where trees are small enough."""
-        return Splits.of(self.ensemble, self.forest)
+    def leaf_sets(self) -> list[LeafSets]:
+        """The trees' sets of leaves; none where some tree is too large for one."""
+        return leaf_sets(self.ensemble)
 
     @cached_property
-    def divided(self) -> list[Divided]:
-        """The trees as draws are divided at their splits; none where they walk."""
-        return divided(self.ensemble, self.value) if self.forest.plain else []
+    def small(self) -> SmallTrees | None:
+        """The trees as draws are divided at their splits; None where draws walk."""
+        return SmallTrees.of(self.leaf_sets, self.forest) if self.leaf_sets else None
 
-    @property
-    def leaves(self) -> tuple[Floats, Floats]:
-        """What margins are sums of: the weighted values of leaves by tree and bit, and the base."""
-        assert self.splits is not None
-        return self.splits.values(self.value), self.ensemble.base
+    def _sets(self, points: Floats) -> Words | None:
+        """The leaves of each small tree that observed values leave, (rows, trees)."""
+        if self.small is None:
+            return None
+        out = np.empty((len(points), len(self.small.output)), dtype=np.uint64)
+        first = 0
+        for group in self.leaf_sets:
+            read_rows(points, group, out[:, first : first + len(group.root)])
+            first += len(group.root)
+        return out
 
-    def _steps(self, grid: Grid) -> NDArray[np.void]:
-        """Nodes as records; categorical splits read the mask that is always 0."""
-        ensemble = self.ensemble
-        leaf = ensemble.feature < 0
-        numeric = ~leaf & (ensemble.set_start < 0)
-        rows = grid.offset[np.where(numeric, ensemble.feature, 0)] + grid.position
-        steps = np.empty(len(leaf), dtype=kernels.STEP)
-        steps["mask_row"] = np.where(numeric, rows, self.n_masks + leaf)
-        steps["left"] = np.where(leaf, np.arange(len(leaf)), ensemble.left)
-        return steps
+    def _leaves(self, rounded: bool = False) -> LeafValues:
+        return LeafValues.of(self.value, self.ensemble.base, self.small, rounded)
 
     def _rows_at_once(self, words: int) -> int:
         return min(max(DRAWS_BYTES // (words * self.row_bytes), LEAST_ROWS), MOST_ROWS)
@@ -172,7 +164,7 @@ class CompletionsEngine(Engine):
         def settle(sums: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
             # Parts after the first have as many draws as all before them.
             draws = SIZE * FIRST_WORDS << (sums.shape[1] - 1)
-            return mean_and_error(sums.sum(axis=1) / draws + self.ensemble.base)
+            return mean_and_error(sums.sum(axis=1) / draws)
 
         return self._refined(evidence, collect, settle, self.tolerance, FIRST_WORDS)
 
@@ -183,7 +175,7 @@ class CompletionsEngine(Engine):
         step = self._rows_at_once(len(words))
         parts = (evidence[i : i + step] for i in range(0, len(evidence.points), step))
         sums = np.concatenate([self._group_sums(part, words)[:, 0] for part in parts])
-        return np.asarray(sums / (SIZE * len(words)) + self.ensemble.base)
+        return np.asarray(sums / (SIZE * len(words)))
 
     def of_draws(
         self, evidence: Evidence, statistic: Statistic, tolerance: Tolerance = NONE
@@ -234,38 +226,40 @@ class CompletionsEngine(Engine):
     def _entries(
         self, evidence: Evidence, rows: NDArray[np.intp], words: range, keys: Words | None
     ) -> Iterator[Entries]:
-        for own in self._draws(evidence, words, keys):
-            for first, reached in self._reached(evidence, own):
+        draws = self._draws(evidence, words, keys)
+        for word in range(len(words)):
+            for first, reached in self._reached(evidence, draws, word):
                 counts = np.diff(reached.stop[:, -1], prepend=0)
                 row = np.repeat(rows[first : first + len(counts)], counts).astype(np.int32)
                 share = np.bitwise_count(reached.mask) / (WORD * len(words))
                 yield Entries(row, reached.leaf, share)
 
-    def _reached(self, evidence: Evidence, draws: Floats) -> Iterator[tuple[int, kernels.Reached]]:
-        """Leaves that draws (rows, variables, 64) reach, for some rows after the other."""
-        points, scratch = self.merged.points(evidence.points), self._scratch()
-        capacity = max(ENTRIES, self.ensemble.n_leaves)
-        row = 0
+    def _reached(
+        self, evidence: Evidence, draws: Floats, word: int = 0
+    ) -> Iterator[tuple[int, Reached]]:
+        """Leaves that a word of draws (rows, variables, draws) reaches, for some rows at a time."""
+        points, scratch = self._points(evidence), self._scratch()
+        sets, capacity, row = self._sets(points), max(ENTRIES, len(scratch.leaf)), 0
+        leaves = self._leaves()
         while row < len(points):
             first = row
-            out = kernels.Reached(
+            out = Reached(
                 np.empty(capacity, np.int32),
                 np.empty(capacity, np.uint64),
                 np.empty((len(points), self.ensemble.n_trees), dtype=np.int64),
             )
-            count, row = kernels.chunk_masks(
-                points, draws, self.forest, self.by_tree, row, scratch, out
+            count, row = kernels.fill_reached(
+                points, sets, draws, word, self.forest, self.small, leaves, row, scratch, out
             )
-            yield first, kernels.Reached(out.leaf[:count], out.mask[:count], out.stop[first:row])
+            yield first, Reached(out.leaf[:count], out.mask[:count], out.stop[first:row])
 
     # ---- what learning adds up over rows: each has points of its own ---------------------------
 
-    def masks(self, evidence: Evidence, word: int) -> kernels.Reached:
+    def masks(self, evidence: Evidence, word: int) -> Reached:
         """Leaves that one word of a chunk's draws reaches, and the words of those that do."""
-        draws = self._own_draws(evidence, word)
-        parts = [reached for _, reached in self._reached(evidence, draws)]
+        parts = [reached for _, reached in self._reached(evidence, self._own_draws(evidence, word))]
         ends = np.cumsum([0, *(len(part.leaf) for part in parts)])
-        return kernels.Reached(
+        return Reached(
             np.concatenate([np.empty(0, np.int32), *(part.leaf for part in parts)]),
             np.concatenate([np.empty(0, np.uint64), *(part.mask for part in parts)]),
             np.concatenate(
@@ -283,54 +277,38 @@ class CompletionsEngine(Engine):
 
     def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
         """Add shares of the draws of one word that reach two leaves at once."""
-        points = self.merged.points(evidence.points)
-        kernels.chunk_pairs(
-            points, self._own_draws(evidence, 0), row_weight, self.forest, self.by_tree,
-            self._scratch(), out,
-        )  # fmt: skip
+        kernels.add_pairs(self.masks(evidence, 0), row_weight, out)
 
     def _own_draws(self, evidence: Evidence, word: int) -> Floats:
         keys = row_keys(evidence.points, evidence.allowed)
-        return np.asarray(self._draws(evidence, range(word, word + 1), keys)[0])
+        return self._draws(evidence, range(word, word + 1), keys)
 
     # ---- draws -----------------------------------------------------------------------------------
 
+    def _points(self, evidence: Evidence) -> Floats:
+        return np.ascontiguousarray(self.merged.points(evidence.points))
+
     def _draws(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
-        return self.merged.points(self.sampler.draw(evidence, words, keys), axis=2)
+        return self.merged.points(self.sampler.draw(evidence, words, keys))
 
     def _group_sums(self, evidence: Evidence, words: range) -> Floats:
-        """Leaf values summed over the draws of each group, (rows, 1, groups, outputs)."""
-        points = self.merged.points(evidence.points)
-        out = np.zeros((len(points), GROUPS, self.ensemble.n_outputs))
-        draws = self._draws(evidence, words)
-        for trees in self.divided:
-            add_groups(points, draws, trees, self._memory.once(lists), out)
-        if not self.divided:
-            kernels.chunk_groups(
-                points, draws, self.forest, self.by_tree,
-                self.value, self.ensemble.tree_output, self._scratch(), out,
-            )  # fmt: skip
-        return out[:, None]
+        """Margins summed over the draws of each group, (rows, 1, groups, outputs)."""
+        return by_group(self.margins(evidence, words)).sum(axis=2)[:, None]
 
     def margins_of(self, evidence: Evidence, rounded: bool = False) -> Collect:
         """:meth:`margins` of some rows of a chunk, which may be asked for again and again."""
         return lambda rows, words: self.margins(evidence[rows], words, rounded)
 
     def margins(self, evidence: Evidence, words: range, rounded: bool = False) -> Floats:
-        """Margins of the completions themselves, (rows, words, 64, outputs).
+        """Margins of the draws themselves, (rows, words, 64, outputs).
 
         ``rounded`` says that far less than draws tell will do.
         """
-        points = self.merged.points(evidence.points)
+        points, leaves = self._points(evidence), self._leaves(rounded)
         out = np.empty((len(points), len(words), WORD, self.ensemble.n_outputs))
-        if self.splits is not None:
-            steps, draws = self.splits.steps(self.value, rounded), self._draws(evidence, words)
-            self.splits.margins(points, draws, self.leaves, steps, out)
-            return out
-        out[:] = self.ensemble.base
-        kernels.chunk_margins(
-            points, self._draws(evidence, words), self.forest, self.by_tree,
-            self.value, self.ensemble.tree_output, self._scratch(), out,
+        kernels.fill_margins(
+            points, self._sets(points), self._draws(evidence, words), self.forest, self.small,
+            leaves, self._scratch(leaves), out,
         )  # fmt: skip
         return out
 
@@ -382,32 +360,18 @@ class CompletionsEngine(Engine):
             used[rows] = words
         return value, error, used
 
-    def _scratch(self) -> kernels.Scratch:
-        """Working memory: every thread has its own, to use again."""
-        return self._memory.once(self._new_scratch)
+    def _scratch(self, leaves: LeafValues | None = None) -> kernels.Scratch:
+        """Working memory for sums of leaf values: every thread has its own, to use again."""
+        scratch = self._memory.once(self._new_scratch)
+        if leaves is None or leaves.rounded.dtype == np.float64:
+            return scratch
+        step, total = (
+            array.view(np.int32)[: len(array)] for array in (scratch.step, scratch.total)
+        )
+        return scratch._replace(step=step, total=total)
 
     def _new_scratch(self) -> kernels.Scratch:
-        n = self.ensemble.n_leaves
-        masks = np.zeros(self.n_masks + 2, dtype=np.uint64)
-        masks[-1] = ALL
-        return kernels.Scratch(
-            masks,
-            absent=np.empty(len(self.ensemble.columns), dtype=np.uint64),
-            found=np.empty(WORD, dtype=np.uint32),
-            # A list is never longer than the leaves, and has room for what will be overwritten.
-            node=np.empty((2, n + 1), dtype=np.uint32),
-            mask=np.empty((2, n + 1), dtype=np.uint64),
-            leaves=np.empty(n, dtype=np.int32),
-            leaf_masks=np.empty(n, dtype=np.uint64),
-            tree_stop=np.empty(self.ensemble.n_trees, dtype=np.int64),
-        )
-
-
-def by_group(margins: Floats) -> Floats:
-    """Margins of draws (rows, words, 64, outputs) as (rows, groups, draws of a group, outputs)."""
-    rows, words, _, outputs = margins.shape
-    groups = margins.reshape(rows, words, GROUPS, SIZE, outputs).swapaxes(1, 2)
-    return groups.reshape(rows, GROUPS, words * SIZE, outputs)
+        return kernels.scratch_for(self.ensemble, self.forest, self.small)
 
 
 def _together(error: Floats, before: Floats, part: float) -> Floats:
@@ -420,3 +384,166 @@ def _resolved(
 ) -> Floats:
     """Standard errors, with what so many draws can tell."""
     return np.hypot(error, resolution * tolerance.unit / (WORD * words))
+
+
+class SharedEngine(CompletionsEngine):
+    """Draws under a mixture: the first words of draws are the same for all rows.
+
+    Given the component, missing values are independent of observed ones, and the points of
+    predictions are the same for all rows. So what a draw is in each component, and on which side
+    of every split, is worked out once for all rows, when first asked for; should two threads do
+    so, their results are alike.
+    """
+
+    # One word by itself would take half the time of four; errors that nothing corrects fall slower.
+    first_words, decay = LANES, 0.55
+
+    def __init__(self, ensemble: Ensemble, sampler: Inversion, density: Mixture) -> None:
+        super().__init__(ensemble, sampler)
+        self.density, self.points = density, sampler.points
+        self._made: list[SharedDraws] = []
+
+    @cached_property
+    def shared_words(self) -> int:
+        """Words that there is room for."""
+        if self.small is None:
+            return 0
+        n, slots = len(self.density.weights_), int(kernels.slots_of(self.forest.look)[0][-1])
+        size = LANES * n * (WORD * slots + 8 * len(self.forest.set_nodes) + 1)
+        return LANES * (SHARED_BYTES // size)
+
+    def _rows_at_once(self, words: int) -> int:
+        if not self.shared_words:
+            return super()._rows_at_once(words)
+        return max(MARGIN_BYTES // (8 * WORD * words * self.ensemble.n_outputs), LEAST_ROWS)
+
+    def mean(
+        self, evidence: Evidence, mean: MeanOf, tolerance: Tolerance = NONE
+    ) -> tuple[Floats, Floats]:
+        """Exactly where a single number is missing; more draws are quicker than correcting."""
+        mean.after = CORRECTED * WORD
+        if self.small is None or evidence.allowed is not None:
+            return super().mean(evidence, mean, tolerance)
+        points, ensemble = self._points(evidence), self.ensemble
+        numbers = (ensemble.n_levels == 0) & ~ensemble.columns.nullable
+        variable = single_missing(points[:, : len(numbers)], self.forest.look.used, numbers)
+        log_p, share = self.density.responsibilities(evidence[np.flatnonzero(variable >= 0)])
+        single = np.flatnonzero(variable >= 0)[~np.isneginf(log_p)]
+        share = share[~np.isneginf(log_p)]
+        rest = np.setdiff1d(np.arange(len(points)), single, assume_unique=True)
+        if not len(single):
+            return super().mean(evidence, mean, tolerance)
+        value = np.empty((len(points), ensemble.n_responses))
+        error = np.zeros_like(value)
+        of_rest = mean.of(rest)
+        of_rest.after = mean.after
+        value[rest], error[rest] = super().mean(evidence[rest], of_rest, tolerance)
+        sets = self._sets(points[single])
+        assert sets is not None
+        for number in np.unique(variable[single]).tolist():
+            n_cells = int(np.diff(self.forest.look.offset[number : number + 2])[0])
+            rows = np.flatnonzero(variable[single] == number)
+            step = self._rows_at_once(1 + n_cells // WORD)
+            for part in (rows[i : i + step] for i in range(0, len(rows), step)):
+                margins, weight = self._cells(number, sets[part], share[part])
+                values = np.ascontiguousarray(mean.link(margins))
+                out = np.zeros((len(part), values.shape[2]))
+                kernels.add_cells(weight, values, out)
+                value[single[part]] = out
+        return value, error
+
+    def _cells(self, number: int, sets: Words, share: Floats) -> tuple[Floats, Floats]:
+        """Margins and masses of rows between the thresholds of the number that they lack."""
+        start, stop = self.forest.look.offset[number : number + 2].tolist()
+        mass = np.ascontiguousarray(np.diff(self._below[start:stop], axis=0).T)
+        margins = np.empty((len(sets), mass.shape[1], self.ensemble.n_outputs))
+        weight = np.empty((len(sets), mass.shape[1]))
+        kernels.fill_cells(sets, share, self.small, self._leaves(), start, mass, margins, weight)
+        return margins, weight
+
+    @cached_property
+    def _below(self) -> Floats:
+        """What each component has below every threshold, (rows of masks, components)."""
+        return Grid.of(self.ensemble).masses(self.density.distributions_, self.merged)
+
+    def margins(self, evidence: Evidence, words: range, rounded: bool = False) -> Floats:
+        """Margins of the draws themselves, (rows, words, 64, outputs)."""
+        return self.margins_of(evidence, rounded)(np.arange(len(evidence.points)), words)
+
+    def margins_of(self, evidence: Evidence, rounded: bool = False) -> Collect:
+        """:meth:`margins` of some rows of a chunk, which may be asked for again and again."""
+        of_rows, last = super().margins, self.shared_words
+        if self.small is None or evidence.allowed is not None:
+            return lambda rows, words: of_rows(evidence[rows], words, rounded)
+        log_p, share = self.density.responsibilities(evidence)
+        impossible, sets = np.isneginf(log_p), self._sets(self._points(evidence))
+        assert sets is not None
+        leaves = self._leaves(rounded)
+
+        def collect(rows: NDArray[np.intp], words: range) -> Floats:
+            middle = min(max(words.start, last), words.stop)
+            out = np.empty((len(rows), middle - words.start, WORD, self.ensemble.n_outputs))
+            kernels.fill_shared_margins(
+                share[rows], sets[rows], self._shared(middle), words.start,
+                self._memory.once(self._new_slots), self.small, leaves, self._scratch(leaves), out,
+            )  # fmt: skip
+            if middle < words.stop:
+                rest = of_rows(evidence[rows], range(middle, words.stop), rounded)
+                out = np.concatenate([out, rest], axis=1)
+            lost = impossible[rows]
+            if lost.any():
+                out[lost] = of_rows(evidence[rows[lost]], words, rounded)
+            return out
+
+        return collect
+
+    def _new_slots(self) -> kernels.Slots:
+        return kernels.new_slots(self.forest.look)
+
+    def _shared(self, words: int) -> SharedDraws:
+        """What draws of so many words, or more, are in each component."""
+        made = self._made[0] if self._made else self._make(0)
+        start = len(made.cells)
+        if not self._made or LANES * start < words:
+            parts = [made, *map(self._make, range(start, -(-words // LANES)))]
+            made = SharedDraws(*map(np.concatenate, zip(*parts, strict=True)))
+            self._made[:] = [made]
+        return made
+
+    def _make(self, four: int) -> SharedDraws:
+        """Of four words."""
+        words = range(LANES * four, LANES * (four + 1))
+        uniform = self.points.uniform(words, COMMON)[0]
+        draws = self.merged.points(self._components(uniform))
+        return kernels.draws_in_components(np.ascontiguousarray(uniform[:, 0]), draws, self.forest)
+
+    def _components(self, uniform: Floats) -> Floats:
+        """Points (draws, coordinates) as draws of components, (components, variables, draws)."""
+        used, n = self.forest.look.used, len(self.density.weights_)
+        states, first = np.repeat(np.arange(n), len(uniform)), self.density.state_coordinates
+        out = np.zeros((n, len(used), len(uniform)))
+        for v in np.flatnonzero(used):
+            own = np.tile(uniform[:, first + v], n)
+            out[:, v] = self.density.distributions_[v].invert(states, own).reshape(n, -1)
+        return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the shared draws: they are large, and soon made again."""
+        return self.__dict__ | {"_made": []}
+
+
+def single_missing(
+    points: Floats, used: NDArray[np.bool_], numbers: NDArray[np.bool_]
+) -> NDArray[np.intp]:
+    """The number that is the only one that each row lacks of the used variables, or -1.
+
+    Examples
+    --------
+    >>> yes, nan = np.array([True, True]), np.nan
+    >>> points = np.array([[1.0, nan], [nan, nan], [nan, 2.0], [1.0, 2.0]])
+    >>> single_missing(points, used=yes, numbers=yes).tolist()
+    [1, -1, 0, -1]
+    """
+    missing = np.isnan(points) & used
+    variable = missing.argmax(axis=1)
+    return np.where((missing.sum(axis=1) == 1) & numbers[variable], variable, -1)

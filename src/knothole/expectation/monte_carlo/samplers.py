@@ -25,7 +25,7 @@ class Sampler(Protocol):
         ...
 
     def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
-        """Draws (words, rows, variables, 64); only the entries of holes are read.
+        """Draws (rows, variables, 64 * words); only those of missing values are read.
 
         From the points that all rows share, or from those of the rows' ``keys``.
         """
@@ -56,13 +56,13 @@ class Inversion:
         self.points.arrange(np.concatenate([states, weight]))
 
     def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
-        """Draws (words, rows, variables, 64)."""
+        """Draws (rows, variables, 64 * words)."""
         n_rows = len(evidence.points)
         uniform = self.points.uniform(words, COMMON if keys is None else keys)
         if keys is None:
             uniform = np.broadcast_to(uniform, (n_rows, *uniform.shape[1:]))
         drawn = self.density.draw_points(evidence, uniform)
-        return _by_word(drawn, len(words))
+        return np.ascontiguousarray(drawn.transpose(0, 2, 1))
 
 
 class Completion:
@@ -81,14 +81,7 @@ class Completion:
         """There are none that we know of."""
 
     def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
-        """Draws (words, rows, variables, 64)."""
+        """Draws (rows, variables, 64 * words)."""
         seed = int(np.random.SeedSequence([self.seed, words.start]).generate_state(1)[0])
         drawn = self.density.complete_points(evidence, WORD * len(words), seed)
-        return _by_word(drawn, len(words))
-
-
-def _by_word(drawn: Floats, words: int) -> Floats:
-    """(rows, draws, variables) as (words, rows, variables, 64)."""
-    rows, _, variables = drawn.shape
-    shaped = drawn.transpose(0, 2, 1).reshape(rows, variables, words, WORD)
-    return np.ascontiguousarray(shaped.transpose(2, 0, 1, 3))
+        return np.ascontiguousarray(drawn.transpose(0, 2, 1))

@@ -35,6 +35,13 @@ def mean_and_error(groups: Floats) -> tuple[Floats, Floats]:
     return mean[:, 0], FACTOR * groups.std(axis=1, ddof=1, mean=mean) / np.sqrt(GROUPS)
 
 
+def by_group(margins: Floats) -> Floats:
+    """Margins of draws (rows, words, 64, outputs) as (rows, groups, draws of a group, outputs)."""
+    rows, words, _, outputs = margins.shape
+    groups = margins.reshape(rows, words, GROUPS, SIZE, outputs).swapaxes(1, 2)
+    return groups.reshape(rows, GROUPS, words * SIZE, outputs)
+
+
 def standard_error(groups: Floats) -> Floats:
     """Of the mean over independent groups (axis 1)."""
     return mean_and_error(groups)[1]
