@@ -31,7 +31,7 @@ from knothole.leaves.induction.filling import take
 from knothole.trees.classes import is_classifier
 from knothole.trees.in_variables import in_levels
 from knothole.trees.libraries import unfitted
-from knothole.trees.pipelines.read import is_composed, read_over
+from knothole.trees.pipelines.composed import is_composed, read_over
 from knothole.trees.read import read
 from knothole.trees.readers.catboost import name_levels
 

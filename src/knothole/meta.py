@@ -41,7 +41,7 @@ from knothole.leaves.options import TuningOptions
 from knothole.progress import Verbose
 from knothole.robust import Robust
 from knothole.trees.libraries import unfitted, weight_name
-from knothole.trees.pipelines.read import is_composed
+from knothole.trees.pipelines.composed import is_composed
 from knothole.wrapping import wrap
 
 if TYPE_CHECKING:

@@ -52,8 +52,7 @@ from knothole.trees.classes import (
 )
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries import library_of, reader_of
-from knothole.trees.pipelines.parts import last
-from knothole.trees.pipelines.read import is_composed, write_over
+from knothole.trees.pipelines.composed import is_composed, last, write_over
 from knothole.trees.read import write
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from knothole.progress import Advance, Verbose, bar, tell
 from knothole.robust import Robust
 from knothole.scoring import PredictionLoss, prediction_loss
 from knothole.trees.ensemble import MEDIAN, Ensemble
-from knothole.trees.pipelines.read import is_composed, read_over
+from knothole.trees.pipelines.composed import is_composed, read_over
 from knothole.trees.read import read
 from knothole.trees.readers.catboost import name_levels
 

@@ -35,7 +35,7 @@ from knothole.robust import Robust
 from knothole.storage import load
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries import WITH_FILES, library_of, reader_of
-from knothole.trees.pipelines.read import is_composed, read_over
+from knothole.trees.pipelines.composed import is_composed, read_over
 from knothole.trees.read import reading_of
 
 

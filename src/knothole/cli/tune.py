@@ -13,7 +13,7 @@ from knothole.cli.files import check_native_path, open_model, save_native
 from knothole.errors import InvalidInput
 from knothole.files import check_output, whole_file
 from knothole.leaves.options import CHOICES, Method, Objective, TuningOptions
-from knothole.trees.pipelines.read import is_composed
+from knothole.trees.pipelines.composed import is_composed
 
 
 @click.command(

@@ -2,7 +2,7 @@
 
 A split sends every value of a raw column left or right, whatever the steps do to it. Of levels,
 those that go left are a set. On the line of numbers the sides change at some points, which are
-found between values of training, and then exactly, by bisection: x < point then is the same
+domains between values of training, and then exactly, by bisection: x < point then is the same
 question as the model's own. A side that changes more than once (a bin of several, a sine) takes
 several splits, and the branches below are there as often.
 """
@@ -19,9 +19,7 @@ from knothole.arrays import Floats, Ints, Mask
 from knothole.columns.columns import Columns
 from knothole.errors import ReaderMismatch, UnsupportedModel
 from knothole.trees.ensemble import Ensemble, Nodes, pack_sides
-from knothole.trees.pipelines.domains import Domain, bisected, sources_of
-from knothole.trees.pipelines.front import Front
-from knothole.trees.pipelines.rows import Rows
+from knothole.trees.pipelines.steps import Domain, Front, ProbeTable, bisected, sources_of
 from knothole.trees.verify import probe_rows
 
 # Nodes that trees may grow to by branches that are there several times.
@@ -54,26 +52,26 @@ class RawSplits:
     missing_left: Mask
 
 
-def folded(rows: Rows, fronts: Sequence[Front], found: Sequence[Domain]) -> list[Ensemble]:
+def folded(rows: ProbeTable, fronts: Sequence[Front], domains: Sequence[Domain]) -> list[Ensemble]:
     """The ensembles of the fronts, all over the columns of the domains."""
-    columns = Columns(tuple(domain.column for domain in found), named=rows.named)
+    columns = Columns(tuple(domain.column for domain in domains), named=rows.named)
     trees = []
     for f, front in enumerate(fronts):
-        splits = _raw_splits(rows, front, f, found)
+        splits = _raw_splits(rows, front, f, domains)
         ensemble = _Grown(front.ensemble, front.splits.of_node, splits, columns).ensemble()
-        _check(rows, front, f, found, ensemble)
+        _check(rows, front, f, domains, ensemble)
         trees.append(ensemble)
     return trees
 
 
-def _raw_splits(rows: Rows, front: Front, f: int, found: Sequence[Domain]) -> RawSplits:
+def _raw_splits(rows: ProbeTable, front: Front, f: int, domains: Sequence[Domain]) -> RawSplits:
     own = front.splits
-    domain = sources_of(found, f, own.column)
-    constant = own.sides(found[0].outputs[f][:1])[0]
+    domain = sources_of(domains, f, own.column)
+    constant = own.sides(domains[0].outputs[f][:1])[0]
     first_left, missing_left = constant.copy(), constant.copy()
     lefts: dict[int, Mask] = {}
     changes: list[tuple[Ints, Floats, Floats]] = []  # splits, and numbers on either side
-    for d, one in enumerate(found):
+    for d, one in enumerate(domains):
         mine = np.flatnonzero(domain == d)
         if not len(mine):
             continue
@@ -92,14 +90,19 @@ def _raw_splits(rows: Rows, front: Front, f: int, found: Sequence[Domain]) -> Ra
     if changes:
         split, low, high = (np.concatenate(parts) for parts in zip(*changes, strict=True))
         for s, point in zip(
-            split.tolist(), _points(rows, front, found, domain, split, low, high), strict=True
+            split.tolist(), _points(rows, front, domains, domain, split, low, high), strict=True
         ):
             points[s].append(point)
     return RawSplits(domain, [sorted(own) for own in points], first_left, lefts, missing_left)
 
 
 def _points(
-    rows: Rows, front: Front, found: Sequence[Domain], domain: Ints, split: Ints, *ends: Floats
+    rows: ProbeTable,
+    front: Front,
+    domains: Sequence[Domain],
+    domain: Ints,
+    split: Ints,
+    *ends: Floats,
 ) -> list[float]:
     """The lowest number from which on each split has the side that it has at the upper end.
 
@@ -114,7 +117,7 @@ def _points(
     def sides(numbers: Floats) -> Mask:
         """Of some numbers for each split, (splits, numbers)."""
         mine = {d: numbers[column == d].ravel() for d in np.unique(column).tolist()}
-        matrix = front(rows.table({found[d].position: own for d, own in mine.items()}))
+        matrix = front(rows.table({domains[d].position: own for d, own in mine.items()}))
         width = numbers.shape[1]
         at = place[:, None] * width + np.arange(width)
         return own.go_left(matrix[at, own.column[split][:, None]], split[:, None])
@@ -244,12 +247,14 @@ class _Grown:
         return below
 
 
-def _check(rows: Rows, front: Front, f: int, found: Sequence[Domain], ensemble: Ensemble) -> None:
+def _check(
+    rows: ProbeTable, front: Front, f: int, domains: Sequence[Domain], ensemble: Ensemble
+) -> None:
     """Rows must come to the leaves that the model itself sends them to."""
     rng = np.random.default_rng(0)
     matrix = probe_rows(ensemble, CHECKED, rng)
     asked = {}
-    for d, domain in enumerate(found):
+    for d, domain in enumerate(domains):
         codes = matrix[:, d]
         if domain.of_nan[f] is None:
             codes[np.isnan(codes)] = rng.choice(len(domain.values)) if domain.categorical else 0.0

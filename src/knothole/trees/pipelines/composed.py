@@ -1,7 +1,11 @@
-"""Models made of models: their trees side by side, and a link that puts their answers together."""
+"""Models made of steps and models, as one ensemble over a table's columns, and back.
+
+The trees of all models inside stand side by side; a link puts the models' answers together.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,10 +13,194 @@ from typing import Any
 import numpy as np
 
 from knothole.arrays import Floats
-from knothole.errors import UnsupportedModel
+from knothole.columns.read import class_names
+from knothole.errors import InvalidInput, ReaderMismatch, UnsupportedModel
 from knothole.trees.ensemble import UNTOLD, Ensemble, Nodes
+from knothole.trees.libraries import require_fitted
 from knothole.trees.links import IDENTITY, STEPS, Blend, Link, Member, Step
-from knothole.trees.pipelines.parts import kind_of, members
+from knothole.trees.pipelines.fold import folded
+from knothole.trees.pipelines.steps import Domain, Front, ProbeTable, Steps, domains_of
+from knothole.trees.read import read, write
+
+# ---- what a model is made of ---------------------------------------------------------------------
+
+
+# Classes of scikit-learn that hold other models, by name: nothing is imported to recognise one.
+KINDS = (
+    "Pipeline", "TransformedTargetRegressor", "CalibratedClassifierCV", "VotingRegressor",
+    "VotingClassifier", "BaseSearchCV", "FrozenEstimator",
+)  # fmt: skip
+# Where those that hold one model have it.
+INNER = {
+    "TransformedTargetRegressor": "regressor_",
+    "BaseSearchCV": "best_estimator_",
+    "FrozenEstimator": "estimator",
+}
+# Those whose answer is not a mean of their members' answers.
+REFUSED = {
+    "TunedThresholdClassifierCV": "wrap its estimator_, and put the threshold around what wrap "
+    "returns: FixedThresholdClassifier(FrozenEstimator(robust), threshold=...)",
+    "FixedThresholdClassifier": "wrap its estimator_, and put it around what wrap returns",
+    "StackingRegressor": "use a VotingRegressor, or wrap one of its members",
+    "StackingClassifier": "use a VotingClassifier(voting='soft'), or wrap one of its members",
+}
+
+
+def kind_of(model: Any) -> str | None:
+    """Which of the classes that hold other models it is; None for any other object."""
+    for package, name in class_names(model):
+        if package == "sklearn" and name in REFUSED:
+            raise UnsupportedModel(f"cannot read a {name}: {REFUSED[name]}.")
+        if package == "sklearn" and name in KINDS:
+            return name
+    return None
+
+
+def members(model: Any) -> list[tuple[Steps, Any]]:
+    """The models inside one that holds models, and the steps that rows take to each."""
+    kind = kind_of(model)
+    require_fitted(model)
+    if kind == "Pipeline":
+        steps = [step for _, step in model.steps]
+        passing = [step for step in steps[:-1] if step is not None and step != "passthrough"]
+        return [(tuple(passing), steps[-1])]
+    if kind == "CalibratedClassifierCV":
+        return [((), one.estimator) for one in model.calibrated_classifiers_]
+    if kind in ("VotingRegressor", "VotingClassifier"):
+        return [((), one) for one in model.estimators_]
+    return [((), getattr(model, INNER[str(kind)]))]
+
+
+def ends(model: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+    """The tree models at the ends, from the first to the last, with all steps before each."""
+    if kind_of(model) is None:
+        yield steps, model
+        return
+    for further, member in members(model):
+        yield from ends(member, (*steps, *further))
+
+
+def last(model: Any) -> Any:
+    """The tree model of a pipeline; of what holds several models, that itself."""
+    tree_models = [end for _, end in ends(model)]
+    return tree_models[0] if len(tree_models) == 1 else model
+
+
+# ---- reading and writing -------------------------------------------------------------------------
+
+
+# Rows on which a model as a whole is compared with what was made of it.
+COMPARED = 64
+
+
+def is_composed(model: Any) -> bool:
+    """Whether a model is a pipeline, or holds other models in another way."""
+    return kind_of(model) is not None
+
+
+def read_over(model: Any, table: Any, holes: str = "auto") -> Ensemble:
+    """Read a fitted pipeline, or a model made of models, over the columns of its training table.
+
+    Parameters
+    ----------
+    model : object
+        See ``KINDS``.
+    table : table
+        What it was trained on, or rows like it: with all values of its columns that matter.
+    holes : {"auto", "all"}
+        With "auto", NaN in the table must mean something to the model; see :func:`knothole.wrap`.
+
+    Returns
+    -------
+    Ensemble
+        Of the columns that reach a tree model. Rows come to the leaves that the model itself
+        sends them to, and predictions are compared with the model's own.
+    """
+    rows = ProbeTable(table)
+    fronts = [Front.of(steps, end, table) for steps, end in ends(model)]
+    domains = domains_of(rows, fronts)
+    if holes == "auto":
+        _check_nan(rows, domains)
+    ensemble = assembled(model, iter(folded(rows, fronts, domains)))
+    _compare(model, rows, ensemble)
+    return ensemble
+
+
+def _check_nan(rows: ProbeTable, domains: list[Domain]) -> None:
+    """Refuse NaN in training that a step refuses, or fills from other columns."""
+    for domain in domains:
+        source = rows.sources[domain.position]
+        refused = any(answer is None for answer in domain.of_nan)
+        if refused and source.read is not None and np.isnan(source.read.values).any():
+            raise InvalidInput(
+                f"X_train has NaN in column {source.name!r}, and what the pipeline makes of it "
+                f"depends on other columns, or it refuses it: NaN is no value of its own there. "
+                f"Pass holes='all', which takes every NaN for a hole."
+            )
+
+
+def _compare(model: Any, rows: ProbeTable, ensemble: Ensemble) -> None:
+    rng = np.random.default_rng(0)
+    values = {i: rng.choice(source.values, COMPARED) for i, source in enumerate(rows.sources)}
+    table = rows.table(values)
+    classifier = ensemble.classes is not None
+    native = model.predict_proba(table) if classifier else model.predict(table)
+    native = np.hstack(native) if isinstance(native, list) else np.asarray(native)
+    ours = ensemble.predict(ensemble.columns.matrix(table))
+    if classifier and ours.shape[1] == 1:
+        ours = np.hstack([1 - ours, ours])
+    native = native.reshape(COMPARED, -1)
+    unit = 1.0 if classifier else float(np.abs(native).max())
+    if ours.shape != native.shape or not np.allclose(ours, native, rtol=1e-5, atol=1e-5 * unit):
+        raise ReaderMismatch(
+            f"{type(model).__name__}: predictions of what was read are not the model's own. Please "
+            f"report it with the versions of the libraries; meanwhile wrap the tree model itself, "
+            f"on the rows that it is given."
+        )
+
+
+def write_over(model: Any, ensemble: Ensemble) -> Any:
+    """A copy of a pipeline whose tree model has the leaf values of an ensemble read from it."""
+    tree_model = last(model)
+    if kind_of(tree_model) is not None or isinstance(ensemble.link, Blend):
+        raise InvalidInput(
+            f"to_native: the leaves of a {type(model).__name__} are those of models inside it; "
+            f"wrap these one by one."
+        )
+    original = read(tree_model)
+    value = original.value.copy()
+    number = {key: i for i, key in enumerate(_leaf_keys(original))}
+    for key, new in zip(_leaf_keys(ensemble), ensemble.value, strict=True):
+        value[number[key]] = new
+    for key, new in zip(_leaf_keys(ensemble), ensemble.value, strict=True):
+        if not np.array_equal(value[number[key]], new):
+            raise InvalidInput(
+                "to_native: a leaf of the model serves several ranges of a column that a step bins "
+                "or folds, and tuning gave them different values. Keep the tuned model as it is."
+            )
+    written = copy.deepcopy(model)
+    _replace(written, write(tree_model, original.with_values(value)))
+    return written
+
+
+def _leaf_keys(ensemble: Ensemble) -> list[tuple[int, int]]:
+    """Tree and the library's own number of each leaf."""
+    return list(zip(ensemble.leaf_tree.tolist(), ensemble.native_leaf.tolist(), strict=True))
+
+
+def _replace(model: Any, new: Any) -> None:
+    """Put another tree model at the end."""
+    kind = str(kind_of(model))
+    inner = model.steps[-1][1] if kind == "Pipeline" else getattr(model, INNER[kind])
+    if kind_of(inner) is not None:
+        _replace(inner, new)
+    elif kind == "Pipeline":
+        model.steps[-1] = (model.steps[-1][0], new)
+    else:
+        setattr(model, INNER[kind], new)
+
+
+# ---- the models inside, put together -------------------------------------------------------------
 
 
 def assembled(model: Any, trees: Iterator[Ensemble]) -> Ensemble:
@@ -115,8 +303,8 @@ def _retransformed(model: Any, inside: Ensemble) -> Ensemble:
     def inverse(values: Floats) -> Floats:
         if not values.size:
             return values
-        found = transformer.inverse_transform(values.reshape(-1, 1))
-        return np.asarray(found, dtype=np.float64).reshape(values.shape)
+        inverted = transformer.inverse_transform(values.reshape(-1, 1))
+        return np.asarray(inverted, dtype=np.float64).reshape(values.shape)
 
     line = _line(inverse)
     if line is not None and inside.link.linear:

@@ -1,4 +1,4 @@
-"""Which raw column each output of the steps comes from, and what values there are of it.
+"""What the steps before a tree model make of each raw column of the training table.
 
 Nothing is believed of a step but what it does: one column of a row is changed, and outputs that
 change come from it. An output that two columns change is a mixture, and refused.
@@ -6,19 +6,275 @@ change come from it. An output that two columns change is a mixture, and refused
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
 from knothole.columns.columns import Column, Kind
-from knothole.columns.read import listed
+from knothole.columns.evidence import with_nan
+from knothole.columns.read import RawColumn, as_table, check_rows, listed, names_of, read_column
 from knothole.errors import InvalidInput, UnsupportedModel
-from knothole.trees.pipelines.front import Front
-from knothole.trees.pipelines.rows import BASES, FAR, NEAR, Rows, Source, next_to
+from knothole.trees.ensemble import Ensemble, left_codes
+from knothole.trees.read import read
+from knothole.trees.readers.catboost import name_levels
+
+# ---- rows to ask a pipeline with -----------------------------------------------------------------
+
+
+Steps = tuple[Any, ...]
+
+# Numbers of a column to look at, and rows that the others are taken from.
+GRID, BASES = 512, 3
+# How far beyond the numbers of training to look, in multiples of their range: closely, and far.
+NEAR, FAR = np.arange(1, 33) / 32, 4.0 ** np.arange(1, 9)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingColumn:
+    """A raw column: what was read of it (None where it cannot be), and what it holds as it is."""
+
+    name: str
+    read: RawColumn | None
+    values: NDArray[Any]  # observed ones
+    dtype: Any
+    problem: str = ""
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it holds numbers."""
+        return self.read is not None and self.read.levels is None
+
+    def grid(self, beyond: Floats | None = None) -> Floats:
+        """Numbers to look at, ascending: some that occur, and some beyond them."""
+        known = np.unique(self.values)
+        if len(known) > GRID:
+            known = np.unique(np.quantile(known, np.linspace(0, 1, GRID), method="nearest"))
+        if beyond is None:
+            return np.asarray(known)
+        far = max(known[-1] - known[0], np.abs(known).max(), 1.0) * beyond
+        return np.unique(np.concatenate([known[0] - far, known, known[-1] + far]))
+
+
+class ProbeTable:
+    """The columns of a training table, and tables like it with values of one's choice."""
+
+    def __init__(self, table: Any) -> None:
+        table = as_table(table)
+        check_rows(table)
+        self.is_array = isinstance(table, np.ndarray)
+        names, self.named = names_of(table)
+        self.labels: list[Any] = list(range(len(names)) if self.is_array else table.columns)
+        self.dtype = table.dtype if self.is_array else None
+        self.sources = [
+            self._source(name, table[:, i] if self.is_array else table.iloc[:, i])
+            for i, name in enumerate(names)
+        ]
+        rng = np.random.default_rng(0)
+        empty = [source.name for source in self.sources if not len(source.values)]
+        if empty:
+            raise InvalidInput(
+                f"column {empty[0]!r} of X_train has no value at all, so a pipeline cannot be "
+                f"asked what it does with one; pass rows in which it has, or leave it out of both."
+            )
+        self.base = [rng.choice(source.values, BASES) for source in self.sources]
+
+    def _source(self, name: str, column: Any) -> TrainingColumn:
+        try:
+            read, problem = read_column(name, column), ""
+        except InvalidInput as error:
+            read, problem = None, str(error)
+        if read is None:
+            import pandas as pd
+
+            held = pd.Series(column).dropna()
+            values: Any = np.empty(len(held), dtype=object)
+            values[:] = held.tolist()
+        elif read.levels is None:
+            values = read.values[~np.isnan(read.values)]
+        else:
+            values = np.empty(len(read.levels), dtype=object)
+            values[:] = read.levels
+        return TrainingColumn(name, read, values, column.dtype, problem)
+
+    def table(self, chosen: Mapping[int, Any]) -> Any:
+        """Rows like the first base row, with these values in some of the columns."""
+        n = max(len(values) for values in chosen.values())
+        columns = [
+            self._column(source, chosen.get(i), own[0], n)
+            for i, (source, own) in enumerate(zip(self.sources, self.base, strict=True))
+        ]
+        if self.is_array:
+            kind = self.dtype if self.dtype in (np.float32, np.float64, object) else np.float64
+            out = np.empty((n, len(columns)), dtype=kind)
+            for i, column in enumerate(columns):
+                out[:, i] = column
+            return out
+        import pandas as pd
+
+        return pd.DataFrame(dict(enumerate(columns))).set_axis(self.labels, axis=1)
+
+    def in_every_base(self, position: int, values: Any) -> Any:
+        """Every base row with each of these values in one column, the base rows in turn."""
+        own = {i: np.tile(base, len(values)) for i, base in enumerate(self.base)}
+        return self.table({**own, position: np.repeat(values, BASES)})
+
+    def _column(self, source: TrainingColumn, values: Any, own: Any, n: int) -> Any:
+        given: Any = np.empty(n, dtype=np.float64 if source.numeric else object)
+        given[:] = [own] * n if not source.numeric else own
+        if values is not None:
+            given[: len(values)] = values
+        if self.is_array:
+            return given
+        import pandas as pd
+
+        if source.numeric:
+            return given.astype(np.float32 if source.dtype == np.float32 else np.float64)
+        if isinstance(source.dtype, pd.CategoricalDtype):  # what is no level is NaN there
+            codes = source.dtype.categories.get_indexer(given)
+            return pd.Series(pd.Categorical.from_codes(codes, dtype=source.dtype))
+        return pd.Series(given, dtype=source.dtype)
+
+
+def next_to(values: Floats, dtype: Any) -> tuple[Floats, Floats]:
+    """The numbers just below and just above, among those that a column can hold."""
+    kind = np.float32 if dtype == np.float32 else np.float64
+    exact = values.astype(kind)
+    below, above = np.nextafter(exact, kind(-np.inf)), np.nextafter(exact, kind(np.inf))
+    return below.astype(np.float64), above.astype(np.float64)
+
+
+# ---- the steps, and the model behind them --------------------------------------------------------
+
+
+LARGEST = np.finfo(np.float64).max
+
+
+@dataclass(frozen=True, eq=False)
+class Front:
+    """A tree model, once read, and the fitted steps that rows take to it."""
+
+    steps: Steps
+    ensemble: Ensemble
+    dense: bool = True  # False where zeros are omitted, and so are NaN to the model
+
+    @classmethod
+    def of(cls, steps: Steps, model: Any, table: Any) -> Front:
+        """Of a model and a training table, which names categories that the model has hashed."""
+        ensemble = read(model)
+        omits = ensemble.library == "XGBoost" and sparse.issparse(_through(steps, table))
+        found = cls(steps, ensemble, dense=not omits)
+        if any(column.levels for column in ensemble.columns):
+            return replace(found, ensemble=name_levels(ensemble, found.passed(table)))
+        return found
+
+    def passed(self, table: Any, steps: int | None = None) -> Any:
+        """What the steps (the first few of them) make of a table."""
+        made = _through(self.steps[:steps], table)
+        if not hasattr(made, "tocoo"):
+            return made
+        entries = made.tocoo()
+        if self.dense:
+            return entries.toarray()
+        # What is not among the entries is NaN to XGBoost, and to no other library.
+        dense = np.full(entries.shape, np.nan)
+        dense[entries.row, entries.col] = entries.data
+        return dense
+
+    def __call__(self, table: Any) -> Floats:
+        """What the trees split on, (rows, columns of the model)."""
+        found = self.passed(table)
+        if isinstance(found, np.ndarray) and found.dtype.kind in "fiub":
+            found = np.clip(found.astype(np.float64), -LARGEST, LARGEST)
+        elif hasattr(found, "replace"):
+            found = found.replace({np.inf: LARGEST, -np.inf: -LARGEST})
+        columns, sentinel = self.ensemble.columns, self.ensemble.sentinel
+        return with_nan(columns.matrix(found, unseen="hole"), sentinel, columns)
+
+    @cached_property
+    def splits(self) -> DistinctSplits:
+        """The model's own splits."""
+        return DistinctSplits.of(self.ensemble)
+
+
+def _through(steps: Steps, table: Any) -> Any:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for step in steps:
+            table = step.transform(table)
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctSplits:
+    """The different splits of an ensemble, by number.
+
+    Attributes
+    ----------
+    of_node : int64 (nodes,)
+        The split of each node; -1 at leaves.
+    column, cut, missing_left : arrays (splits,)
+        As in :class:`~knothole.trees.ensemble.Ensemble`.
+    lefts : bool (splits, codes), of categorical splits
+        Whether a code goes left.
+    """
+
+    of_node: Ints
+    column: Integers
+    cut: Floats
+    missing_left: Mask
+    lefts: Mask
+
+    @classmethod
+    def of(cls, ensemble: Ensemble) -> DistinctSplits:
+        """Splits of numbers that are alike are one."""
+        inner = np.flatnonzero(ensemble.feature >= 0)
+        keys = np.column_stack(
+            [
+                ensemble.feature[inner],
+                ensemble.cut[inner].view(np.int64),
+                ensemble.missing_left[inner],
+                np.where(ensemble.set_start[inner] >= 0, inner, -1),
+            ]
+        )
+        _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        of_node = np.full(len(ensemble.feature), -1)
+        of_node[inner] = which.reshape(-1)
+        nodes = inner[first]
+        categorical = np.flatnonzero(ensemble.set_start[nodes] >= 0)
+        width = 1 + int(ensemble.n_levels[ensemble.feature[nodes[categorical]]].max(initial=0))
+        lefts = np.zeros((len(nodes) if len(categorical) else 0, width), dtype=np.bool_)
+        for s in categorical.tolist():
+            codes = left_codes(ensemble, int(nodes[s]))
+            lefts[s, : len(codes)] = codes
+        cut, missing = ensemble.cut[nodes], ensemble.missing_left[nodes]
+        return cls(of_node, ensemble.feature[nodes], cut, missing, lefts)
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def go_left(self, values: Floats, which: Ints) -> Mask:
+        """Whether values of the splits' columns go left; both arrays are broadcast."""
+        cut = self.cut[which]
+        left = values < cut
+        if len(self.lefts):
+            code = np.where(np.isnan(cut) & ~np.isnan(values), values, 0).astype(np.intp)
+            left = np.where(np.isnan(cut), self.lefts[which, code], left)
+        return np.asarray(np.where(np.isnan(values), self.missing_left[which], left))
+
+    def sides(self, matrix: Floats) -> Mask:
+        """Whether rows of the model's columns go left at every split, (rows, splits)."""
+        return self.go_left(matrix[:, self.column], np.arange(len(self))[None])
+
+
+# ---- what becomes of each column -----------------------------------------------------------------
+
 
 # Values of a column that are tried with each base row, and with their neighbours.
 FEW = 32
@@ -59,7 +315,7 @@ class Domain:
         return self.column.kind is Kind.CATEGORICAL
 
 
-def domains(rows: Rows, fronts: Sequence[Front]) -> list[Domain]:
+def domains_of(rows: ProbeTable, fronts: Sequence[Front]) -> list[Domain]:
     """Of all columns that reach a model, in the order of the table.
 
     Without names the place of a column is its name, and all of them are there.
@@ -85,7 +341,7 @@ def domains(rows: Rows, fronts: Sequence[Front]) -> list[Domain]:
     return kept
 
 
-def _domain(rows: Rows, fronts: Sequence[Front], position: int) -> tuple[Any, ...]:
+def _domain(rows: ProbeTable, fronts: Sequence[Front], position: int) -> tuple[Any, ...]:
     """All of a domain but its position."""
     source = rows.sources[position]
     ask = _Asking(rows, fronts, position)
@@ -135,7 +391,7 @@ def _domain(rows: Rows, fronts: Sequence[Front], position: int) -> tuple[Any, ..
 class _Asking:
     """What the fronts make of values of one column."""
 
-    def __init__(self, rows: Rows, fronts: Sequence[Front], position: int) -> None:
+    def __init__(self, rows: ProbeTable, fronts: Sequence[Front], position: int) -> None:
         self.rows, self.fronts, self.position = rows, fronts, position
         self.problem = ""
 
@@ -159,7 +415,7 @@ class _Asking:
         given = [part for part in found if part is not None]
         return given if len(given) == len(found) else None
 
-    def apart(self, source: Source) -> Floats | None:
+    def apart(self, source: TrainingColumn) -> Floats | None:
         """Numbers that are treated otherwise than those next to them, with these; None for levels.
 
         An encoder knows numbers one by one, and others are unknown to it: then they are levels.
@@ -177,7 +433,7 @@ class _Asking:
             return None
         return np.concatenate([part[apart] for part in (below, known, above)])
 
-    def settles(self, grid: Floats, outputs: list[Floats], source: Source) -> bool:
+    def settles(self, grid: Floats, outputs: list[Floats], source: TrainingColumn) -> bool:
         """Whether no split changes its side more than once far below or above the known numbers."""
         near = source.grid(NEAR)
         for far in (grid <= near[0], grid >= near[-1]):
@@ -256,7 +512,7 @@ def _level(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _unseen(source: Source) -> Any:
+def _unseen(source: TrainingColumn) -> Any:
     """A value that the column does not have."""
     if source.numeric:
         return float(np.max(source.values)) + 1.0
@@ -264,7 +520,7 @@ def _unseen(source: Source) -> Any:
     return "unseen" + "".join(map(str, known[:3])) if isinstance(known[0], str) else "unseen"
 
 
-def _check_apart(rows: Rows, front: Front, depends: NDArray[np.bool_]) -> None:
+def _check_apart(rows: ProbeTable, front: Front, depends: NDArray[np.bool_]) -> None:
     """Refuse outputs that the trees split on and that come from several columns."""
     mixed = np.zeros(depends.shape[1], dtype=np.bool_)
     mixed[front.splits.column] = True
@@ -279,7 +535,7 @@ def _check_apart(rows: Rows, front: Front, depends: NDArray[np.bool_]) -> None:
     )
 
 
-def _culprit(rows: Rows, front: Front) -> str:
+def _culprit(rows: ProbeTable, front: Front) -> str:
     """The first step after which an output comes from several columns."""
     for n in range(1, len(front.steps) + 1):
         changed = []
