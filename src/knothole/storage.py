@@ -17,12 +17,6 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Mask
 from knothole.checks import check_array, check_type, require
-from knothole.columns.columns import (
-    columns_from,
-    describe_columns,
-    describe_level,
-    level_from,
-)
 from knothole.compiled.ahead import compile_ahead
 from knothole.densities import storage
 from knothole.densities.base import Density
@@ -37,8 +31,8 @@ from knothole.inspection.conformal import Calibration
 from knothole.inspection.correction.corrected import Correction, Part, level_counts
 from knothole.inspection.correction.determined import Determined
 from knothole.leaves.solvers import TuningSummary
-from knothole.trees.ensemble import Ensemble, Nodes, Recipe
-from knothole.trees.links import describe_link, link_from
+from knothole.trees.ensemble import Ensemble
+from knothole.trees.state import describe_ensemble, ensemble_from
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,78 +162,6 @@ def _expectation(
     )  # fmt: skip
 
 
-# The arrays of an ensemble that a file holds as they are; the first go back into its nodes.
-OF_NODES = (
-    "roots", "feature", "cut", "left", "missing_left", "set_start", "sets", "tree_output",
-    "tree_weight",
-)  # fmt: skip
-ARRAYS = (*OF_NODES, "value", "native_leaf", "base", "sentinel")
-FLOATS = ("cut", "tree_weight", "value", "base", "sentinel")
-DTYPES = {name: np.dtype(np.float64 if name in FLOATS else np.int32) for name in ARRAYS}
-DTYPES |= {"missing_left": np.dtype(np.bool_), "sets": np.dtype(np.uint64)}
-
-
-def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """An ensemble as a dictionary for JSON, and arrays; the inverse of :func:`ensemble_from`."""
-    header = {
-        "columns": describe_columns(ensemble.columns),
-        "link": describe_link(ensemble.link),
-        "classes": _describe_classes(ensemble.classes),
-        "library": ensemble.library,
-        "precision": ensemble.precision,
-        "recipe": vars(ensemble.recipe),
-    }
-    return header, {name: getattr(ensemble, name) for name in ARRAYS}
-
-
-def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Ensemble:
-    """Built as a reader builds it, so that broken trees are refused."""
-    _check_trees(header, arrays)
-    leaf = arrays["feature"] < 0
-    number = arrays["left"][leaf]
-    all_of_them = np.array_equal(np.sort(number), np.arange(len(arrays["value"])))
-    require(all_of_them, "left must number the leaves, each once")
-    value = np.zeros((len(leaf), arrays["value"].shape[1]))
-    native = np.zeros(len(leaf), dtype=np.int32)
-    value[leaf] = arrays["value"][number]
-    native[leaf] = arrays["native_leaf"][number]
-    nodes = Nodes(
-        **{name: arrays[name] for name in OF_NODES},
-        right=arrays["left"] + 1,
-        value=value,
-        native_leaf=native,
-    )
-    return Ensemble.build(
-        nodes,
-        columns=columns_from(header["columns"]),
-        base=arrays["base"],
-        library=header["library"],
-        precision=header["precision"],
-        link=link_from(header["link"], len(arrays["base"])),
-        classes=_classes_from(header["classes"]),
-        sentinel=arrays["sentinel"],
-    ).trained_by(Recipe.of(**header["recipe"]))
-
-
-def _check_trees(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-    """Refuse what :meth:`Ensemble.build` would not see, or would take for something else."""
-    for name, dtype in DTYPES.items():
-        found = arrays[name]
-        wanted = (dtype, 2 if name in ("value", "sentinel") else 1)
-        fits = (found.dtype, found.ndim) == wanted
-        require(fits, f"trees.{name} must be {dtype}, not {found.dtype} of shape {found.shape}")
-    require(arrays["value"].shape[1], "leaves must have values")
-    require(len(arrays["native_leaf"]) == len(arrays["value"]), "native_leaf must be by leaf")
-    require(header["precision"] in ("float32", "float64"), "precision must be of floats")
-    check_type("library", header["library"], str)
-    targets = _classes_from(header["classes"])
-    if targets is not None:
-        sizes = [len(one) for one in (targets if isinstance(targets[0], tuple) else (targets,))]
-        outputs = link_from(header["link"], len(arrays["base"])).responses(len(arrays["base"]))
-        fits = sum(sizes) == outputs or (outputs == 1 and sizes == [2])
-        require(fits and min(sizes) > 0, f"{sizes} classes, but {outputs} outputs")
-
-
 def describe_correction(correction: Correction) -> tuple[list[Any], dict[str, NDArray[Any]]]:
     """The parts of a correction for JSON, and arrays; the inverse of :func:`correction_from`."""
     levels = correction.levels
@@ -279,23 +201,6 @@ def correction_from(
     correction = Correction(tuple(parts), levels, Determined(determined))
     correction.check(counts, ensemble.n_responses)
     return correction
-
-
-def _describe_classes(classes: Any) -> Any:
-    """Labels with their types, as levels are; a list of lists for several targets."""
-    if classes is None:
-        return None
-    if classes and isinstance(classes[0], tuple):
-        return {"targets": [_describe_classes(each) for each in classes]}
-    return [describe_level(label, "(class)") for label in classes]
-
-
-def _classes_from(description: Any) -> Any:
-    if description is None:
-        return None
-    if isinstance(description, dict):
-        return tuple(_classes_from(each) for each in description["targets"])
-    return tuple(level_from(label) for label in description)
 
 
 def _describe_summary(summary: TuningSummary | None) -> Any:

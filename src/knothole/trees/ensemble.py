@@ -9,7 +9,7 @@ value[leaf]``, added to the outputs that the tree serves, on top of ``base``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -118,6 +118,19 @@ class Nodes:
     sets: Words | None = None
     tree_output: Any = None
     tree_weight: Any = None
+
+
+def nodes_of(arrays: Mapping[str, Any]) -> Nodes:
+    """The nodes that an ensemble has these arrays of (``vars`` of it, say)."""
+    names = ("roots", "feature", "cut", "left", "missing_left", "set_start", "sets", "tree_output")
+    leaf = arrays["feature"] < 0
+    number = np.where(leaf, arrays["left"], 0)
+    return Nodes(
+        **{name: arrays[name] for name in (*names, "tree_weight")},
+        right=arrays["left"] + 1,
+        value=np.where(leaf[:, None], arrays["value"][number], 0.0),
+        native_leaf=np.where(leaf, arrays["native_leaf"][number], 0),
+    )
 
 
 @dataclass(frozen=True, eq=False)

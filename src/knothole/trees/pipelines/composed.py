@@ -15,7 +15,7 @@ import numpy as np
 from knothole.arrays import Floats
 from knothole.columns.read import class_names
 from knothole.errors import InvalidInput, ReaderMismatch, UnsupportedModel
-from knothole.trees.ensemble import UNTOLD, Ensemble, Nodes
+from knothole.trees.ensemble import UNTOLD, Ensemble, Nodes, nodes_of
 from knothole.trees.libraries import require_fitted
 from knothole.trees.links import IDENTITY, STEPS, Blend, Link, Member, Step
 from knothole.trees.pipelines.fold import folded
@@ -370,38 +370,24 @@ def _side_by_side(
     classes: Any,
 ) -> Ensemble:
     """All trees in one ensemble; those of a member serve outputs from its start on."""
+    parts = [nodes_of(vars(one)) for one in inside]
+    n_nodes = np.cumsum([0, *(len(one.feature) for one in inside)])[:-1].tolist()
+    n_words = np.cumsum([0, *(len(one.sets) for one in inside)])[:-1].tolist()
     width = max(one.value.shape[1] for one in inside)
-    nodes = np.cumsum([0, *(len(one.feature) for one in inside)]).tolist()
-    words = np.cumsum([0, *(len(one.sets) for one in inside)]).tolist()
-    leaf = [one.feature < 0 for one in inside]
-    value = np.zeros((nodes[-1], width))
-    native = np.zeros(nodes[-1], dtype=np.int32)
-    for one, own, first in zip(inside, leaf, nodes[:-1], strict=True):
-        at, number = first + np.flatnonzero(own), one.left[own]
-        value[at, : one.value.shape[1]] = one.value[number]
-        native[at] = one.native_leaf[number]
 
-    def joined(name: str, shifts: Sequence[Any]) -> Any:
-        return np.concatenate(
-            [getattr(one, name) + shift for one, shift in zip(inside, shifts, strict=True)]
-        )
+    def joined(name: str, shifts: Sequence[Any] | None = None) -> Any:
+        arrays = [getattr(part, name) for part in parts]
+        if shifts is not None:
+            arrays = [array + shift for array, shift in zip(arrays, shifts, strict=True)]
+        return np.concatenate(arrays)
 
-    left = joined("left", nodes[:-1])
-    start = [
-        np.where(one.set_start >= 0, one.set_start + first, -1)
-        for one, first in zip(inside, words[:-1], strict=True)
-    ]
-    made = Nodes(
-        roots=joined("roots", nodes[:-1]),
-        feature=np.concatenate([one.feature for one in inside]),
-        cut=np.concatenate([one.cut for one in inside]),
-        left=left,
-        right=left + 1,
-        missing_left=np.concatenate([one.missing_left for one in inside]),
-        value=value,
-        native_leaf=native,
-        set_start=np.concatenate(start),
-        sets=np.concatenate([one.sets for one in inside]),
+    nodes = Nodes(
+        **{
+            name: joined(name) for name in ("feature", "cut", "missing_left", "native_leaf", "sets")
+        },
+        **{name: joined(name, n_nodes) for name in ("roots", "left", "right")},
+        value=np.vstack([np.pad(p.value, ((0, 0), (0, width - p.value.shape[1]))) for p in parts]),
+        set_start=np.where(joined("set_start") < 0, -1, joined("set_start", n_words)),
         tree_output=joined("tree_output", starts),
         tree_weight=np.concatenate(
             [w * one.tree_weight for w, one in zip(weights, inside, strict=True)]
@@ -409,7 +395,7 @@ def _side_by_side(
     )
     precisions = {one.precision for one in inside}
     return Ensemble.build(
-        made,
+        nodes,
         columns=inside[0].columns,
         base=base,
         library=" and ".join(dict.fromkeys(one.library for one in inside)),

@@ -169,10 +169,10 @@ class Front:
         """Of a model and a training table, which names categories that the model has hashed."""
         ensemble = read(model)
         omits = ensemble.library == "XGBoost" and sparse.issparse(_through(steps, table))
-        found = cls(steps, ensemble, dense=not omits)
+        front = cls(steps, ensemble, dense=not omits)
         if any(column.levels for column in ensemble.columns):
-            return replace(found, ensemble=name_levels(ensemble, found.passed(table)))
-        return found
+            return replace(front, ensemble=name_levels(ensemble, front.passed(table)))
+        return front
 
     def passed(self, table: Any, steps: int | None = None) -> Any:
         """What the steps (the first few of them) make of a table."""
@@ -189,13 +189,13 @@ class Front:
 
     def __call__(self, table: Any) -> Floats:
         """What the trees split on, (rows, columns of the model)."""
-        found = self.passed(table)
-        if isinstance(found, np.ndarray) and found.dtype.kind in "fiub":
-            found = np.clip(found.astype(np.float64), -LARGEST, LARGEST)
-        elif hasattr(found, "replace"):
-            found = found.replace({np.inf: LARGEST, -np.inf: -LARGEST})
+        passed = self.passed(table)
+        if isinstance(passed, np.ndarray) and passed.dtype.kind in "fiub":
+            passed = np.clip(passed.astype(np.float64), -LARGEST, LARGEST)
+        elif hasattr(passed, "replace"):
+            passed = passed.replace({np.inf: LARGEST, -np.inf: -LARGEST})
         columns, sentinel = self.ensemble.columns, self.ensemble.sentinel
-        return with_nan(columns.matrix(found, unseen="hole"), sentinel, columns)
+        return with_nan(columns.matrix(passed, unseen="hole"), sentinel, columns)
 
     @cached_property
     def splits(self) -> DistinctSplits:
@@ -320,13 +320,13 @@ def domains_of(rows: ProbeTable, fronts: Sequence[Front]) -> list[Domain]:
 
     Without names the place of a column is its name, and all of them are there.
     """
-    found = [
+    domains = [
         Domain(position, *_domain(rows, fronts, position)) for position in range(len(rows.sources))
     ]
     for f, front in enumerate(fronts):
-        _check_apart(rows, front, np.array([domain.depends[f] for domain in found]))
+        _check_apart(rows, front, np.array([domain.depends[f] for domain in domains]))
     used = [front.splits.column for front in fronts]
-    for domain in found:
+    for domain in domains:
         source = rows.sources[domain.position]
         matters = [flags[own].any() for flags, own in zip(domain.depends, used, strict=True)]
         if source.read is None and any(matters):
@@ -334,11 +334,11 @@ def domains_of(rows: ProbeTable, fronts: Sequence[Front]) -> list[Domain]:
                 f"{source.problem} The pipeline makes something of this column that the model "
                 f"splits on: do that before the pipeline, so that it is a column of numbers."
             )
-    kept = [domain for domain in found if rows.sources[domain.position].read is not None]
+    readable = [domain for domain in domains if rows.sources[domain.position].read is not None]
     if rows.named:
-        reaching = [d for d in kept if any(flags.any() for flags in d.depends)]
-        return reaching or kept
-    return kept
+        reaching = [d for d in readable if any(flags.any() for flags in d.depends)]
+        return reaching or readable
+    return readable
 
 
 def _domain(rows: ProbeTable, fronts: Sequence[Front], position: int) -> tuple[Any, ...]:
@@ -411,9 +411,9 @@ class _Asking:
 
     def all_of(self, values: Any) -> list[Floats] | None:
         """Outputs of each front; None where one refuses."""
-        found = [self._of(front, values) for front in self.fronts]
-        given = [part for part in found if part is not None]
-        return given if len(given) == len(found) else None
+        outputs = [self._of(front, values) for front in self.fronts]
+        given = [part for part in outputs if part is not None]
+        return given if len(given) == len(outputs) else None
 
     def apart(self, source: TrainingColumn) -> Floats | None:
         """Numbers that are treated otherwise than those next to them, with these; None for levels.
@@ -445,7 +445,7 @@ class _Asking:
 
     def with_zeros(self, grid: Floats) -> Floats:
         """The grid and, for XGBoost, numbers that become a zero which a sparse table omits."""
-        found = [grid]
+        numbers_to_try = [grid]
         for front in self.fronts:
             outputs = None if front.dense else self._of(front, grid)
             if outputs is None:
@@ -453,15 +453,15 @@ class _Asking:
             at, column = np.nonzero((outputs[:-1] < 0) & ~(outputs[1:] < 0))
 
             def not_below(numbers: Floats, front: Front = front, column: Any = column) -> Mask:
-                found = front(self.rows.table({self.position: numbers.ravel()}))
+                made = front(self.rows.table({self.position: numbers.ravel()}))
                 of_each = np.repeat(column, numbers.shape[1])
-                below = found[np.arange(numbers.size), of_each] < 0
+                below = made[np.arange(numbers.size), of_each] < 0
                 return np.asarray(~below.reshape(numbers.shape))
 
             if len(at):
                 zero = bisected(not_below, grid[at], grid[at + 1])
-                found += [zero, *next_to(zero, np.float64)]
-        return np.unique(np.concatenate(found))
+                numbers_to_try += [zero, *next_to(zero, np.float64)]
+        return np.unique(np.concatenate(numbers_to_try))
 
 
 def bisected(is_upper: Callable[[Floats], Mask], low: Floats, high: Floats) -> Floats:
@@ -543,8 +543,8 @@ def _culprit(rows: ProbeTable, front: Front) -> str:
         for position in range(len(rows.sources)):
             rng = np.random.default_rng(position)
             values = rng.choice(rows.sources[position].values, FEW)
-            found = np.asarray(_dense(front, rows.table({position: values}), n), dtype=object)
-            changed.append((found != base).any(axis=0))
+            made = np.asarray(_dense(front, rows.table({position: values}), n), dtype=object)
+            changed.append((made != base).any(axis=0))
         mixed = np.sum(changed, axis=0) > 1
         if mixed.any():
             return f"the step {_named(front.steps[n - 1], int(np.argmax(mixed)))}"
@@ -564,7 +564,7 @@ def _dense(front: Front, table: Any, steps: int) -> Any:
     return passed.to_numpy() if hasattr(passed, "to_numpy") else passed
 
 
-def sources_of(found: Sequence[Domain], front: int, splits: Integers) -> Ints:
+def sources_of(domains: Sequence[Domain], front: int, splits: Integers) -> Ints:
     """The domain that each of these columns of the model comes from; -1 where none changes it."""
-    depends = np.array([domain.depends[front] for domain in found])
+    depends = np.array([domain.depends[front] for domain in domains])
     return np.where(depends[:, splits].any(axis=0), depends[:, splits].argmax(axis=0), -1)
