@@ -11,8 +11,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 import knothole as kh
 from knothole.columns.columns import Block, Column, Columns, Kind
 from knothole.columns.evidence import (
-    HoleRule,
     holes_in,
+    mark_holes,
     nowhere,
     nullable_as_met,
     with_nan,
@@ -69,12 +69,10 @@ def test_every_entry_by_itself(choice, nullable, integrate, zero_is_nan, seed):
     matrix[:, 4] = np.where(matrix[:, 3] == 1, 0.0, matrix[:, 4])  # at most one dummy is 1
     columns = COLUMNS.with_nullable(by_variable(nullable))
     sentinel = np.where(np.array(zero_is_nan)[:, None], 0.0, NOTHING)
-    rule = HoleRule.of(columns, sentinel, by_variable(integrate))
-    values, holes = rule.read(matrix, choice)
+    values, holes = mark_holes(matrix, sentinel, columns, choice, by_variable(integrate))
     expected = [twin(row, nullable, integrate, zero_is_nan, choice) for row in matrix]
     found = np.isnan(values) if holes is None else holes
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(rule.integrate, by_variable(integrate) | ~by_variable(nullable))
     # Nothing that was read says that a value is known which is not, or the other way round.
     points = columns.evidence(values, holes).points
     assert np.isnan(points[:, :3]).tolist() == found[:, :3].tolist()
@@ -83,20 +81,29 @@ def test_every_entry_by_itself(choice, nullable, integrate, zero_is_nan, seed):
 def test_every_nan_of_columns_that_are_not_nullable_is_a_hole():
     matrix = np.array([[1.0, NAN, 0.0, NAN, NAN]])
     for holes in ("auto", "all"):
-        values, found = HoleRule.of(COLUMNS, NOTHING).read(matrix, holes)
+        values, found = mark_holes(matrix, NOTHING, COLUMNS, holes)
         assert values is matrix
         assert found is None
     np.testing.assert_array_equal(holes_in(COLUMNS, matrix), np.isnan(matrix))
+
+
+def test_columns_that_are_not_nullable_are_always_integrated_over():
+    X = np.array([[0.0, 1.0], [1.0, NAN], [2.0, 3.0]])
+    model = HistGradientBoostingRegressor(max_iter=2).fit(X, [0.0, 1.0, 2.0])
+    expectation = kh.wrap(model, X, density=kh.Factorized()).expectation_
+    assert expectation.integrate.tolist() == [True, False]
+    integrate = np.array([False, True])
+    assert expectation.under(expectation.density, integrate).integrate.tolist() == [True, True]
 
 
 def test_a_mask_is_taken_at_its_word():
     columns = COLUMNS.with_nullable(by_variable([True, True, False, True]))
     matrix = np.array([[NAN, NAN, 0.0, NAN, NAN]])
     mask = np.array([[True, False, False, True, False]])
-    assert HoleRule.of(columns, NOTHING).read(matrix, mask)[1] is mask
+    assert mark_holes(matrix, NOTHING, columns, mask)[1] is mask
     mask[0, 2] = True  # one of them is known
     with pytest.raises(InvalidInput, match="an entry that is not NaN was marked"):
-        HoleRule.of(columns, NOTHING).read(matrix, mask)
+        mark_holes(matrix, NOTHING, columns, mask)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +117,7 @@ def test_a_mask_is_taken_at_its_word():
 )
 def test_what_is_no_choice_of_holes_is_refused(holes, message):
     with pytest.raises(InvalidInput, match=message):
-        HoleRule.of(COLUMNS, NOTHING).read(np.zeros((1, 5)), holes)
+        mark_holes(np.zeros((1, 5)), NOTHING, COLUMNS, holes)
 
 
 def test_what_the_model_takes_for_nan_may_be_a_range_and_never_is_a_dummy():

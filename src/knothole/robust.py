@@ -20,7 +20,7 @@ from knothole import storage
 from knothole.arrays import Floats
 from knothole.checks import check_choice
 from knothole.columns.columns import Columns, Evidence
-from knothole.columns.evidence import Holes
+from knothole.columns.evidence import Holes, mark_holes
 from knothole.columns.outputs import Shares, like, pandas_index
 from knothole.columns.read import Absent, Unseen
 from knothole.compiled.threads import threads_of
@@ -720,7 +720,9 @@ class Robust:
         matrix = columns.matrix(X, unseen, absent)
         mask = self.holes_ if holes is None else columns.mask(holes, X)
         not_there = columns.absent(X) if absent == "hole" else ()
-        values, marked = expectation.hole_rule.read(matrix, mask, not_there)
+        values, marked = mark_holes(
+            matrix, self.ensemble_.sentinel, columns, mask, expectation.integrate, not_there
+        )
         evidence = expectation.density.extended(columns.evidence(values, marked), None)
         where = np.isnan(values) if marked is None else marked
         return imputed(X, expectation.density, evidence, where, draws, expectation.seed)

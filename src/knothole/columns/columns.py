@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Mask
 from knothole.checks import check_choice, check_type, require
 from knothole.columns import read
-from knothole.columns.evidence import NOT_RECORDED, Evidence, Plan, checked_mask, holes_in
+from knothole.columns.evidence import (
+    NOT_RECORDED,
+    Evidence,
+    Variables,
+    checked_mask,
+    decode_points,
+    holes_in,
+    read_evidence,
+)
 from knothole.columns.read import (
     RawColumn,
     Unseen,
@@ -506,7 +514,7 @@ class Columns:
             holes = checked_mask(holes, X.shape)
         elif self.nullable.any():
             holes = holes_in(self, X)
-        return self._plan.read(X, holes)
+        return read_evidence(self._arrays, self.variables, X, holes)
 
     def decode(self, points: Floats) -> Floats:
         """From points of the variables back to a matrix of the columns.
@@ -519,14 +527,13 @@ class Columns:
         >>> columns.decode(np.array([[1.0], [np.nan]])).tolist()
         [[0.0, 1.0], [nan, nan]]
         """
-        return self._plan.decode(np.asarray(points, dtype=np.float64))
+        return decode_points(self._arrays, np.asarray(points, dtype=np.float64))
 
     @cached_property
-    def _plan(self) -> Plan:
+    def _arrays(self) -> Variables:
         variables = self.variables
         blocks = {block.columns for block in self.blocks}
-        return Plan(
-            names=tuple(v.name for v in variables),
+        return Variables(
             start=np.cumsum([0, *(len(v.columns) for v in variables)], dtype=np.int64),
             members=np.array([i for v in variables for i in v.columns], dtype=np.int64),
             n_levels=np.array([len(v.levels) for v in variables], dtype=np.int64),

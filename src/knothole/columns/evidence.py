@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,97 +139,103 @@ class Evidence:
 POINTS, RESTRICTED, NOT_NULLABLE, NOT_A_CODE, NOT_A_DUMMY, TWO_ONES, NO_CATEGORY, BOTH = range(8)
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+class Variables(NamedTuple):
     """The variables of a table as plain arrays, for the kernels.
 
     ``members[start[v]:start[v + 1]]`` are the columns of variable ``v``. ``n_levels`` counts all
     levels: dummies, then the baseline if there is one, then "not recorded" if it is a state.
     """
 
-    names: Sequence[str]
     start: NDArray[np.int64]
     members: NDArray[np.int64]
     n_levels: NDArray[np.int64]
     block: NDArray[np.bool_]
     nullable: NDArray[np.bool_]
 
-    def read(self, X: Floats, holes: Mask | None = None) -> Evidence:
-        """Evidence of rows in which every NaN is a hole, or those that are marked."""
-        if holes is None:
-            if not (self.n_levels.any() or self.nullable.any()):
-                return Evidence(X)
-            holes = np.isnan(X)
-        points = self._numbers(X, holes)
-        categorical = np.flatnonzero(self.n_levels)
-        if not len(categorical):
-            return Evidence(points)
-        variables = (self.start, self.members, self.n_levels, self.block, self.nullable)
-        found, row, variable = read_categories(X, holes, variables, categorical, points)
-        if found > RESTRICTED:
-            raise self._refusal(found, row, variable, X)
-        if found == POINTS:
-            return Evidence(points)
-        offsets = word_offsets(self.n_levels)
-        allowed = np.zeros((len(X), int(offsets[-1])), dtype=np.uint64)
-        read_allowed(holes, variables, categorical, offsets, points, allowed)
-        return Evidence(points, allowed, self.n_levels)
 
-    def decode(self, points: Floats) -> Floats:
-        """Rows of columns from points; see :meth:`knothole.columns.columns.Columns.decode`."""
-        plain = np.array_equal(self.members, np.arange(len(self.names)))
-        if plain and not self.block.any() and not self.nullable.any():
-            return points  # variables are the columns
-        X = np.empty((len(points), len(self.members)))
-        for v, n_levels in enumerate(self.n_levels.tolist()):
-            columns = self.members[self.start[v] : self.start[v + 1]]
-            point = points[:, v : v + 1]
-            state = n_levels - 1 if n_levels else NOT_RECORDED
-            unknown = np.isnan(point) | (self.nullable[v] & (point == state))
-            entries = point == np.arange(len(columns)) if self.block[v] else point
-            X[:, columns] = np.where(unknown, np.nan, entries)
-        return X
+def read_evidence(
+    variables: Variables, described: Sequence[Variable], X: Floats, holes: Mask | None = None
+) -> Evidence:
+    """Evidence of rows in which every NaN is a hole, or those that are marked."""
+    if holes is None:
+        if not (variables.n_levels.any() or variables.nullable.any()):
+            return Evidence(X)
+        holes = np.isnan(X)
+    points = np.empty((len(X), len(variables.n_levels)))
+    numbers, number_holes = X, holes
+    if variables.block.any():
+        first = variables.members[variables.start[:-1]]
+        numbers, number_holes = X[:, first], holes[:, first]
+    may_be_nan = variables.nullable | (variables.n_levels > 0)
+    row = read_numbers(numbers, number_holes, may_be_nan, points)
+    if row >= 0:
+        unexpected = np.isnan(numbers[row]) & ~number_holes[row] & ~may_be_nan
+        raise _refusal(variables, described, NOT_NULLABLE, row, int(np.argmax(unexpected)), X)
+    categorical = np.flatnonzero(variables.n_levels)
+    if not len(categorical):
+        return Evidence(points)
+    problem, row, variable = read_categories(X, holes, tuple(variables), categorical, points)
+    if problem > RESTRICTED:
+        raise _refusal(variables, described, problem, row, variable, X)
+    if problem == POINTS:
+        return Evidence(points)
+    offsets = word_offsets(variables.n_levels)
+    allowed = np.zeros((len(X), int(offsets[-1])), dtype=np.uint64)
+    read_allowed(holes, tuple(variables), categorical, offsets, points, allowed)
+    return Evidence(points, allowed, variables.n_levels)
 
-    def _numbers(self, X: Floats, holes: Mask) -> Floats:
-        """Points with those of numeric variables filled in."""
-        points = np.empty((len(X), len(self.names)))
-        may_be_nan = self.nullable | (self.n_levels > 0)
-        if self.block.any():
-            first = self.members[self.start[:-1]]
-            X, holes = X[:, first], holes[:, first]
-        row = read_numbers(X, holes, may_be_nan, points)
-        if row >= 0:
-            variable = int(np.argmax(np.isnan(X[row]) & ~holes[row] & ~may_be_nan))
-            raise self._refusal(NOT_NULLABLE, row, variable, X)
-        return points
 
-    def _refusal(self, problem: int, row: int, variable: int, X: Floats) -> InvalidInput:
-        members = self.members[self.start[variable] : self.start[variable + 1]]
-        name = self.names[variable]
-        where = f"in row {row}, "
-        if problem == NOT_NULLABLE:
-            return InvalidInput(
-                f"{where}variable {name!r} is said to be the model's own NaN, not a hole, but "
-                f"'not recorded' is not one of the variable's states. Declare the column nullable "
-                f"(Columns.with_nullable) before the density is fitted, or call it a hole."
-            )
-        got = X[row, members].tolist()
-        if problem == NOT_A_CODE:
-            return InvalidInput(
-                f"{where}column {name!r} must hold codes of its levels, whole numbers from 0 to "
-                f"{self.n_levels[variable] - self.nullable[variable] - 1}; got {got[0]}. "
-                f"Encode tables with Columns.matrix."
-            )
-        rule = {
-            NOT_A_DUMMY: "dummies must be 0 or 1",
-            TWO_ONES: "at most one dummy may be 1",
-            NO_CATEGORY: "all dummies are 0, but a row of zeros never occurred in training",
-            BOTH: "some dummies are observed, others are the model's own NaN",
-        }[problem]
+def decode_points(variables: Variables, points: Floats) -> Floats:
+    """Rows of columns from points; see :meth:`knothole.columns.columns.Columns.decode`."""
+    start, members, n_levels, block, nullable = variables
+    plain = np.array_equal(members, np.arange(len(n_levels)))
+    if plain and not block.any() and not nullable.any():
+        return points  # variables are the columns
+    X = np.empty((len(points), len(members)))
+    for v, levels in enumerate(n_levels.tolist()):
+        columns = members[start[v] : start[v + 1]]
+        point = points[:, v : v + 1]
+        state = levels - 1 if levels else NOT_RECORDED
+        unknown = np.isnan(point) | (nullable[v] & (point == state))
+        entries = point == np.arange(len(columns)) if block[v] else point
+        X[:, columns] = np.where(unknown, np.nan, entries)
+    return X
+
+
+def _refusal(
+    variables: Variables,
+    described: Sequence[Variable],
+    problem: int,
+    row: int,
+    variable: int,
+    X: Floats,
+) -> InvalidInput:
+    members = variables.members[variables.start[variable] : variables.start[variable + 1]]
+    name = described[variable].name
+    where = f"in row {row}, "
+    if problem == NOT_NULLABLE:
         return InvalidInput(
-            f"{where}one-hot block {name!r} contradicts itself: {rule}; got {got}. Correct the "
-            f"row, or set what is not known to NaN."
+            f"{where}variable {name!r} is said to be the model's own NaN, not a hole, but "
+            f"'not recorded' is not one of the variable's states. Declare the column nullable "
+            f"(Columns.with_nullable) before the density is fitted, or call it a hole."
         )
+    got = X[row, members].tolist()
+    if problem == NOT_A_CODE:
+        return InvalidInput(
+            f"{where}column {name!r} must hold codes of its levels, whole numbers from 0 to "
+            f"{variables.n_levels[variable] - variables.nullable[variable] - 1}; got {got[0]}. "
+            f"Encode tables with Columns.matrix."
+        )
+    rule = {
+        NOT_A_DUMMY: "dummies must be 0 or 1",
+        TWO_ONES: "at most one dummy may be 1",
+        NO_CATEGORY: "all dummies are 0, but a row of zeros never occurred in training",
+        BOTH: "some dummies are observed, others are the model's own NaN",
+    }[problem]
+    return InvalidInput(
+        f"{where}one-hot block {name!r} contradicts itself: {rule}; got {got}. Correct the "
+        f"row, or set what is not known to NaN."
+    )
 
 
 # --- which NaN is a hole -------------------------------------------------------------------------
@@ -306,59 +312,46 @@ def checked_mask(holes: Any, shape: tuple[int, ...], what: str = "a matrix of bo
     return mask
 
 
-@dataclass(frozen=True, eq=False)
-class HoleRule:
-    """How a model's NaN are read: ``sentinel`` (columns, 2) is what it takes for NaN.
+def mark_holes(
+    matrix: Floats,
+    sentinel: Floats,
+    columns: Columns,
+    holes: Holes = "auto",
+    integrate: Mask | None = None,
+    absent: Sequence[int] = (),
+) -> tuple[Floats, Mask | None]:
+    """Rows as the model takes them (:func:`with_nan`), and which of their NaN are holes.
 
-    ``integrate`` (columns,) marks columns in which "auto" makes every NaN a hole: those that are
-    not nullable, and perhaps others.
+    None says that all are. A mask may mark what is NaN in ``matrix``, which is as
+    ``columns.matrix`` gives it. ``integrate`` (columns,) marks nullable columns in which "auto"
+    makes every NaN a hole. Columns that are ``absent`` from the table are holes, whatever NaN is in
+    others.
+
+    Examples
+    --------
+    >>> from knothole.columns.columns import Column, Columns
+    >>> columns = Columns((Column("a"), Column("b"))).with_nullable([False, True])
+    >>> zero_is_nan = np.zeros((2, 2))
+    >>> values, holes = mark_holes(np.array([[0.0, 0.0]]), zero_is_nan, columns)
+    >>> values.tolist(), holes.tolist()
+    ([[nan, nan]], [[True, False]])
     """
-
-    columns: Columns
-    sentinel: Floats
-    integrate: Mask
-
-    @classmethod
-    def of(cls, columns: Columns, sentinel: Floats, integrate: Mask | None = None) -> HoleRule:
-        """By default only columns that are not nullable are integrated over."""
-        return cls(
-            columns, sentinel, ~columns.nullable | (False if integrate is None else integrate)
-        )
-
-    def read(
-        self, matrix: Floats, holes: Holes = "auto", absent: Sequence[int] = ()
-    ) -> tuple[Floats, Mask | None]:
-        """Rows as the model takes them (:func:`with_nan`), and which of their NaN are holes.
-
-        None says that all are. A mask may mark what is NaN in ``matrix``, which is as
-        ``columns.matrix`` gives it. Columns that are ``absent`` from the table are holes, whatever
-        NaN is in others.
-
-        Examples
-        --------
-        >>> from knothole.columns.columns import Column, Columns
-        >>> columns = Columns((Column("a"), Column("b"))).with_nullable([False, True])
-        >>> zero_is_nan = np.zeros((2, 2))
-        >>> values, holes = HoleRule.of(columns, zero_is_nan).read(np.array([[0.0, 0.0]]))
-        >>> values.tolist(), holes.tolist()
-        ([[nan, nan]], [[True, False]])
-        """
-        values = with_nan(matrix, self.sentinel, self.columns)
-        if not isinstance(holes, str):
-            mask = checked_mask(holes, matrix.shape, "'auto', 'all' or booleans")
-            if not np.isnan(matrix[mask]).all():
-                raise InvalidInput("holes: an entry that is not NaN was marked as a hole.")
-            return values, mask
-        if holes not in ("auto", "all"):
-            raise InvalidInput(f"holes must be 'auto', 'all' or a mask; got {holes!r}.")
-        if not self.columns.nullable.any():
-            return values, None
-        # What the model takes for NaN is known to be that: a value of its own where it has one.
-        known = ~np.isnan(matrix) & self.columns.nullable
-        found = holes_in(self.columns, values, self.integrate) if holes == "auto" else True
-        marked = np.asarray(np.isnan(values) & ~known & found)
-        marked[:, list(absent)] = True
-        return values, marked
+    values = with_nan(matrix, sentinel, columns)
+    if not isinstance(holes, str):
+        mask = checked_mask(holes, matrix.shape, "'auto', 'all' or booleans")
+        if not np.isnan(matrix[mask]).all():
+            raise InvalidInput("holes: an entry that is not NaN was marked as a hole.")
+        return values, mask
+    if holes not in ("auto", "all"):
+        raise InvalidInput(f"holes must be 'auto', 'all' or a mask; got {holes!r}.")
+    if not columns.nullable.any():
+        return values, None
+    # What the model takes for NaN is known to be that: a value of its own where it has one.
+    known = ~np.isnan(matrix) & columns.nullable
+    unknown = holes_in(columns, values, integrate) if holes == "auto" else True
+    marked = np.asarray(np.isnan(values) & ~known & unknown)
+    marked[:, list(absent)] = True
+    return values, marked
 
 
 # --- kernels -------------------------------------------------------------------------------------

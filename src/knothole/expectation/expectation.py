@@ -12,7 +12,7 @@ from scipy import sparse
 
 from knothole.arrays import Floats, Ints, Mask
 from knothole.columns.columns import Columns
-from knothole.columns.evidence import Evidence, HoleRule, Holes
+from knothole.columns.evidence import Evidence, Holes, mark_holes
 from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
@@ -57,7 +57,7 @@ class Expectation:
     original: Ensemble  # over columns
     ensemble: Ensemble  # over variables
     density: Density
-    hole_rule: HoleRule
+    integrate: Mask  # columns in which holes="auto" integrates over every NaN
     tol: float | None
     seed: int
     exact_engine: EngineMaker | None  # None where holes are not integrated exactly
@@ -106,9 +106,9 @@ class Expectation:
                 f"method='exact': {type(density).__name__} has no closed form for regions; use "
                 f"method='completions', or a Mixture, LatentTree or Circuit."
             )
-        rule = HoleRule.of(density.columns_, ensemble.sentinel, integrate)
+        everywhere = ~density.columns_.nullable | (False if integrate is None else integrate)
         own = in_variables(ensemble, density.columns_)
-        return cls(ensemble, own, density, rule, check_tol(tol), seed, exactly, spread)
+        return cls(ensemble, own, density, everywhere, check_tol(tol), seed, exactly, spread)
 
     def under(self, density: Density, integrate: Mask | None) -> Expectation:
         """The same model under another density of the same columns."""
@@ -134,11 +134,6 @@ class Expectation:
     def columns(self) -> Columns:
         """The columns that rows have."""
         return self.density.columns_
-
-    @property
-    def integrate(self) -> Mask:
-        """Columns in which ``holes="auto"`` integrates over every NaN, (columns,)."""
-        return self.hole_rule.integrate
 
     # ---- engines: made when first used; should two threads make one each, they are alike -------
 
@@ -213,8 +208,9 @@ class Expectation:
         absent: Sequence[int] = (),
     ) -> Evidence:
         """:meth:`evidence` of rows that ``columns.matrix`` has encoded; some may be absent."""
-        own = self.columns.evidence(*self.hole_rule.read(matrix, holes, absent))
-        return self.density.extended(own, target)
+        sentinel, columns = self.original.sentinel, self.columns
+        marked = mark_holes(matrix, sentinel, columns, holes, self.integrate, absent)
+        return self.density.extended(columns.evidence(*marked), target)
 
     # ---- linear in the leaves ------------------------------------------------------------------
 

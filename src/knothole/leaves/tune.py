@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.columns.evidence import HoleRule
+from knothole.columns.evidence import mark_holes
 from knothole.columns.read import row_weights
 from knothole.densities.base import Density
 from knothole.densities.held_out import folds, sample_rows
@@ -117,11 +117,11 @@ def tune(
     if counts is not None:
         counts = counts[used]
 
-    holes, values = options.holes, HoleRule.of(density.columns_, ensemble.sentinel).read(matrix)[0]
+    holes, values = options.holes, mark_holes(matrix, ensemble.sentinel, density.columns_)[0]
     training = TrainingTable(values, None, problem.row_weight)
     if isinstance(holes, str) and holes == "all":
         density = training.without_unrecorded(density)
-    own = HoleRule.of(density.columns_, ensemble.sentinel).read(matrix, holes)[1]
+    own = mark_holes(matrix, ensemble.sentinel, density.columns_, holes)[1]
     training = replace(training, holes=own)
     known = Conditioned(density, None, "none")
     if options.condition_on_target:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class Link:
     def __post_init__(self) -> None:
         check_choice("link", self.name, FUNCTIONS)
 
-    @property
+    @cached_property
     def linear(self) -> bool:
         """Whether the expectation of the prediction is the prediction at the expected margin."""
         return self.name == "identity"

@@ -198,6 +198,6 @@ class Corrected(Expectation):
 
     def _served(self, evidence: Evidence) -> Iterator[tuple[Part, NDArray[np.intp]]]:
         holes = np.isnan(evidence.points[:, : len(self.correction.levels)])
-        integrate, variables = self.hole_rule.integrate, self.columns.variables
+        integrate, variables = self.integrate, self.columns.variables
         strange = [not integrate[list(variable.columns)].any() for variable in variables]
         return self.correction.served(holes, self.used, np.array(strange))
