@@ -88,8 +88,8 @@ def test_every_nan_of_columns_that_are_not_nullable_is_a_hole():
 
 
 def test_columns_that_are_not_nullable_are_always_integrated_over():
-    X = np.array([[0.0, 1.0], [1.0, NAN], [2.0, 3.0]])
-    model = HistGradientBoostingRegressor(max_iter=2).fit(X, [0.0, 1.0, 2.0])
+    X = np.tile([[0.0, 1.0], [1.0, NAN], [2.0, 3.0]], (10, 1))
+    model = HistGradientBoostingRegressor(max_iter=2).fit(X, X[:, 0])
     expectation = kh.wrap(model, X, density=kh.Factorized()).expectation_
     assert expectation.integrate.tolist() == [True, False]
     integrate = np.array([False, True])
