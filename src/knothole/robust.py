@@ -373,7 +373,7 @@ class Robust:
     ) -> sparse.csr_matrix:
         """Probability that each row reaches each leaf, sparse (rows, leaves)."""
         evidence = self.encode(X, holes, unseen=unseen, absent=absent)
-        return self.expectation_.reach(evidence, threads=threads_of(n_jobs))
+        return self.expectation_.leaf_probabilities(evidence, threads=threads_of(n_jobs))
 
     def score(
         self,

@@ -99,9 +99,7 @@ def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any
         constant = np.quantile(truth[:, 0], levels) if levels else truth.mean(axis=0)
         if measure(response, truth).sum() < measure(constant[None], truth).sum():
             return PredictionLoss(ensemble, truth, measure, everyone, spread, of_y=not levels)
-    used = np.zeros(len(columns), dtype=np.bool_)
-    used[ensemble.feature[ensemble.feature >= 0]] = True
-    hole = holes_in(columns, matrix) & used
+    hole = holes_in(columns, matrix) & ensemble.used
     eligible = np.asarray(~hole.any(axis=1))
     return PredictionLoss(ensemble, response, squared, eligible, spread)
 

@@ -19,7 +19,6 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
-from knothole.expectation.cuts import Lookup, cut_cells
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.engine import (
     DECAY,
@@ -45,6 +44,7 @@ from knothole.expectation.monte_carlo.statistics import (
     mean_and_error,
     quantiles_of,
 )
+from knothole.expectation.tables import Lookup, cut_cells
 from knothole.expectation.tolerance import SHARE, SPREAD_OF_PROBABILITIES
 from knothole.trees.links import Link
 
@@ -454,7 +454,7 @@ def test_later_words_are_other_draws(density, numbers, ensemble):
     moments = engine.moments(evidence)
     np.testing.assert_allclose(moments.mean, mean, atol=1e-12)
     np.testing.assert_allclose(moments.std, margins.std(axis=(1, 2)), atol=1e-9)
-    reach = expectation.reach(evidence).toarray()
+    reach = expectation.leaf_probabilities(evidence).toarray()
     np.testing.assert_allclose(reach @ engine.value + ensemble.base, mean, atol=1e-9)
 
 

@@ -144,7 +144,9 @@ def test_vanishing_density_has_a_finite_answer(density, numbers):
             margin, error = expectation.margin(
                 expectation.evidence(np.array([[far, np.nan, 0.5], [np.nan, far, far]]))
             )
-            reach = expectation.reach(expectation.evidence(np.array([[far, np.nan, 0.5]])))
+            reach = expectation.leaf_probabilities(
+                expectation.evidence(np.array([[far, np.nan, 0.5]]))
+            )
         assert np.isfinite(margin).all() and np.isfinite(error).all()
         assert (margin >= low - 1e-9).all() and (margin <= high + 1e-9).all()
         np.testing.assert_allclose(reach.sum(), ensemble.n_trees, atol=1e-9)
@@ -247,11 +249,11 @@ def test_nan_is_the_models_own_value_in_a_nullable_column(two_nan):
     assert asked(two_nan, "margin", row)[0] == 10.0
     found = regions(two_nan.original)
     assert (found.low >= found.high).tolist() == [False, True, False]
-    assert asked(two_nan, "reach", row).toarray().tolist() == [[0.0, 1.0, 0.0]]
+    assert asked(two_nan, "leaf_probabilities", row).toarray().tolist() == [[0.0, 1.0, 0.0]]
 
 
 def test_holes_all_integrates_over_it_and_includes_its_chance(two_nan):
-    reach = asked(two_nan, "reach", np.array([[np.nan, 0.0]]), "all").toarray()[0]
+    reach = asked(two_nan, "leaf_probabilities", np.array([[np.nan, 0.0]]), "all").toarray()[0]
     np.testing.assert_allclose(reach.sum(), 1.0, atol=1e-12)
     assert abs(reach[1] - 0.25) < 0.02  # how often it was not recorded
 
@@ -268,7 +270,9 @@ def test_where_nan_is_a_hole_a_leaf_that_only_nan_reaches_has_reach_zero():
     ensemble = two_nan_ensemble()
     X = np.array([[-1.0, 0.1], [-2.0, 0.2], [1.0, 0.3], [np.nan, 0.4]] * 25)
     expectation = Expectation.of(ensemble, Factorized(random_state=0).fit(X))
-    reach = expectation.reach(expectation.evidence(np.array([[np.nan, 0.0]]))).toarray()[0]
+    reach = expectation.leaf_probabilities(
+        expectation.evidence(np.array([[np.nan, 0.0]]))
+    ).toarray()[0]
     assert reach[1] == 0.0
     assert abs(reach[0] - 2 / 3) < 0.05
 
@@ -313,7 +317,7 @@ def test_a_value_at_a_cut_goes_right_beside_a_hole(name, levels):
     above, below = at.copy(), at.copy()
     above[:, 0], below[:, 0] = np.nextafter(at[:, 0], np.inf), np.nextafter(at[:, 0], -np.inf)
     reach, to_the_right, to_the_left = (
-        asked(expectation, "reach", as_table(ensemble.columns, rows)).toarray()
+        asked(expectation, "leaf_probabilities", as_table(ensemble.columns, rows)).toarray()
         for rows in (at, above, below)
     )
     np.testing.assert_allclose(reach, to_the_right, atol=1e-9)

@@ -12,7 +12,7 @@ from knothole.columns.columns import Column, Columns
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.expectation import registry
-from knothole.expectation.exact.product import ProductEngine
+from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.engine import CompletionsEngine
 from knothole.expectation.monte_carlo.samplers import Completion
@@ -76,7 +76,7 @@ def test_nothing_is_tabulated_that_is_not_asked_for(monkeypatch):
     expectation.margin(evidence)
     expectation.predict(evidence)
     expectation.std(evidence)
-    monkeypatch.setattr(ProductEngine, "__init__", refuse)
+    monkeypatch.setattr(MixtureEngine, "__init__", refuse)
     assert Expectation.of(case.ensemble, case.density).exact
     expectation.with_values(case.ensemble.value).margin(evidence)
 
@@ -102,8 +102,8 @@ class Drawn:
 
 
 def test_engines_are_found_by_class(monkeypatch):
-    assert registry.exact_engine(Factorized()) is ProductEngine
-    assert registry.exact_engine(Own()) is ProductEngine
+    assert registry.exact_engine(Factorized()) is MixtureEngine
+    assert registry.exact_engine(Own()) is MixtureEngine
     assert registry.exact_engine(GaussianMixture()) is None
     drawn = Drawn(Columns((Column("a"),)))
     assert registry.exact_engine(drawn) is None
@@ -147,5 +147,7 @@ def test_a_single_tree_of_three_classes_has_exact_probabilities(density):
     expectation = Expectation.of(ensemble, made.density)
     evidence = expectation.evidence(as_table(made.density.columns_, made.rows), made.holes)
     mean, error = expectation.predict(evidence)
-    np.testing.assert_allclose(mean, expectation.reach(evidence) @ link(value), rtol=1e-10)
+    np.testing.assert_allclose(
+        mean, expectation.leaf_probabilities(evidence) @ link(value), rtol=1e-10
+    )
     assert (error == 0).all()

@@ -38,7 +38,7 @@ def test_margin_reach_and_moments_equal_enumeration(density, seed, shape):
     np.testing.assert_allclose(margin, [a.mean for a in expected], atol=TOLERANCE)
     assert not error.any()
 
-    reach = expectation.reach(expectation.evidence(table, case.holes)).toarray()
+    reach = expectation.leaf_probabilities(expectation.evidence(table, case.holes)).toarray()
     np.testing.assert_allclose(reach, [a.reach for a in expected], atol=TOLERANCE)
 
     moments = expectation.moments(expectation.evidence(table, case.holes), method="exact")
@@ -84,13 +84,15 @@ def test_completions_agree_with_exact(density, seed):
 def test_rows_of_one_tree_sum_to_one_and_complete_rows_have_a_single_one():
     case = random_case(3, rate=0.4, n_rows=40, n_trees=4)
     expectation = Expectation.of(case.ensemble, case.density)
-    reach = expectation.reach(expectation.evidence(table_of(case), case.holes)).toarray()
+    reach = expectation.leaf_probabilities(
+        expectation.evidence(table_of(case), case.holes)
+    ).toarray()
     sums = np.add.reduceat(reach, case.ensemble.leaf_start[:-1], axis=1)
     np.testing.assert_allclose(sums, 1.0, atol=1e-12)
 
     case = random_case(4, rate=0.0, n_rows=40, n_trees=4)
     expectation = Expectation.of(case.ensemble, case.density)
-    reach = expectation.reach(expectation.evidence(table_of(case), case.holes))
+    reach = expectation.leaf_probabilities(expectation.evidence(table_of(case), case.holes))
     assert (reach.getnnz(axis=1) == 4).all()
     np.testing.assert_allclose(reach.data, 1.0, atol=1e-12)
 

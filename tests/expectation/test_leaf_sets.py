@@ -14,9 +14,10 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import ImpossibleRow
-from knothole.expectation import leaf_sets as module
+from knothole.expectation import tables as module
 from knothole.expectation.expectation import Expectation
-from knothole.expectation.leaf_sets import LEAVES, leaf_sets, read_rows
+from knothole.expectation.gaussian import BY_NUMBER
+from knothole.expectation.tables import LEAVES, leaf_sets, read_rows
 from knothole.trees.read import read
 
 
@@ -95,26 +96,22 @@ def test_margins_are_those_of_walks(seed, density, monkeypatch):
     np.testing.assert_allclose(quick, walked, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_sums_over_rows_are_those_of_walks(seed, monkeypatch):
-    """Prop. 2 without the reach matrix: in several groups, with rows that are known in part."""
-    monkeypatch.setattr(module, "TREES", 3)
+@pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_over_rows_are_those_of_the_matrix(seed, density):
+    """Prop. 2, with rows that are known in part."""
     options = {"n_trees": 5, "depth": 5, "n_outputs": 1 + seed % 2, "rate": 0.6}
-    expectation, evidence = case(seed, **options)
+    expectation, evidence = case(seed, density, **options)
     engine, rng = expectation.engine, np.random.default_rng(seed)
     y, row_weight = rng.normal(size=(40, options["n_outputs"])), rng.random(40)
-    assert engine.leaf_sets and (~evidence.partly_observed()).any()
-
-    def sums():
-        weight, target = np.ones(engine.ensemble.n_leaves), np.ones(engine.value.shape)
-        engine.add_sums(evidence, y, row_weight, weight, target)
-        return weight, target
-
-    quick = sums()
-    engine.leaf_sets = []
-    for found, walked in zip(quick, sums(), strict=True):
-        assert (found != walked).any()  # it was another way
-        np.testing.assert_allclose(found, walked, rtol=1e-12, atol=1e-13)
+    assert 0 < evidence.partly_observed().sum() < 40
+    weight, target = np.ones(engine.ensemble.n_leaves), np.ones(engine.value.shape)
+    engine.add_sums(evidence, y, row_weight, weight, target)
+    weighted = expectation.leaf_probabilities(evidence).toarray() * row_weight[:, None]
+    output = engine.ensemble.tree_output[engine.ensemble.leaf_tree]
+    np.testing.assert_allclose(weight - 1, weighted.sum(axis=0), rtol=1e-12, atol=1e-13)
+    expected = (weighted.T @ y)[np.arange(len(output)), output]
+    np.testing.assert_allclose(target[:, 0] - 1, expected, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("how", ["Mixture", "LatentTree", "completions"])
@@ -130,8 +127,8 @@ def test_the_reach_of_trees_is_that_of_walks(seed, known_in_part, how, monkeypat
     if not known_in_part:
         evidence = replace(evidence[~evidence.partly_observed()], allowed=None)
     expectation.engine.chunk = 11
-    whole, starts = expectation.reach(evidence), expectation.ensemble.leaf_start
-    found = dict(expectation.reach_by_tree(evidence))
+    whole, starts = expectation.leaf_probabilities(evidence), expectation.ensemble.leaf_start
+    found = dict(expectation.leaf_probabilities_by_tree(evidence))
     assert set(found) == set(range(8))
     for tree, reach in found.items():
         walked = whole[:, starts[tree] : starts[tree + 1]].toarray()
@@ -168,7 +165,7 @@ def test_other_trees_are_walked(why, monkeypatch):
     holes = np.where(np.random.default_rng(1).random(X.shape) < 0.5, np.nan, X)
     evidence = expectation.evidence(holes)
     value = ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None]
-    expected = expectation.reach(evidence) @ value + ensemble.base
+    expected = expectation.leaf_probabilities(evidence) @ value + ensemble.base
     np.testing.assert_allclose(expectation.margin(evidence)[0], expected, rtol=1e-10)
 
 
@@ -194,10 +191,11 @@ def test_a_single_missing_number_is_answered_as_by_walks():
     holes = rng.normal(size=(60, 3))
     holes[np.arange(60), rng.integers(0, 3, 60)] = np.nan
     engine, evidence = expectation.engine, expectation.evidence(holes)
-    assert engine.one_number.leaf_sets
+    single = engine.exactly[BY_NUMBER]
+    assert single.leaf_sets
     quick, error = engine.margin(evidence)
     assert not error.any()
-    engine.one_number.leaf_sets = []
+    single.leaf_sets = []
     walked, _ = engine.margin(evidence)
     np.testing.assert_allclose(quick, walked, rtol=0, atol=1e-10)
 

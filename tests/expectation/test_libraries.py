@@ -84,7 +84,7 @@ def assert_native(model, table, density):
     # The engine's own walk, which `predict` does not take for complete rows.
     margin, _ = expectation.engine.margin(expectation.evidence(X))
     np.testing.assert_allclose(margin, ensemble.margin(X, 1), atol=1e-12 * scale)
-    reach = expectation.reach(expectation.evidence(X))
+    reach = expectation.leaf_probabilities(expectation.evidence(X))
     assert (reach.getnnz(axis=1) == ensemble.n_trees).all()
     np.testing.assert_allclose(reach.data, 1.0, atol=1e-12)
 

@@ -34,7 +34,7 @@ def rows():
 
 def answers(expectation, X, threads):
     rough = Expectation.of(expectation.original, expectation.density, tol=None)
-    reach = expectation.reach(expectation.evidence(X), threads=threads)
+    reach = expectation.leaf_probabilities(expectation.evidence(X), threads=threads)
     moments = expectation.moments(expectation.evidence(X[:300]), threads=threads)
     return [
         *expectation.margin(expectation.evidence(X), threads=threads),
@@ -104,7 +104,7 @@ def assert_forest_works(density, n_trees):
     rows[rng.random(rows.shape) < 0.3] = np.nan
     margin, error = expectation.margin(expectation.evidence(rows), threads=1)
     assert np.isfinite(margin).all() and np.isfinite(error).all()
-    reach = expectation.reach(expectation.evidence(rows[:5]), threads=1)
+    reach = expectation.leaf_probabilities(expectation.evidence(rows[:5]), threads=1)
     np.testing.assert_allclose(reach.sum(axis=1), n_trees, rtol=1e-9)
     if expectation.exact:
         weighted = ensemble.value[:, 0] * ensemble.tree_weight[ensemble.leaf_tree]

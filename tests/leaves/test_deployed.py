@@ -135,7 +135,7 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
     options = {"sample_weight": weight, "counts": counts, "ridge": 0.7}
     first = tune(ensemble, density, HOLES, y, **options, objective="expected")
     found = tune(ensemble, density, HOLES, y, **options)
-    reach = asked(Expectation.of(ensemble, density), "reach", HOLES, "all").toarray()
+    reach = asked(Expectation.of(ensemble, density), "leaf_probabilities", HOLES, "all").toarray()
     in_turn = model == "boosted"
     mean = np.average(y, weights=weight)
     start = 0.0 if in_turn else mean

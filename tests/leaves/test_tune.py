@@ -196,7 +196,8 @@ def test_each_tree_of_a_forest_has_a_density_of_its_own(row_weight):
         learned = Mixture(2, max_iter=20, tol=0.1, random_state=0).fit(
             HOLES, sample_weight=weight, columns=density.columns_
         )
-        reach = np.asarray(asked(Expectation.of(own, learned), "reach", HOLES, "all").todense())
+        expectation = Expectation.of(own, learned)
+        reach = asked(expectation, "leaf_probabilities", HOLES, "all").toarray()
         expected = mean + (weight * (y - mean)) @ reach / (1.0 + weight @ reach)
         np.testing.assert_allclose(tuned.ensemble.value[leaves, 0], expected, atol=1e-8)
 

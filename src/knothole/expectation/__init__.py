@@ -1,1 +1,1 @@
-"""Reach: the probability that a row with holes arrives at a leaf. Where trees meet densities."""
+"""Expected predictions: where trees meet densities."""

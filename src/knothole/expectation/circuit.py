@@ -28,14 +28,10 @@ from knothole.densities.base import LatentDensity
 from knothole.expectation.engine import (
     Entries,
     ExactEngine,
-    add_margin,
-    node_arrays,
-    plain,
-    stack_size,
     warn_impossible,
     weighted_values,
 )
-from knothole.expectation.exact.product_kernels import follow
+from knothole.expectation.tables import follow, node_arrays, plain, stack_size
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.regions import regions
 
@@ -65,8 +61,11 @@ class CircuitEngine(ExactEngine):
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
-        for part in self.entries(evidence):
-            add_margin(part, self.ensemble, self.value, out)
+        leaves = np.arange(self.ensemble.n_leaves)[:, None]
+        first = self.ensemble.tree_output[self.ensemble.leaf_tree][:, None]
+        value = np.zeros((len(leaves), self.ensemble.n_outputs))
+        value[leaves, first + np.arange(self.value.shape[1])] = self.value
+        out += self.leaf_probabilities(evidence) @ value
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:

@@ -1,8 +1,8 @@
-"""What an engine does: reach, margins and second moments of a chunk of rows.
+"""What an engine does: leaf probabilities, margins and second moments of a chunk of rows.
 
-There is one engine for each way to integrate over holes: exactly under a mixture of products, a
-latent tree or a circuit, and by completions under anything that can draw them. All of them work on
-evidence about variables and on an ensemble over variables; rows come in chunks.
+There is one engine for each way to integrate over missing values: exactly under a mixture, a
+latent tree or a circuit, and by Monte Carlo under anything that can be drawn from. All of them
+work on evidence about variables and on an ensemble over variables; rows come in chunks.
 """
 
 from __future__ import annotations
@@ -12,63 +12,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy import sparse
 
-from knothole.arrays import Floats, Integers, Ints, Mask
+from knothole.arrays import Floats, Integers
 from knothole.columns.evidence import Evidence
 from knothole.compiled.policy import njit
 from knothole.errors import ImpossibleRow
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.traverse import tree_depths
 
-# Entries of the reach matrix that are held at once (more only if one row has more leaves).
+# Leaf probabilities that are held at once (more only if one row has more leaves).
 ENTRIES = 1 << 16
 
 
 class Entries(NamedTuple):
-    """A part of a chunk's reach matrix: rows (in the chunk), leaves, and the reach of each."""
+    """Leaf probabilities of a chunk: rows (in the chunk), leaves, and the probability of each."""
 
     row: Integers
     leaf: Integers
     reach: Floats
-
-    @classmethod
-    def room(cls, ensemble: Ensemble) -> Entries:
-        """Arrays to write entries to; at least for the leaves of one tree."""
-        n = max(ENTRIES, int(np.diff(ensemble.leaf_start).max(initial=1)) + 1)
-        return cls(np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32), np.empty(n))
-
-    def first(self, n: int) -> Entries:
-        """The first entries."""
-        return Entries(self.row[:n], self.leaf[:n], self.reach[:n])
-
-
-class TreeEntries(NamedTuple):
-    """Parts of a chunk's reach matrix that are trees: their leaves, and the reach of each.
-
-    Entries go tree by tree and row by row; ``first`` (trees, rows) is where those of each begin.
-    """
-
-    trees: Integers
-    first: Ints
-    leaf: Integers
-    reach: Floats
-
-    @classmethod
-    def room(cls, trees: Integers, count: NDArray[np.integer[Any]]) -> TreeEntries:
-        """Arrays for so many entries of each tree and row, with reach 0."""
-        stop = np.cumsum(count, dtype=np.int64)
-        first, n = stop - count.ravel(), int(stop[-1])
-        return cls(trees, first.reshape(count.shape), np.empty(n, dtype=np.int32), np.zeros(n))
-
-    def tree(self, i: int) -> tuple[Ints, Integers, Floats]:
-        """How many entries each row has in a tree; their leaves, and their reach."""
-        stop = self.first[i + 1, 0] if i + 1 < len(self.first) else len(self.leaf)
-        own = slice(self.first[i, 0], stop)
-        return np.diff(self.first[i], append=stop), self.leaf[own], self.reach[own]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +54,10 @@ class Moments:
 
 
 class Engine(ABC):
-    """Integrates an ensemble over the holes of rows, under one density."""
+    """Integrates an ensemble over the missing values of rows, under one density.
+
+    Evidence is either without sets, or of rows that all have some (:meth:`.Evidence.parts`).
+    """
 
     ensemble: Ensemble
     value: Floats  # see `weighted_values`
@@ -103,7 +70,7 @@ class Engine(ABC):
 
     @abstractmethod
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """The reach matrix of a chunk, part by part."""
+        """Leaf probabilities of a chunk, part by part; those of a leaf may come in several."""
 
     @abstractmethod
     def moments(self, evidence: Evidence) -> Moments:
@@ -111,27 +78,40 @@ class Engine(ABC):
 
     @abstractmethod
     def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
-        """Add the rows' weighted pair reach to ``out`` (leaves, leaves).
+        """Add the rows' weighted probabilities of pairs of leaves to ``out`` (leaves, leaves).
 
         Only entries (i, j) with i = j, or leaf i's tree before leaf j's, are written: the matrix
         is symmetric, and two leaves of one tree are never reached at once.
         """
 
-    def tree_entries(self, evidence: Evidence) -> Iterator[TreeEntries]:
-        """The reach matrix of a chunk tree by tree."""
-        found = [(rows, own) for rows, some in evidence.parts() for own in self.entries(some)]
-        tree = self.ensemble.leaf_tree
-        count = np.zeros((self.ensemble.n_trees, len(evidence.points)), dtype=np.int64)
-        for rows, entries in found:
-            _count(rows, entries, tree, count)
-        out = TreeEntries.room(np.arange(len(count), dtype=np.int32), count)
-        place = out.first.copy()
-        for rows, entries in found:
-            _place(rows, entries, tree, place, out.leaf, out.reach)
-        yield out
+    def leaf_probabilities(self, evidence: Evidence, by_tree: bool = False) -> sparse.csr_matrix:
+        """Leaf probabilities of a chunk, (rows, leaves), without zeros, in no order of leaves.
+
+        ``by_tree`` puts the rows of each tree together, (trees * rows, leaves).
+        """
+        parts = [
+            (rows, *entries) for rows, part in evidence.parts() for entries in self.entries(part)
+        ]
+        n_rows = len(evidence.points)
+        # The first row of the matrix that each leaf's probabilities go to.
+        first = self.ensemble.leaf_tree * np.int64(n_rows if by_tree else 0)
+        n_trees = self.ensemble.n_trees if by_tree else 1
+        start = np.zeros(n_trees * n_rows + 1, dtype=np.int64)
+        for entries in parts:
+            _count(*entries, first, start)
+        start = np.cumsum(start)
+        place, n = start[:-1].copy(), int(start[-1])
+        leaf, probability = np.empty(n, dtype=np.int32), np.empty(n)
+        for entries in parts:
+            _place(*entries, first, place, leaf, probability)
+        shape = len(place), self.ensemble.n_leaves
+        matrix = sparse.csr_matrix((probability, leaf, start), shape=shape)
+        if not self.exact:  # there are entries of each word of draws
+            matrix.sum_duplicates()
+        return matrix
 
     def summed_entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """The reach matrix as learning adds it up over rows.
+        """Leaf probabilities as learning adds them up over rows.
 
         Errors of single rows cancel out there, so that each may have draws of its own.
         """
@@ -145,15 +125,15 @@ class Engine(ABC):
         weight: Floats,
         target: Floats,
     ) -> None:
-        """Add the rows' weighted reach, and reach times target, to the sums of leaves (Prop. 2).
+        """Add weighted leaf probabilities, and these times the target, to sums (Prop. 2).
 
         ``y`` is (rows, outputs), ``weight`` (leaves,) and ``target`` (leaves, width).
         """
         output = self.ensemble.tree_output[self.ensemble.leaf_tree]
-        for entries in self.summed_entries(evidence):
-            _add_sums(
-                entries.row, entries.leaf, entries.reach, y, row_weight, output, weight, target
-            )
+        for rows, part in evidence.parts():
+            of_rows = y[rows], row_weight[rows]
+            for entries in self.summed_entries(part):
+                _add_sums(*entries, *of_rows, output, weight, target)
 
     def with_values(self, ensemble: Ensemble) -> Self:
         """The engine for the same trees with other leaf values; all else is shared."""
@@ -172,11 +152,20 @@ class ExactEngine(Engine):
         """E[margin^2] of each output, without the base, (rows, outputs): Lemma 2."""
 
     def moments(self, evidence: Evidence) -> Moments:
-        """Lemmas 1 and 2, over all pairs of trees that serve the same output."""
+        """Lemmas 1 and 2, over all pairs of trees that serve the same output.
+
+        Squares are of leaf values less the mean of their tree's: otherwise a large common value
+        would drown the spread.
+        """
+        ensemble = self.ensemble
         mean, error = self.margin(evidence)
-        centred = copy(self)
-        centred.value, taken = centred_values(self.ensemble, self.value)
-        variance = centred.squares(evidence) - (mean - self.ensemble.base - taken) ** 2
+        count = np.diff(ensemble.leaf_start)[:, None]
+        centre = np.add.reduceat(self.value, ensemble.leaf_start[:-1], axis=0) / count
+        centred, taken = copy(self), ensemble.base.copy()
+        centred.value = self.value - centre[ensemble.leaf_tree]
+        for tree, first in enumerate(ensemble.tree_output.tolist()):
+            taken[first : first + self.value.shape[1]] += centre[tree]
+        variance = centred.squares(evidence) - (mean - taken) ** 2
         return Moments(mean, np.sqrt(np.maximum(variance, 0.0)), error, np.zeros_like(error))
 
 
@@ -192,99 +181,9 @@ def warn_impossible(log_p: Floats) -> None:
         )
 
 
-class NodeArrays(NamedTuple):
-    """The trees as kernels take them, in the ensemble's own names.
-
-    Whatever is ``Any`` is an array, or a pointer to one once a kernel has made it so.
-    """
-
-    roots: Any
-    feature: Any
-    cut: Any
-    left: Any
-    missing_left: Any
-    set_start: Any
-    sets: Any
-    twins: Any  # whether a node's children are both leaves
-
-
-def node_arrays(ensemble: Ensemble) -> NodeArrays:
-    """The trees as kernels take them."""
-    leaf = ensemble.feature < 0
-    child = np.where(leaf, 0, ensemble.left)
-    twins = ~leaf & leaf[child] & leaf[child + ~leaf]
-    return NodeArrays(
-        ensemble.roots,
-        ensemble.feature,
-        ensemble.cut,
-        ensemble.left,
-        ensemble.missing_left,
-        ensemble.set_start,
-        ensemble.sets,
-        twins,
-    )
-
-
-class Leaves(NamedTuple):
-    """The leaves as kernels take them."""
-
-    start: Any  # (trees + 1,) first leaf of each tree
-    value: Any  # (leaves, width) times the tree's weight
-    output: Any  # (trees,) first output that each tree serves
-
-    @classmethod
-    def of(cls, ensemble: Ensemble, value: Floats) -> Leaves:
-        """The leaves of an ensemble with these weighted values."""
-        return cls(ensemble.leaf_start, value, ensemble.tree_output)
-
-
-def used_variables(ensemble: Ensemble) -> Mask:
-    """Variables that some tree splits on, (variables,)."""
-    used = np.zeros(len(ensemble.columns), dtype=np.bool_)
-    used[ensemble.feature[ensemble.feature >= 0]] = True
-    return used
-
-
-def plain(ensemble: Ensemble, points: Floats) -> bool:
-    """Whether every split is numeric and no value is "not recorded": a shorter test at splits."""
-    return len(ensemble.sets) == 0 and not bool(np.isposinf(points).any())
-
-
-def stack_size(ensemble: Ensemble) -> int:
-    """Frames that a walk of the deepest tree can need."""
-    depths = tree_depths(ensemble.roots, ensemble.feature, ensemble.left)
-    return int(depths.max(initial=0)) + 2
-
-
-def centred_values(ensemble: Ensemble, value: Floats) -> tuple[Floats, Floats]:
-    """Leaf values less the mean of their tree's, and what that takes off each output.
-
-    Squares of what is left do not lose the spread beside a large common value.
-    """
-    count = np.diff(ensemble.leaf_start)[:, None]
-    mean = np.add.reduceat(value, ensemble.leaf_start[:-1], axis=0) / count
-    taken = np.zeros(ensemble.n_outputs)
-    for tree, first in enumerate(ensemble.tree_output.tolist()):
-        taken[first : first + value.shape[1]] += mean[tree]
-    return value - mean[ensemble.leaf_tree], taken
-
-
 def weighted_values(ensemble: Ensemble) -> Floats:
     """Leaf values times the weight of their tree, (leaves, width)."""
     return np.asarray(ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None])
-
-
-def add_margin(entries: Entries, ensemble: Ensemble, value: Floats, out: Floats) -> None:
-    """Add what the leaves of entries bring to their rows' margins, ``out`` (rows, outputs)."""
-    output = ensemble.tree_output[ensemble.leaf_tree]
-    _add_margin(entries.row, entries.leaf, entries.reach, output, value, out)
-
-
-@njit
-def _add_margin(row, leaf, reach, output, value, out):  # type: ignore[no-untyped-def]
-    for i in range(len(row)):
-        for j in range(value.shape[1]):
-            out[row[i], output[leaf[i]] + j] += reach[i] * value[leaf[i], j]
 
 
 @njit
@@ -297,17 +196,17 @@ def _add_sums(row, leaf, reach, y, row_weight, output, weight, target):  # type:
 
 
 @njit
-def _count(rows, entries, tree, out):  # type: ignore[no-untyped-def]
-    """Count entries that are not 0 by tree and row; ``rows`` are the rows' numbers."""
-    for i in range(len(entries.row)):
-        out[tree[entries.leaf[i]], rows[entries.row[i]]] += entries.reach[i] != 0
+def _count(rows, row, leaf, reach, first, start):  # type: ignore[no-untyped-def]
+    """Count the entries of each row of the matrix that are not 0, into the place after its own."""
+    for i in range(len(row)):
+        start[first[leaf[i]] + rows[row[i]] + 1] += reach[i] != 0
 
 
 @njit
-def _place(rows, entries, tree, place, leaf, reach):  # type: ignore[no-untyped-def]
-    """Put them where ``place`` (trees, rows) says that those of a tree and row go on."""
-    for i in range(len(entries.row)):
-        own, row = tree[entries.leaf[i]], rows[entries.row[i]]
-        if entries.reach[i] != 0:
-            leaf[place[own, row]], reach[place[own, row]] = entries.leaf[i], entries.reach[i]
-            place[own, row] += 1
+def _place(rows, row, leaf, reach, first, place, out_leaf, out_reach):  # type: ignore[no-untyped-def]
+    """Put entries where ``place`` says that those of a row of the matrix go on."""
+    for i in range(len(row)):
+        if reach[i] != 0:
+            to = first[leaf[i]] + rows[row[i]]
+            out_leaf[place[to]], out_reach[place[to]] = leaf[i], reach[i]
+            place[to] += 1

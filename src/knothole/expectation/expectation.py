@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from knothole.columns.evidence import Evidence, Holes, mark_holes
 from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.expectation.engine import Engine, Moments, TreeEntries, used_variables
+from knothole.expectation.engine import Engine, Moments
 from knothole.expectation.monte_carlo.engine import CompletionsEngine
 from knothole.expectation.monte_carlo.statistics import MeanOf, quantiles_of, std_of
 from knothole.expectation.registry import EngineMaker, completions_engine, exact_engine
@@ -182,7 +183,7 @@ class Expectation:
     @cached_property
     def used(self) -> Ints:
         """Variables that the trees split on: holes in others do not matter."""
-        return np.flatnonzero(used_variables(self.ensemble))
+        return np.flatnonzero(self.ensemble.used)
 
     # ---- what rows say --------------------------------------------------------------------------
 
@@ -222,50 +223,38 @@ class Expectation:
             warn_missed(error, self._tolerance(self.spread.margin), "margin")
         return mean, error
 
-    def reach(self, evidence: Evidence, *, threads: int | None = None) -> sparse.csr_matrix:
-        """The reach matrix, sparse (rows, leaves): p(region of leaf, x_o) / p(x_o)."""
-        n_leaves = self.ensemble.n_leaves
+    def leaf_probabilities(
+        self, evidence: Evidence, *, threads: int | None = None
+    ) -> sparse.csr_matrix:
+        """p(region of leaf, x_o) / p(x_o), sparse (rows, leaves)."""
+        work = self.engine.leaf_probabilities
+        chunks = self._by_chunk(self.engine.chunk, evidence, work, threads)
+        if not chunks:
+            return sparse.csr_matrix((len(evidence.points), self.ensemble.n_leaves))
+        matrix = sparse.csr_matrix(sparse.vstack(chunks, format="csr"))
+        matrix.sort_indices()
+        return matrix
 
-        def work(part: Evidence) -> sparse.csr_matrix:
-            found = [
-                (rows[entries.row], entries.leaf, entries.reach)
-                for rows, some in part.parts()
-                for entries in self.engine.entries(some)
-            ]
-            row, leaf, reach = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-            matrix = sparse.csr_matrix((reach, (row, leaf)), shape=(len(part.points), n_leaves))
-            matrix.eliminate_zeros()
-            return matrix
-
-        found = self._by_chunk(self.engine.chunk, evidence, work, threads)
-        return sparse.csr_matrix(
-            sparse.vstack(found, format="csr") if found else (len(evidence.points), n_leaves)
-        )
-
-    def reach_by_tree(
+    def leaf_probabilities_by_tree(
         self, evidence: Evidence, *, threads: int | None = None
     ) -> Iterator[tuple[int, sparse.csr_matrix]]:
-        """Each tree and its part of the matrix, (rows, leaves of the tree), in no order of leaves.
+        """Each tree and its part of the matrix, (rows, leaves of the tree), in no order."""
 
-        Trees that serve the same output come in their order.
-        """
+        def work(part: Evidence) -> sparse.csr_matrix:
+            return self.engine.leaf_probabilities(part, by_tree=True)
 
-        def work(part: Evidence) -> list[TreeEntries]:
-            return list(self.engine.tree_entries(part))
-
-        starts, n_rows = self.ensemble.leaf_start, len(evidence.points)
-        for parts in zip(*self._by_chunk(self.engine.chunk, evidence, work, threads), strict=True):
-            for i, tree in enumerate(parts[0].trees.tolist()):
-                own = zip(*(part.tree(i) for part in parts), strict=True)
-                count, leaf, reach = (np.concatenate(arrays) for arrays in own)
-                shape = n_rows, int(starts[tree + 1] - starts[tree])
-                entries = reach, leaf - starts[tree].astype(np.int32), np.append(0, count.cumsum())
-                found = sparse.csr_matrix(entries, shape=shape)
-                if not self.exact:  # there are entries of each word of draws
-                    found.sum_duplicates()
-                if not reach.all():
-                    found.eliminate_zeros()
-                yield tree, found
+        chunks = self._by_chunk(self.engine.chunk, evidence, work, threads)
+        for tree, (first, last) in enumerate(pairwise(self.ensemble.leaf_start.tolist())):
+            count, leaf, probability = [np.zeros(1, np.int64)], [], []
+            for chunk in chunks:
+                n_rows = chunk.shape[0] // self.ensemble.n_trees
+                bounds = chunk.indptr[tree * n_rows : (tree + 1) * n_rows + 1]
+                count.append(np.diff(bounds))
+                leaf.append(chunk.indices[bounds[0] : bounds[-1]] - first)
+                probability.append(chunk.data[bounds[0] : bounds[-1]])
+            start = np.concatenate(count).cumsum()
+            arrays = np.concatenate(probability), np.concatenate(leaf), start
+            yield tree, sparse.csr_matrix(arrays, shape=(len(start) - 1, last - first))
 
     # ---- beyond ---------------------------------------------------------------------------------
 

@@ -1,89 +1,105 @@
-"""Reach under a Gaussian mixture: exact where that is possible, else by completions.
+"""Expectations under a Gaussian mixture: exact where that is possible, else by Monte Carlo.
 
 Given the component, categories are independent of each other and of all numbers. So a row whose
-numbers are known has a mixture of products for its holes, with the components' responsibilities
-for weights: rare categories, which few draws may never meet, are all accounted for. And a row that
-lacks a single number has a mixture of normals for it (:mod:`knothole.expectation.one_number`).
+numbers are known has a mixture of products for its missing values, with the components'
+responsibilities for weights: rare categories, which few draws may never meet, are all accounted
+for.
+
+A row that lacks a single number has a mixture of normals for it. Every region of one number is an
+interval between two cuts: with F the row's own cumulative distribution at all cuts, a leaf's
+probability is the difference of F at the ends of its interval, whatever the density of the other
+variables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
-from knothole.arrays import Floats, Mask
+from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
+from knothole.compiled.bits import lowest_bit
+from knothole.compiled.pointers import pointers, shift
+from knothole.compiled.policy import inlined, inner, njit
 from knothole.compiled.sobol import GROUPS
 from knothole.densities.gaussian.density import GaussianMixture
-from knothole.densities.gaussian.draws import Sampler
-from knothole.expectation.engine import Entries, add_margin
-from knothole.expectation.exact.product import ProductEngine
+from knothole.densities.gaussian.draws import Normals, Sampler
+from knothole.expectation.engine import Entries
+from knothole.expectation.exact.mixture import (
+    MixtureEngine,
+    MixturePosition,
+    advance_regions,
+    leave_inside,
+    place_inside,
+    start,
+)
+from knothole.expectation.exact.walk import Tables, WalkEngine, provide, reset_region
 from knothole.expectation.monte_carlo.engine import CompletionsEngine
-from knothole.expectation.one_number import OneNumber
+from knothole.expectation.tables import LEAVES, TREES, read_sets
 from knothole.trees.ensemble import Ensemble
+from knothole.trees.in_variables import Merged
 
 # How a row is answered.
 DRAWN, BY_CATEGORIES, BY_NUMBER = range(3)
+# Components with less than this share of a row are left out: no leaf probability changes by more
+# for each, which is far below what trees of single precision can tell.
+LEAST_SHARE = 1e-10
+# The normal distribution is tabulated so far, in so many steps a unit, and interpolated by cubics
+# that have its slope, too: the error is below 1e-12.
+END, STEPS = 8.5, 256.0
 
 
 class GaussianEngine(CompletionsEngine):
-    """Completions, and exact reach for rows that lack a single number, or categories alone."""
+    """Monte Carlo, and exact answers for rows that lack a single number, or categories alone."""
 
     def __init__(self, ensemble: Ensemble, sampler: Sampler, density: GaussianMixture) -> None:
         super().__init__(ensemble, sampler)
-        self.density = density
-        used = self.forest.look.used
+        used = ensemble.used
         self.numbers = np.flatnonzero(used & (ensemble.n_levels == 0))
         self.labels = np.flatnonzero(used & (ensemble.n_levels > 0))
         self.number_weights = density.number_weights()
-        self.one_number = OneNumber(self.merged, self.forest, _Numbers(density, sampler))
-        self.exactly: dict[int, OneNumber | ProductEngine] = {BY_NUMBER: self.one_number}
+        self.exactly: dict[int, WalkEngine] = {
+            BY_NUMBER: SingleMissing(ensemble, density.cut_scores, sampler.describe_number)
+        }
         if len(self.labels):
-            self.exactly[BY_CATEGORIES] = ProductEngine(ensemble, _Categories(density))
+            self.exactly[BY_CATEGORIES] = MixtureEngine(ensemble, _Categories(density))
+
+    def with_values(self, ensemble: Ensemble) -> Self:
+        """The engine for the same trees with other leaf values; all else is shared."""
+        other = super().with_values(ensemble)
+        other.exactly = {how: each.with_values(ensemble) for how, each in self.exactly.items()}
+        return other
 
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1 where it is exact, with error 0; a mean over draws elsewhere."""
-        mean = np.tile(self.ensemble.base, (len(evidence.points), 1))
-        error = np.zeros_like(mean)
+        mean = np.empty((len(evidence.points), self.ensemble.n_outputs))
+        error = np.empty_like(mean)
         for how, rows in self._ways(evidence):
-            if how == DRAWN:
-                mean[rows], error[rows] = super().margin(evidence[rows])
-            elif how == BY_NUMBER:
-                own = mean[rows]
-                self.one_number.add_margin(evidence[rows], self.value, own)
-                mean[rows] = own
-            else:
-                for part in self._exact_entries(how, evidence, rows):
-                    add_margin(part, self.ensemble, self.value, mean)
+            answer = super().margin if how == DRAWN else self.exactly[how].margin
+            mean[rows], error[rows] = answer(evidence[rows])
         return mean, error
 
     def group_margins(self, evidence: Evidence, words: range) -> Floats:
         """As margins are: where they are exact, groups agree."""
         out = np.empty((len(evidence.points), GROUPS, self.ensemble.n_outputs))
         for how, rows in self._ways(evidence):
-            own = evidence[rows]
-            drawn = how == DRAWN
-            found = super().group_margins(own, words) if drawn else self.margin(own)[0][:, None]
-            out[rows] = found
+            if how == DRAWN:
+                out[rows] = super().group_margins(evidence[rows], words)
+            else:
+                out[rows] = self.exactly[how].margin(evidence[rows])[0][:, None]
         return out
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """The reach matrix of a chunk, part by part."""
+        """Leaf probabilities of a chunk, part by part."""
         for how, rows in self._ways(evidence):
-            if how != DRAWN:
-                yield from self._exact_entries(how, evidence, rows)
-                continue
-            for part in super().entries(evidence[rows]):
+            answer = super().entries if how == DRAWN else self.exactly[how].entries
+            for part in answer(evidence[rows]):
                 yield Entries(rows[part.row].astype(np.int32), part.leaf, part.reach)
-
-    def _exact_entries(
-        self, how: int, evidence: Evidence, rows: NDArray[np.intp]
-    ) -> Iterator[Entries]:
-        for part in self.exactly[how].entries(evidence[rows]):
-            yield Entries(rows[part.row].astype(np.int32), part.leaf, part.reach)
 
     def _ways(self, evidence: Evidence) -> Iterator[tuple[int, NDArray[np.intp]]]:
         """How rows are answered, and which. (To draw what is not missing is no error either.)"""
@@ -100,34 +116,188 @@ class GaussianEngine(CompletionsEngine):
                 yield how, rows
 
 
-class _Numbers:
-    """A Gaussian mixture that describes the only number that rows lack."""
-
-    def __init__(self, density: GaussianMixture, sampler: Sampler) -> None:
-        self.cut_scores = density.cut_scores
-        self.describe_number = sampler.describe_number
-
-
 class _Categories:
     """A Gaussian mixture as a mixture of products, for rows whose numbers are known."""
 
     def __init__(self, density: GaussianMixture) -> None:
         self.responsibilities = density.responsibilities
         self.variables_ = density.variables_
-        n_states = len(density.weights_)
-        own = density.distributions_of_categories()
-        unused = _Unused(n_states)
-        self.distributions_: tuple[Any, ...] = tuple(
-            own.get(v, unused) for v in range(len(density.variables_))
-        )
+        categories: dict[int, Any] = density.distributions_of_categories()
+        self.distributions_ = tuple(categories.get(v) for v in range(len(density.variables_)))
 
 
-class _Unused:
-    """In the place of a number's distribution, which is never asked for."""
+class SingleMissing(WalkEngine):
+    """Exact expectations for rows that lack a single number.
 
-    def __init__(self, n_states: int) -> None:
-        self.n_states = n_states
+    Parameters
+    ----------
+    ensemble : Ensemble
+        Over variables.
+    cut_scores : callable
+        From a variable and its cuts to the z with P(X < cut) = P(Z < z) for each cut.
+    describe_number : callable
+        From evidence to the distributions of the z of the rows' only missing numbers.
+    """
 
-    def mass(self, low: Floats, high: Floats, not_recorded: Mask) -> Floats:
-        """Nothing, of any interval."""
-        return np.zeros((len(low), self.n_states))
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        cut_scores: Callable[[int, Floats], Floats],
+        describe_number: Callable[[Evidence], Normals],
+    ) -> None:
+        super().__init__(Merged.of(ensemble), [None] * len(ensemble.columns))
+        self.describe_number = describe_number
+        ensemble, grid = self.ensemble, self.grid
+        self.score = np.full(int(grid.offset[-1]), np.inf)
+        for v, (first, cuts) in enumerate(zip(grid.offset.tolist(), grid.cuts, strict=False)):
+            if len(cuts):
+                self.score[first + 1 : first + 1 + len(cuts)] = cut_scores(v, cuts)
+        numeric = (ensemble.feature >= 0) & (ensemble.set_start < 0)
+        row = np.where(numeric, grid.offset[np.maximum(ensemble.feature, 0)] + grid.position, 0)
+        self.node_score = np.where(numeric, np.append(self.score, 0.0)[row], 0.0)
+        self.numeric = np.flatnonzero(ensemble.n_levels == 0)
+
+    def _add_by_leaf_sets(self, evidence: Evidence, out: Floats) -> None:
+        points = np.ascontiguousarray(self.merged.points(evidence.points))
+        normals = self.describe_number(evidence)
+        steps = self.memory.once(self._steps)
+        for trees in self.leaf_sets:
+            values = self.node_score, normal_table(), self.value[:, 0]
+            add_expected(points, normals, trees, values, steps, out)
+
+    def _steps(self) -> tuple[Any, ...]:
+        """Where a row's output changes, and by how much; see :func:`add_expected`."""
+        most = TREES * LEAVES
+        return np.empty(TREES, dtype=np.uint64), np.empty(most), np.empty(most)
+
+    def _given(self, evidence: Evidence, regions: bool) -> NumberGiven:
+        points = self.merged.points(evidence.points)
+        variable = self.numeric[np.isnan(points[:, self.numeric]).argmax(axis=1)]
+        normals = self.describe_number(evidence)
+        weights = np.eye(1, self.tables.states)
+        tables = self.score, normal_table(), self.memory.array("below", self.score.shape)
+        n = normals.share.shape[1]
+        return NumberGiven(weights, self.tables.states, 1, variable, normals, n, *tables)
+
+    def _tables(self) -> Tables:
+        return self.tables._replace(mass=self.memory.once(self._mass))
+
+    def _mass(self) -> Floats:
+        """F of a row at the cuts of its missing number, written when the row begins."""
+        return np.zeros_like(self.tables.mass)
+
+    def _position(self) -> MixturePosition:
+        return MixturePosition(self._frames(), np.empty((self.depth, self.tables.states)))
+
+
+class NumberGiven(NamedTuple):
+    """The distributions of the rows' missing numbers, as if they had one component."""
+
+    weights: Any  # (1, components) all on the first
+    components: int
+    block: int
+    variable: Any  # (rows,) that is missing
+    normals: Any  # Normals of the rows
+    n_normals: int  # of each row
+    score: Any  # (grid rows,) of cuts
+    table: Any  # see `normal_table`
+    below: Any  # (grid rows,) working memory
+
+
+def begin_row(x, rows, row, tables, region, given):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.begin_row`."""
+    reset_region(rows, row, tables, region)
+    v, n = given.variable[row], tables.states
+    first = tables.offset[v]
+    n_rows = tables.offset[v + 1] - first
+    cumulate(given, row, shift(given.score, first), n_rows, given.below)
+    for i in range(n_rows):
+        tables.mass[(first + i) * n] = given.below[i]
+
+
+def place(position, root, given, row):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.place`."""
+    start(position, root, given.weights, given.components)
+
+
+provide(
+    NumberGiven,
+    begin_row=begin_row,
+    place=place,
+    place_inside=place_inside,
+    leave_inside=leave_inside,
+    advance=advance_regions,
+)
+
+
+@cache
+def normal_table() -> Floats:
+    """P(Z < z) and its slope a step, at multiples of a step from -END on, (steps + 1, 2)."""
+    z = np.arange(int(2 * END * STEPS) + 2) / STEPS - END
+    return np.stack([ndtr(z), np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / STEPS], axis=1)
+
+
+@inlined
+def below_at(place, table):  # type: ignore[no-untyped-def]
+    """P(Z < z) at a place in the table, between its entries too."""
+    place = min(max(place, 0.0), 2 * END * STEPS)
+    cell = int(place)
+    t, here = place - cell, shift(table, 2 * cell)
+    rise = here[2] - here[0]
+    first, last = here[1] - rise, here[3] - rise
+    return here[0] + t * (rise + (1.0 - t) * ((1.0 - t) * first - t * last))
+
+
+@inner
+def cumulate(given, row, score, n, below):  # type: ignore[no-untyped-def]
+    """F at all cuts of a row's missing number, from 0 below everything to 1."""
+    for i in range(n):
+        below[i] = 0.0
+    normals = given.normals
+    for at in range(row * given.n_normals, (row + 1) * given.n_normals):
+        share = normals.share[at]
+        if share < LEAST_SHARE:
+            continue
+        scale = STEPS / normals.deviation[at]
+        offset = END * STEPS - normals.mean[at] * scale
+        for i in range(1, n - 1):
+            below[i] += share * below_at(score[i] * scale + offset, given.table)
+    below[n - 1] = 1.0
+    for i in range(1, n):
+        below[i] = min(max(below[i], below[i - 1]), 1.0)
+
+
+@njit
+def add_expected(points, normals, trees, values, steps, out):  # type: ignore[no-untyped-def]
+    """Add the expected margin of rows to ``out`` (rows, outputs), by sets of leaves.
+
+    All that is left of a tree is a step function of the number: from one leaf of its set to the
+    next, the output changes at the cut where they part.
+    """
+    node_score, table, value = values
+    sets, score, change = steps
+    table_, n_trees = pointers(table), len(trees.root)
+    for row in range(len(points)):
+        read_sets(points[row], trees, sets[:n_trees])
+        expected, n = 0.0, 0
+        for tree in range(n_trees):
+            leaf, parting, word = trees.leaf[tree], trees.parting[tree], sets[tree]
+            last = lowest_bit(word)
+            word &= word - np.uint64(1)
+            while word != 0:
+                bit = lowest_bit(word)
+                score[n] = node_score[trees.root[tree] + np.int64(parting[last, bit])]
+                change[n] = value[leaf[last]] - value[leaf[bit]]
+                n += 1
+                last = bit
+                word &= word - np.uint64(1)
+            expected += value[leaf[last]]
+        for k in range(normals.share.shape[1]):
+            if normals.share[row, k] >= LEAST_SHARE:
+                scale = STEPS / normals.deviation[row, k]
+                offset = END * STEPS - normals.mean[row, k] * scale
+                below = 0.0
+                for i in range(n):
+                    below += change[i] * below_at(score[i] * scale + offset, table_)
+                expected += normals.share[row, k] * below
+        out[row, trees.output] += expected

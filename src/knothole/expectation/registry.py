@@ -17,9 +17,9 @@ from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.circuit import CircuitEngine
 from knothole.expectation.engine import Engine
-from knothole.expectation.exact import latent_kernels, product_kernels
-from knothole.expectation.exact.latent import LatentEngine
-from knothole.expectation.exact.product import ProductEngine
+from knothole.expectation.exact import latent_tree, mixture
+from knothole.expectation.exact.latent_tree import LatentTreeEngine
+from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.gaussian import GaussianEngine
 from knothole.expectation.monte_carlo.engine import CompletionsEngine, SharedEngine
 from knothole.expectation.monte_carlo.impossible import ForgetsImpossible
@@ -31,8 +31,8 @@ EngineMaker = Callable[[Ensemble, Any], Engine]
 #: Exact engines, made from an ensemble over variables and a density of the class.
 ENGINES: dict[type, EngineMaker] = {
     Circuit: CircuitEngine,
-    LatentTree: LatentEngine,
-    Mixture: ProductEngine,
+    LatentTree: LatentTreeEngine,
+    Mixture: MixtureEngine,
 }
 
 #: Samplers, made from a density of the class and a seed; what is none of ours draws as it likes.
@@ -45,8 +45,8 @@ SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
 #: The kernel that takes longest to compile before a first prediction.
 LARGEST: dict[type, Any] = {
     GaussianMixture: fill,
-    LatentTree: latent_kernels.add_expected,
-    Mixture: product_kernels.add_expected,
+    LatentTree: latent_tree.add_expected,
+    Mixture: mixture.add_expected,
 }
 
 
@@ -57,7 +57,7 @@ def exact_engine(density: Any) -> EngineMaker | None:
     --------
     >>> from knothole.densities.mixture.density import Factorized
     >>> exact_engine(Factorized()).__name__, exact_engine(GaussianMixture())
-    ('ProductEngine', None)
+    ('MixtureEngine', None)
     """
     return next((ENGINES[base] for base in type(density).__mro__ if base in ENGINES), None)
 

@@ -14,7 +14,6 @@ from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
 from knothole.compiled.sobol import GROUPS
 from knothole.compiled.threads import over_chunks
-from knothole.expectation.engine import used_variables
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.statistics import by_group, group_means
 
@@ -41,7 +40,7 @@ def replicates(
         answers = expectation.margin if margins else expectation.predict
         return answers(evidence, threads=threads)[0][:, None]
     ensemble, engine = expectation.ensemble, expectation.completions
-    used = np.flatnonzero(used_variables(ensemble))
+    used = np.flatnonzero(ensemble.used)
     link = ensemble.link
     width = ensemble.n_outputs if margins else ensemble.n_responses
 

@@ -1,26 +1,121 @@
-"""What trees and distributions say together before any row is seen.
+"""What trees, and trees and univariate distributions together, say before any row is seen.
 
-A region of a numeric variable is an interval between two cuts of the ensemble, so its mass in
-state k is the difference of two rows of a table of cumulative masses; a region of a categorical
-variable is a set of codes, and its mass a sum of rows of a table of probabilities. Both kinds of
-rows stand in one array, ``mass``: kernels for mixtures, latent trees, single trees and pairs of
-trees all read from it.
+Trees as kernels take them (:func:`node_arrays`). Every cut by its place among the cuts of its
+variable (:class:`Grid`), with the masses that lie below it: a region of a numeric variable is an
+interval between two cuts, so its mass in state k is the difference of two rows of a table of
+cumulative masses; a region of a categorical variable is a set of codes, and its mass a sum of rows
+of a table of probabilities. Both kinds of rows stand in one array, ``mass``. Cuts to be searched
+without branches (:class:`Lookup`).
+
+And which leaves of each tree what is observed leaves, as the bits of a word (:class:`LeafSets`).
+The bits of a tree's word are its leaves, from left to right. Between two cuts, all values of a
+variable leave the same set of leaves; these sets are tabulated, and what a row leaves is the
+intersection of those of its observed values: no tree is walked. Where two neighbours in it part,
+the row has a missing value, and no other one on the ways to them matters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats
-from knothole.compiled.bits import unpack_at
+from knothole.arrays import Floats, Words
+from knothole.compiled.bits import has, unpack_at
+from knothole.compiled.policy import inlined, inner, njit
 from knothole.densities.univariate.base import Univariate
-from knothole.trees.ensemble import Ensemble
+from knothole.trees.ensemble import Ensemble, some_trees
 from knothole.trees.in_variables import Merged
-from knothole.trees.regions import arrivals
+from knothole.trees.regions import arrivals, regions
+from knothole.trees.traverse import tree_depths
+
+CELLS = 256
+#: The most leaves of a tree.
+LEAVES = 64
+# The most trees whose sets stand side by side: a value is looked up once for all of them, but as
+# many cuts, or more, have a set of each.
+TREES = 128
+# The most memory for sets.
+BYTES = 1 << 27
+ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+# ---- trees
+
+
+class NodeArrays(NamedTuple):
+    """The trees as kernels take them, in the ensemble's own names.
+
+    Whatever is ``Any`` is an array, or a pointer to one once a kernel has made it so.
+    """
+
+    roots: Any
+    feature: Any
+    cut: Any
+    left: Any
+    missing_left: Any
+    set_start: Any
+    sets: Any
+
+
+def node_arrays(ensemble: Ensemble) -> NodeArrays:
+    """The trees as kernels take them."""
+    return NodeArrays(
+        ensemble.roots,
+        ensemble.feature,
+        ensemble.cut,
+        ensemble.left,
+        ensemble.missing_left,
+        ensemble.set_start,
+        ensemble.sets,
+    )
+
+
+def plain(ensemble: Ensemble, points: Floats) -> bool:
+    """Whether every split is numeric and no value is "not recorded": a shorter test at splits."""
+    return len(ensemble.sets) == 0 and not bool(np.isposinf(points).any())
+
+
+def stack_size(ensemble: Ensemble) -> int:
+    """Frames that a walk of the deepest tree can need."""
+    depths = tree_depths(ensemble.roots, ensemble.feature, ensemble.left)
+    return int(depths.max(initial=0)) + 2
+
+
+@inlined
+def observed_right(x, node, cut, missing_left, set_start, sets):  # type: ignore[no-untyped-def]
+    """Whether an observed value of a variable goes right: number, code, or not recorded (inf)."""
+    start = set_start[node]
+    if start < 0:
+        if x == np.inf:
+            return not missing_left[node]
+        return x >= cut[node]
+    return not has(sets, start, int(x))
+
+
+@inlined
+def follow(x, node, nodes, plain):  # type: ignore[no-untyped-def]
+    """The first node from ``node`` on that is a leaf, or splits on a missing value of ``x``.
+
+    ``plain`` says that every split is numeric and nothing is "not recorded".
+    """
+    while nodes.feature[node] >= 0:
+        value = x[nodes.feature[node]]
+        if np.isnan(value):
+            break
+        if plain:
+            node = nodes.left[node] + (value >= nodes.cut[node])
+        else:
+            node = nodes.left[node] + observed_right(
+                value, node, nodes.cut, nodes.missing_left, nodes.set_start, nodes.sets
+            )
+    return node
+
+
+# ---- cuts and masses
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,70 +154,58 @@ class Grid:
         offset = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
         return cls(tuple(cuts), offset, position)
 
-    def masses(self, distributions: Sequence[Univariate], merged: Merged) -> Floats:
-        """Cumulative masses and probabilities of the distributions' states, (rows, states)."""
+    def masses(self, distributions: Sequence[Univariate | None], merged: Merged) -> Floats:
+        """Cumulative masses and probabilities of univariate distributions, (rows, states).
+
+        0 for a variable without a distribution, whose values are always known.
+        """
         n_levels = merged.ensemble.n_levels
-        out = np.zeros((int(self.offset[-1]), distributions[0].n_states))
+        out = np.zeros((int(self.offset[-1]), n_states(distributions)))
         for v, cuts in enumerate(self.cuts):
-            rows = slice(int(self.offset[v]), int(self.offset[v + 1]))
+            rows, distribution = (
+                slice(int(self.offset[v]), int(self.offset[v + 1])),
+                distributions[v],
+            )
+            if distribution is None:
+                continue
             if n_levels[v]:
-                mass, classes = np.exp(distributions[v].form.table), merged.classes.get(v)
+                mass, classes = np.exp(distribution.form.table), merged.classes.get(v)
                 if classes is not None:
                     mass = np.stack([np.bincount(classes[:-1], each) for each in mass.T], axis=1)
                 out[rows] = mass
                 continue
             high = np.append(cuts, np.inf)
             low = np.full(len(high), -np.inf)
-            below = distributions[v].mass(low, high, np.zeros(len(high), dtype=np.bool_))
+            below = distribution.mass(low, high, np.zeros(len(high), dtype=np.bool_))
             out[rows][1:] = np.maximum.accumulate(below, axis=0)
         return out
 
 
-def not_recorded_mass(distributions: Sequence[Univariate], n_levels: NDArray[np.int32]) -> Floats:
+def n_states(distributions: Sequence[Univariate | None]) -> int:
+    """States of the density that univariate distributions belong to."""
+    return next(
+        (distribution.n_states for distribution in distributions if distribution is not None), 1
+    )
+
+
+def not_recorded_mass(
+    distributions: Sequence[Univariate | None], n_levels: NDArray[np.int32]
+) -> Floats:
     """Mass of the state "not recorded" of each numeric variable, (variables, states)."""
-    out = np.zeros((len(n_levels), distributions[0].n_states))
+    out = np.zeros((len(n_levels), n_states(distributions)))
     nowhere, flag = np.array([0.0]), np.array([True])
     for v, distribution in enumerate(distributions[: len(n_levels)]):
-        if not n_levels[v]:
+        if distribution is not None and not n_levels[v]:
             out[v] = distribution.mass(nowhere, nowhere, flag)[0]
     return out
 
 
-@dataclass(frozen=True, eq=False)
-class Tables:
-    """The arrays that exact kernels read, for an ensemble over variables and their distributions.
-
-    Attributes
-    ----------
-    grid : Grid
-        Positions of cuts.
-    mass : float64 (grid rows, states)
-        See the module's docstring.
-    absent : float64 (variables, states)
-        Mass of "not recorded" of numeric variables.
-    """
-
-    grid: Grid
-    mass: Floats
-    absent: Floats
-
-    @classmethod
-    def of(cls, merged: Merged, distributions: Sequence[Univariate]) -> Tables:
-        """Tabulate an ensemble over variables against one distribution for each variable."""
-        ensemble = merged.ensemble
-        grid = Grid.of(ensemble)
-        mass = grid.masses(distributions, merged)
-        absent = not_recorded_mass(distributions, ensemble.n_levels)
-        return cls(grid, mass, absent)
-
-
-def left_probabilities(ensemble: Ensemble, tables: Tables) -> Floats:
-    """Probability q of going left at a node, for every state, where the node's variable is a hole.
+def left_probabilities(ensemble: Ensemble, grid: Grid, mass: Floats, absent: Floats) -> Floats:
+    """Probability q of going left at a node, for every state, where its variable is missing.
 
     It is mass(arriving and left) / mass(arriving). A state that gives the arriving region no mass
     carries no weight there either; q is 0 then.
     """
-    grid, mass, absent = tables.grid, tables.mass, tables.absent
     arriving = arrivals(ensemble)
     out = np.zeros((len(ensemble.feature), mass.shape[1]))
     for v, n_levels in enumerate(ensemble.n_levels.tolist()):
@@ -145,3 +228,280 @@ def left_probabilities(ensemble: Ensemble, tables: Tables) -> Floats:
         np.divide(part, total, out=part, where=total > 0)
         out[nodes] = np.where(total > 0, part, 0.0)
     return out
+
+
+class Lookup(NamedTuple):
+    """The cuts of an ensemble, to be searched without branches.
+
+    A value is looked up in one of :data:`CELLS` cells of equal width between its variable's outer
+    cuts; the cuts of the cell are searched by halving, the same number of times in every cell.
+
+    Attributes
+    ----------
+    cuts : float64
+        Sorted distinct cuts of one variable after the other, each followed by as many infinite
+        ones as a search may look beyond.
+    start : uint32 (variables,)
+        First cut of each variable.
+    cells : uint32 (variables, CELLS)
+        First cut that may lie in each cell.
+    rulers : float64 (variables, 2)
+        Where a variable's cells begin, and how many there are per unit.
+    halvings : int64 (variables,)
+    offset : int64 (variables + 1,)
+        First row of each variable in ``masks``.
+    n_levels : int32 (variables,)
+    used : bool (variables,)
+        Variables that some tree splits on; the others are passed over.
+    """
+
+    cuts: Floats
+    start: NDArray[np.uint32]
+    cells: NDArray[np.uint32]
+    rulers: Floats
+    halvings: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    n_levels: NDArray[np.int32]
+    used: NDArray[np.bool_]
+
+
+def lookup(ensemble: Ensemble, grid: Grid) -> Lookup:
+    """Tabulate the cuts of an ensemble over variables."""
+    return Lookup(*cut_cells(grid.cuts), grid.offset, ensemble.n_levels, ensemble.used)
+
+
+def cut_cells(
+    cuts: Sequence[Floats],
+) -> tuple[Floats, NDArray[np.uint32], NDArray[np.uint32], Floats, NDArray[np.int64]]:
+    """The first five fields of :class:`Lookup`, for sorted distinct cuts of each variable."""
+    padded: list[Floats] = [np.empty(0)]
+    start = np.zeros(len(cuts), dtype=np.uint32)
+    halvings = np.zeros(len(cuts), dtype=np.int64)
+    cells = np.zeros((len(cuts), CELLS), dtype=np.uint32)
+    rulers = np.zeros((len(cuts), 2))
+    total = 0
+    for v, own in enumerate(cuts):
+        finite = own[np.isfinite(own)]
+        with np.errstate(over="ignore"):
+            width = finite[-1] - finite[0] if len(finite) else 0.0
+        if np.isfinite(width) and width > np.finfo(np.float64).tiny * CELLS:
+            rulers[v] = finite[0], CELLS / width
+        # Otherwise one cell for all.
+        with np.errstate(invalid="ignore"):
+            place = (own - rulers[v, 0]) * rulers[v, 1]
+        cell = np.clip(np.nan_to_num(place), 0, CELLS - 1).astype(np.int64)
+        count = np.bincount(cell, minlength=CELLS)
+        halvings[v] = int(count.max()).bit_length()
+        start[v] = total
+        cells[v] = total + np.cumsum(count) - count
+        padded += [own, np.full(1 << halvings[v], np.inf)]
+        total += len(own) + (1 << halvings[v])
+    return np.concatenate(padded), start, cells, rulers, halvings
+
+
+@inlined
+def cell_of(x, lowest, scale):  # type: ignore[no-untyped-def]
+    """The cell of a value, that of the nearest end beyond them; some cell, whatever ``x`` is."""
+    place = (x - lowest) * scale
+    place = place if place > 0.0 else 0.0  # NaN too: infinity has no place without a scale
+    return np.uint32(min(place, CELLS - 1.0))
+
+
+@inlined
+def settled(x, below, start, cuts):  # type: ignore[no-untyped-def]
+    """The first cut above ``x``, exactly: rounding may have led a search to the cell beside."""
+    while below > start and cuts[below - 1] > x:
+        below -= 1
+    while cuts[below] <= x:
+        below += 1
+    return below
+
+
+@inlined
+def halved(x, at, power, cuts):  # type: ignore[no-untyped-def]
+    """One step of a search for the first cut above ``x``: ``at``, or 2**power cuts further on."""
+    half = np.uint32(1 << power)
+    further = np.uint32(at + half)
+    return further if cuts[np.uint32(further - np.uint32(1))] <= x else at
+
+
+@inlined
+def first_above(x, v, cuts, start, cells, rulers, halvings):  # type: ignore[no-untyped-def]
+    """The first cut of variable ``v`` above a finite ``x``."""
+    at = cells[v, cell_of(x, rulers[v, 0], rulers[v, 1])]
+    for power in range(halvings[v] - 1, -1, -1):
+        at = halved(x, at, power, cuts)
+    return settled(x, np.int64(at), np.int64(start[v]), cuts)
+
+
+# ---- sets of leaves
+
+
+class LeafSets(NamedTuple):
+    """Some trees that serve one output, each with a word; whatever is ``Any`` is an array.
+
+    Attributes
+    ----------
+    look : Lookup
+        Their cuts.
+    sets : uint64 (grid rows + 1, trees)
+        The leaves that are left by values below a variable's first cut, from each cut to the next,
+        and "not recorded"; or by each code; last, all leaves that any number leads to.
+    parting : uint8 (trees, 64, 64)
+        Where two leaves part: a node, counted from the root; so ancestors have smaller numbers.
+    right : uint64 (trees, 128)
+        The leaves on the right of a split, which is a node counted from the root, too.
+    root : int64 (trees,)
+        Of the whole ensemble's nodes, as ``leaf`` is of its leaves.
+    leaf : int64 (trees, 64)
+        The leaf of each bit.
+    output : int
+    """
+
+    look: Lookup
+    sets: Any
+    parting: Any
+    right: Any
+    root: Any
+    leaf: Any
+    output: int
+
+
+def leaf_sets(ensemble: Ensemble) -> list[LeafSets]:
+    """The trees of an ensemble over variables by output; none where some tree has no word.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> from knothole.trees.read import read
+    >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    >>> found = leaf_sets(read(DecisionTreeRegressor(random_state=0).fit(X, [1.0, 2.0, 3.0])))
+    >>> [f"{word:03b}" for word in found[0].sets[:2, 0]]  # of x0, below its cut and above
+    ['011', '100']
+    """
+    largest = np.diff(ensemble.leaf_start).max(initial=0)
+    if largest > LEAVES or ensemble.value.shape[1] > 1:
+        return []
+    possible, bit = _possible(ensemble), np.arange(LEAVES, dtype=np.uint64)
+    found, size = [], 0
+    for output in np.unique(ensemble.tree_output).tolist():
+        own = np.flatnonzero(ensemble.tree_output == output)
+        for trees in np.array_split(own, -(-len(own) // TREES)):
+            part, leaf = some_trees(ensemble, trees)
+            grid = Grid.of(part)
+            size += 8 * len(trees) * int(grid.offset[-1])
+            if size > BYTES:
+                return []
+            sets = LeafSets(
+                lookup(part, grid),
+                np.empty((int(grid.offset[-1]) + 1, len(trees)), dtype=np.uint64),
+                np.zeros((len(trees), LEAVES, LEAVES), dtype=np.uint8),
+                np.zeros((len(trees), 2 * LEAVES), dtype=np.uint64),
+                ensemble.roots[trees].astype(np.int64),
+                # Where a tree has no leaf, its first: no value that is not its own.
+                np.repeat(part.leaf_start[:-1, None], LEAVES, axis=1).astype(np.int64),
+                output,
+            )
+            sets.sets[:] = ALL >> (LEAVES - np.diff(part.leaf_start)).astype(np.uint64)
+            count, first = np.empty((2, len(part.feature)), dtype=np.int64)
+            fill(node_arrays(part), grid.position, count, first, sets)
+            sets = sets._replace(leaf=leaf[sets.leaf])
+            sets.sets[-1] &= (possible[sets.leaf] << bit).sum(axis=1)
+            found.append(sets)
+    return found
+
+
+def _possible(ensemble: Ensemble) -> Words:
+    """1 for each leaf that some number leads to, 0 where cuts contradict each other."""
+    all_regions = regions(ensemble)
+    absent = all_regions.missing & ensemble.columns.nullable[all_regions.column]
+    empty = (all_regions.set_start < 0) & (all_regions.low >= all_regions.high) & ~absent
+    possible = np.ones(ensemble.n_leaves, dtype=np.uint64)
+    possible[np.repeat(np.arange(ensemble.n_leaves), np.diff(all_regions.start))[empty]] = 0
+    return possible
+
+
+@inlined
+def bits(first, stop):  # type: ignore[no-untyped-def]
+    """The bits from ``first`` to ``stop``, at least one."""
+    return (ALL >> np.uint64(64 - stop + first)) << np.uint64(first)
+
+
+@njit
+def fill(nodes, position, count, first, trees):  # type: ignore[no-untyped-def]
+    """Fill the arrays of trees; ``count`` and ``first`` (nodes,) are a node's leaves.
+
+    The sets hold all leaves before.
+    """
+    roots, feature, left = nodes.roots, nodes.feature, nodes.left
+    for n in range(len(feature) - 1, -1, -1):  # children come after their parents
+        count[n] = count[left[n]] + count[left[n] + 1] if feature[n] >= 0 else 1
+    for tree in range(len(roots)):
+        root = roots[tree]
+        stop = roots[tree + 1] if tree + 1 < len(roots) else len(feature)
+        first[root] = 0
+        for n in range(root, stop):
+            if feature[n] < 0:
+                trees.leaf[tree, first[n]] = left[n]
+                continue
+            middle, end = first[n] + count[left[n]], first[n] + count[n]
+            first[left[n]], first[left[n] + 1] = first[n], middle
+            for a in range(first[n], middle):
+                for b in range(middle, end):
+                    trees.parting[tree, a, b] = n - root
+            trees.right[tree, n - root] = bits(middle, end)
+            exclude(n, bits(first[n], middle), bits(middle, end), tree, nodes, position, trees)
+
+
+@inlined
+def exclude(node, below, above, tree, nodes, position, trees):  # type: ignore[no-untyped-def]
+    """Take the leaves on the other side of a split off the sets of its variable's values."""
+    v = nodes.feature[node]
+    start, stop = trees.look.offset[v], trees.look.offset[v + 1]
+    for row in range(start, stop):
+        if trees.look.n_levels[v] > 0:
+            goes_left = has(nodes.sets, nodes.set_start[node], row - start)
+        elif row == stop - 1:
+            goes_left = nodes.missing_left[node]
+        else:
+            goes_left = row - start < position[node]
+        trees.sets[row, tree] &= ~(above if goes_left else below)
+
+
+@inner
+def read_sets(x, trees, out):  # type: ignore[no-untyped-def]
+    """The leaves of each tree that what is observed in a row leaves."""
+    cuts, start, cells, rulers, halvings, offset, n_levels, used = trees.look
+    out[:] = ALL
+    meet(trees.sets[len(trees.sets) - 1], out)
+    for v in range(len(used)):
+        if not used[v] or np.isnan(x[v]):
+            continue
+        if n_levels[v] > 0:
+            row = offset[v] + int(x[v])
+        elif x[v] == np.inf:
+            row = offset[v + 1] - 1
+        else:
+            above = first_above(x[v], v, cuts, start, cells, rulers, halvings)
+            row = offset[v] + above - np.int64(start[v])
+        meet(trees.sets[row], out)
+
+
+@inlined
+def meet(sets, out):  # type: ignore[no-untyped-def]
+    """Leave in sets what is in others, too."""
+    for tree in range(len(out)):
+        out[tree] &= sets[tree]
+
+
+@njit
+def read_rows(points, trees, out):  # type: ignore[no-untyped-def]
+    """The leaves that what is observed leaves, ``out`` (rows, trees)."""
+    for row in range(len(points)):
+        read_sets(points[row], trees, out[row])
+
+
+@inlined
+def several(word):  # type: ignore[no-untyped-def]
+    """1 where a set has more than one leaf, else 0."""
+    return np.int64(word & (word - np.uint64(1)) != 0)

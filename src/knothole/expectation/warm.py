@@ -13,8 +13,8 @@ from knothole.columns.evidence import Evidence
 from knothole.compiled.sobol import COMMON, SIZE, WORD, hashed_seed, quantiles
 from knothole.densities.gaussian.draws import Normals, Source
 from knothole.densities.gaussian.fill import fill_common
+from knothole.expectation.gaussian import SingleMissing
 from knothole.expectation.monte_carlo.engine import CompletionsEngine
-from knothole.expectation.one_number import OneNumber
 from knothole.trees.ensemble import Ensemble, Nodes
 
 
@@ -36,9 +36,7 @@ def use_walks(ensemble: Ensemble | None = None, drawn: bool = True) -> None:
     numbers = ensemble.feature[(ensemble.feature >= 0) & (ensemble.set_start < 0)]
     points = np.zeros((1, nothing.n_variables))
     points[:, numbers[:1]] = np.nan
-    margin = np.zeros((1, ensemble.n_outputs))
-    one_number = OneNumber(walk.merged, walk.forest, nothing)
-    one_number.add_margin(Evidence(points), walk.value, margin)
+    SingleMissing(ensemble, nothing.cut_scores, nothing.describe_number).margin(Evidence(points))
     if drawn:
         walk.margin(Evidence(np.full_like(points, np.nan)))
     ensemble.margin(np.zeros_like(points))

@@ -111,7 +111,11 @@ def _entries(
 
 
 def _loss(
-    loss: Location, reach: sparse.csr_matrix, row_weight: Floats, rest: Floats, value: Floats
+    loss: Location,
+    reach: sparse.csr_matrix,
+    row_weight: Floats,
+    rest: Floats,
+    value: Floats,
 ) -> float:
     """Expected loss of a row when a tree answers by itself."""
     leaf, row, weight = _entries(reach, row_weight)
@@ -146,12 +150,12 @@ def reach_by_tree(
     """Each tree and its reach matrix, (rows, leaves of the tree)."""
     n_rows, threads = len(evidence.points), settings.options.threads
     some = evidence[np.arange(0, n_rows, -(-n_rows // SAMPLE))]
-    found = sum(len(own.reach) for own in expectation.engine.tree_entries(some))
+    found = expectation.engine.leaf_probabilities(some).nnz
     entries = found / len(some.points) * n_rows
     n_parts = min(ensemble.n_trees, max(1, round(entries / ENTRIES)))
     for trees in np.array_split(np.arange(ensemble.n_trees), n_parts):
         own = expectation
         if n_parts > 1:
             own = settings.expectation(some_trees(ensemble, trees)[0], expectation.density)
-        for tree, reach in own.reach_by_tree(evidence, threads=threads):
+        for tree, reach in own.leaf_probabilities_by_tree(evidence, threads=threads):
             yield int(trees[tree]), reach

@@ -282,6 +282,13 @@ class Ensemble:
         return np.array([len(column.levels) for column in self.columns], dtype=np.int32)
 
     @cached_property
+    def used(self) -> Mask:
+        """Whether some tree splits on each column, (columns,)."""
+        used = np.zeros(len(self.columns), dtype=np.bool_)
+        used[self.feature[self.feature >= 0]] = True
+        return used
+
+    @cached_property
     def parent(self) -> Integers:
         """The parent of each node; -1 at a root."""
         inner = np.flatnonzero(self.feature >= 0)

@@ -1,1 +1,1 @@
-"""Exact reach: walks through the trees that divide where a row has a hole."""
+"""Exact expectations: walks through the trees that divide where a value is missing."""

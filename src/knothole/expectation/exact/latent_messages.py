@@ -1,17 +1,24 @@
-"""Messages in the tree over a row's holes (:mod:`knothole.expectation.exact.latent_reduce`).
+"""A latent tree once a row is known, and messages in what is left of it.
 
-Each node has the likelihood ``e[i]`` of the region that its hole is confined to, ones at first.
+Given x_o, every latent without a missing variable below it is summed out, and so is every chain of
+latents that lead from one kept latent to the next. What remains is a small tree over the latents
+of the missing variables (and of their branching points): node i has a constant vector ``g[i]``,
+and a matrix between it and its parent.
+
+Each node has the likelihood ``e[i]`` of the region that its variable is confined to, ones at first.
 A message says how likely all that is confined behind an edge is, given the state of the node that
-it is sent to: 1 in every state where nothing is confined, so that only messages from confined holes
-are ever written, and multiplied. One node is in *focus*: all messages directed towards it are
-valid. Then the probability of any region of its own hole is one dot product with its *belief*, and
-changing ``e`` there spoils nothing. Moving the focus to a neighbour costs one product of a matrix
-and a vector.
+it is sent to: 1 in every state where nothing is confined, so that only messages from confined
+variables are ever written, and multiplied. One node is in *focus*: all messages directed towards it
+are valid. Then the probability of any region of its own variable is one dot product with its
+*belief*, and changing ``e`` there spoils nothing. Moving the focus to a neighbour costs one product
+of a matrix and a vector.
 
 A new message does not overwrite the old one: it goes to the next place of an arena, and the log
 notes where the old one is. So a walk returns to where it branched by looking the old places up.
 At the root of a decision tree nothing is confined: there is no message, and any node may be in
 focus.
+
+The number of states is a multiple of four (:mod:`knothole.compiled.simd`).
 """
 
 from __future__ import annotations
@@ -22,8 +29,10 @@ import numpy as np
 
 from knothole.compiled.pointers import shift
 from knothole.compiled.policy import inlined, inner
-from knothole.compiled.simd import copy, multiply, product, scale, times
+from knothole.compiled.simd import copy, multiply, product, rescale, scale, times
 
+# A node's number in the reduced tree, before it has one.
+SUMMED_OUT, KEPT = -1, -2
 # Most latent trees have as many states.
 USUAL = 16
 # Factors after which a product is scaled: so many vectors of mean 1 neither vanish nor overflow.
@@ -34,6 +43,159 @@ SMALL = 1e-280
 NOBODY = np.int64(-2)
 # The place of a message, or of ``e``, that is 1 in every state.
 NOWHERE = np.int64(-1)
+
+
+# ---- the reduced tree
+
+
+class Latents(NamedTuple):
+    """The latent tree of a density, for kernels; one latent for each variable."""
+
+    parent: Any  # (latents,) -1 at the root
+    order: Any  # (latents,) parents before children
+    child_start: Any  # (latents + 1,) into children
+    children: Any
+    transition: Any  # (latents, states, states) p(state | parent's), a row for the parent's state
+    transposed: Any  # the same, a row for the latent's own state
+    prior: Any  # (states,) of the root
+    n: int
+    states: int
+
+
+class Reduced(NamedTuple):
+    """The tree that remains; children have larger numbers than their parents."""
+
+    n: Any  # (1,) number of nodes
+    parent: Any  # (nodes,) -1 at the root
+    child: Any  # (nodes,) first child or -1
+    sibling: Any  # (nodes,) next child of the same parent or -1
+    slot: Any  # (latents,) a latent's node, or SUMMED_OUT
+    g: Any  # (nodes, states)
+    # (2 latents, states, states) that of edges to parents, a row for each of the node's states;
+    # then that of edges from parents, its transpose: products take a matrix column by column.
+    matrix: Any
+
+
+class ReduceScratch(NamedTuple):
+    """What reducing a row needs to write on."""
+
+    active: Any  # (latents,) whether a latent's variable is missing, and trees split on it
+    with_active: Any  # (latents,) whether there is one at or below it
+    message: Any  # (latents, states)
+    local: Any  # (latents, states)
+    buffer: Any  # (states, states)
+
+
+@inner
+def reduce_row(like, latents, reduced, scratch):  # type: ignore[no-untyped-def]
+    """Sum out everything but the latents of active variables and their branching points.
+
+    ``like`` (latents, states) is the likelihood of what is known of each variable, ones for active
+    variables.
+    """
+    reduced.n[0] = 0
+    for i in range(latents.n - 1, -1, -1):
+        gather_below(latents.order[i], like, latents, reduced, scratch)
+    for i in range(latents.n):
+        v = latents.order[i]
+        if not scratch.with_active[v]:
+            continue
+        if reduced.n[0] == 0:
+            outside(v, latents, scratch)
+        if reduced.slot[v] == KEPT:
+            keep(v, latents, reduced, scratch)
+
+
+@inner
+def gather_below(v, like, latents, reduced, scratch):  # type: ignore[no-untyped-def]
+    """Likelihood of what is known at and below latent ``v``, unless an active one is in between."""
+    states = latents.states
+    local = shift(scratch.local, v * states)
+    copy(local, shift(like, v * states), states)
+    branches = 0
+    for j in range(latents.child_start[v], latents.child_start[v + 1]):
+        child = latents.children[j]
+        if scratch.with_active[child]:
+            branches += 1
+        else:
+            product(local, local, shift(scratch.message, child * states), states)
+            scale(local, states)
+    reduced.slot[v] = KEPT if scratch.active[v] or branches > 1 else SUMMED_OUT
+    scratch.with_active[v] = 1 if scratch.active[v] or branches > 0 else 0
+    if not scratch.with_active[v]:
+        message = shift(scratch.message, v * states)
+        transposed = shift(latents.transposed, v * states * states)
+        rescale(message, multiply(transposed, local, message, states), states)
+
+
+@inner
+def outside(v, latents, scratch):  # type: ignore[no-untyped-def]
+    """Probability of a latent's states and what is known outside of its subtree, as a message.
+
+    Only for latents from the root down to the first that is kept.
+    """
+    states = latents.states
+    message = shift(scratch.message, v * states)
+    above = latents.parent[v]
+    if above < 0:
+        copy(message, latents.prior, states)
+        return
+    from_above = shift(scratch.message, above * states)
+    product(from_above, from_above, shift(scratch.local, above * states), states)
+    transition = shift(latents.transition, v * states * states)
+    rescale(message, multiply(transition, from_above, message, states), states)
+
+
+@inner
+def keep(v, latents, reduced, scratch):  # type: ignore[no-untyped-def]
+    """Give a latent the next number; connect it to the last kept latent above it."""
+    states = latents.states
+    size = states * states
+    node = reduced.n[0]
+    reduced.n[0] = node + 1
+    reduced.slot[v] = node
+    reduced.child[node] = -1
+    reduced.sibling[node] = -1
+    g = shift(reduced.g, node * states)
+    copy(g, shift(scratch.local, v * states), states)
+    if node == 0:
+        reduced.parent[0] = -1
+        product(g, g, shift(scratch.message, v * states), states)
+        scale(g, states)
+        return
+    downwards = shift(reduced.matrix, (latents.n + node) * size)
+    copy(downwards, shift(latents.transition, v * size), size)
+    above = latents.parent[v]
+    while reduced.slot[above] == SUMMED_OUT:
+        transition = shift(latents.transition, above * size)
+        contract(
+            transition, shift(scratch.local, above * states), downwards, scratch.buffer, states
+        )
+        above = latents.parent[above]
+    parent = reduced.slot[above]
+    reduced.parent[node] = parent
+    reduced.sibling[node] = reduced.child[parent]
+    reduced.child[parent] = node
+    upwards = shift(reduced.matrix, node * size)
+    for a in range(states):
+        for z in range(states):
+            upwards[z * states + a] = downwards[a * states + z]
+
+
+@inner
+def contract(transition, local, matrix, buffer, states):  # type: ignore[no-untyped-def]
+    """``matrix`` = transition @ diag(local) @ matrix, scaled."""
+    size = states * states
+    total = 0.0
+    for b in range(states):
+        times(shift(matrix, b * states), local[b], states)
+    for a in range(states):
+        total += multiply(matrix, shift(transition, a * states), shift(buffer, a * states), states)
+    copy(matrix, buffer, size)
+    rescale(matrix, total * states, size)  # rows sum to 1 on average
+
+
+# ---- messages
 
 
 class Messages(NamedTuple):
@@ -53,7 +215,7 @@ class Messages(NamedTuple):
     count: Any  # (latents,) how many messages have reached a node; its own ``e`` is one of them
     toward: Any  # (latents, latents) the next node on the way to a target, for each node
     vector: Any  # (states,) scratch
-    at: Any  # length of the log; the node in focus; how many holes are confined
+    at: Any  # length of the log; the node in focus; how many variables are confined
     n: int
     states: int
 
@@ -148,8 +310,8 @@ def renew(what, place, messages):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def own(node, messages):  # type: ignore[no-untyped-def]
-    """``e`` of a node: ones where its hole is not confined."""
+def likelihood(node, messages):  # type: ignore[no-untyped-def]
+    """``e`` of a node: ones where its variable is not confined."""
     place = messages.place[2 * messages.n + node]
     return shift(messages.e, (node if place == NOWHERE else place) * messages.states)
 
@@ -161,7 +323,7 @@ def move_focus(target, reduced, messages, belief):  # type: ignore[no-untyped-de
     toward = shift(messages.toward, target * n)
     node = messages.at[FOCUS]
     # Most often this is all that there is to send on: ``e`` at first, then what has just arrived.
-    vector = own(node, messages)
+    vector = likelihood(node, messages)
     arrived = False
     while node != target:
         following = toward[node]
@@ -169,10 +331,10 @@ def move_focus(target, reduced, messages, belief):  # type: ignore[no-untyped-de
         edge, back = (node, n + node) if upwards else (n + following, following)
         factors = messages.count[node] - (place[back] != NOWHERE)
         if factors == 2 and arrived and place[2 * n + node] != NOWHERE:
-            product(messages.vector, vector, own(node, messages), states)
+            product(messages.vector, vector, likelihood(node, messages), states)
             vector = messages.vector
         elif factors > 1:
-            combine(own(node, messages), node, following, reduced, messages, messages.vector)
+            combine(likelihood(node, messages), node, following, reduced, messages, messages.vector)
             vector = messages.vector
         arrived_at = 2 * n + messages.at[LENGTH]
         renew(edge, arrived_at, messages)

@@ -24,7 +24,6 @@ from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, row_keys
 from knothole.compiled.threads import Memory
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.engine import ENTRIES, Engine, Entries, Moments, weighted_values
-from knothole.expectation.leaf_sets import LeafSets, leaf_sets, read_rows
 from knothole.expectation.monte_carlo import kernels
 from knothole.expectation.monte_carlo.kernels import (
     LANES,
@@ -42,7 +41,7 @@ from knothole.expectation.monte_carlo.statistics import (
     mean_and_error,
     mean_and_std,
 )
-from knothole.expectation.tables import Grid
+from knothole.expectation.tables import Grid, LeafSets, leaf_sets, read_rows
 from knothole.expectation.tolerance import NONE, Tolerance
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged

@@ -3,7 +3,7 @@
 Four words of 64 draws are handled together. For every threshold of a missing number, and every
 code of a missing category, :func:`fill_masks` finds which draws go left; a split is then one AND.
 
-Of trees with at most 64 leaves, sets of leaves (:mod:`knothole.expectation.leaf_sets`) say which
+Of trees with at most 64 leaves, sets of leaves (:mod:`knothole.expectation.tables`) say which
 leaves the observed values of a row leave, and which splits on missing values part them. These
 splits are listed once a row, parents before their children (:func:`list_splits`); then words of
 draws are divided at one split after the other (:func:`divide`). Larger trees are walked from their
@@ -38,11 +38,21 @@ from knothole.compiled.simd import (
     store,
 )
 from knothole.compiled.sobol import WORD
-from knothole.expectation.cuts import Lookup, cell_of, halved, lookup, settled
-from knothole.expectation.engine import NodeArrays, node_arrays
-from knothole.expectation.exact.product_kernels import follow, observed_right, several
-from knothole.expectation.leaf_sets import LEAVES, LeafSets
-from knothole.expectation.tables import Grid
+from knothole.expectation.tables import (
+    LEAVES,
+    Grid,
+    LeafSets,
+    Lookup,
+    NodeArrays,
+    cell_of,
+    follow,
+    halved,
+    lookup,
+    node_arrays,
+    observed_right,
+    settled,
+    several,
+)
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.traverse import tree_depths
 
@@ -125,7 +135,7 @@ class SmallTrees(NamedTuple):
     Attributes
     ----------
     parting : uint8 (trees, 64, 64)
-        That of :class:`~knothole.expectation.leaf_sets.LeafSets`, for all trees.
+        That of :class:`~knothole.expectation.tables.LeafSets`, for all trees.
     node : uint64 (trees, 128, 2)
         The leaves on the right of a split, and its row of masks.
     output : int64 (trees,)

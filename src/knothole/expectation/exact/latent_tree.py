@@ -1,0 +1,698 @@
+"""Expectations under a latent tree, exactly.
+
+Given x_o, latents without a missing variable below them are summed out once per row; the decision
+trees then walk with the small tree that remains
+(:mod:`knothole.expectation.exact.latent_messages`). At a split on a missing variable a position
+brings the variable into focus, reads off the probability of the left side, confines the variable to
+one side after the other, and returns to the messages it had on arrival.
+
+Expected margins of small trees come from sets of leaves. The lowest and the highest leaf of what a
+row leaves of a tree part at a split on a missing variable, where the set divides in two, and so on:
+no node is met but where a row divides. Whatever the row, a part of what arrives at a split goes
+left, in every state of the variable's latent.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knothole.arrays import Floats
+from knothole.columns.evidence import Evidence
+from knothole.compiled.bits import has, highest_bit, lowest_bit
+from knothole.compiled.exp import exponentials
+from knothole.compiled.pointers import pointers, prefetch, shift
+from knothole.compiled.policy import inlined, inner, njit
+from knothole.compiled.simd import (
+    AT_ONCE,
+    CACHE_LINE,
+    add,
+    copy,
+    difference,
+    dot,
+    fill,
+    load,
+    padded,
+    room,
+    spread,
+    store,
+    total,
+)
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.univariate.packed import pack
+from knothole.expectation.engine import warn_impossible
+from knothole.expectation.exact.latent_messages import (
+    CONFINED,
+    EMPTY,
+    FOCUS,
+    LENGTH,
+    Latents,
+    Messages,
+    Reduced,
+    ReduceScratch,
+    likelihood,
+    move_focus,
+    reduce_row,
+    renew,
+    start_messages,
+    undo,
+)
+from knothole.expectation.exact.walk import (
+    ENTER,
+    LEAVE,
+    RIGHT,
+    WalkEngine,
+    confine,
+    merged_levels,
+    provide,
+    reset_region,
+    save_region,
+)
+from knothole.expectation.tables import LEAVES, follow, read_sets
+from knothole.trees.ensemble import Ensemble
+
+
+class LatentTreeEngine(WalkEngine):
+    """Exact expectations under a latent tree."""
+
+    def __init__(self, ensemble: Ensemble, density: LatentTree) -> None:
+        super().__init__(merged_levels(ensemble, density), density.distributions_)
+        self.density = density
+        self.states = self.tables.states
+        parent = np.asarray(density.parent_, dtype=np.int64)
+        n_children = np.bincount(parent[parent >= 0], minlength=len(parent))
+        transition = padded(density.transition_, axes=2)
+        self.latents = Latents(
+            parent=parent,
+            order=np.asarray(density.order_, dtype=np.int64),
+            child_start=np.concatenate([[0], np.cumsum(n_children)]).astype(np.int64),
+            children=np.argsort(np.where(parent < 0, len(parent), parent), kind="stable"),
+            transition=transition,
+            transposed=padded(transition.transpose(0, 2, 1)),
+            prior=padded(density.prior_),
+            n=len(parent),
+            states=self.states,
+        )
+        self.used = self.ensemble.used
+
+    def _add_by_leaf_sets(self, evidence: Evidence, out: Floats) -> None:
+        points = self.merged.points(evidence.points)
+        words = np.empty((len(points), self.ensemble.n_trees), dtype=np.uint64)
+        first = 0
+        for sets in self.leaf_sets:
+            read_words(points, sets, words, first)
+            first += len(sets.root)
+        trees = self._trees._replace(value=self.value[self._leaf, 0])
+        memory = self.memory.once(self._splits), self.memory.once(self._sides)
+        add_expected(points, words, trees, self._given(evidence, False), *memory, out)
+
+    @cached_property
+    def _leaf(self) -> NDArray[np.int64]:
+        return np.concatenate([each.leaf for each in self.leaf_sets])
+
+    @cached_property
+    def _trees(self) -> WordTrees:
+        sets = self.leaf_sets
+        root, parting, right = (
+            np.concatenate([getattr(each, name) for each in sets])
+            for name in ("root", "parting", "right")
+        )
+        return WordTrees(
+            root=root,
+            output=np.repeat([each.output for each in sets], [len(each.root) for each in sets]),
+            value=np.empty((0, 0)),
+            parting=parting,
+            right=right,
+            feature=self.ensemble.feature,
+            go_left=self.go_left,
+            n_trees=len(root),
+            n_variables=len(self.ensemble.columns),
+            states=self.density.transition_.shape[1],
+        )
+
+    def _splits(self) -> RowSplits:
+        n = self.ensemble.n_leaves
+        return RowSplits(
+            go_left=np.empty(n, dtype=np.int64),
+            node=np.empty(n, dtype=np.int64),
+            left=np.empty(n),
+            right=np.empty(n),
+            side=np.empty(n, dtype=np.int64),
+            stop=np.empty(self.ensemble.n_trees, dtype=np.int64),
+            word=np.empty(LEAVES, dtype=np.uint64),
+            later=np.empty(LEAVES, dtype=np.int64),
+        )
+
+    def _sides(self) -> Sides:
+        n = self.depth
+        return Sides(
+            reach=np.empty(2 * n),
+            node=np.empty(n, dtype=np.int64),
+            mark=np.empty(n, dtype=np.int64),
+            belief=np.empty(n, dtype=np.int64),
+        )
+
+    def _given(self, evidence: Evidence, regions: bool) -> LatentGiven:
+        like = self._likelihood(evidence)
+        return LatentGiven(like, self.used, self.latents, *self.memory.once(self._scratch), 1)
+
+    def _scratch(self) -> tuple[Reduced, ReduceScratch, Messages]:
+        n, states = self.latents.n, self.states
+        reduced = Reduced(
+            n=np.zeros(1, dtype=np.int64),
+            parent=np.empty(n, dtype=np.int64),
+            child=np.empty(n, dtype=np.int64),
+            sibling=np.empty(n, dtype=np.int64),
+            slot=np.empty(n, dtype=np.int64),
+            g=room(n, states),
+            matrix=room(2 * n, states, states),
+        )
+        scratch = ReduceScratch(
+            active=np.empty(n, dtype=np.bool_),
+            with_active=np.empty(n, dtype=np.bool_),
+            message=room(n, states),
+            local=room(n, states),
+            buffer=room(states, states),
+        )
+        # A position moves the focus once for each of its frames; there may be two of them.
+        moves = 2 * (self.depth + 1) * (n + 1)
+        messages = Messages(
+            e=room(n + 2 * self.depth, states),
+            belief=room(n + self.depth, states),
+            arena=room(2 * n + moves, states),
+            place=np.empty(3 * n, dtype=np.int64),
+            edge=np.empty(moves, dtype=np.int64),
+            old=np.empty(moves, dtype=np.int64),
+            target=np.empty(3 * n, dtype=np.int64),
+            count=np.empty(n, dtype=np.int64),
+            toward=np.empty((n, n), dtype=np.int64),
+            vector=room(states),
+            at=np.zeros(3, dtype=np.int64),
+            n=n,
+            states=states,
+        )
+        return reduced, scratch, messages
+
+    def _likelihood(self, evidence: Evidence) -> Floats:
+        """Likelihood of what is known of each variable, scaled, (rows, variables, states).
+
+        It is 1 at missing values that trees split on: they bring their regions themselves, one-hot
+        groups observed in part included. So it is at values that are impossible in every state.
+        """
+        missing = np.isnan(evidence.points)
+        missing[:, : len(self.used)] &= self.used
+        missing[:, len(self.used) :] = False
+        packed = pack(self.density.distributions_, evidence)
+        width = self.latents.n * self.states
+        like = room(len(packed), width)
+        scratch = like.view(np.int64), np.empty(width), np.empty(width, dtype=np.int32)
+        impossible = np.zeros(len(packed), dtype=np.bool_)
+        # Base measures are the same in all states: they say nothing here.
+        values = packed.code, packed.z, packed.slot
+        parameters = packed.parameters(self.density.distributions_)
+        fill_likelihood(values, parameters, missing, (like, *scratch), impossible)
+        warn_impossible(np.where(impossible, -np.inf, 0.0))
+        return like.reshape(len(packed), self.latents.n, self.states)
+
+    def _position(self) -> LatentPosition:
+        return LatentPosition(
+            frames=self._frames(),
+            e=np.empty((self.depth, self.states)),
+            right=np.empty((self.depth, self.states)),
+            mark=np.empty(self.depth, dtype=np.int64),
+            focus=np.empty(self.depth, dtype=np.int64),
+            belief=room(self.states),
+            left_mass=np.empty(self.states),
+            right_mass=np.empty(self.states),
+        )
+
+
+# ---- walks
+
+
+class LatentGiven(NamedTuple):
+    """What a latent tree says of rows; the records are those of their modules."""
+
+    like: Any  # (rows, latents, states)
+    used: Any  # (variables,) that trees split on
+    latents: Any
+    reduced: Any
+    scratch: Any
+    messages: Any
+    block: int
+
+
+class LatentPosition(NamedTuple):
+    """Frames (:class:`.walk.Frames`), and what else a position returns to."""
+
+    frames: Any
+    e: Any  # (frames, states) of the variable on arrival
+    right: Any  # (frames, states) masses of the right side
+    mark: Any  # (frames,) length of the log on arrival
+    focus: Any  # (frames,)
+    belief: Any  # (states,) scratch
+    left_mass: Any
+    right_mass: Any
+
+
+def place(position, root, given, row):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.place`."""
+    start(position, root, 1.0)
+
+
+def place_inside(position, root, outer, given):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.place_inside`."""
+    # The frame above the outer position's is free: note there what to return to.
+    top = outer.frames.top[0]
+    outer.mark[top + 1] = given.messages.at[LENGTH]
+    outer.focus[top + 1] = given.messages.at[FOCUS]
+    start(position, root, outer.frames.reach[top])
+
+
+def leave_inside(outer, given):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.leave_inside`."""
+    top = outer.frames.top[0]
+    undo(outer.mark[top + 1], outer.focus[top + 1], given.messages)
+
+
+@inlined
+def start(position, root, reach):  # type: ignore[no-untyped-def]
+    """One frame at ``root``, with this reach."""
+    frames = position.frames
+    frames.top[0] = 0
+    frames.reach[0] = reach
+    frames.node[0] = root
+    frames.phase[0] = ENTER
+
+
+def begin_row(x, rows, row, tables, region, given):  # type: ignore[no-untyped-def]
+    """Reduce the latent tree to missing variables, each confined to what the row leaves of it."""
+    reset_region(rows, row, tables, region)
+    reduced, messages = given.reduced, given.messages
+    states = messages.states
+    reduce_to_missing(x, row, tables.n_variables, given)
+    for v in range(tables.n_variables):
+        if given.scratch.active[v] and tables.n_levels[v] > 0:
+            # A one-hot group observed in part: ones where nothing is excluded, to rounding.
+            e = shift(messages.e, reduced.slot[v] * states)
+            fill(e, 0.0, states)
+            for code in range(tables.n_levels[v]):
+                if has(region.sets, tables.set_offset[v], code):
+                    add(e, shift(tables.mass, (tables.offset[v] + code) * states), states)
+    start_messages(reduced, messages)
+    # Here ``e`` changes where it is: what it says is never left out.
+    for node in range(reduced.n[0]):
+        messages.place[2 * messages.n + node] = node
+        messages.count[node] = 1
+
+
+@inlined
+def reduce_to_missing(x, row, n_variables, given):  # type: ignore[no-untyped-def]
+    """Reduce the latent tree to the row's missing variables, which may be anything."""
+    latents, active = given.latents, given.scratch.active
+    for v in range(latents.n):
+        active[v] = 1 if v < n_variables and given.used[v] and np.isnan(x[v]) else 0
+    like = shift(given.like, row * latents.n * latents.states)
+    reduce_row(like, latents, given.reduced, given.scratch)
+    fill(given.messages.e, 1.0, given.reduced.n[0] * latents.states)
+
+
+def advance(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.advance`."""
+    feature, left = nodes.feature, nodes.left
+    reduced, messages, frames = given.reduced, given.messages, position.frames
+    leaves, reaches = found.leaves, found.reaches
+    belief, left_mass, right_mass = position.belief, position.left_mass, position.right_mass
+    states = messages.states
+    # Whoever takes leaves one by one wants the leaf's region in hand, and others only its reach.
+    one_by_one = found.size == 1
+    count = 0
+    top = frames.top[0]
+    while top >= 0 and count < found.size:
+        n = frames.node[top]
+        phase = frames.phase[top]
+        if phase == ENTER:
+            n = follow(x, n, nodes, False)
+            frames.node[top] = n
+            if feature[n] < 0:
+                frames.phase[top] = LEAVE
+                leaves[count] = left[n]
+                reaches[count] = frames.reach[top]
+                count += 1
+                continue
+        v = feature[n]
+        if v < 0:
+            top -= 1
+            continue
+        i = reduced.slot[v]
+        e = shift(messages.e, i * states)
+        if phase == ENTER:
+            if messages.at[CONFINED] == 0:
+                messages.at[FOCUS] = i
+            move_focus(i, reduced, messages, belief)
+            share = divide(v, n, nodes, tables, region, belief, left_mass, right_mass)
+            left_reach = frames.reach[top] * share
+            right_reach = frames.reach[top] - left_reach
+            left_node = follow(x, left[n], nodes, False)
+            right_node = follow(x, left[n] + 1, nodes, False)
+            left_ends = not one_by_one and (feature[left_node] < 0 or left_reach <= 0.0)
+            right_ends = not one_by_one and (feature[right_node] < 0 or right_reach <= 0.0)
+            if left_ends and left_reach > 0.0:
+                leaves[count] = left[left_node]
+                reaches[count] = left_reach
+                count += 1
+            if right_ends and right_reach > 0.0:
+                leaves[count] = left[right_node]
+                reaches[count] = right_reach
+                count += 1
+            if left_ends and right_ends:
+                top -= 1
+                continue
+            expect(left_node, nodes, tables)
+            expect(right_node, nodes, tables)
+            position.mark[top] = messages.at[LENGTH]
+            messages.at[CONFINED] += 1
+            save_region(top, v, tables, region, frames, False)
+            copy(shift(position.e, top * states), e, states)
+            confine(top, n, v, left_ends, nodes, tables, region, frames)
+            frames.reach[top] = right_reach
+            if left_ends:
+                frames.phase[top] = LEAVE
+                copy(e, right_mass, states)
+                child, child_reach = right_node, right_reach
+            else:
+                frames.phase[top] = LEAVE if right_ends else RIGHT
+                copy(e, left_mass, states)
+                copy(shift(position.right, top * states), right_mass, states)
+                child, child_reach = left_node, left_reach
+        elif phase == RIGHT:
+            frames.phase[top] = LEAVE
+            undo(position.mark[top], i, messages)
+            copy(e, shift(position.right, top * states), states)
+            confine(top, n, v, True, nodes, tables, region, frames)
+            child, child_reach = left[n] + 1, frames.reach[top]
+        else:
+            undo(position.mark[top], i, messages)
+            messages.at[CONFINED] -= 1
+            copy(e, shift(position.e, top * states), states)
+            save_region(top, v, tables, region, frames, True)
+            top -= 1
+            continue
+        if child_reach > 0.0:
+            top += 1
+            frames.node[top] = child
+            frames.reach[top] = child_reach
+            frames.phase[top] = ENTER
+    frames.top[0] = top
+    return count
+
+
+provide(
+    LatentGiven,
+    begin_row=begin_row,
+    place=place,
+    place_inside=place_inside,
+    leave_inside=leave_inside,
+    advance=advance,
+)
+
+
+@inlined
+def expect(node, nodes, tables):  # type: ignore[no-untyped-def]
+    """Start to load the masses below a node's cut: their table is too large for the near caches."""
+    v = nodes.feature[node]
+    if v >= 0:
+        below = shift(tables.mass, (tables.offset[v] + tables.position[node]) * tables.states)
+        for z in range(0, tables.states, CACHE_LINE):
+            prefetch(shift(below, z))
+
+
+@inlined
+def divide(v, node, nodes, tables, region, belief, left_mass, right_mass):  # type: ignore[no-untyped-def]
+    """Masses of a missing variable's two sides at a split; return the left one's probability."""
+    states = tables.states
+    if tables.n_levels[v] > 0:
+        divide_codes(v, node, nodes, tables, region, left_mass, right_mass)
+    else:
+        divide_interval(v, node, nodes, tables, region, left_mass, right_mass)
+    goes_left = dot(belief, left_mass, states)
+    goes_right = dot(belief, right_mass, states)
+    if goes_left + goes_right <= 0.0:
+        # The row is impossible under the density: let the variable's own masses decide.
+        for z in range(states):
+            goes_left += left_mass[z]
+            goes_right += right_mass[z]
+    both = goes_left + goes_right
+    return goes_left / both if both > 0.0 else 0.0
+
+
+@inlined
+def divide_interval(v, node, nodes, tables, region, left_mass, right_mass):  # type: ignore[no-untyped-def]
+    """Masses of the two sides of what remains of a numeric variable."""
+    states, first = tables.states, tables.offset[v]
+    low, high = region.low[v], region.high[v]
+    middle = min(max(tables.position[node], low), high)
+    below_low = shift(tables.mass, (first + low) * states)
+    below_middle = shift(tables.mass, (first + middle) * states)
+    below_high = shift(tables.mass, (first + high) * states)
+    difference(left_mass, below_middle, below_low, states)
+    difference(right_mass, below_high, below_middle, states)
+    if not region.recorded[v]:
+        absent = shift(tables.absent, v * states)
+        add(left_mass if nodes.missing_left[node] else right_mass, absent, states)
+
+
+@inner
+def divide_codes(v, node, nodes, tables, region, left_mass, right_mass):  # type: ignore[no-untyped-def]
+    """Masses of the two sides of what remains of a categorical variable."""
+    states = tables.states
+    remaining, goes = tables.set_offset[v], nodes.set_start[node]
+    fill(left_mass, 0.0, states)
+    fill(right_mass, 0.0, states)
+    for code in range(tables.n_levels[v]):
+        if has(region.sets, remaining, code):
+            mass = shift(tables.mass, (tables.offset[v] + code) * states)
+            add(left_mass if has(nodes.sets, goes, code) else right_mass, mass, states)
+
+
+@njit
+def fill_likelihood(values, parameters, missing, like, impossible):  # type: ignore[no-untyped-def]
+    """Likelihood of packed values (:mod:`knothole.densities.univariate.packed`) in each state.
+
+    ``like`` is (rows, latents * states), the same memory as int64, and what
+    :func:`~knothole.compiled.exp.exponentials` writes on; each vector's largest entry becomes 1.
+    Rows with values that no state can have are flagged.
+    """
+    code, z, slot = values
+    table, linear, square = parameters
+    x, bits, peak, shifts = like
+    n_latents, n_states, width = code.shape[1], table.shape[1], x.shape[1]
+    states = width // n_latents
+    for row in range(len(x)):
+        for v in range(n_latents):
+            c, first = code[row, v], v * states
+            out = x[row, first : first + states]
+            largest = -np.inf
+            out[n_states:] = largest
+            if c >= 0 and not missing[row, v]:
+                for k in range(n_states):
+                    term = table[c, k]
+                    if slot[v] >= 0:
+                        at = z[row, slot[v]]
+                        term += at * (linear[slot[v], k] + at * square[slot[v], k])
+                    out[k] = term
+                    largest = max(largest, term)
+                if largest == -np.inf:
+                    impossible[row] = True
+            if largest == -np.inf:
+                out[:n_states] = largest = 0.0
+            peak[first : first + states] = largest
+        exponentials(x[row], peak, shifts, bits[row], width)
+
+
+# ---- sets of leaves
+
+
+class WordTrees(NamedTuple):
+    """All trees with their leaves as bits of words."""
+
+    root: Any  # (trees,) first node
+    output: Any  # (trees,)
+    value: Any  # (trees, 64) of the leaf of each bit
+    parting: Any  # (trees, 64, 64) see `LeafSets`
+    right: Any  # (trees, 128)
+    feature: Any  # (nodes,)
+    go_left: Any  # (nodes, states) part of what arrives
+    n_trees: int
+    n_variables: int
+    states: int  # without those that were added up to a multiple of four
+
+
+class RowSplits(NamedTuple):
+    """Where a row divides: splits of all trees, each before those on its left and on its right."""
+
+    go_left: Any  # (splits,) where the split's part is
+    node: Any  # (splits,) of the missing variable, in the reduced tree
+    left: Any  # (splits,) value of the only leaf on a side; 0 where there are several
+    right: Any
+    side: Any  # (splits,) of the split above it, twice whose depth it is, and 1 more on the right
+    stop: Any  # (trees,) where those of a tree end
+    word: Any  # (leaves,) a stack: leaves on the right that are still to be visited,
+    later: Any  # (leaves,) and the side that they are on
+
+
+# Trees that are looked at before it is their turn, and those whose splits are found together.
+AHEAD = 4
+TOGETHER = 8
+# The side of nothing: of it, the depth is 0, too.
+TOP = -1
+
+
+class Sides(NamedTuple):
+    """Both sides of the split that a walk is at, and of those above it, by depth."""
+
+    reach: Any  # (2 depths,) of the left side, then of the right
+    node: Any  # (depths,) of the missing variable
+    mark: Any  # (depths,) length of the log
+    belief: Any  # (depths,) where that of the variable is
+
+
+@njit
+def read_words(points, trees, words, first):  # type: ignore[no-untyped-def]
+    """Leaves that are left of some trees, from the ``first`` on, to ``words`` (rows, trees)."""
+    for row in range(len(points)):
+        read_sets(points[row], trees, words[row, first : first + len(trees.root)])
+
+
+@njit
+def add_expected(points, words, trees, given, splits, sides, out):  # type: ignore[no-untyped-def]
+    """Add the expected margin of each row to ``out`` (rows, outputs): Prop. 1."""
+    n_rows, n_columns = points.shape
+    points_, trees_, given_, splits_, sides_ = pointers((points, trees, given, splits, sides))
+    for row in range(n_rows):
+        reduce_to_missing(shift(points_, row * n_columns), row, trees_.n_variables, given_)
+        start_messages(given_.reduced, given_.messages)
+        for start in range(0, trees_.n_trees, TOGETHER):
+            end = min(start + TOGETHER, trees_.n_trees)
+            find_splits(start, end, words[row], trees_, given_, splits_, out[row])
+            for tree in range(start, end):
+                first = splits_.stop[tree - 1] if tree > start else 0
+                found = expected(first, splits_.stop[tree], trees_, given_, splits_, sides_)
+                out[row, trees_.output[tree]] += found
+
+
+@inlined
+def one_bit(word):  # type: ignore[no-untyped-def]
+    """Whether there is no other bit than the lowest."""
+    return word & (word - np.uint64(1)) == 0
+
+
+@inlined
+def find_splits(start, end, words, trees, given, splits, out):  # type: ignore[no-untyped-def]
+    """Where a row divides in some trees, given the leaves that are left; single ones go to ``out``.
+
+    What is needed of several trees is looked for at once: tables do not fit the near caches.
+    """
+    slot, states = given.reduced.slot, given.messages.states
+    count = 0
+    for tree in range(start, end):
+        ahead = min(tree + AHEAD, trees.n_trees - 1)
+        prefetch(
+            shift(trees.parting, (ahead * LEAVES + np.int64(lowest_bit(words[ahead]))) * LEAVES)
+        )
+        word = words[tree]
+        value = shift(trees.value, tree * LEAVES)
+        if one_bit(word):
+            out[trees.output[tree]] += value[lowest_bit(word)]
+            splits.stop[tree] = count
+            continue
+        parting, root = shift(trees.parting, tree * LEAVES * LEAVES), trees.root[tree]
+        rights = shift(trees.right, tree * 2 * LEAVES)
+        top, side = 0, TOP
+        while True:
+            lowest, highest = np.int64(lowest_bit(word)), np.int64(highest_bit(word))
+            parted = np.int64(parting[lowest * LEAVES + highest])
+            place = (root + parted) * states
+            for z in range(0, states, CACHE_LINE):
+                prefetch(shift(trees.go_left, place + z))
+            splits.go_left[count] = place
+            splits.node[count] = slot[trees.feature[root + parted]]
+            on_right = word & rights[parted]
+            on_left = word ^ on_right
+            left_leaf, right_leaf = one_bit(on_left), one_bit(on_right)
+            splits.left[count] = value[lowest] if left_leaf else 0.0
+            splits.right[count] = value[highest] if right_leaf else 0.0
+            splits.side[count] = side
+            count += 1
+            below = (side | 1) + 1
+            splits.word[top], splits.later[top] = on_right, below + 1
+            top += not right_leaf
+            prefetch(shift(parting, np.int64(lowest_bit(on_right)) * LEAVES))
+            if not left_leaf:
+                word, side = on_left, below
+            elif top > 0:
+                top -= 1
+                word, side = splits.word[top], splits.later[top]
+            else:
+                break
+        splits.stop[tree] = count
+
+
+@inlined
+def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyped-def]
+    """What a tree is expected to give, from its splits."""
+    reduced, messages = given.reduced, given.messages
+    states, n = messages.states, messages.n
+    result = 0.0
+    for at in range(first, stop):
+        node, side = splits.node[at], splits.side[at]
+        depth = (side >> 1) + 1
+        if side == TOP:
+            undo(EMPTY, node, messages)
+            reach, believed = 1.0, node
+        else:
+            above = sides.node[depth - 1]
+            undo(sides.mark[depth - 1], above, messages)
+            renew(2 * n + above, n + side, messages)
+            reach, believed = sides.reach[side], sides.belief[depth - 1]
+            if node != above:
+                believed = n + depth
+                belief = shift(messages.belief, believed * states)
+                move_focus(node, reduced, messages, belief)
+        belief = shift(messages.belief, believed * states)
+        sides.node[depth], sides.mark[depth] = node, messages.at[LENGTH]
+        sides.belief[depth] = believed
+        e = likelihood(node, messages)
+        left = shift(messages.e, (n + 2 * depth) * states)
+        right = shift(left, states)
+        go_left = shift(trees.go_left, splits.go_left[at])
+        goes_left, goes_right = divide_set(e, go_left, belief, left, right, states)
+        if goes_left + goes_right <= 0.0:
+            # The row is impossible under the density: let the variable's own masses decide.
+            for z in range(trees.states):
+                goes_left += left[z]
+                goes_right += right[z]
+        both = goes_left + goes_right
+        left_reach = reach * (goes_left / both if both > 0.0 else 0.0)
+        right_reach = reach - left_reach
+        sides.reach[2 * depth], sides.reach[2 * depth + 1] = left_reach, right_reach
+        result += left_reach * splits.left[at] + right_reach * splits.right[at]
+    return result
+
+
+@inlined
+def divide_set(e, go_left, belief, left, right, n):  # type: ignore[no-untyped-def]
+    """Divide what arrives at a split; return the probabilities of both sides, up to a factor."""
+    to_left, to_right = spread(0.0), spread(0.0)
+    for z in range(0, n, AT_ONCE):
+        here, believed = load(e, z), load(belief, z)
+        part = here * load(go_left, z)
+        rest = here - part
+        store(left, z, part)
+        store(right, z, rest)
+        to_left = to_left + believed * part
+        to_right = to_right + believed * rest
+    return total(to_left), total(to_right)

@@ -1,0 +1,433 @@
+"""Expectations under a mixture of products (and its one-component case), exactly.
+
+Given the component, missing values are independent, so the probability q of going left at a node
+does not depend on the row (:func:`~knothole.expectation.tables.left_probabilities`). A row carries
+a weight for each component, at first its responsibilities p(k | x_o). It follows observed splits;
+at a missing value the weights divide into ``w * q`` and ``w * (1 - q)``; at a leaf their sum is
+the leaf's probability.
+
+Two cases need more than q: a one-hot group observed in part, and two trees at once (Lemma 2). There
+the row carries the region of every missing value too, and weights divide by the masses of the two
+sides of it.
+
+Expected margins of small trees need neither: what a tree is expected to give, given the component,
+is joined from its leaves upwards, at the splits where what is left of it by a row divides.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from knothole.arrays import Floats
+from knothole.columns.evidence import Evidence
+from knothole.compiled.bits import has, highest_bit, lowest_bit, popcount
+from knothole.compiled.pointers import pointers, shift
+from knothole.compiled.policy import inlined, inner, njit
+from knothole.compiled.simd import AT_ONCE, copy, dot, fill, load, padded, spread, store, whole
+from knothole.densities.univariate.base import Univariate
+from knothole.expectation.engine import warn_impossible
+from knothole.expectation.exact.walk import (
+    ENTER,
+    LEAVE,
+    RIGHT,
+    WalkEngine,
+    confine,
+    merged_levels,
+    provide,
+    reset_region,
+    save_region,
+)
+from knothole.expectation.tables import (
+    LEAVES,
+    TREES,
+    follow,
+    plain,
+    read_sets,
+    several,
+)
+from knothole.trees.ensemble import Ensemble
+
+# Rows that walk a tree one after the other, so that the tree's q stays in cache.
+ROWS = 256
+# Splits on missing values, of some of these rows, whose sides are joined together.
+SPLITS = 256
+
+
+class Product(Protocol):
+    """A density whose missing values are independent given a component."""
+
+    distributions_: tuple[Univariate | None, ...]
+
+    def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Log p(x_o) (rows,) and p(component | x_o) (rows, components)."""
+        ...
+
+
+class MixtureEngine(WalkEngine):
+    """Exact expectations under a mixture of products."""
+
+    chunk = 4096  # values are encoded a variable at a time, with some overhead for each
+
+    def __init__(self, ensemble: Ensemble, density: Product) -> None:
+        super().__init__(merged_levels(ensemble, density), density.distributions_)
+        self.density = density
+
+    def _add_by_leaf_sets(self, evidence: Evidence, out: Floats) -> None:
+        points, weights = self.merged.points(evidence.points), self._weights(evidence)
+        room = self.memory.once(self._room)
+        for trees in self.leaf_sets:
+            add_expected(points, weights, trees, self.go_left, self.value, room, out)
+
+    def _given(self, evidence: Evidence, regions: bool) -> MixtureGiven | RegionGiven:
+        weights, components = self._weights(evidence), self.tables.states
+        if regions:
+            return RegionGiven(weights, components, 1)
+        is_plain = plain(self.ensemble, evidence.points)
+        return MixtureGiven(weights, components, ROWS, self.go_left, is_plain)
+
+    def _weights(self, evidence: Evidence) -> Floats:
+        log_p, weights = self.density.responsibilities(evidence)
+        warn_impossible(log_p)
+        return padded(weights)
+
+    def _position(self) -> MixturePosition:
+        return MixturePosition(self._frames(), np.empty((self.depth, self.tables.states)))
+
+    def _room(self) -> Room:
+        n = self.tables.states
+        row, node, left, right = np.empty((4, SPLITS), dtype=np.int64)
+        return Room(
+            sets=np.empty((ROWS, TREES), np.uint64),
+            known=np.empty(ROWS),
+            given=np.empty((ROWS, n)),
+            value=np.empty(LEAVES),
+            row=row,
+            word=np.empty(SPLITS, np.uint64),
+            node=node,
+            step=np.empty(SPLITS),
+            left=left,
+            right=right,
+            added=np.zeros((SPLITS, n)),
+        )
+
+
+# ---- walks --------------------------------------------------------------------------------------
+
+
+class MixtureGiven(NamedTuple):
+    """Responsibilities, and q, for walks without regions."""
+
+    weights: Any  # (rows, components) p(component | x_o)
+    components: int  # a multiple of four
+    block: int
+    go_left: Any  # (nodes, components) q
+    plain: bool  # see `follow`
+
+
+class RegionGiven(NamedTuple):
+    """Responsibilities, for walks with the regions of missing values in hand."""
+
+    weights: Any  # (rows, components) p(component | x_o)
+    components: int
+    block: int
+
+
+class MixturePosition(NamedTuple):
+    """Frames, and the weights of each."""
+
+    frames: Any
+    weight: Any  # (frames, components)
+
+
+def begin_row(x, rows, row, tables, region, given):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.begin_row`: there are no regions, and weights are all there is."""
+
+
+def begin_region(x, rows, row, tables, region, given):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.begin_row`."""
+    reset_region(rows, row, tables, region)
+
+
+def place(position, root, given, row):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.place`: where to start, and the row whose weights are divided."""
+    position.frames.node[0] = root
+    position.frames.top[0] = row
+
+
+def place_region(position, root, given, row):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.place`."""
+    start(position, root, shift(given.weights, row * given.components), given.components)
+
+
+def place_inside(position, root, outer, given):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.place_inside`."""
+    weights = shift(outer.weight, outer.frames.top[0] * given.components)
+    start(position, root, weights, given.components)
+
+
+def leave_inside(outer, given):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.leave_inside`: there is nothing to forget."""
+
+
+@inlined
+def start(position, root, weights, components):  # type: ignore[no-untyped-def]
+    """One frame at ``root``, with these weights."""
+    frames = position.frames
+    frames.top[0] = 0
+    frames.node[0] = root
+    frames.phase[0] = ENTER
+    copy(position.weight, weights, components)
+    frames.reach[0] = whole(weights, components)
+
+
+def advance(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.advance`: weights divide by q. All leaves of a tree at once.
+
+    What goes right waits in its frame.
+    """
+    frames, n = position.frames, given.components
+    node, weight = frames.node[0], shift(given.weights, frames.top[0] * n)
+    count, top = 0, 0
+    while True:
+        node = follow(x, node, nodes, given.plain)
+        while nodes.feature[node] >= 0:
+            right, go_left = shift(position.weight, top * n), shift(given.go_left, node * n)
+            left = shift(right, n)
+            for k in range(0, n, AT_ONCE):
+                here = load(weight, k)
+                goes_left = here * load(go_left, k)
+                store(left, k, goes_left)
+                store(right, k, here - goes_left)
+            frames.node[top] = nodes.left[node] + 1
+            top, weight = top + 1, left
+            node = follow(x, nodes.left[node], nodes, given.plain)
+        found.leaves[count] = nodes.left[node]
+        found.reaches[count] = whole(weight, n)
+        count += 1
+        top -= 1
+        if top < 0:
+            return count
+        node, weight = frames.node[top], shift(position.weight, top * n)
+
+
+def advance_regions(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.advance`: weights divide by the masses of the two sides of a region."""
+    frames, components = position.frames, given.components
+    count = 0
+    top = frames.top[0]
+    while top >= 0 and count < found.size:
+        n = frames.node[top]
+        if frames.phase[top] == ENTER:
+            n = follow(x, n, nodes, False)
+            frames.node[top] = n
+            if nodes.feature[n] < 0:
+                frames.phase[top] = LEAVE
+                found.leaves[count] = nodes.left[n]
+                found.reaches[count] = frames.reach[top]
+                count += 1
+                continue
+        v = nodes.feature[n]
+        if v < 0:
+            top -= 1
+            continue
+        weight = shift(position.weight, top * components)
+        child_weight = shift(weight, components)
+        child_reach = 0.0
+        if frames.phase[top] == ENTER:
+            frames.phase[top] = RIGHT
+            child_reach = divide_region(n, v, nodes, tables, region, weight, child_weight)
+            save_region(top, v, tables, region, frames, False)
+            confine(top, n, v, False, nodes, tables, region, frames)
+            child = nodes.left[n]
+        elif frames.phase[top] == RIGHT:
+            frames.phase[top] = LEAVE
+            confine(top, n, v, True, nodes, tables, region, frames)
+            copy(child_weight, weight, components)
+            child_reach = whole(weight, components)
+            child = nodes.left[n] + 1
+        else:
+            save_region(top, v, tables, region, frames, True)
+            top -= 1
+            continue
+        # Most pairs of regions do not meet: a side without weight is not visited.
+        if child_reach > 0.0:
+            top += 1
+            frames.reach[top] = child_reach
+            frames.node[top] = child
+            frames.phase[top] = ENTER
+    frames.top[0] = top
+    return count
+
+
+provide(MixtureGiven, begin_row=begin_row, place=place, advance=advance)
+provide(
+    RegionGiven,
+    begin_row=begin_region,
+    place=place_region,
+    place_inside=place_inside,
+    leave_inside=leave_inside,
+    advance=advance_regions,
+)
+
+
+@inlined
+def divide_region(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
+    """Move the part of ``weight`` that goes left at a split on ``v``; return its sum.
+
+    The sum has an order of its own: a compiler's would depend on where arrays lie in memory.
+    """
+    components = tables.states
+    if tables.n_levels[v] > 0:
+        return divide_set(node, v, nodes, tables, region, weight, goes_left)
+    first = tables.offset[v]
+    low, high = region.low[v], region.high[v]
+    middle = min(max(tables.position[node], low), high)
+    below_low = shift(tables.mass, (first + low) * components)
+    below_middle = shift(tables.mass, (first + middle) * components)
+    below_high = shift(tables.mass, (first + high) * components)
+    absent = shift(tables.absent, v * components)
+    may_be_absent = 1.0 - region.recorded[v]
+    absent_left = may_be_absent * nodes.missing_left[node]
+    for k in range(components):
+        part = below_middle[k] - below_low[k] + absent_left * absent[k]
+        total = below_high[k] - below_low[k] + may_be_absent * absent[k]
+        moved = weight[k] * (part / total) if total > 0.0 else 0.0
+        goes_left[k] = moved
+        weight[k] -= moved
+    return whole(goes_left, components)
+
+
+@inner
+def divide_set(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
+    """:func:`divide_region` where the variable is categorical."""
+    components = tables.states
+    remaining, goes = tables.set_offset[v], nodes.set_start[node]
+    for k in range(components):
+        part = 0.0
+        total = 0.0
+        for code in range(tables.n_levels[v]):
+            if has(region.sets, remaining, code):
+                mass = tables.mass[(tables.offset[v] + code) * components + k]
+                total += mass
+                if has(nodes.sets, goes, code):
+                    part += mass
+        moved = weight[k] * (part / total) if total > 0.0 else 0.0
+        goes_left[k] = moved
+        weight[k] -= moved
+    return whole(goes_left, components)
+
+
+# ---- sets of leaves -----------------------------------------------------------------------------
+
+
+class Room(NamedTuple):
+    """Working memory of :func:`add_expected`.
+
+    What rows have left of a tree is divided split by split, those of some rows together: ``word``
+    are the leaves that a split parts, ``step`` what the first of them on its right adds to the
+    first of all. ``left`` and ``right`` are where its sides are divided further, 0 for a leaf.
+    """
+
+    sets: Any  # (ROWS, trees) see `read_sets`
+    known: Any  # (ROWS,) the first leaves of all trees
+    given: Any  # (ROWS, components) what is expected to be added to them, given the component
+    value: Any  # (LEAVES,) of a tree's leaves
+    row: Any  # (SPLITS,) of the first splits of trees
+    word: Any  # (SPLITS,)
+    node: Any
+    step: Any
+    left: Any
+    right: Any
+    added: Any  # (SPLITS, components) what is expected to be added below a split; nothing at 0
+
+
+@njit
+def add_expected(points, weights, trees, go_left, value, room, out):  # type: ignore[no-untyped-def]
+    """Add the expected margin of each row to ``out`` (rows, outputs): Prop. 1, by sets of leaves.
+
+    What a tree is expected to give, given the component, comes from its leaves upwards. It does
+    not depend on the row's weights: they meet the sum over all trees.
+    """
+    n_rows, n, n_trees = len(points), go_left.shape[1], len(trees.root)
+    weights_, go_left_, value_, room_ = pointers((weights, go_left, value, room))
+    leaves, given = pointers(trees.leaf), room_.given
+    for start in range(0, n_rows, ROWS):
+        n_block = min(ROWS, n_rows - start)
+        for i in range(n_block):
+            read_sets(points[start + i], trees, room.sets[i, :n_trees])
+            room.known[i] = 0.0
+        fill(given, 0.0, n_block * n)
+        for tree in range(n_trees):
+            for bit in range(LEAVES):
+                room_.value[bit] = value_[leaves[tree * LEAVES + bit]]
+            i = 0
+            while i < n_block:
+                i, first = begin(i, n_block, tree, room_)
+                last = find_splits(first, tree, trees, room_)
+                go = shift(go_left_, trees.root[tree] * n)
+                for split in range(last - 1, first - 1, -1):
+                    join_sides(shift(room_.added, split * n), split, go, room_, n, False)
+                for split in range(1, first):
+                    join_sides(shift(given, room_.row[split] * n), split, go, room_, n, True)
+        for i in range(n_block):
+            of_missing = dot(shift(weights_, (start + i) * n), shift(given, i * n), n)
+            out[start + i, trees.output] += room.known[i] + of_missing
+
+
+@inlined
+def begin(i, n_rows, tree, room):  # type: ignore[no-untyped-def]
+    """Start with what rows from ``i`` on have left of a tree, as many as there is room for.
+
+    Returns the next row, and how many splits there are, with that at 0 which is none.
+    """
+    n, left = np.int64(1), np.int64(SPLITS - 1)
+    while i < n_rows and left >= LEAVES:
+        word = room.sets[i * TREES + tree]
+        room.known[i] += room.value[lowest_bit(word)]
+        room.word[n], room.row[n] = word, i
+        n += several(word)
+        left -= np.int64(popcount(word)) - 1
+        i += 1
+    return i, n
+
+
+@inlined
+def find_splits(n, tree, trees, room):  # type: ignore[no-untyped-def]
+    """Find all splits below the ``n`` first ones, parents before their children.
+
+    Branch-free: a branch would be mispredicted. Returns how many there are.
+    """
+    parting, beyond = pointers((trees.parting, trees.right))
+    parting, beyond = shift(parting, tree * LEAVES * LEAVES), shift(beyond, 2 * tree * LEAVES)
+    split = 1
+    while split < n:
+        word = room.word[split]
+        first = np.int64(lowest_bit(word))
+        node = np.int64(parting[first * LEAVES + np.int64(highest_bit(word))])
+        above = word & beyond[node]
+        below = word ^ above
+        room.node[split] = node
+        room.step[split] = room.value[lowest_bit(above)] - room.value[first]
+        room.word[n] = below
+        room.left[split] = n * several(below)
+        n += several(below)
+        room.word[n] = above
+        room.right[split] = n * several(above)
+        n += several(above)
+        split += 1
+    return n
+
+
+@inlined
+def join_sides(out, split, go_left, room, n, adds):  # type: ignore[no-untyped-def]
+    """What both sides of a split are expected to add, for each component, to or into ``out``."""
+    step, go = spread(room.step[split]), shift(go_left, room.node[split] * n)
+    left, right = shift(room.added, room.left[split] * n), shift(room.added, room.right[split] * n)
+    for k in range(0, n, AT_ONCE):
+        there = load(right, k) + step
+        both = there + load(go, k) * (load(left, k) - there)
+        if adds:
+            both = load(out, k) + both
+        store(out, k, both)

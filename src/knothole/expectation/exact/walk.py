@@ -1,0 +1,478 @@
+"""Exact engines: walks through the trees that divide where a row has a missing value.
+
+A *position* goes from leaf to leaf of one tree, through those that a row can reach, depth first.
+Where it carries the region of every missing value, a second position can start inside a leaf of
+the first and go through another tree there: that is the probability of a pair of leaves (Lemma 2).
+It then also starts from any region, such as a one-hot group observed in part.
+
+The kernels here do not know the density. What differs is in five functions that families provide
+for their own kinds of ``given``, what the density says of rows given x_o
+(:mod:`knothole.expectation.exact.mixture`, :mod:`knothole.expectation.exact.latent_tree`); numba
+picks them by its type.
+
+Arrays travel in records, because kernels take many of them. A kernel turns the arrays into
+pointers at its top (:mod:`knothole.compiled.pointers`): below, ``x`` is the pointer to a row's
+points and matrices are indexed by hand.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from knothole.arrays import Floats, Words
+from knothole.columns.evidence import Evidence
+from knothole.compiled.bits import set_words, word_offsets
+from knothole.compiled.pointers import pointers, shift
+from knothole.compiled.policy import OPTIONS, inlined, njit
+from knothole.compiled.simd import padded
+from knothole.compiled.threads import Memory
+from knothole.densities.univariate.base import Univariate
+from knothole.expectation.engine import ENTRIES, Entries, ExactEngine, weighted_values
+from knothole.expectation.tables import (
+    Grid,
+    LeafSets,
+    leaf_sets,
+    left_probabilities,
+    node_arrays,
+    not_recorded_mass,
+    stack_size,
+)
+from knothole.trees.ensemble import Ensemble
+from knothole.trees.in_variables import Merged
+
+
+class WalkEngine(ExactEngine):
+    """Exact expectations by walks, for a family of densities.
+
+    Expected margins of small trees come from sets of leaves, which families handle each in their
+    own way: 1.5 (latent trees) to 2.5 times (mixtures) as fast as a walk; see decision 9.
+    """
+
+    chunk = 512
+
+    def __init__(self, merged: Merged, distributions: Sequence[Univariate | None]) -> None:
+        self.merged = merged
+        self.ensemble = ensemble = merged.ensemble
+        self.value = weighted_values(ensemble)
+        self.nodes = node_arrays(ensemble)
+        self.depth = stack_size(ensemble)
+        self.grid = Grid.of(ensemble)
+        mass = padded(self.grid.masses(distributions, merged))
+        n_levels = ensemble.n_levels.astype(np.int64)
+        set_offset = word_offsets(n_levels)
+        self.tables = Tables(
+            position=self.grid.position,
+            offset=self.grid.offset,
+            mass=mass,
+            absent=padded(not_recorded_mass(distributions, ensemble.n_levels)),
+            n_levels=n_levels,
+            set_offset=set_offset,
+            n_variables=len(n_levels),
+            n_words=int(set_offset[-1]),
+            states=mass.shape[1],
+        )
+        self.memory = Memory()
+
+    @abstractmethod
+    def _given(self, evidence: Evidence, regions: bool) -> Any:
+        """What the density says of rows; ``regions`` says that these must be in hand at leaves."""
+
+    @abstractmethod
+    def _position(self) -> Any:
+        """Working memory for a position: frames (:meth:`_frames`), and what else it needs."""
+
+    def _tables(self) -> Tables:
+        """What kernels read of trees and univariate distributions."""
+        return self.tables
+
+    @abstractmethod
+    def _add_by_leaf_sets(self, evidence: Evidence, out: Floats) -> None:
+        """Add expected margins (rows, outputs) of rows without sets, by sets of leaves."""
+
+    @cached_property
+    def leaf_sets(self) -> list[LeafSets]:
+        """Sets of leaves, where trees are small enough."""
+        return leaf_sets(self.ensemble)
+
+    @cached_property
+    def go_left(self) -> Floats:
+        """Probability of going left at each node where its variable is missing, (nodes, states)."""
+        mass, absent = self.tables.mass, self.tables.absent
+        return padded(left_probabilities(self.ensemble, self.grid, mass, absent))
+
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Prop. 1; the error is 0."""
+        out = np.tile(self.ensemble.base, (len(evidence.points), 1))
+        if evidence.allowed is None and self.leaf_sets:
+            self._add_by_leaf_sets(evidence, out)
+        else:
+            add_margin(*self._arguments(evidence), out)
+        return out, np.zeros_like(out)
+
+    def entries(self, evidence: Evidence) -> Iterator[Entries]:
+        """Leaf probabilities of a chunk, part by part."""
+        arguments = self._arguments(evidence)
+        size = max(ENTRIES, int(np.diff(self.ensemble.leaf_start).max(initial=1)) + 1)
+        at = 0, 0, 0
+        while at[0] < len(evidence.points):
+            out = Entries(np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size))
+            n, at = emit(*arguments, at, out)
+            yield Entries(out.row[:n], out.leaf[:n], out.reach[:n])
+
+    def squares(self, evidence: Evidence) -> Floats:
+        """E[margin^2] of each output, without the base, (rows, outputs): Lemma 2."""
+        out = np.zeros((len(evidence.points), self.ensemble.n_outputs))
+        add_pairs(*self._arguments(evidence, regions=True), np.empty((0, 0)), out)
+        return out
+
+    def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
+        """Add the rows' weighted probabilities of pairs of leaves to ``out`` (leaves, leaves)."""
+        arguments = self._arguments(evidence, row_weight, regions=True)
+        add_pairs(*arguments, out, np.empty((0, 0)))
+
+    def _arguments(
+        self, evidence: Evidence, weight: Floats | None = None, regions: bool = False
+    ) -> tuple[Any, ...]:
+        """What all kernels take."""
+        regions = regions or evidence.allowed is not None
+        weight = np.empty(0) if weight is None else weight
+        rows = WalkRows(self.merged.points(evidence.points), self._allowed(evidence), weight)
+        leaves = Leaves(self.ensemble.leaf_start, self.value, self.ensemble.tree_output)
+        given = self._given(evidence, regions)
+        return rows, self.nodes, leaves, self._tables(), given, self.memory.once(self._working)
+
+    def _allowed(self, evidence: Evidence) -> Words:
+        """The evidence's sets, or sets of everything."""
+        if evidence.allowed is not None and not self.merged.classes:
+            return evidence.allowed
+        everything = np.iinfo(np.uint64).max
+        sets = np.full((len(evidence.points), self.tables.n_words), everything, np.uint64)
+        if evidence.allowed is not None:
+            merged = [v in self.merged.classes for v in range(self.tables.n_variables)]
+            words, given = np.diff(self.tables.set_offset), word_offsets(evidence.n_levels)
+            of_merged = np.repeat(merged, np.diff(given)[: len(words)])
+            allowed = evidence.allowed[:, : len(of_merged)]
+            sets[:, ~np.repeat(merged, words)] = allowed[:, ~of_merged]
+        return sets
+
+    def _working(self) -> tuple[Any, ...]:
+        """A region, two positions, and lists for one leaf and for all leaves of a tree."""
+        region = _region(len(self.ensemble.columns), self.tables.n_words)
+        # A place more than leaves: full means "not done yet".
+        n = int(np.diff(self.ensemble.leaf_start).max(initial=1)) + 1
+        lists = (LeafList(np.empty(k, dtype=np.int32), np.empty(k), k) for k in (1, n))
+        return region, self._position(), self._position(), *lists
+
+    def _frames(self) -> Frames:
+        """The part of a position that all kinds have."""
+        words = set_words(int(self.ensemble.n_levels.max(initial=0)))
+        return Frames(
+            top=np.zeros(1, dtype=np.int64),
+            reach=np.empty(self.depth),
+            node=np.empty(self.depth, dtype=np.int64),
+            phase=np.empty(self.depth, dtype=np.int64),
+            saved=_region(self.depth, self.depth * words),
+            words=words,
+        )
+
+
+def merged_levels(ensemble: Ensemble, density: Any) -> Merged:
+    """The ensemble with levels that no split tells apart taken as one.
+
+    But for one-hot groups, which may be observed in part: some of their levels alone are possible.
+    """
+    groups = [v for v, variable in enumerate(density.variables_) if len(variable.columns) > 1]
+    return Merged.of(ensemble, but=groups)
+
+
+def _region(n: int, words: int) -> Region:
+    low, high = np.empty((2, n), dtype=np.int64)
+    return Region(low, high, np.empty(n, dtype=np.bool_), np.empty(words, dtype=np.uint64))
+
+
+# ---- records ------------------------------------------------------------------------------------
+
+# What is left to do in a frame.
+ENTER, RIGHT, LEAVE = 0, 1, 2
+
+
+class Tables(NamedTuple):
+    """What trees and univariate distributions say together (:mod:`knothole.expectation.tables`)."""
+
+    position: Any  # (nodes,) of the cut, in its variable's grid
+    offset: Any  # (variables + 1,) first row of each variable in ``mass``
+    mass: Any  # (grid rows, states)
+    absent: Any  # (variables, states) mass of "not recorded" of numeric variables
+    n_levels: Any  # (variables,)
+    set_offset: Any  # (variables + 1,) first word of each variable in a region's sets
+    n_variables: int
+    n_words: int
+    states: int
+
+
+class WalkRows(NamedTuple):
+    """Rows to walk for."""
+
+    points: Any  # (rows, variables)
+    allowed: Any  # (rows, words)
+    weight: Any  # (rows,)
+
+
+class Leaves(NamedTuple):
+    """The leaves."""
+
+    start: Any  # (trees + 1,) first leaf of each tree
+    value: Any  # (leaves, width) times the tree's weight
+    output: Any  # (trees,) first output that each tree serves
+
+
+class Region(NamedTuple):
+    """What remains of each variable that is missing; or, in frames, of one variable in each."""
+
+    low: Any  # (variables,) grid positions
+    high: Any
+    recorded: Any  # (variables,) whether "not recorded" is excluded
+    sets: Any  # (words,) the codes that remain
+
+
+class Frames(NamedTuple):
+    """A stack: a frame for each split on a missing value between the root and a position."""
+
+    top: Any  # (1,) the frame in use
+    reach: Any  # (frames,) leaf probability, so far
+    node: Any
+    phase: Any
+    saved: Any  # Region: what remained of the split's variable on arrival
+    words: int  # of a saved set
+
+
+class LeafList(NamedTuple):
+    """Leaves that a position came to, and their probabilities.
+
+    A position that fills the list has not finished: for all leaves of a tree there must be one
+    place more.
+    """
+
+    leaves: Any
+    reaches: Any
+    size: int
+
+
+# ---- what families provide ----------------------------------------------------------------------
+
+
+def begin_row(x: Any, rows: Any, row: Any, tables: Any, region: Any, given: Any) -> None:
+    """Get ready for a row."""
+    raise NotImplementedError
+
+
+def place(position: Any, root: Any, given: Any, row: Any) -> None:
+    """Put a position before the first leaf below ``root``, with all of the row's probability."""
+    raise NotImplementedError
+
+
+def place_inside(position: Any, root: Any, outer: Any, given: Any) -> None:
+    """Put a position before the first leaf below ``root``, inside the leaf of another position."""
+    raise NotImplementedError
+
+
+def advance(
+    x: Any, nodes: Any, tables: Any, region: Any, given: Any, position: Any, found: Any
+) -> int:
+    """Go on to the next leaves, as many as the list takes; return how many there were.
+
+    With room for one, ``region`` is the leaf's when it stops there. When there are no more leaves,
+    the region is what it was at the start.
+    """
+    raise NotImplementedError
+
+
+def leave_inside(outer: Any, given: Any) -> None:
+    """Forget a position that was placed inside another's leaf and has no more leaves."""
+    raise NotImplementedError
+
+
+def provide(kind: type, **functions: Callable[..., Any]) -> None:
+    """Let functions stand for those above, by name, for one kind of ``given``.
+
+    ``given.block`` is how many rows walk a tree one after the other, so that what is known of its
+    nodes stays in cache; where it is more than 1, ``begin_row`` leaves nothing behind.
+    """
+    for name, function in functions.items():
+        _provide(kind, name, function)
+
+
+def _provide(kind: type, name: str, function: Callable[..., Any]) -> None:
+    @overload(globals()[name], jit_options=OPTIONS, strict=False)
+    def choose(*arguments: Any) -> Any:
+        kinds = [getattr(argument, "instance_class", None) for argument in arguments]
+        return function if kind in kinds else None
+
+
+# ---- regions ------------------------------------------------------------------------------------
+
+
+@inlined
+def reset_region(rows, row, tables, region):  # type: ignore[no-untyped-def]
+    """Every missing value may be anything, but for what the row's sets say."""
+    for v in range(tables.n_variables):
+        region.low[v] = 0
+        region.high[v] = tables.offset[v + 1] - tables.offset[v] - 1
+        region.recorded[v] = 0
+    for word in range(tables.n_words):
+        region.sets[word] = rows.allowed[row * tables.n_words + word]
+
+
+@inlined
+def save_region(frame, v, tables, region, frames, back):  # type: ignore[no-untyped-def]
+    """Note in a frame what remains of variable ``v``, or put it back."""
+    in_region = region, v, tables.set_offset[v]
+    in_frame = frames.saved, frame, frame * frames.words
+    source, i, word_i = in_frame if back else in_region
+    target, j, word_j = in_region if back else in_frame
+    if tables.n_levels[v] > 0:
+        for word in range(tables.n_levels[v] // 64 + 1):
+            target.sets[word_j + word] = source.sets[word_i + word]
+        return
+    target.low[j] = source.low[i]
+    target.high[j] = source.high[i]
+    target.recorded[j] = source.recorded[i]
+
+
+@inlined
+def confine(frame, node, v, right, nodes, tables, region, frames):  # type: ignore[no-untyped-def]
+    """Confine variable ``v`` to the left or right side of what the frame noted, at a split."""
+    saved = frames.saved
+    if tables.n_levels[v] > 0:
+        first, held, split = tables.set_offset[v], frame * frames.words, nodes.set_start[node]
+        for word in range(tables.n_levels[v] // 64 + 1):
+            bits = nodes.sets[split + word]
+            region.sets[first + word] = saved.sets[held + word] & (~bits if right else bits)
+        return
+    low, high = saved.low[frame], saved.high[frame]
+    middle = min(max(tables.position[node], low), high)
+    region.low[v] = middle if right else low
+    region.high[v] = high if right else middle
+    # NaN goes to one side; on the other, the variable is known to be recorded.
+    elsewhere = (nodes.missing_left[node] != 0) == right
+    region.recorded[v] = 1 if elsewhere else saved.recorded[frame]
+
+
+# ---- walks --------------------------------------------------------------------------------------
+
+
+@njit
+def add_margin(rows, nodes, leaves, tables, given, working, out):  # type: ignore[no-untyped-def]
+    """Add the expected margin of each row to ``out`` (rows, outputs): Prop. 1."""
+    n_rows, n_columns = rows.points.shape
+    n_trees, width, n_outputs = len(nodes.roots), leaves.value.shape[1], out.shape[1]
+    rows_, nodes_, leaves_, tables_, given_ = pointers((rows, nodes, leaves, tables, given))
+    working_, out_ = pointers((working, out))
+    region, position, _, _, found = working_
+    for start in range(0, n_rows, given.block):
+        stop = min(start + given.block, n_rows)
+        for tree in range(n_trees):
+            for row in range(start, stop):
+                x = shift(rows_.points, row * n_columns)
+                if tree == 0:
+                    begin_row(x, rows_, row, tables_, region, given_)
+                place(position, nodes_.roots[tree], given_, row)
+                n = advance(x, nodes_, tables_, region, given_, position, found)
+                for j in range(width):
+                    expected = 0.0
+                    for i in range(n):
+                        expected += found.reaches[i] * leaves_.value[found.leaves[i] * width + j]
+                    out_[row * n_outputs + leaves_.output[tree] + j] += expected
+
+
+@njit
+def emit(rows, nodes, leaves, tables, given, working, at, out):  # type: ignore[no-untyped-def]
+    """Write (row, leaf, leaf probability) of a chunk of rows until ``out`` is full.
+
+    Starts ``at`` (first row of a block, tree, row in the block); returns the number of entries and
+    where to go on.
+    """
+    start, tree, row = at
+    n_rows, n_columns = rows.points.shape
+    n_trees, capacity = len(nodes.roots), len(out.leaf)
+    rows_, nodes_, leaves_, tables_, given_ = pointers((rows, nodes, leaves, tables, given))
+    working_, out_ = pointers((working, out))
+    region, position, _, _, _ = working_
+    count = 0
+    if tree > 0:
+        x = shift(rows_.points, (start + row) * n_columns)
+        begin_row(x, rows_, start + row, tables_, region, given_)
+    while start < n_rows:
+        n_block = min(given.block, n_rows - start)
+        while tree < n_trees:
+            # One to spare: a list that is full means that the position is not done.
+            needed = leaves_.start[tree + 1] - leaves_.start[tree] + 1
+            while row < n_block:
+                if count + needed > capacity:
+                    return count, (start, tree, row)
+                x = shift(rows_.points, (start + row) * n_columns)
+                if tree == 0:
+                    begin_row(x, rows_, start + row, tables_, region, given_)
+                place(position, nodes_.roots[tree], given_, start + row)
+                found = LeafList(shift(out_.leaf, count), shift(out_.reach, count), needed)
+                n = advance(x, nodes_, tables_, region, given_, position, found)
+                for i in range(count, count + n):
+                    out_.row[i] = start + row
+                count += n
+                row += 1
+            row = 0
+            tree += 1
+        tree = 0
+        start += n_block
+    return count, (start, tree, row)
+
+
+@njit
+def add_pairs(rows, nodes, leaves, tables, given, working, pairs, squares):  # type: ignore[no-untyped-def]
+    """Visit every pair of leaves that a row reaches at once, in trees t <= t' (Lemmas 1 and 2).
+
+    Where ``pairs`` (leaves, leaves) is not empty, probabilities of pairs times the row's weight
+    are added to it (M of Prop. 3). Where ``squares`` (rows, outputs) is not empty, E[margin^2] of
+    each output, without the base, is added to it; then only trees that serve the same output are
+    paired.
+    """
+    n_rows, n_columns = rows.points.shape
+    row_weight, value, tree_output = rows.weight, leaves.value, leaves.output
+    n_trees, width = len(nodes.roots), value.shape[1]
+    rows_, nodes_, tables_, given_, working_ = pointers((rows, nodes, tables, given, working))
+    region, outer, inner, one, mates = working_
+    for row in range(n_rows):
+        x = shift(rows_.points, row * n_columns)
+        begin_row(x, rows_, row, tables_, region, given_)
+        for tree in range(n_trees):
+            output = tree_output[tree]
+            place(outer, nodes_.roots[tree], given_, row)
+            # The outer position stops at each leaf, with the leaf's region in hand.
+            while advance(x, nodes_, tables_, region, given_, outer, one):
+                leaf, reach = one.leaves[0], one.reaches[0]
+                if len(pairs) > 0:
+                    pairs[leaf, leaf] += row_weight[row] * reach
+                if len(squares) > 0:
+                    for j in range(width):
+                        squares[row, output + j] += reach * value[leaf, j] ** 2
+                for other in range(tree + 1, n_trees):
+                    if len(squares) > 0 and tree_output[other] != output:
+                        continue
+                    place_inside(inner, nodes_.roots[other], outer, given_)
+                    n = advance(x, nodes_, tables_, region, given_, inner, mates)
+                    leave_inside(outer, given_)
+                    if len(pairs) > 0:
+                        for i in range(n):
+                            pairs[leaf, mates.leaves[i]] += row_weight[row] * mates.reaches[i]
+                    if len(squares) > 0:
+                        for j in range(width):
+                            expected = 0.0
+                            for i in range(n):
+                                expected += mates.reaches[i] * value[mates.leaves[i], j]
+                            squares[row, output + j] += 2.0 * value[leaf, j] * expected
