@@ -292,7 +292,7 @@ class CompletionsEngine(Engine):
 
     def _group_sums(self, evidence: Evidence, words: range) -> Floats:
         """Margins summed over the draws of each group, (rows, 1, groups, outputs)."""
-        return by_group(self.margins(evidence, words)).sum(axis=2)[:, None]
+        return np.asarray(by_group(self.margins(evidence, words)).sum(axis=2)[:, None])
 
     def margins_of(self, evidence: Evidence, rounded: bool = False) -> Collect:
         """:meth:`margins` of some rows of a chunk, which may be asked for again and again."""
