@@ -31,7 +31,7 @@ from benchmarks.suite.scenarios import Mechanism, Scenario
 from knothole import missingness
 from knothole.densities.mixture.density import Mixture
 from knothole.files import whole_file
-from knothole.leaves.induction.expand import expand
+from knothole.leaves.induction import expand
 from knothole.meta import ExpectedRegressor
 from knothole.wrapping import wrap
 

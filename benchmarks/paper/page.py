@@ -142,8 +142,8 @@ At 36 holes nothing is observed, and every method answers a constant.
 def _forests(results: pd.DataFrame) -> str:
     text = [
         "## Left open by the paper: bagging and random forests\n",
-        "Ten trees of depth 5, holes at learning and deployment; each tree is tuned by itself on\n"
-        "its bootstrap sample, against a density (mixture of 4) learned on it. "
+        "Ten trees of depth 5, holes at learning and deployment; each tree is tuned by itself,\n"
+        "under a mixture of 4. "
         f"{results['trial'].nunique()} trials.\n",
     ]
     for name, part in results.groupby("model", sort=False):

@@ -21,10 +21,8 @@ def run():
     weight = y * 0 + 1
 
     def sums():
-        empty = LeafSums.empty(expectation.ensemble)
-        return empty.accumulate(
-            expectation.engine, Summands(evidence, y[:, None], weight), threads=1
-        )
+        rows = Summands(evidence, y[:, None], weight)
+        return LeafSums.gathered(expectation.engine, rows, threads=1)
 
     predicting = cpu(lambda: expectation.margin(expectation.evidence(holes), threads=1), 1)
     yield Ratio(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not call __getattr_
     from knothole.densities.latent_tree.density import LatentTree
     from knothole.densities.mixture.density import Factorized, Mixture
     from knothole.imputer import Imputer
-    from knothole.leaves.induction.expand import Expanded, expand
+    from knothole.leaves.induction import Expanded, expand
     from knothole.leaves.options import TuningOptions
     from knothole.meta import ExpectedClassifier, ExpectedRegressor
     from knothole.robust import Robust
@@ -34,7 +34,7 @@ _HOMES = {
     "robust": ("Robust",),
     "storage": ("load",),
     "wrapping": ("wrap",),
-    "leaves.induction.expand": ("Expanded", "expand"),
+    "leaves.induction": ("Expanded", "expand"),
     "leaves.options": ("TuningOptions",),
     "columns.columns": ("Columns",),
 }

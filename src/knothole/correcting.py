@@ -27,7 +27,7 @@ from knothole.inspection.correction.corrected import Correction
 from knothole.inspection.correction.determined import Determined
 from knothole.inspection.correction.learn import Honest, learn, no_correction
 from knothole.inspection.correction.patterns import Patterns
-from knothole.leaves.induction.filling import take
+from knothole.leaves.induction import take
 from knothole.trees.classes import is_classifier
 from knothole.trees.in_variables import in_levels
 from knothole.trees.libraries import unfitted

@@ -37,9 +37,7 @@ from knothole.densities.mixture.density import Factorized
 from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.leaves.conditioning import Conditioned, TrainingTable
-from knothole.leaves.induction.expand import expand
-from knothole.leaves.induction.filling import Completions, Rows, aligned, take
-from knothole.leaves.induction.grow import Growing
+from knothole.leaves.induction import Completions, Growing, Rows, aligned, expand, take
 from knothole.leaves.options import TuningOptions
 from knothole.robust import Robust
 from knothole.scoring import prediction_loss
@@ -210,8 +208,8 @@ class Ground:
         if not way.tune:
             return robust
         holes = "auto" if density.columns_.nullable.any() else "all"
-        options = lesson.tuning.changed(sample_weight=lesson.weight, holes=holes)
-        return robust.tune(lesson.table, lesson.y, options)
+        options = lesson.tuning.changed(holes=holes)
+        return robust.tune(lesson.table, lesson.y, options, sample_weight=lesson.weight)
 
     # ---- densities -------------------------------------------------------------------------------
 
@@ -229,7 +227,7 @@ class Ground:
     def known(self) -> Conditioned:
         """Over X and y."""
         labels = is_classifier(self.lesson.how.estimator)
-        return Conditioned.of(self.density, self.training, self.lesson.y, labels, "auto")
+        return Conditioned.of(self.density, self.training, self.lesson.y, labels)
 
     @cached_property
     def parts(self) -> tuple[tuple[Density, Rows], ...]:

@@ -35,8 +35,7 @@ from knothole.errors import InvalidInput
 from knothole.growing import Lesson, learn, ways_of
 from knothole.inspection.acquisition import Acquisition
 from knothole.inspection.shapley import Explanation, Groups
-from knothole.leaves.induction.expand import DRAWS
-from knothole.leaves.induction.grow import MEMORY
+from knothole.leaves.induction import DRAWS, MEMORY
 from knothole.leaves.options import TuningOptions
 from knothole.progress import Verbose
 from knothole.robust import Robust
@@ -161,7 +160,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         if self.learn != "own" or self.tune == "auto":
             return self._induced(table, targets, fit_params)
         self.estimator_ = self._fitted(table, targets, fit_params)
-        options = self._tuning(sample_weight)
+        options = self._tuning()
         self.robust_ = wrap(
             _unwrapped(self.estimator_),
             table,
@@ -176,7 +175,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
             verbose=self.verbose,
         )
         if options is not None:
-            self.robust_ = self.robust_.tune(table, targets, options)
+            self.robust_ = self.robust_.tune(table, targets, options, sample_weight=sample_weight)
         return self
 
     @overload
@@ -286,13 +285,13 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         weight = params.pop("sample_weight", None)
         options = TuningOptions(verbose=self.verbose)
         if self.tune != "auto":
-            options = self._tuning(weight) or options
+            options = self._tuning() or options
         lesson = Lesson(self, options, X, np.asarray(y), weight, params)
         self.robust_, self.estimator_, self.trial_ = learn(lesson, ways)
         return self
 
-    def _tuning(self, sample_weight: Any) -> TuningOptions | None:
-        """How to tune, None for not at all; rows weigh what they weigh for the model."""
+    def _tuning(self) -> TuningOptions | None:
+        """How to tune, None for not at all."""
         if self.tune is None or self.tune is False:
             return None
         options = self.tune
@@ -303,8 +302,6 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
                 f"tune must be None, True, or a dictionary of arguments of Robust.tune such as "
                 f"{{'ridge': 1.0}}, or TuningOptions; got {self.tune!r}."
             )
-        if options.sample_weight is None:
-            options = options.changed(sample_weight=sample_weight)
         return options.changed(verbose=self.verbose) if options.verbose == "auto" else options
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:

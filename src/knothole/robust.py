@@ -33,9 +33,7 @@ from knothole.inspection.conformal import Calibration
 from knothole.inspection.correction.corrected import Corrected, Correction
 from knothole.inspection.impute import imputed
 from knothole.inspection.shapley import Explanation, Groups, Players, explain
-from knothole.leaves.in_parts import check_options
-from knothole.leaves.options import TuningOptions
-from knothole.leaves.solvers import TuningSummary
+from knothole.leaves.options import TuningOptions, TuningSummary
 from knothole.leaves.tune import tune
 from knothole.out_of_core.lazy import lazily
 from knothole.out_of_core.partitions import partitions_of, sample
@@ -729,7 +727,15 @@ class Robust:
 
     # ---- new leaves --------------------------------------------------------------------------
 
-    def tune(self, X: Any, y: Any, options: TuningOptions | None = None, **changes: Any) -> Robust:
+    def tune(
+        self,
+        X: Any,
+        y: Any,
+        options: TuningOptions | None = None,
+        *,
+        sample_weight: Any = None,
+        **changes: Any,
+    ) -> Robust:
         """A model whose leaf values suit rows with holes.
 
         For models that were trained on such rows. The leaves of one that was trained on complete
@@ -746,10 +752,11 @@ class Robust:
             Their targets or labels; a Dask Series or Array, where ``X`` is one of Dask, and the
             name of a column where it is a path. So it is with ``sample_weight``.
         options : TuningOptions, optional
+        sample_weight : array (rows,), optional
         **changes
             Options by name, instead of those in ``options``: ``ridge``, ``method``,
-            ``objective``, ``learning_rate``, ``condition_on_target``, ``holes``, ``samples``,
-            ``sample_weight`` and others; see :class:`knothole.TuningOptions`.
+            ``objective``, ``learning_rate``, ``condition_on_target``, ``holes``, ``verbose`` and
+            ``n_jobs``; see :class:`knothole.TuningOptions`.
 
         Returns
         -------
@@ -777,23 +784,22 @@ class Robust:
                 "with one of knothole's, such as density='auto'."
             )
         expectation, options = self.expectation_, (options or TuningOptions()).changed(**changes)
-        parts, drawn = partitions_of(X, y, options.sample_weight, self.columns_), None
+        parts, drawn = partitions_of(X, y, sample_weight, self.columns_), None
         if parts is not None:
-            check_options(options)
-            drawn = sample(parts, options.seed)
+            if not isinstance(options.holes, str):
+                raise InvalidInput(
+                    "holes must not be about single rows where the table is in parts; leave it "
+                    "out, or tune on a sample of the rows in memory."
+                )
+            drawn = sample(parts, seed=0)
             drawn.tell(options.verbose is True)
-            X, y, options = drawn.table, drawn.y, options.changed(sample_weight=drawn.weight)
-        if options.samples == "bootstrap":
-            from knothole.trees.readers.sklearn import bootstrap_counts
-
-            counts = bootstrap_counts(last(self._model), len(y))
-            options = options.changed(samples="whole", counts=counts)
-        if options.integrate is None:
-            options = options.changed(integrate=expectation.integrate)
-        matrix = self.columns_.matrix(X, options.unseen)
-        tuned = tune(self.ensemble_, self.density_, matrix, y, options, drawn)
-        if tuned.density is not self.density_ or options.integrate is not expectation.integrate:
-            expectation = expectation.under(tuned.density, options.integrate)
+            X, y, sample_weight = drawn.table, drawn.y, drawn.weight
+        tuned = tune(
+            self.ensemble_, self.density_, self.columns_.matrix(X), y, options,
+            sample_weight=sample_weight, integrate=expectation.integrate, drawn=drawn,
+        )  # fmt: skip
+        if tuned.density is not self.density_:
+            expectation = expectation.under(tuned.density, expectation.integrate)
         return Robust(
             expectation.with_values(tuned.ensemble.value),
             self._model,

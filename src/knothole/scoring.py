@@ -16,7 +16,7 @@ from knothole.densities.base import Density
 from knothole.densities.held_out import HeldOut
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import Spread
-from knothole.leaves.losses.pinball import Pinball
+from knothole.leaves.losses import Pinball
 from knothole.leaves.problem import encode, in_rows, numbers
 from knothole.trees.classes import is_classifier
 from knothole.trees.ensemble import Ensemble
@@ -78,8 +78,7 @@ def log_loss(response: Floats, truth: Floats) -> Floats:
 
 def pinball(levels: tuple[float, ...]) -> Measure:
     """What is least in the mean for the quantiles of these levels, one for each output."""
-    loss = Pinball(levels=levels)
-    return lambda response, truth: loss.value(response[:, :, None], truth[:, :, None])[:, 0]
+    return Pinball(levels=levels).value
 
 
 def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any) -> PredictionLoss:

@@ -30,7 +30,7 @@ from knothole.files import fitting_together, read_container, write_container
 from knothole.inspection.conformal import Calibration
 from knothole.inspection.correction.corrected import Correction, Part, level_counts
 from knothole.inspection.correction.determined import Determined
-from knothole.leaves.solvers import TuningSummary
+from knothole.leaves.options import TuningSummary
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.state import describe_ensemble, ensemble_from
 

@@ -16,7 +16,6 @@ from tests.leaves.worlds import tune
 
 from knothole.densities.mixture.density import Factorized
 from knothole.trees.read import read, write
-from knothole.trees.readers.sklearn import bootstrap_counts
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(200, 4))
@@ -24,11 +23,6 @@ y = X[:, 0] - 2 * (X[:, 1] > 0.3) + 0.5 * rng.normal(size=200)
 label = np.where(y > np.quantile(y, 0.6), "yes", "no")
 three = np.digitize(y, np.quantile(y, [0.3, 0.7]))
 DENSITY = Factorized().fit(X)
-
-
-def samples(model):
-    """Counts of a forest's rows; a single tree has the whole table."""
-    return bootstrap_counts(model, len(X)) if hasattr(model, "estimators_") else None
 
 
 def retuned(model, target=y, **options):
@@ -41,30 +35,30 @@ def retuned(model, target=y, **options):
     "model",
     [
         DecisionTreeRegressor(max_depth=4),
-        RandomForestRegressor(5, max_depth=4, random_state=0, max_samples=0.7),
+        RandomForestRegressor(5, max_depth=4, max_features=2, bootstrap=False, random_state=0),
     ],
 )
 def test_trees_and_forests_have_the_means_of_their_leaves(model):
     model.fit(X, y)
-    ensemble, tuned = retuned(model, counts=samples(model))
+    ensemble, tuned = retuned(model)
     np.testing.assert_allclose(tuned.ensemble.value, ensemble.value, atol=1e-10)
     assert tuned.summary.method == "tree"
-    several = isinstance(model, RandomForestRegressor)
-    assert (tuned.summary.samples == "bootstrap samples") == several
 
 
 @pytest.mark.parametrize(
     "model",
     [
         DecisionTreeClassifier(max_depth=3),
-        RandomForestClassifier(4, max_depth=3, random_state=0),
-        BaggingClassifier(DecisionTreeClassifier(max_depth=3), 4, max_features=3, random_state=0),
+        RandomForestClassifier(4, max_depth=3, bootstrap=False, random_state=0),
+        BaggingClassifier(
+            DecisionTreeClassifier(max_depth=3), 4, max_features=3, bootstrap=False, random_state=0
+        ),
     ],
 )
 @pytest.mark.parametrize("target", [label, three])
 def test_classifiers_have_the_frequencies_of_their_leaves(model, target):
     model.fit(X, target)
-    ensemble, tuned = retuned(model, target, counts=samples(model))
+    ensemble, tuned = retuned(model, target)
     np.testing.assert_allclose(tuned.ensemble.value, ensemble.value, atol=1e-10)
     assert tuned.summary.loss == "cross-entropy"
     written = write(model, tuned.ensemble).predict_proba(X)

@@ -19,10 +19,9 @@ from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
-from knothole.leaves import defaults, deployed, leafwise
+from knothole.leaves import deployed, sums
 from knothole.leaves.deployed import KAPPAS, DeployedSums
 from knothole.trees.read import read
-from knothole.trees.readers.sklearn import bootstrap_counts
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(400, 3))
@@ -77,11 +76,11 @@ def test_a_move_is_the_least_of_what_it_minimises(seed, ridge):
     reach = draw.dirichlet(np.full(5, 0.3), size=30) * (draw.random((30, 5)) < 0.7)
     rest, theta = draw.normal(size=(30, 2)), draw.normal(size=(5, 2))
     weight = draw.uniform(0.1, 2.0, 30)
-    sums = DeployedSums.of(sparse.csr_matrix(reach), rest, weight)
+    gathered = DeployedSums.of(sparse.csr_matrix(reach), rest, weight)
     np.testing.assert_allclose(
-        sums.solve(ridge, theta)[0], slow_move(reach, rest, weight, ridge, theta), atol=1e-9
+        gathered.solve(ridge, theta)[0], slow_move(reach, rest, weight, ridge, theta), atol=1e-9
     )
-    move, kappa = sums.solve(ridge, theta, np.array([4.0]))
+    move, kappa = gathered.solve(ridge, theta, np.array([4.0]))
     if np.isinf(kappa):
         assert not move.any()
         return
@@ -125,14 +124,13 @@ def test_moves_agree_with_enumeration(density, seed, ridge, averaged):
     assert found.summary.exact
 
 
-@pytest.mark.parametrize("model", ["boosted", "forest", "bootstrap samples"])
+@pytest.mark.parametrize("model", ["boosted", "forest"])
 def test_moves_of_many_trees_agree_with_their_slow_twin(model):
     trained = BOOSTED if model == "boosted" else FOREST
     ensemble = read(trained)
-    counts = bootstrap_counts(FOREST, len(X)) if model == "bootstrap samples" else None
     density = Factorized().fit(HOLES)  # under which there is something to gain
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
-    options = {"sample_weight": weight, "counts": counts, "ridge": 0.7}
+    options = {"sample_weight": weight, "ridge": 0.7}
     first = tune(ensemble, density, HOLES, y, **options, objective="expected")
     found = tune(ensemble, density, HOLES, y, **options)
     reach = asked(Expectation.of(ensemble, density), "leaf_probabilities", HOLES, "all").toarray()
@@ -140,7 +138,7 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
     mean = np.average(y, weights=weight)
     start = 0.0 if in_turn else mean
     rest = y - (ensemble.base[0] if in_turn else mean)
-    weights = [weight * (1 if counts is None else counts[t]) for t in range(ensemble.n_trees)]
+    weights = [weight] * ensemble.n_trees
     expected = slow_moved(
         ensemble, reach, rest[:, None], weights, 0.7, found.summary.learning_rate,
         first.ensemble.value - start, in_turn=in_turn,
@@ -208,7 +206,7 @@ def test_large_trees_stay_behind(monkeypatch):
     model = RandomForestRegressor(4, min_samples_leaf=20, random_state=0).fit(HOLES, y)
     forest, density = read(model), Factorized().fit(HOLES)
     sizes = np.diff(forest.leaf_start)
-    monkeypatch.setattr(defaults, "MOST_LEAVES", int(sizes.min()))
+    monkeypatch.setattr(deployed, "MOST_LEAVES", int(sizes.min()))
     expected = tune(forest, density, HOLES, y, objective="expected")
     found = tune(forest, density, HOLES, y)
     assert 0 < found.summary.moved == np.count_nonzero(sizes == sizes.min()) < len(sizes)
@@ -248,8 +246,8 @@ def test_predictions_for_other_rows_are_better():
 
 def test_forests_of_single_rows_keep_them():
     """No ridge by default: a leaf that holds one row is not drawn half way to the mean."""
-    forest = RandomForestRegressor(3, random_state=0).fit(X, y)
-    options = {"counts": bootstrap_counts(forest, len(X)), "objective": "expected"}
+    forest = RandomForestRegressor(3, max_features=1, bootstrap=False, random_state=0).fit(X, y)
+    options = {"objective": "expected"}
     tuned = tune(read(forest), Factorized().fit(X), X, y, **options)
     np.testing.assert_allclose(tuned.ensemble.value, read(forest).value, atol=1e-9)
     drawn = tune(read(forest), Factorized().fit(X), X, y, **options, ridge=1.0)
@@ -261,8 +259,8 @@ def test_blocks_trees_and_threads_do_not_matter(density, monkeypatch):
     usual = tune(read(BOOSTED), density, HOLES, y, n_jobs=1).ensemble.value
     assert np.array_equal(tune(read(BOOSTED), density, HOLES, y, n_jobs=2).ensemble.value, usual)
     monkeypatch.setattr(deployed, "BLOCKS", (1, 57))
-    monkeypatch.setattr(leafwise, "SAMPLE", 20)
-    monkeypatch.setattr(leafwise, "ENTRIES", 1)
+    monkeypatch.setattr(sums, "SAMPLE", 20)
+    monkeypatch.setattr(sums, "ENTRIES", 1)
     in_parts = tune(read(BOOSTED), density, HOLES, y, n_jobs=2).ensemble.value
     np.testing.assert_allclose(in_parts, usual, atol=1e-10)
 
@@ -308,7 +306,7 @@ def test_what_auto_stands_for(monkeypatch):
     assert objective(FOREST, condition_on_target=False) == "expected"
     assert objective(BOOSTED, method="forest") == "expected"
     assert objective(classifier, labels) == "expected"
-    monkeypatch.setattr(defaults, "MOST_LEAVES", 4)
+    monkeypatch.setattr(deployed, "MOST_LEAVES", 4)
     assert objective(FOREST) == "expected"
     with pytest.raises(InvalidInput, match="more than 4 leaves"):
         objective(FOREST, objective="deployed")

@@ -8,7 +8,7 @@ from tests.leaves.worlds import tune
 
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
-from knothole.leaves.induction.expand import expand
+from knothole.leaves.induction import expand
 from knothole.trees.read import read
 
 rng = np.random.default_rng(0)

@@ -19,9 +19,7 @@ from xgboost import XGBClassifier
 from knothole.columns.columns import Column, Columns, Kind
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
-from knothole.leaves.induction.expand import expand
-from knothole.leaves.induction.filling import Completions
-from knothole.leaves.induction.grow import Growing
+from knothole.leaves.induction import Completions, Growing, expand
 from knothole.trees.read import read
 
 LEVELS = (0, 1, 2)
@@ -265,7 +263,7 @@ def test_completions_of_a_row_are_on_one_side_of_early_stopping(kind):
 
 
 def test_rows_that_became_many_by_completion_do_not_make_it_stop_early(monkeypatch):
-    monkeypatch.setattr("knothole.leaves.induction.grow.MANY", 300)
+    monkeypatch.setattr("knothole.leaves.induction.MANY", 300)
     grown = growing().fit(HistGradientBoostingRegressor(max_iter=3))
     assert not grown.do_early_stopping_ and grown.early_stopping == "auto"
 

@@ -12,6 +12,7 @@ from tests.leaves.worlds import problem_of, random_world, tune
 
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
+from knothole.leaves import conditioning
 from knothole.leaves.conditioning import Conditioned, TrainingTable, choose_form, in_form
 
 seeds = st.integers(0, 2**31 - 1)
@@ -166,10 +167,12 @@ def test_the_reported_loss_of_all_leaves_never_rises_without_a_ridge(reach, seed
 
 @pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
 @pytest.mark.parametrize("form", ["values", "scores"])
-def test_conditioned_on_the_target(density, form):
+def test_conditioned_on_the_target(density, form, monkeypatch):
     """The same optimality, under p(x_m | x_o, y) of the density that was learned beside y."""
     world = random_world(8, density, n_rows=30, rate=0.4)
-    options = world.options | {"condition_on_target": True, "target_form": form}
+    of_form = form, conditioning.with_target(world.case.density)
+    monkeypatch.setattr(conditioning, "choose_form", lambda *_: of_form)
+    options = world.options | {"condition_on_target": True}
     result = tune(*world.arguments, **options, ridge=0.3, method="forest")
     assert result.summary.conditioned == form
     assert result.joint.target_
@@ -219,7 +222,7 @@ def test_a_density_of_x_and_y_is_of_the_size_that_x_has():
     assert len(density.weights_) > 1
     training = TrainingTable(X, None, np.ones(400))
     for labels in (False, True):
-        joint = Conditioned.of(density, training, group, labels, "auto").density
+        joint = Conditioned.of(density, training, group, labels).density
         assert joint.target_
         assert joint.components == len(joint.weights_) == len(density.weights_)
         assert joint.strength == joint.strength_ == density.strength_
@@ -235,7 +238,7 @@ def test_of_independent_columns_y_tells_something_all_the_same(density, labels):
     X = rng.integers(0, 2, (600, 3)).astype(np.float64)
     y = 2 * X[:, 0] + X[:, 1]
     density = clone(density).fit(X)
-    found = Conditioned.of(density, TrainingTable(X, None, np.ones(len(X))), y, labels, "auto")
+    found = Conditioned.of(density, TrainingTable(X, None, np.ones(len(X))), y, labels)
     joint, targets = found.density, found.given(y, np.array([0.0, 3.0]))
     asked = density.columns_.evidence(np.full((2, 3), np.nan))
     drawn = joint.complete_points(joint.extended(asked, targets), 200, 0)[:, :, 0]

@@ -23,14 +23,12 @@ from tests.leaves.worlds import problem_of, random_world, tune
 import knothole as kh
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.expectation.expectation import Expectation
-from knothole.leaves import descent
-from knothole.leaves.draw_matrix import DrawMatrix
-from knothole.leaves.losses.curved import Huber, PseudoHuber
-from knothole.leaves.losses.pinball import Pinball, weighted_quantile
+from knothole.leaves import draws
+from knothole.leaves.draws import DrawnLeaves
+from knothole.leaves.losses import Huber, Pinball, PseudoHuber, weighted_quantile
 from knothole.leaves.problem import Problem
 from knothole.trees.ensemble import Recipe
 from knothole.trees.read import read
-from knothole.trees.readers.sklearn import bootstrap_counts
 
 seeds, ridges = st.integers(0, 10_000), st.sampled_from([0.0, 0.7])
 LEVELS = (0.2, 0.75)
@@ -116,7 +114,7 @@ def leaf_rows(world, leaf):
 def test_boosted_quantiles_are_best_in_their_turn(seed, rate):
     """Against enumeration; many draws stand for all completions."""
     world = trained(random_world(seed, n_trees=3, n_outputs=2), Recipe(LEVELS))
-    options = world.options | {"learning_rate": rate, "draws": 64 * 64, "method": "boosting"}
+    options = world.options | {"learning_rate": rate, "words": 64, "method": "boosting"}
     found = tune(*world.arguments, **options)
     theta, start = world.theta(found.ensemble), problem_of(world).leaf_start
     for tree in range(found.ensemble.n_trees):
@@ -145,7 +143,7 @@ def test_the_quantile_is_the_naive_one():
 @pytest.mark.parametrize("loss", [Huber(delta=0.7), PseudoHuber(2.0, delta=0.7), Pinball(2.0)])
 def test_derivatives_are_slopes(loss):
     rng = np.random.default_rng(0)
-    F, y = rng.normal(size=(2, 30, 1, 4))
+    F, y = rng.normal(size=(2, 120, 1))
     slope = (loss.value(F + 1e-6, y) - loss.value(F - 1e-6, y)) / 2e-6
     first, second = loss.derivatives(F, y)
     np.testing.assert_allclose(first[:, 0], slope, atol=1e-5)
@@ -166,16 +164,20 @@ DENSITY = kh.Factorized().fit(X)
     "model",
     [
         DecisionTreeRegressor(criterion="absolute_error", max_depth=3),
-        RandomForestRegressor(4, criterion="absolute_error", max_depth=3, random_state=0),
+        RandomForestRegressor(
+            4, criterion="absolute_error", max_depth=3, bootstrap=False, random_state=0
+        ),
         BaggingRegressor(
-            DecisionTreeRegressor(criterion="absolute_error", max_depth=3), 3, random_state=0
+            DecisionTreeRegressor(criterion="absolute_error", max_depth=3),
+            3,
+            bootstrap=False,
+            random_state=0,
         ),
     ],
 )
 def test_complete_rows_have_the_medians_of_their_leaves(model):
     ensemble = read(model.fit(X, y))
-    counts = bootstrap_counts(model, len(X)) if hasattr(model, "estimators_") else None
-    found = tune(ensemble, DENSITY, X, y, counts=counts)
+    found = tune(ensemble, DENSITY, X, y)
     np.testing.assert_allclose(found.ensemble.value, ensemble.value, atol=1e-12)
     assert found.summary.loss == "pinball loss"
 
@@ -226,38 +228,49 @@ def drawn_problem(recipe, n_trees=6):
     problem = Problem.of(read(model).trained_by(recipe), y, np.ones(len(y)))
     expectation = Expectation.of(problem.ensemble, DENSITY)
     evidence = expectation.evidence_of(HOLES, "all")
-    return problem, DrawMatrix(expectation.completions, evidence, problem.row_weight, words=2)
+    return problem, DrawnLeaves(expectation.completions, evidence, problem.row_weight)
 
 
 @pytest.mark.parametrize("recipe", RECIPES[1:])
-def test_the_expected_huber_loss_never_rises(recipe):
+def test_the_expected_huber_loss_never_rises(recipe, monkeypatch):
     problem, drawn = drawn_problem(recipe)
+    everyone, start = slice(0, len(drawn.row)), problem.leaf_start
     for ridge in (0.0, 1.0):
-        found = descent.forest(problem, drawn, ridge)
-        turns = descent.boosting(problem, drawn, 0.0, 0.5)
-        for objective in (found.objective, turns.objective):
-            assert (np.diff(objective) <= 1e-9 * objective[0]).all()
-        slope = descent.evaluate(problem, drawn, found.theta)[1] + ridge * found.theta
+        values = []
+        for steps in (1, 2, 3, 4, 200):
+            monkeypatch.setattr(draws, "STEPS", steps)
+            theta = draws.forest(problem, drawn, ridge)
+            pull = 0.5 * ridge * ((theta - start) ** 2).sum()
+            values.append(draws.expected_loss(problem, drawn, theta) + pull)
+        assert (np.diff(values) <= 1e-9 * values[0]).all()
+        margin = problem.ensemble.base + drawn.margins(theta, everyone)
+        first = problem.loss.derivatives(margin, problem.y[drawn.row])[0]
+        slope = drawn.by_all_leaves(first, everyone) + ridge * (theta - start)
         assert np.abs(slope).max() < 5e-3 * len(y)
+    theta, loss = draws.boosting(problem, drawn, 0.0, 0.5)
+    values = []
+    for tree in range(problem.ensemble.n_trees + 1):  # the trees after it at their start
+        later = problem.ensemble.leaf_tree >= tree
+        part = np.where(later[:, None], start, theta)
+        values.append(draws.expected_loss(problem, drawn, part))
+    assert values[-1] == pytest.approx(loss, rel=1e-12)
+    assert (np.diff(values) <= 1e-9 * values[0]).all()
 
 
-def test_reach_of_draws_is_what_their_bits_say():
+def test_boosted_quantiles_of_the_first_tree_are_those_of_its_draws():
     problem, drawn = drawn_problem(Recipe((0.3,)), n_trees=2)
-    start = problem.ensemble.leaf_start
-    found = [drawn.reach(tree).toarray() for tree in range(2)]
-    np.testing.assert_allclose(np.hstack(found).sum(axis=0), drawn.weight(), atol=1e-9)
-    turn = descent.Turn(problem, drawn)
-    rest = y - problem.offset[0]
-    for tree, reach in enumerate(found):
-        best = turn.best(tree, problem.loss, 0.0)[:, 0]
-        naive = [weighted_quantile(rest, weight, 0.3) for weight in reach.T]
-        np.testing.assert_allclose(best, naive, atol=1e-12)
-        assert len(best) == start[tree + 1] - start[tree]
+    theta, _ = draws.boosting(problem, drawn, 0.0, 1.0)
+    rest, first = y - problem.offset[0], drawn.leaves_of(0)
+    weights = [
+        np.bincount(drawn.row, drawn.weight * (drawn.leaf[0] == leaf)) for leaf in range(first.stop)
+    ]
+    naive = [weighted_quantile(rest, weight, 0.3) for weight in weights]
+    np.testing.assert_allclose((theta - problem.leaf_start)[first, 0], naive, atol=1e-12)
 
 
 def test_trees_by_completions_are_close_to_exact_ones():
     model = RandomForestRegressor(3, criterion="absolute_error", max_depth=3, random_state=0)
-    ensemble, options = read(model.fit(X, y)), {"condition_on_target": False, "draws": 1024}
+    ensemble, options = read(model.fit(X, y)), {"condition_on_target": False, "words": 16}
     exact, drawn = (
         tune(ensemble, DENSITY, HOLES, y, reach=reach, **options)
         for reach in ("exact", "completions")
@@ -308,20 +321,6 @@ def test_several_quantiles_of_one_target_have_a_level_each():
     assert found.summary.loss == "pinball loss"
     covered = (y[:, None] <= found.ensemble.margin(X)).mean(axis=0)
     assert covered[0] < 0.3 and covered[1] > 0.7
-
-
-@pytest.mark.parametrize("model", [
-    DecisionTreeRegressor(max_depth=3), RandomForestRegressor(3, max_depth=3, random_state=0),
-    lightgbm.LGBMRegressor(n_estimators=1, num_leaves=5, verbose=-1),
-])  # fmt: skip
-def test_the_ridge_of_the_paper_draws_to_zero(model):
-    ensemble = read(model.fit(HOLES, y + 5))
-    options = {"ridge": 3.0, "ridge_to": "zero", "condition_on_target": False}
-    found = tune(ensemble, DENSITY, HOLES, y + 5, **options)
-    robust = kh.wrap(model, HOLES, density=DENSITY, holes="all")
-    reach = robust.reach(HOLES).toarray()
-    expected = (y + 5) @ reach / (reach.sum(axis=0) + 3.0)
-    np.testing.assert_allclose(found.ensemble.value[:, 0], expected, atol=1e-10)
 
 
 def skewed(n, seed):

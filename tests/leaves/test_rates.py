@@ -15,10 +15,9 @@ from sklearn.ensemble import (
 from tests.leaves.worlds import tune
 
 from knothole.densities.mixture.density import Factorized, Mixture
-from knothole.leaves.defaults import choose_rates
 from knothole.leaves.options import TuningOptions
-from knothole.leaves.problem import Problem
-from knothole.leaves.rates import rate_of_leaves
+from knothole.leaves.problem import Problem, rate_of_leaves
+from knothole.leaves.tune import choose_rates
 from knothole.trees.ensemble import Recipe
 from knothole.trees.read import read
 
@@ -101,7 +100,7 @@ def test_libraries_tell_the_rate(model):
     ensemble = read(model.fit(X, y))
     assert ensemble.recipe.learning_rate == pytest.approx(0.2, rel=1e-6)
     problem = Problem.of(ensemble, rng.normal(size=200), np.ones(200))  # leaves would not tell
-    rates = choose_rates(TuningOptions(), problem, "boosting", X, 1.0)
+    rates = choose_rates(TuningOptions(method="boosting", ridge=1.0), problem, X)
     assert rates[0] == ensemble.recipe.learning_rate and rates[-1] == 1.0
 
 

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 import xgboost
 from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.ensemble import RandomForestRegressor
 from sklearn.metrics import log_loss, mean_squared_error
 from sklearn.model_selection import train_test_split
 
@@ -135,36 +134,6 @@ def test_unknown_options_are_named_beside_the_known_ones(regression, robust):
         expected.fit(regression.X, regression.y)
 
 
-def test_forests_replay_their_samples(regression):
-    forest = RandomForestRegressor(2, max_depth=3, random_state=0)
-    forest.fit(regression.X, regression.y)
-    robust = kh.wrap(forest, regression.X, density=kh.Factorized(), holes="all")
-    tuned = robust.tune(regression.X, regression.y, samples="bootstrap")
-    assert tuned.tuning_.samples == "bootstrap samples"
-    assert robust.tune(regression.X, regression.y).tuning_.samples == "whole table"
-    with pytest.raises(InvalidInput, match="not the rows that the model was trained on"):
-        robust.tune(regression.X[:50], regression.y[:50], samples="bootstrap")
-    with pytest.raises(InvalidInput, match="samples must be"):
-        robust.tune(regression.X, regression.y, samples="some")
-
-
-def test_boosted_models_have_no_samples(regression, robust):
-    with pytest.raises(InvalidInput, match="does not tell which rows"):
-        robust.tune(regression.X, regression.y, samples="bootstrap")
-
-
-@pytest.mark.parametrize("name", ["counts", "sample_weight"])
-def test_how_often_a_row_was_drawn_is_its_weight(regression, robust, name):
-    with pytest.raises(InvalidInput, match=f"{name} cannot be given as well"):
-        robust.tune(regression.X, regression.y, samples="bootstrap", **{name: np.ones(3)})
-
-
-def test_what_was_loaded_has_no_samples(regression, robust, tmp_path):
-    robust.save(tmp_path / "model.knothole")
-    with pytest.raises(InvalidInput, match="loaded from a file"):
-        kh.load(tmp_path / "model.knothole").tune(regression.X, regression.y, samples="bootstrap")
-
-
 def test_measured_meanings_of_nan_stay(regression):
     """Every column had NaN in training; in one of them it is the model's own value."""
     usual = kh.wrap(regression.model, regression.X, density=MIXTURE)
@@ -195,5 +164,5 @@ def test_values_that_the_model_takes_for_nan_beside_categories():
         table = pd.DataFrame({"size": marked, "city": city})
         model = xgboost.XGBRegressor(missing=sentinel, **settings).fit(table, y)
         robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), holes="all")
-        values.append(robust.tune(table, y, target_form="values").ensemble_.value)
+        values.append(robust.tune(table, y).ensemble_.value)
     np.testing.assert_allclose(*values, atol=1e-6)

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import xgboost
 from sklearn.ensemble import (
-    ExtraTreesRegressor,
     GradientBoostingRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
@@ -21,7 +20,6 @@ from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.trees.ensemble import some_trees
 from knothole.trees.read import read, write
-from knothole.trees.readers.sklearn import bootstrap_counts
 
 rng = np.random.default_rng(2)
 X = rng.normal(size=(300, 3))
@@ -47,12 +45,8 @@ def model():
         ({"objective": "both"}, "objective must be 'auto', 'expected'"),
         ({"method": "best"}, "method must be 'auto', 'tree'"),
         ({"method": "tree"}, "adds its trees up"),
-        ({"draws": 100}, "multiple of 64"),
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"sample_weight": np.full(300, -1.0)}, "sample_weight"),
-        ({"target_form": "ranks"}, "target_form"),
-        ({"counts": np.ones((4, 300), dtype=int)}, "counts"),
-        ({"counts": np.ones((4, 2), dtype=int)}, "counts"),
         ({"holes": "some"}, "holes"),
     ],
 )
@@ -179,44 +173,6 @@ def test_several_outputs():
     assert alone.value.shape[1] == 1
 
 
-@pytest.mark.parametrize("row_weight", [None, rng.choice([0.5, 1.0, 3.0], size=300)])
-def test_each_tree_of_a_forest_has_a_density_of_its_own(row_weight):
-    forest = RandomForestRegressor(3, max_depth=3, random_state=0).fit(X, y)
-    ensemble = read(forest)
-    density = Mixture(2, max_iter=20, tol=0.1, random_state=0).fit(HOLES)
-    counts = bootstrap_counts(forest, len(X))
-    options = {"ridge": 1.0, "condition_on_target": False, "sample_weight": row_weight}
-    tuned = tune(ensemble, density, HOLES, y, counts=counts, **options)
-    assert tuned.summary.samples == "bootstrap samples"
-    each = np.ones(300) if row_weight is None else row_weight
-    mean = np.average(y, weights=each)
-    for tree in range(3):
-        own, leaves = some_trees(ensemble, np.array([tree]))
-        weight = counts[tree] * each
-        learned = Mixture(2, max_iter=20, tol=0.1, random_state=0).fit(
-            HOLES, sample_weight=weight, columns=density.columns_
-        )
-        expectation = Expectation.of(own, learned)
-        reach = asked(expectation, "leaf_probabilities", HOLES, "all").toarray()
-        expected = mean + (weight * (y - mean)) @ reach / (1.0 + weight @ reach)
-        np.testing.assert_allclose(tuned.ensemble.value[leaves, 0], expected, atol=1e-8)
-
-
-def test_samples_are_replayed_or_refused():
-    forest = RandomForestRegressor(3, random_state=0).fit(X, y)
-    assert bootstrap_counts(forest, len(X)).shape == (3, 300)
-    with pytest.raises(InvalidInput, match="not the rows that the model was trained on"):
-        bootstrap_counts(forest, 200)
-    with pytest.raises(InvalidInput, match="does not tell which rows"):
-        bootstrap_counts(DecisionTreeRegressor().fit(X, y), len(X))
-
-
-def test_samples_of_all_rows_are_the_whole_table():
-    trees = ExtraTreesRegressor(2, max_depth=3, random_state=0).fit(X, y)
-    counts = bootstrap_counts(trees, len(X))
-    assert tune(read(trees), DENSITY, HOLES, y, counts=counts).summary.samples == "whole table"
-
-
 def test_a_density_with_a_target_is_taken_as_it_is(model):
     joint = Mixture(3, random_state=0).fit(HOLES, target=y)
     tuned = tune(read(model), joint, HOLES, y)
@@ -245,7 +201,7 @@ def test_tables_and_sentinels():
     """A value that the model takes for NaN is a hole while tuning, too."""
     marked = np.where(np.isnan(HOLES), -999.0, HOLES)
     sentinel = xgboost.XGBRegressor(n_estimators=2, max_depth=2, missing=-999.0).fit(marked, y)
-    options = {"condition_on_target": True, "target_form": "values"}
+    options = {"condition_on_target": True}
     by_sentinel = tune(read(sentinel), DENSITY, marked, y, **options)
     plain = xgboost.XGBRegressor(n_estimators=2, max_depth=2).fit(HOLES, y)
     by_nan = tune(read(plain), DENSITY, pd.DataFrame(HOLES), y, **options)
@@ -259,6 +215,12 @@ def test_progress_is_drawn_on_the_error_stream(model, capsys):
     assert not shown.out
     tune(read(model), DENSITY, HOLES, y, condition_on_target=False)
     assert not capsys.readouterr().err
+
+
+def test_more_leaves_than_a_matrix_can_have_are_refused(model, monkeypatch):
+    monkeypatch.setattr("knothole.leaves.tune.FOREST_LEAVES", 10)
+    with pytest.raises(InvalidInput, match="use method='boosting'"):
+        tune(read(model), DENSITY, HOLES, y, method="forest")
 
 
 def test_nothing_to_tune():

@@ -3,12 +3,14 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from tests.expectation.cases import Case, as_table, random_case
 from tests.expectation.naive import enumerate_row
 
 from knothole.expectation.expectation import Expectation
+from knothole.leaves import draws, solve
 from knothole.leaves.options import TuningOptions
 from knothole.leaves.problem import Problem
 from knothole.leaves.tune import tune as tune_matrix
@@ -112,6 +114,15 @@ def problem_of(world):
     return Problem.of(world.case.ensemble, world.y, world.weight)
 
 
-def tune(ensemble, density, X, y, **options):
-    """Tune on a table, with options by name."""
-    return tune_matrix(ensemble, density, density.columns_.matrix(X), y, TuningOptions(**options))
+def tune(ensemble, density, X, y, *, sample_weight=None, reach="auto", words=1, **options):
+    """Tune on a table, with options by name.
+
+    Pairs of trees are integrated exactly however many they are if ``reach`` says so; ``words`` of
+    64 draws have incomplete rows otherwise.
+    """
+    work = np.inf if reach == "exact" else solve.EXACT_WORK
+    with mock.patch.object(solve, "EXACT_WORK", work), mock.patch.object(draws, "WORDS", words):
+        return tune_matrix(
+            ensemble, density, density.columns_.matrix(X), y, TuningOptions(**options),
+            sample_weight=sample_weight, reach=reach,
+        )  # fmt: skip

@@ -52,7 +52,7 @@ def models():
     forest = wrapped(RandomForestRegressor(4, max_depth=3, random_state=0))
     tree = wrapped(DecisionTreeClassifier(max_depth=3, random_state=0), y > 1)
     boosted = wrapped(xgboost.XGBRegressor(n_estimators=4, max_depth=2, n_jobs=1))
-    exact = {"reach": "exact", "learning_rate": 0.3}
+    exact = {"learning_rate": 0.3}
     return {
         "tree": (forest, y, PLAIN | {"ridge": 0.0}),
         "probabilities": (tree, y > 1, PLAIN | {"ridge": 0.0}),
@@ -132,9 +132,10 @@ def test_a_bad_value_names_partition_and_column(models):
 def test_what_is_not_summed_is_refused_with_a_way_out(models):
     robust, y, _ = models["boosting"]
     X, _ = rows()
+    drawn = kh.wrap(robust.to_native(), X, density=kh.GaussianMixture(1), holes="all")
     parts = Partitions.of(lambda: iter([(X, y.to_numpy(), None)]))
     with pytest.raises(InvalidInput, match=r"tables in parts are tuned by sums"):
-        robust.tune(parts, None, reach="completions", **PLAIN)
+        drawn.tune(parts, None, **PLAIN)
     with pytest.raises(InvalidInput, match=r"sample_weight must be None for partitions"):
         robust.tune(parts, None, sample_weight=np.ones(len(X)))
     with pytest.raises(InvalidInput, match=r"holes must not be about single rows"):

@@ -86,11 +86,11 @@ class Conditioned:
 
     @classmethod
     def of(
-        cls, density: Density, training: TrainingTable, y: NDArray[Any], labels: bool, form: str
+        cls, density: Density, training: TrainingTable, y: NDArray[Any], labels: bool
     ) -> Conditioned:
         """A density that knows y, from a fitted one that may not; if it does it is taken as it is.
 
-        ``labels`` says whether y holds classes, and ``form`` how numbers are given to the density.
+        ``labels`` says whether y holds classes.
         """
         if y.ndim == 2 and y.shape[1] > 1:
             raise InvalidInput(
@@ -104,8 +104,7 @@ class Conditioned:
             form, target = "labels", np.array([repr(label) for label in target.tolist()])
         else:
             numbers = target.astype(np.float64)
-            if form == "auto":
-                form, like = choose_form(density, training, numbers)
+            form, like = choose_form(density, training, numbers)
             target = in_form(numbers, form)
         return cls(training.fit(like, target, density.columns_), target, form)
 

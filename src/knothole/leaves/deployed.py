@@ -1,14 +1,14 @@
 """Leaves for the error of the predictions that are deployed.
 
-Whoever asks about a row with holes gets the expected prediction, and meets its squared error. The
-expected loss is that error and more:
+A row with missing values gets the expected prediction, and it is the squared error of this that
+counts. The expected loss is that error and more:
 
     E[(y - f(X))^2 | x_o] = (y - E[f(X) | x_o])^2 + Var[f(X) | x_o].
 
-So the leaves that minimise it (Props. 2 and 4) also pay for a spread that nobody will see, the more
+So the leaves that minimise it (Props. 2 and 4) also pay for a spread that does not matter, the more
 the less is observed. Here they move on. With theta the leaves of a tree that minimise the expected
-loss, r_n the reach of these leaves by row n under the deployed p(X), and e_n what the model leaves
-of y_n, the move is the d that minimises
+loss, r_n the probabilities of these leaves given row n under the deployed p(X), and e_n what the
+model leaves of y_n, the move is the d that minimises
 
     sum_n w_n (e_n - r_n' d)^2 + lambda |theta + d|^2 + kappa |d|^2,
 
@@ -27,7 +27,7 @@ move, their learning rate. On complete rows there is no spread, and a single tre
 were tuned in turn, do not move.
 
 Under a loss that is not a square, e_n is the step from there to the minimum of a quadratic, minus
-the slope of the loss over its curvature (:meth:`~knothole.leaves.losses.base.Loss.aim`). That of
+the slope of the loss over its curvature (:meth:`~knothole.leaves.losses.Loss.aim`). That of
 quantiles is nearly right only: they do not move at all where every row is complete.
 
 The error that goes down is that of theta, for rows like these. Nothing is said about the model's
@@ -37,7 +37,6 @@ old leaves: their error may well be lower on the rows that they were trained on.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +48,15 @@ from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import summed
 from knothole.expectation.expectation import Expectation
-from knothole.leaves.defaults import Settings, can_move
-from knothole.leaves.leafwise import reach_by_tree
+from knothole.leaves.options import TuningOptions
 from knothole.leaves.problem import Problem
-from knothole.leaves.solvers import Solution
+from knothole.leaves.solve import Solution
+from knothole.leaves.sums import probabilities_by_tree
 from knothole.progress import bar
+from knothole.trees.ensemble import Ensemble
 
+# Trees with more leaves do not move: their matrices would take too long to take apart.
+MOST_LEAVES = 1024
 # Choices of kappa, beside infinity.
 KAPPAS = np.geomspace(1.0, 1000.0, 7)
 # The least rows of a block, and the most blocks that sums are gathered in.
@@ -80,8 +82,8 @@ class DeployedSums:
     --------
     A row that may be in either of two leaves, and one that is known to be in the second:
 
-    >>> reach = sparse.csr_matrix([[0.5, 0.5], [0.0, 1.0]])
-    >>> sums = DeployedSums.of(reach, np.array([[3.0], [2.0]]), np.ones(2))
+    >>> probability = sparse.csr_matrix([[0.5, 0.5], [0.0, 1.0]])
+    >>> sums = DeployedSums.of(probability, np.array([[3.0], [2.0]]), np.ones(2))
     >>> sums.gram.tolist(), sums.target.ravel().tolist()
     ([[0.25, 0.25], [0.0, 1.25]], [1.5, 3.5])
     """
@@ -94,20 +96,21 @@ class DeployedSums:
 
     @classmethod
     def of(
-        cls, reach: sparse.csr_matrix, rest: Floats, row_weight: Floats, first: int = 0
+        cls, probability: sparse.csr_matrix, rest: Floats, row_weight: Floats, first: int = 0
     ) -> DeployedSums:
-        """Sums over rows, given e (rows, width), and reach (rows, leaves) from a first row on."""
-        leaves, square = reach.shape[1], float(row_weight @ (rest**2).sum(axis=1))
+        """Sums over rows, given e (rows, width), and r (rows, leaves) from a first row on."""
+        leaves, square = probability.shape[1], float(row_weight @ (rest**2).sum(axis=1))
         gram, target = np.zeros((leaves, leaves)), np.zeros((leaves, rest.shape[1]))
-        places = reach.indptr[first : first + len(rest) + 1]
-        _add_products(places, reach.indices, reach.data, rest, row_weight, gram, target)
+        places = probability.indptr[first : first + len(rest) + 1]
+        entries = probability.indices, probability.data
+        _add_products(places, *entries, rest, row_weight, gram, target)
         return cls(gram, target, square, float(row_weight.sum()), float(row_weight @ row_weight))
 
     def solve(self, ridge: float, theta: Floats, kappas: Floats = KAPPAS) -> tuple[Floats, float]:
         """The move (leaves, width), and the kappa of the choices that it was made with."""
-        move, trust = np.zeros_like(self.target), np.inf
+        best, trust = np.zeros_like(self.target), np.inf
         if self.weight == 0:
-            return move, trust
+            return best, trust
         rows, unit = self.weight**2 / self.weight_square, self.weight_square / self.weight
         values, vectors = np.linalg.eigh(self.gram, UPLO="U")
         values = np.maximum(values, 0.0)
@@ -120,115 +123,115 @@ class DeployedSums:
             freedom = (values / (values + ridge + kappa)).sum() / rows
             score = error / (1 - freedom) ** 2 if freedom < 1 else np.inf
             if score < least:
-                move, trust, least = vectors @ step, float(kappa), score
-        return move, trust
+                best, trust, least = vectors @ step, float(kappa), score
+        return best, trust
 
 
-@dataclass(frozen=True, eq=False)
-class Deployed:
-    """A problem of squared error as it is deployed: under p(X), its rows without their targets."""
+def can_move(ensemble: Ensemble) -> NDArray[np.bool_]:
+    """The trees that do not have too many leaves, (trees,)."""
+    return np.asarray(np.diff(ensemble.leaf_start) <= MOST_LEAVES)
 
-    problem: Problem
-    expectation: Expectation
-    evidence: Evidence
-    settings: Settings
 
-    def moved(self, solution: Solution, counts: NDArray[np.integer[Any]] | None = None) -> Solution:
-        """A solution whose leaves have moved, and the deployed error of the old and the new ones.
+def move(
+    solution: Solution,
+    problem: Problem,
+    expectation: Expectation,
+    evidence: Evidence,
+    options: TuningOptions,
+) -> Solution:
+    """Move the leaves of a solution towards the least deployed loss of rows without their targets.
 
-        ``counts`` (trees, rows) say how often each row is in each tree's own sample.
-        """
-        problem, ensemble, in_turn = self.problem, self.problem.ensemble, self.settings.in_turn
-        before, unit = problem.theta, problem.tree_unit
-        change = (solution.theta - problem.leaf_start) / unit
-        width = change.shape[1]
-        old, new = (np.tile(base, (len(problem.y), 1)) for base in (ensemble.base, problem.offset))
-        rest = problem.y - (new if in_turn else self.margin(solution.theta)[0])
-        movable, reached = can_move(ensemble), np.zeros(len(change), dtype=np.bool_)
-        n_moved = 0
-        verbose = self.settings.options.verbose
-        with bar("deployed trees", ensemble.n_trees, verbose=verbose) as advance:
-            for tree, reach in reach_by_tree(
-                ensemble, self.expectation, self.evidence, self.settings
-            ):
-                leaves = slice(ensemble.leaf_start[tree], ensemble.leaf_start[tree + 1])
-                outputs = slice(ensemble.tree_output[tree], ensemble.tree_output[tree] + width)
-                rate, added = solution.rates[tree], reach @ change[leaves]
-                if movable[tree]:
-                    weight = problem.row_weight * (1.0 if counts is None else counts[tree])
-                    left = rest[:, outputs] - (added / rate if in_turn else 0.0)
-                    aim = problem.loss.part(outputs.start, width).aim(left, weight)
-                    sums = _gathered(reach, aim, weight, self.settings.options.threads)
-                    move, kappa = sums.solve(self.settings.ridge, change[leaves] / rate)
-                    reached[leaves] = np.diag(sums.gram) > 0
-                    if np.isfinite(kappa):
-                        n_moved += 1
-                        change[leaves] += rate * move
-                        added = reach @ change[leaves]
-                if in_turn:
-                    rest[:, outputs] -= added
-                old[:, outputs] += reach @ before[leaves]
-                new[:, outputs] += added * unit[leaves.start]
-                advance()
-        theta = problem.leaf_start + unit * change
-        margins = (old, np.zeros(1)), (new, np.zeros(1))
-        if not self.expectation.exact:  # draws tell how far they may be off
-            margins = self.margin(before), self.margin(theta)
-        (before_error, _), (after, error) = (self.error(*each) for each in margins)
-        found = solution.summary
-        summary = replace(
-            found,
-            objective="deployed",
-            unreached=found.unreached[~reached[found.unreached]],
-            before=before_error,
-            after=after,
-            error=error,
-            exact=self.expectation.exact and found.exact,
-            moved=n_moved,
-        )
-        return replace(solution, theta=theta, summary=summary)
+    ``expectation`` is the model as it is deployed, under p(X). The summary gets the deployed loss
+    of the old and of the new leaves.
+    """
+    ensemble, in_turn = problem.ensemble, options.method == "boosting"
+    ridge, threads = float(options.ridge), options.threads
+    before, unit = problem.theta, problem.tree_unit
+    change = (solution.theta - problem.leaf_start) / unit
+    width = change.shape[1]
 
-    def margin(self, theta: Floats) -> tuple[Floats, Floats]:
+    def deployed_margin(theta: Floats) -> tuple[Floats, Floats]:
         """Deployed margins, (rows, outputs), and their standard errors."""
-        new = self.expectation.with_values(self.problem.values(theta))
-        return new.margin(self.evidence, threads=self.settings.options.threads)
+        return expectation.with_values(problem.values(theta)).margin(evidence, threads=threads)
 
-    def error(self, margin: Floats, blur: Floats) -> tuple[float, float]:
-        """Mean loss of deployed predictions, given their standard errors, and its own."""
-        weight, loss = self.problem.row_weight / self.problem.row_weight.sum(), self.problem.loss
-        margins, y = margin[:, :, None], self.problem.y[:, :, None]
-        slope = loss.derivatives(margins, y)[0][:, :, 0]
-        error = float(np.sqrt(((weight[:, None] * slope * blur) ** 2).sum()))
-        mean = float(weight @ loss.value(margins, y)[:, 0])
-        return loss.factor * mean, loss.factor * error
+    old, new = (np.tile(base, (len(problem.y), 1)) for base in (ensemble.base, problem.offset))
+    rest = problem.y - (new if in_turn else deployed_margin(solution.theta)[0])
+    movable, reached = can_move(ensemble), np.zeros(len(change), dtype=np.bool_)
+    n_moved = 0
+    with bar("deployed trees", ensemble.n_trees, verbose=options.verbose) as advance:
+        for tree, probability in probabilities_by_tree(expectation, evidence, threads):
+            leaves = slice(ensemble.leaf_start[tree], ensemble.leaf_start[tree + 1])
+            outputs = slice(ensemble.tree_output[tree], ensemble.tree_output[tree] + width)
+            rate, added = solution.rates[tree], probability @ change[leaves]
+            if movable[tree]:
+                left = rest[:, outputs] - (added / rate if in_turn else 0.0)
+                aim = problem.loss.part(outputs.start, width).aim(left, problem.row_weight)
+                sums = _gathered(probability, aim, problem.row_weight, threads)
+                step, kappa = sums.solve(ridge, change[leaves] / rate)
+                reached[leaves] = np.diag(sums.gram) > 0
+                if np.isfinite(kappa):
+                    n_moved += 1
+                    change[leaves] += rate * step
+                    added = probability @ change[leaves]
+            if in_turn:
+                rest[:, outputs] -= added
+            old[:, outputs] += probability @ before[leaves]
+            new[:, outputs] += added * unit[leaves.start]
+            advance()
+    theta = problem.leaf_start + unit * change
+    margins = (old, np.zeros(1)), (new, np.zeros(1))
+    if not expectation.exact:  # draws tell how far they may be off
+        margins = deployed_margin(before), deployed_margin(theta)
+    (before_error, _), (after, error) = (_mean_loss(problem, *each) for each in margins)
+    found = solution.summary
+    summary = replace(
+        found,
+        objective="deployed",
+        unreached=found.unreached[~reached[found.unreached]],
+        before=before_error,
+        after=after,
+        error=error,
+        exact=expectation.exact and found.exact,
+        moved=n_moved,
+    )
+    return Solution(theta, solution.rates, summary)
+
+
+def _mean_loss(problem: Problem, margin: Floats, margin_error: Floats) -> tuple[float, float]:
+    """Mean loss of deployed predictions, and its standard error from theirs."""
+    weight, loss = problem.row_weight / problem.row_weight.sum(), problem.loss
+    slope = loss.derivatives(margin, problem.y)[0]
+    error = float(np.sqrt(((weight[:, None] * slope * margin_error) ** 2).sum()))
+    mean = float(weight @ loss.value(margin, problem.y))
+    return loss.factor * mean, loss.factor * error
 
 
 def _gathered(
-    reach: sparse.csr_matrix, rest: Floats, row_weight: Floats, threads: int | None
+    probability: sparse.csr_matrix, rest: Floats, row_weight: Floats, threads: int | None
 ) -> DeployedSums:
     """Sums over all rows."""
 
     def work(start: int, stop: int) -> DeployedSums:
         rows = slice(start, stop)
-        return DeployedSums.of(reach, rest[rows], row_weight[rows], start)
+        return DeployedSums.of(probability, rest[rows], row_weight[rows], start)
 
     return summed(work, len(rest), BLOCKS, threads)
 
 
 @njit
-def _add_products(first, leaf, reach, rest, row_weight, gram, target):  # type: ignore[no-untyped-def]
-    """Add weighted products of reach with itself (upper part) and with e."""
+def _add_products(first, leaf, probability, rest, row_weight, gram, target):  # type: ignore[no-untyped-def]
+    """Add weighted products of leaf probabilities with each other (upper part) and with e."""
     n_rows, width = rest.shape
     n_leaves = len(gram)
-    first_, leaf_, reach_, rest_, weight_ = pointers((first, leaf, reach, rest, row_weight))
+    first_, leaf_, share_, rest_, weight_ = pointers((first, leaf, probability, rest, row_weight))
     gram_, target_ = pointers((gram, target))
     for row in range(n_rows):
         for i in range(first_[row], first_[row + 1]):
-            share, own = weight_[row] * reach_[i], shift(gram_, leaf_[i] * n_leaves)
+            weighted, products = weight_[row] * share_[i], shift(gram_, leaf_[i] * n_leaves)
             for j in range(i, first_[row + 1]):
-                own[leaf_[j]] += share * reach_[j]
+                products[leaf_[j]] += weighted * share_[j]
             for k in range(width):
-                target_[leaf_[i] * width + k] += share * rest_[row * width + k]
+                target_[leaf_[i] * width + k] += weighted * rest_[row * width + k]
     for i in range(n_leaves):  # a row's leaves come in any order
         for j in range(i):
             gram[j, i] += gram[i, j]

@@ -6,13 +6,14 @@ its value times its tree's weight, and the ridge draws it towards the *start* of
 where a model has no base score its leaves carry the mean of y, and shrinking them to 0 would pull
 every prediction there. So averaged trees start from the mean (from the frequencies of the classes,
 from the quantile that the model predicts), and so does the first tree of an output without a base.
-The paper has 0 for all of them: ``ridge_to="zero"``.
+The paper has 0 for all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,14 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.expectation.engine import weighted_values
-from knothole.leaves.losses.base import Loss
-from knothole.leaves.losses.choice import loss_of
+from knothole.leaves.losses import Loss, Pinball, loss_of
 from knothole.leaves.sums import ROUNDING, LeafSums
 from knothole.trees.ensemble import Ensemble
+
+# A learning rate is known well enough from so many rows.
+RATE_ROWS = 20_000
+# A slope below this is not what boosting leaves behind.
+LEAST_RATE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +63,8 @@ class Problem:
     start: Floats
 
     @classmethod
-    def of(cls, ensemble: Ensemble, y: Any, row_weight: Floats, zero: bool = False) -> Problem:
-        """The problem of an ensemble and its targets, one for each weight.
-
-        ``zero`` is for the paper's ridge, which draws all leaves to 0.
-        """
+    def of(cls, ensemble: Ensemble, y: Any, row_weight: Floats) -> Problem:
+        """The problem of an ensemble and its targets, one for each weight."""
         loss = loss_of(ensemble)
         averaged = is_averaged(ensemble)
         encoded = margin_targets(ensemble, y, len(row_weight))
@@ -74,13 +76,6 @@ class Problem:
             )
         centre = margin_of(ensemble, loss.centre(encoded, row_weight))
         start = _start(ensemble, averaged, centre)
-        if zero:
-            start = np.zeros_like(start)
-            if probabilities:
-                raise InvalidInput(
-                    "ridge_to='zero': the model's leaves are probabilities, and would no longer "
-                    "sum to 1; use ridge_to='start'."
-                )
         return cls(ensemble, loss, encoded, row_weight, averaged, probabilities, start)
 
     @property
@@ -105,10 +100,11 @@ class Problem:
 
         The mean over trees that are averaged, the sum over trees of different outputs.
         """
+        start = self.ensemble.leaf_start
         if self.probabilities:
-            losses = sums.cross_entropy(change, self.offset) / sums.total
+            losses = sums.cross_entropy(change, self.offset, start) / sums.total
         else:
-            losses = sums.loss(change) / sums.total * self.loss.scale**2
+            losses = sums.tree_losses(change, start) / sums.total * self.loss.scale**2
         return float(self.combined(losses))
 
     def combined(self, losses: Floats) -> Floats:
@@ -124,7 +120,7 @@ class Problem:
         served = np.zeros(self.ensemble.n_outputs, dtype=np.bool_)
         served[self.ensemble.tree_output[:, None] + np.arange(width)] = True
         margin = np.where(served, self.y, self.offset)
-        loss = self.loss.value(margin[:, :, None], self.y[:, :, None])[:, 0]
+        loss = self.loss.value(margin, self.y)
         return float(self.row_weight @ loss / self.row_weight.sum()) * self.loss.factor
 
     @property
@@ -263,3 +259,71 @@ def _labels(y: NDArray[Any], labels: Sequence[Hashable]) -> Floats:
             f"y: {unknown!r} is none of the model's classes, {list(labels)}."
         ) from None
     return np.asarray(np.eye(len(labels))[codes])
+
+
+def rate_of_leaves(problem: Problem, matrix: Floats, ridge: float) -> float | None:
+    """The learning rate of a boosted model, as its leaves tell it, above 0 and at most 1.
+
+    Boosting gives each tree a part of its best values, the rate: small steps are how such models
+    are kept from overfitting, and trees that were grown for small steps are no good for large ones.
+    Few formats keep the rate, but leaves do. With g and h the first and second derivative of the
+    loss at the margin of the trees before, the step that suits leaf l best is
+
+        s_l = -sum_n g_n / (lambda + sum_n h_n)    over the rows n in the leaf,
+
+    and what the model has there is theta_l = rate * s_l. Rows that a model was not trained on, or
+    of which each tree saw a sample, blur this, so the rate is the slope of theta on s, by least
+    squares with the curvature lambda + sum_n h_n as the weight of a leaf. For models of quantiles,
+    s_l is the quantile of what the trees before leave of y, and the rows are the weight.
+
+    The model adds its trees up. NaN in the rows goes where the model itself sends it. None where
+    the leaves have nothing to do with the targets.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import GradientBoostingRegressor
+    >>> from knothole.trees.read import read
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2))
+    >>> y = X.sum(axis=1)
+    >>> model = GradientBoostingRegressor(n_estimators=5, learning_rate=0.2).fit(X, y)
+    >>> problem = Problem.of(read(model), y, np.ones(300))
+    >>> round(rate_of_leaves(problem, X, ridge=0.0), 6)
+    0.2
+    """
+    rows = np.arange(len(matrix))
+    if len(rows) > RATE_ROWS:
+        rows = np.sort(np.random.default_rng(0).choice(len(rows), RATE_ROWS, replace=False))
+    leaves = problem.ensemble.leaves(matrix[rows])
+    y, weight = problem.y[rows], problem.row_weight[rows]
+    theta = problem.theta - problem.leaf_start
+    margin = np.tile(problem.offset, (len(rows), 1))
+    product = square = 0.0
+    bounds = pairwise(problem.ensemble.leaf_start.tolist())
+    for tree, (start, stop) in enumerate(bounds):
+        first = problem.ensemble.tree_output[tree]
+        outputs = slice(first, first + theta.shape[1])
+        place, value = leaves[:, tree] - start, theta[start:stop]
+        if isinstance(problem.loss, Pinball):
+            loss, left = problem.loss.part(first, theta.shape[1]), (y - margin)[:, outputs]
+            step = loss.by_leaf(place, left, weight, stop - start, ridge)
+            total = _summed(weight[:, None], place, stop - start) + ridge
+        else:
+            derivatives = problem.loss.derivatives(margin, y)
+            gradient, hessian = (
+                _summed(weight[:, None] * part[:, outputs], place, stop - start)
+                for part in derivatives
+            )
+            total = hessian + ridge
+            step = -gradient / np.where(total > 0, total, 1.0)
+        product += float((total * step * value).sum())
+        square += float((total * step**2).sum())
+        margin[:, outputs] += value[place]
+    if product <= LEAST_RATE * square:
+        return None
+    return min(product / square, 1.0)
+
+
+def _summed(values: Floats, leaf: NDArray[np.integer[Any]], n_leaves: int) -> Floats:
+    """Sums of values (rows, width) by leaf, (leaves, width)."""
+    return np.column_stack([np.bincount(leaf, column, n_leaves) for column in values.T])

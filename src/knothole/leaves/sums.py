@@ -1,31 +1,52 @@
-"""Best leaves of one tree under the expected squared loss (Prop. 2).
+"""Sums over rows from which leaves are solved for under the expected squared loss.
 
-With R the reach matrix of a tree's leaves, y the targets and lambda the ridge,
+With r_i(n) the probability of leaf i given row n, and r_ij(n) that of leaves i and j together,
 
-    theta_l = sum_n y_n R_nl / (lambda + sum_n R_nl).
+    M_ij = sum_n r_ij(n),    B_i = sum_n y_n r_i(n).
 
-Both sums run over rows, so they are gathered in chunks and added up: in memory, from files, or by
-workers. In an averaged forest every tree predicts y by itself, and the sums of all trees are
-gathered at once.
+One tree (Prop. 2) needs the diagonal of M alone: theta_l = B_l / (lambda + M_ll). In an averaged
+forest every tree predicts y by itself, and the sums of all trees are gathered at once. All leaves
+of a forest at once (Prop. 3) solve (M + lambda I) theta = B. Boosting (Prop. 4) solves the same
+system one tree at a time, each given the ones before it:
+
+    theta_l = (B_l - sum_{j in earlier trees} theta_j M_lj) / (lambda + M_ll),
+
+since no row is in two leaves of one tree. Here theta is what a leaf adds to the margin: its value
+times its tree's weight.
+
+The sums are gathered in chunks and added up: in memory, from files, or by workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg, sparse
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Ints, joined
 from knothole.columns.evidence import Evidence
 from knothole.compiled.threads import over_chunks
 from knothole.expectation.engine import Engine
+from knothole.expectation.expectation import Expectation
+from knothole.out_of_core.partitions import Partitions
 from knothole.progress import Advance, silent
-from knothole.trees.ensemble import Ensemble
+from knothole.trees.ensemble import Ensemble, some_trees
 
 # Shares of classes below this part of a leaf's weight are rounding.
 ROUNDING = 1e-12
+# Matrices of pairs of leaves that are summed in the end.
+PARTS = 4
+# Eigenvalues below this part of the largest, times the size, are rounding.
+EPSILON = 1e-13
+# Leaf probabilities of trees that are held together; a sample of rows tells how many there are.
+ENTRIES = 1 << 25
+SAMPLE = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,109 +65,69 @@ class Summands:
         return Summands(self.evidence[part], self.y[part], self.weight[part])
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class LeafSums:
-    """Reach of every leaf, and reach-weighted targets, summed over rows.
+    """Weighted sums over rows for every leaf, which add up (:func:`knothole.arrays.joined`).
 
     Attributes
     ----------
-    leaf_start : int64 (trees + 1,)
-        Leaves ``leaf_start[t]`` to ``leaf_start[t + 1]`` belong to tree ``t``.
     weight : float64 (leaves,)
-        sum_n w_n R_nl.
+        sum_n w_n r_l(n).
     target : float64 (leaves, width)
-        sum_n w_n y_n R_nl, of the outputs that the leaf's tree serves.
+        sum_n w_n y_n r_l(n), of the outputs that the leaf's tree serves.
     square : float64 (trees,)
         sum_n w_n |y_n|^2 over the outputs that the tree serves.
     total : float64 (trees,)
-        sum_n w_n, of the rows that the tree was given.
+        sum_n w_n.
 
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeRegressor
     >>> from knothole.densities.mixture.density import Factorized
-    >>> from knothole.expectation.expectation import Expectation
     >>> from knothole.trees.read import read
     >>> X, y = np.array([[0.0], [1.0], [np.nan]]), np.array([[1.0], [3.0], [2.5]])
     >>> tree = read(DecisionTreeRegressor(max_depth=1).fit(X[:2], y[:2]))
     >>> expectation = Expectation.of(tree, Factorized().fit(X))
     >>> known = expectation.evidence(X)
-    >>> sums = LeafSums.empty(tree).accumulate(expectation.engine, Summands(known, y, np.ones(3)))
+    >>> sums = LeafSums.gathered(expectation.engine, Summands(known, y, np.ones(3)))
     >>> sums.weight.round(2).tolist(), sums.solve(0.0).round(2).ravel().tolist()
     ([1.5, 1.5], [1.5, 2.83])
     """
 
-    leaf_start: NDArray[np.int64]
     weight: Floats
     target: Floats
     square: Floats
     total: Floats
 
     @classmethod
-    def empty(cls, ensemble: Ensemble) -> LeafSums:
-        """Sums over no rows."""
-        return cls(
-            ensemble.leaf_start,
-            np.zeros(ensemble.n_leaves),
-            np.zeros(ensemble.value.shape),
-            np.zeros(ensemble.n_trees),
-            np.zeros(ensemble.n_trees),
-        )
-
-    @classmethod
-    def of_trees(cls, parts: Sequence[LeafSums]) -> LeafSums:
-        """Sums of trees that were gathered by themselves, one after the other."""
-        sizes = np.concatenate([np.diff(part.leaf_start) for part in parts])
-        arrays = [(part.weight, part.target, part.square, part.total) for part in parts]
-        return cls(np.append(0, np.cumsum(sizes)), *map(np.concatenate, zip(*arrays, strict=True)))
-
-    def accumulate(
-        self, engine: Engine, rows: Summands, threads: int | None = None, advance: Advance = silent
-    ) -> LeafSums:
-        """Add rows, and tell ``advance`` how many. Returns itself."""
+    def gathered(
+        cls, engine: Engine, rows: Summands, threads: int | None = None, advance: Advance = silent
+    ) -> Self:
+        """Sums over rows; ``advance`` is told how many are done."""
 
         def work(start: int, stop: int) -> LeafSums:
-            sums, part = LeafSums.empty(engine.ensemble), rows[start:stop]
-            engine.add_sums(part.evidence, part.y, part.weight, sums.weight, sums.target)
             advance(amount=stop - start)
-            return sums
+            return LeafSums(*_sums_of(engine, rows[start:stop]))
 
-        for part in over_chunks(work, len(rows), engine.chunk, threads):
-            self.merge(part)
-        self.add_squares(engine.ensemble, rows.y, rows.weight)
-        return self
-
-    def add_squares(self, ensemble: Ensemble, y: Floats, row_weight: Floats) -> None:
-        """Add rows to the sums that no leaf takes part in."""
-        squares = np.append(0.0, np.cumsum(row_weight @ y**2))
-        width = ensemble.value.shape[1]
-        self.square += squares[ensemble.tree_output + width] - squares[ensemble.tree_output]
-        self.total += row_weight.sum()
-
-    def merge(self, other: LeafSums) -> LeafSums:
-        """Add the sums of other rows. Returns itself."""
-        self.weight += other.weight
-        self.target += other.target
-        self.square += other.square
-        self.total += other.total
-        return self
-
-    def solve(self, ridge: float) -> Floats:
-        """The minimiser, (leaves, width); 0 where no row comes and ``ridge`` is 0."""
-        total = self.weight + ridge
-        return np.asarray(self.target / np.where(total > 0, total, 1.0)[:, None])
+        found: Self = reduce(joined, over_chunks(work, len(rows), engine.chunk, threads))
+        return found
 
     @property
     def unreached(self) -> NDArray[np.intp]:
         """Leaves that no row reaches."""
         return np.flatnonzero(self.weight <= 0)
 
-    def loss(self, value: Floats) -> Floats:
+    def solve(self, ridge: float) -> Floats:
+        """Prop. 2: theta (leaves, width); 0 where no row comes and ``ridge`` is 0."""
+        total = self.weight + ridge
+        return np.asarray(self.target / np.where(total > 0, total, 1.0)[:, None])
+
+    def tree_losses(self, value: Floats, leaf_start: Ints) -> Floats:
         """Expected squared error of each tree by itself, summed over rows, (trees,)."""
         terms = (self.weight[:, None] * value**2 - 2 * self.target * value).sum(axis=1)
-        return np.asarray(self.square + np.add.reduceat(terms, self.leaf_start[:-1]))
+        return np.asarray(self.square + np.add.reduceat(terms, leaf_start[:-1]))
 
-    def cross_entropy(self, value: Floats, mean: Floats) -> Floats:
+    def cross_entropy(self, value: Floats, mean: Floats, leaf_start: Ints) -> Floats:
         """Expected cross-entropy of each tree by itself, summed over rows, (trees,).
 
         Targets are classes as ones and zeros, and probabilities of leaves, less their ``mean``.
@@ -157,4 +138,125 @@ class LeafSums:
         with np.errstate(divide="ignore"):
             logs = np.where(share > 0, np.log(np.maximum(value + mean, 0.0)), 0.0)
         terms = -(share * logs).sum(axis=1)
-        return np.asarray(np.add.reduceat(terms, self.leaf_start[:-1]))
+        return np.asarray(np.add.reduceat(terms, leaf_start[:-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class LeafSystem(LeafSums):
+    """The sums of trees that serve the same outputs, and M.
+
+    Attributes
+    ----------
+    pairs : float64 (leaves, leaves)
+        M where leaf i's tree comes before leaf j's, and its diagonal; zeros below.
+    """
+
+    pairs: Floats
+
+    @classmethod
+    def gathered(
+        cls, engine: Engine, rows: Summands, threads: int | None = None, advance: Advance = silent
+    ) -> Self:
+        """The system of rows; ``advance`` is told how many are done."""
+        # One matrix for each of a fixed number of parts, whatever the threads: the same bits.
+        chunks = -(-len(rows) // engine.chunk)
+        size = engine.chunk * max(1, -(-chunks // PARTS))
+
+        def work(start: int, stop: int) -> Floats:
+            pairs = np.zeros((engine.ensemble.n_leaves,) * 2)
+            for first in range(start, stop, engine.chunk):
+                part = rows[first : min(first + engine.chunk, stop)]
+                engine.add_pairs(part.evidence, part.weight, pairs)
+                advance(amount=len(part))
+            return pairs
+
+        pairs: Floats = sum(over_chunks(work, len(rows), size, threads))
+        sums = LeafSums.gathered(engine, rows, threads)
+        return cls(sums.weight, sums.target, sums.square, sums.total, pairs)
+
+    def solve(self, ridge: float) -> Floats:
+        """Prop. 3: theta of all leaves at once, (leaves, width); the shortest if M is singular."""
+        return symmetric_solver(self.pairs, ridge)(self.target)
+
+    def solve_in_turn(self, leaf_start: Ints, ridge: float, learning_rate: float = 1.0) -> Floats:
+        """Prop. 4: theta tree by tree, (leaves, width); 0 where no row comes and ridge is 0.
+
+        ``learning_rate`` is the part of its best values that each tree takes on.
+        """
+        theta = np.zeros_like(self.target)
+        for first, stop in pairwise(leaf_start.tolist()):
+            here, before = slice(first, stop), slice(0, first)
+            rest = self.target[here] - self.pairs[before, here].T @ theta[before]
+            total = self.weight[here] + ridge
+            theta[here] = learning_rate * rest / np.where(total > 0, total, 1.0)[:, None]
+        return theta
+
+    def loss(self, theta: Floats) -> float:
+        """Expected squared error of the sum of all trees, summed over rows."""
+        product = self.pairs @ theta + self.pairs.T @ theta - np.diag(self.pairs)[:, None] * theta
+        return float(self.square[0] + (theta * (product - 2 * self.target)).sum())
+
+
+def symmetric_solver(upper: Floats, ridge: float) -> Callable[[Floats], Floats]:
+    """Solve systems with a symmetric positive semidefinite matrix plus ``ridge`` on its diagonal.
+
+    ``upper`` is the matrix with zeros below its diagonal. Without a ridge solutions are those of
+    least norm: eigenvectors whose eigenvalues are rounding are left out.
+    """
+    matrix = upper + np.triu(upper, 1).T
+    if ridge > 0:
+        matrix[np.diag_indices_from(matrix)] += ridge
+        factor = linalg.cho_factor(matrix, check_finite=False)
+        return lambda right: np.asarray(linalg.cho_solve(factor, right, check_finite=False))
+    inverse = linalg.pinvh(matrix, rtol=EPSILON * len(matrix))
+    return lambda right: np.asarray(inverse @ right)
+
+
+def gathered_in_parts(
+    kind: type[LeafSums], rows: Partitions, expectation: Expectation
+) -> Any:  # of this kind
+    """Sums over all rows of a table in parts, which are :class:`Summands`."""
+    return rows.summed(_gathered, kind, expectation)
+
+
+def _gathered(rows: Summands, kind: type[LeafSums], expectation: Expectation) -> LeafSums:
+    return kind.gathered(expectation.engine, rows)
+
+
+def _sums_of(engine: Engine, rows: Summands) -> tuple[Floats, Floats, Floats, Floats]:
+    ensemble = engine.ensemble
+    weight, target = np.zeros(ensemble.n_leaves), np.zeros(ensemble.value.shape)
+    engine.add_sums(rows.evidence, rows.y, rows.weight, weight, target)
+    return weight, target, *squares_of(ensemble, rows.y, rows.weight)
+
+
+def squares_of(ensemble: Ensemble, y: Floats, row_weight: Floats) -> tuple[Floats, Floats]:
+    """Sums that no leaf takes part in: of w |y|^2 and of w, (trees,) each."""
+    squares = np.append(0.0, np.cumsum(row_weight @ y**2))
+    width = ensemble.value.shape[1]
+    served = squares[ensemble.tree_output + width] - squares[ensemble.tree_output]
+    return served, np.full(ensemble.n_trees, row_weight.sum())
+
+
+def probabilities_by_tree(
+    expectation: Expectation, evidence: Evidence, threads: int | None
+) -> Iterator[tuple[int, sparse.csr_matrix]]:
+    """Each tree and its leaf probabilities, (rows, leaves of the tree).
+
+    They are computed for as many trees together as have about :data:`ENTRIES` entries.
+    """
+    n_rows, n_trees = len(evidence.points), expectation.ensemble.n_trees
+    some = evidence[np.arange(0, n_rows, -(-n_rows // SAMPLE))]
+    entries = expectation.engine.leaf_probabilities(some).nnz
+    n_parts = min(n_trees, max(1, round(entries / len(some.points) * n_rows / ENTRIES)))
+    for trees in np.array_split(np.arange(n_trees), n_parts):
+        part = expectation
+        if n_parts > 1:
+            part = Expectation.of(
+                some_trees(expectation.original, trees)[0],
+                expectation.density,
+                "exact" if expectation.exact else "completions",
+                seed=expectation.seed,
+            )
+        for tree, probability in part.leaf_probabilities_by_tree(evidence, threads=threads):
+            yield int(trees[tree]), probability

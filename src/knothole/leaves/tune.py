@@ -1,10 +1,10 @@
-"""``tune``: new leaf values for a model, from rows with holes."""
+"""``tune``: new leaf values for a model, from rows with missing values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,20 @@ from knothole.densities.base import Density
 from knothole.densities.held_out import folds, sample_rows
 from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
-from knothole.leaves import solvers
+from knothole.leaves import deployed
 from knothole.leaves.conditioning import Conditioned, TrainingTable
-from knothole.leaves.defaults import Settings
-from knothole.leaves.deployed import Deployed
-from knothole.leaves.in_parts import Reader
-from knothole.leaves.losses.pinball import Pinball
-from knothole.leaves.options import TuningOptions
-from knothole.leaves.problem import Problem
-from knothole.leaves.solvers import TuningSummary
-from knothole.out_of_core.partitions import Sample
+from knothole.leaves.losses import Location, Pinball
+from knothole.leaves.options import TuningOptions, TuningSummary
+from knothole.leaves.problem import Problem, margin_targets, rate_of_leaves
+from knothole.leaves.solve import solve
+from knothole.leaves.sums import Summands
+from knothole.out_of_core.partitions import Partition, Sample, weights_of
 from knothole.trees.ensemble import Ensemble, some_trees
 
+# Leaves of trees that serve the same outputs which are solved for at once: 3 GB.
+FOREST_LEAVES = 20_000
+# A learning rate that leaves the expected loss above the old leaves' is raised by this factor.
+RAISE = 1.25
 # Learning rates to choose from where nothing tells the model's own, by held-out rows.
 RATES = (0.03, 0.1, 0.3, 1.0)
 
@@ -43,9 +45,11 @@ class Tuned:
         the user's own model.
     density : Density
         For predictions: the one given, over X alone unless it was given with a target. Where that
-        has "not recorded" as a state and every NaN is a hole, one that was learned without it.
+        has "not recorded" as a state and every NaN is integrated over, one that was learned without
+        it.
     joint : Density
-        What training holes were filled from: over (X, y) if conditioned on the target.
+        What missing values of training rows were integrated under: over (X, y) if conditioned on
+        the target.
     summary : TuningSummary
     """
 
@@ -61,9 +65,13 @@ def tune(
     matrix: Floats,
     y: Any,
     options: TuningOptions = TuningOptions(),  # noqa: B008 (frozen)
+    *,
+    sample_weight: Any = None,
+    integrate: NDArray[np.bool_] | None = None,
+    reach: Literal["auto", "exact", "completions"] = "auto",
     drawn: Sample | None = None,
 ) -> Tuned:
-    """Leaf values that suit rows with holes (Props. 2 to 4, and a step past them).
+    """Leaf values that suit rows with missing values (Props. 2 to 4, and a step past them).
 
     Regressions (identity link) minimise the expected loss that they were trained on: squared error,
     the pinball loss of quantiles and absolute errors, Huber losses. Averaged classifiers have the
@@ -82,8 +90,11 @@ def tune(
     y : array (rows,) or (rows, outputs)
         Their targets, or labels of classes.
     options : TuningOptions
-        All the rest. Its ``counts`` are for "tree" only: each tree is then tuned on its sample,
-        against a density learned on it; on the whole table if all counts are 1.
+    sample_weight : array (rows,), optional
+    integrate : bool array (columns,), optional
+        Columns in which ``holes="auto"`` integrates; by default those that are not nullable.
+    reach : {"auto", "exact", "completions"}
+        How missing values are integrated. "auto" is exact where the density allows.
     drawn : Sample, optional
         Where the rows come from, if they are a sample of a table in parts. Leaves are then solved
         for with sums over all its rows; all choices, the density that knows y and the move to
@@ -107,69 +118,186 @@ def tune(
     if not len(used):
         raise InvalidInput("ensemble has no tree with a weight other than 0: nothing to tune.")
     part, leaves = some_trees(ensemble, used)
-    weight = row_weights(options.sample_weight, len(matrix))
-    problem = Problem.of(part, y, weight, options.ridge_to == "zero")
-    settings = Settings.of(options, problem, matrix)
-    if not settings.rates:
-        rate = _cross_validated_rate(ensemble, density, matrix, np.asarray(y), options)
-        return tune(ensemble, density, matrix, y, options.changed(learning_rate=rate), drawn)
-    counts = _checked_counts(options.counts, settings.method, ensemble, len(matrix))
-    if counts is not None:
-        counts = counts[used]
+    problem = Problem.of(part, y, row_weights(sample_weight, len(matrix)))
+    given, options = options, settled(options, problem)
+    rates = choose_rates(options, problem, matrix)
+    if not rates:
+        rate = _cross_validated_rate(
+            ensemble, density, matrix, np.asarray(y), given, problem.row_weight, integrate
+        )
+        rates = (rate,)
 
     holes, values = options.holes, mark_holes(matrix, ensemble.sentinel, density.columns_)[0]
     training = TrainingTable(values, None, problem.row_weight)
     if isinstance(holes, str) and holes == "all":
         density = training.without_unrecorded(density)
-    own = mark_holes(matrix, ensemble.sentinel, density.columns_, holes)[1]
-    training = replace(training, holes=own)
+    missing = mark_holes(matrix, ensemble.sentinel, density.columns_, holes)[1]
+    training = replace(training, holes=missing)
     known = Conditioned(density, None, "none")
     if options.condition_on_target:
         labels = ensemble.classes is not None or not ensemble.link.linear
-        known = Conditioned.of(density, training, np.asarray(y), labels, options.target_form)
+        known = Conditioned.of(density, training, np.asarray(y), labels)
 
-    deployed = None
-    if settings.objective == "deployed":
-        expectation = settings.expectation(part, density)
-        evidence = expectation.evidence_of(matrix, holes)
-        if np.isnan(evidence.points).any() or not isinstance(problem.loss, Pinball):
-            deployed = Deployed(problem, expectation, evidence, settings)
-        else:
-            settings = replace(settings, objective="expected")
-    if counts is not None:
-        solution = solvers.by_sample(problem, known, training, matrix, counts, settings)
-    else:
-        expectation = settings.expectation(part, known.density)
-        evidence = expectation.evidence_of(matrix, holes, known.target)
-        everything = None
-        if drawn is not None and not drawn.whole:
-            reader = Reader(expectation, known, np.asarray(y), problem.offset, options)
-            everything = reader.parts(drawn.parts, drawn.total)
-        solution = solvers.solve(problem, expectation, evidence, settings, everything)
-    if deployed is not None:
-        solution = deployed.moved(solution, counts)
+    expectation = Expectation.of(part, known.density, reach, integrate=integrate)
+    evidence = expectation.evidence_of(matrix, holes, known.target)
+    if isinstance(problem.loss, Pinball) and not np.isnan(evidence.points).any():
+        options = options.changed(objective="expected")  # see knothole.leaves.deployed
+    everything = None
+    if drawn is not None and not drawn.whole:
+        numbers = len(expectation.columns.variables) + 2 * part.n_outputs
+        everything = drawn.parts.made(
+            _summands, expectation, known, np.asarray(y), problem.offset, holes,
+            size=8.0 * numbers * drawn.total,
+        )  # fmt: skip
+    solution = solve(problem, expectation, evidence, options, rates, everything)
+    if options.objective == "deployed":
+        without_y = Expectation.of(part, density, reach, integrate=integrate)
+        evidence = without_y.evidence_of(matrix, holes)
+        solution = deployed.move(solution, problem, without_y, evidence, options)
 
     value, new = ensemble.value.copy(), problem.values(solution.theta)
     unreached = solution.summary.unreached
-    if settings.ridge == 0:  # leaves that nothing was learned about keep their values
+    if options.ridge == 0:  # leaves that nothing was learned about keep their values
         new[unreached] = part.value[unreached]
     value[leaves] = new
-    samples = "whole table" if counts is None else "bootstrap samples"
-    summary = replace(
-        solution.summary, unreached=leaves[unreached], conditioned=known.form, samples=samples
-    )
+    summary = replace(solution.summary, unreached=leaves[unreached], conditioned=known.form)
     return Tuned(ensemble.with_values(value), density, known.density, summary)
 
 
+def _summands(
+    part: Partition,
+    expectation: Expectation,
+    known: Conditioned,
+    y: NDArray[Any],
+    offset: Floats,
+    holes: Any,
+) -> Summands | None:
+    """The rows of a part of a table; None where there are none.
+
+    ``y`` are the targets in memory, which the density that is ``known`` has learned, and ``offset``
+    is taken off targets.
+    """
+    _, table, part_y, _ = part
+    if not len(table):
+        return None
+    targets, matrix = np.asarray(part_y), expectation.columns.matrix(table)
+    evidence = expectation.evidence_of(matrix, holes, known.given(y, targets))
+    encoded = margin_targets(expectation.original, targets, len(matrix))
+    return Summands(evidence, encoded - offset, weights_of(part))
+
+
+# ---- what "auto" stands for ------------------------------------------------------------------
+
+
+def settled(options: TuningOptions, problem: Problem) -> TuningOptions:
+    """The options with a ridge, a method and an objective that are not "auto"."""
+    method = choose_method(options, problem)
+    return options.changed(
+        ridge=choose_ridge(options, problem),
+        method=method,
+        objective=choose_objective(options, problem, method),
+    )
+
+
+def choose_ridge(options: TuningOptions, problem: Problem) -> float:
+    """A number. By default none for trees that are averaged, whose leaves may hold a single row.
+
+    A single classification tree is the exception: nothing else keeps its probabilities from 0.
+    None for quantiles either: no library has one for the quantiles of its leaves.
+    """
+    if options.ridge != "auto":
+        return float(options.ridge)
+    alone = problem.probabilities and problem.ensemble.n_trees == 1
+    averaged = problem.averaged and not alone
+    return 0.0 if averaged or isinstance(problem.loss, Pinball) else 1.0
+
+
+def choose_method(
+    options: TuningOptions, problem: Problem
+) -> Literal["tree", "forest", "boosting"]:
+    """Each tree by itself where that is possible, otherwise in turn."""
+    closed = problem.loss.name == "squared error" or isinstance(problem.loss, Location)
+    alone = problem.averaged or (closed and all(len(trees) == 1 for trees in problem.groups()))
+    if options.method == "auto":
+        return "tree" if alone else "boosting"
+    if options.method == "tree" and not alone:
+        raise InvalidInput(
+            "method='tree': the model adds its trees up, so that none of them predicts y by "
+            "itself; use method='boosting' or 'forest'."
+        )
+    if options.method != "tree" and problem.probabilities:
+        raise InvalidInput(
+            f"method={options.method!r}: the model averages class probabilities, which stay "
+            f"probabilities only if each tree is tuned by itself; use method='tree'."
+        )
+    if options.method == "forest" and isinstance(problem.loss, Pinball):
+        raise InvalidInput(
+            "method='forest': the leaves of all trees at once have no closed form under the loss "
+            "of quantiles; use method='boosting', or 'tree' for averaged trees."
+        )
+    counts = np.diff(problem.ensemble.leaf_start)
+    leaves = max(int(counts[trees].sum()) for trees in problem.groups())
+    if options.method == "forest" and leaves > FOREST_LEAVES:
+        raise InvalidInput(
+            f"method='forest': a matrix of {leaves:,} leaves squared is too large, at most "
+            f"{FOREST_LEAVES:,} can be solved for at once; use method='boosting'."
+        )
+    return options.method
+
+
+def choose_objective(
+    options: TuningOptions, problem: Problem, method: str
+) -> Literal["expected", "deployed"]:
+    """Deployed, where leaves can move; without conditioning on the target, the paper's."""
+    obstacle = None
+    if problem.probabilities or not problem.ensemble.link.linear:
+        obstacle = "the model predicts probabilities, whose leaves do not move this way"
+    elif method == "forest":
+        obstacle = "leaves move tree by tree, but method='forest' takes all trees at once"
+    elif not deployed.can_move(problem.ensemble).any():
+        obstacle = f"every tree has more than {deployed.MOST_LEAVES:,} leaves"
+    if options.objective == "deployed" and obstacle is not None:
+        raise InvalidInput(f"objective='deployed': {obstacle}; use objective='expected'.")
+    if options.objective == "auto":
+        return "deployed" if obstacle is None and options.condition_on_target else "expected"
+    return options.objective
+
+
+def choose_rates(options: TuningOptions, problem: Problem, matrix: Floats) -> tuple[float, ...]:
+    """Learning rates to boost with, one after the other until the loss does not rise.
+
+    The rate that is given, or the model's own and larger ones; methods other than boosting take
+    whole steps. The model's own is what its library tells, else what its leaves tell; none where
+    nothing tells it.
+    """
+    if options.method != "boosting":
+        return (1.0,)
+    if options.learning_rate != "auto":
+        return (float(options.learning_rate),)
+    told = problem.ensemble.recipe.learning_rate
+    own = rate_of_leaves(problem, matrix, float(options.ridge)) if told is None else told
+    if own is None:
+        return ()
+    rates = [own]
+    while rates[-1] < 1:
+        rates.append(min(1.0, RAISE * rates[-1]))
+    return tuple(rates)
+
+
 def _cross_validated_rate(
-    ensemble: Ensemble, density: Density, matrix: Floats, y: NDArray[Any], options: TuningOptions
+    ensemble: Ensemble,
+    density: Density,
+    matrix: Floats,
+    y: NDArray[Any],
+    options: TuningOptions,
+    weight: Floats,
+    integrate: NDArray[np.bool_] | None,
 ) -> float:
     """The learning rate whose leaves are best for rows that they were not learned from.
 
     For a comparison of rates it need not be the density over (X, y).
     """
-    weight = row_weights(options.sample_weight, len(matrix))
-    chosen = sample_rows(len(matrix), options.seed)
+    chosen = sample_rows(len(matrix))
     plain = options.changed(condition_on_target=False, verbose=False)
     losses = dict.fromkeys(RATES, 0.0)
     for rate, parts in product(RATES, folds(len(chosen))):
@@ -178,32 +306,13 @@ def _cross_validated_rate(
             options.holes if isinstance(options.holes, str) else options.holes[rows]
             for rows in (train, held)
         )
-        how = plain.changed(learning_rate=rate, sample_weight=weight[train], holes=hide)
-        tuned = tune(ensemble, density, matrix[train], y[train], how)
+        how = plain.changed(learning_rate=rate, holes=hide)
+        tuned = tune(
+            ensemble, density, matrix[train], y[train], how,
+            sample_weight=weight[train], integrate=integrate,
+        )  # fmt: skip
         expectation = Expectation.of(tuned.ensemble, tuned.density, tol=None)
         margin, _ = expectation.margin(expectation.evidence_of(matrix[held], hidden))
         problem = Problem.of(tuned.ensemble, y[held], weight[held])
-        loss = problem.loss.value(margin[:, :, None], problem.y[:, :, None])[:, 0]
-        losses[rate] += float(weight[held] @ loss)
+        losses[rate] += float(weight[held] @ problem.loss.value(margin, problem.y))
     return min(losses, key=losses.__getitem__)
-
-
-def _checked_counts(
-    given: Any, method: str, ensemble: Ensemble, n_rows: int
-) -> NDArray[np.integer[Any]] | None:
-    if given is None:
-        return None
-    counts: NDArray[np.integer[Any]] = np.asarray(given)
-    if counts.shape != (ensemble.n_trees, n_rows) or counts.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"counts must be whole numbers of shape {(ensemble.n_trees, n_rows)}, one for each "
-            f"tree and row; got {counts.dtype} of shape {counts.shape}."
-        )
-    if (counts < 0).any() or not counts.any(axis=1).all():
-        raise InvalidInput("counts must not be negative, and every tree needs a row.")
-    if method != "tree":
-        raise InvalidInput(
-            f"counts: only trees that are tuned by themselves have samples of their "
-            f"own, but the method is {method!r}."
-        )
-    return None if (counts == 1).all() else counts

@@ -1,1 +1,0 @@
-"""Trees grown under the expected loss: weighted completions of incomplete rows, for any learner."""

@@ -1,1 +1,0 @@
-"""What is minimised, as a function of the margin."""
