@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import expit, logit
@@ -15,7 +15,7 @@ from knothole.errors import InvalidInput
 from knothole.missingness.variables import VariableTable, apply_mask
 
 __all__ = [
-    "Options", "apply_mask", "mar", "mar_mask", "mar_probability", "mcar", "mcar_mask",
+    "apply_mask", "mar", "mar_mask", "mar_probability", "mcar", "mcar_mask",
     "mcar_probability", "mnar", "mnar_mask", "mnar_probability", "outage", "outage_mask",
 ]  # fmt: skip
 
@@ -72,25 +72,6 @@ def _mcar(table: VariableTable, rate: float) -> Floats:
 # --- at random, given columns that stay observed -------------------------------------------------
 
 
-class Options(TypedDict, total=False):
-    """What :func:`mar` and :func:`mnar` take beside options of their own.
-
-    Attributes
-    ----------
-    blocks : "auto" or mapping
-        One-hot blocks whose dummies go missing together.
-    reference : table
-        Table that fixes means, quantiles and intercepts; ``X`` itself by default.
-    mechanism : int
-        Seed of what is random in the mechanism: which columns stay observed, how they act, the
-        order of categories. By default ``seed``.
-    """
-
-    blocks: Blocks | None
-    reference: Any
-    mechanism: int | None
-
-
 def mar(
     X: Any,
     rate: float,
@@ -98,7 +79,9 @@ def mar(
     *,
     observed: float | Sequence[str | int] = 0.3,
     strength: float = 2.0,
-    **options: Unpack[Options],
+    blocks: Blocks | None = None,
+    reference: Any = None,
+    mechanism: int | None = None,
 ) -> Any:
     """Make entries missing depending on columns that stay observed.
 
@@ -120,8 +103,13 @@ def mar(
         Which columns (or blocks) stay observed; a share of them is chosen at random, at least one.
     strength : float
         How much they matter: 0 is MCAR in the other columns.
-    **options
-        ``blocks``, ``reference`` and ``mechanism``: see :class:`Options`.
+    blocks : "auto" or mapping, optional
+        One-hot blocks whose dummies go missing together.
+    reference : table, optional
+        Table that fixes means, quantiles and intercepts; ``X`` itself by default.
+    mechanism : int, optional
+        Seed of what is random in the mechanism: which columns stay observed, how they act, the
+        order of categories. By default ``seed``.
 
     Examples
     --------
@@ -133,8 +121,10 @@ def mar(
     >>> bool(abs(X[holes[:, 1], 0].mean() - X[~holes[:, 1], 0].mean()) > 0.5)
     True
     """
-    own = {"observed": observed, "strength": strength}
-    return _table(_mar, X, rate, seed, **own, **options).poked()
+    return _table(
+        _mar, X, rate, seed, observed=observed, strength=strength, blocks=blocks,
+        reference=reference, mechanism=mechanism,
+    ).poked()  # fmt: skip
 
 
 def mar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
@@ -176,7 +166,9 @@ def mnar(
     strength: float = 2.0,
     tail: Literal["upper", "lower", "both"] = "upper",
     share: float | None = None,
-    **options: Unpack[Options],
+    blocks: Blocks | None = None,
+    reference: Any = None,
+    mechanism: int | None = None,
 ) -> Any:
     """Make entries missing depending on their own value.
 
@@ -198,8 +190,8 @@ def mnar(
         Of the cut-off: which values can go missing.
     share : float, optional
         Of the cut-off: how many can, at least ``rate``.
-    **options
-        ``blocks``, ``reference`` and ``mechanism``: see :class:`Options`.
+    blocks, reference, mechanism
+        As for :func:`mar`.
 
     Examples
     --------
@@ -207,8 +199,10 @@ def mnar(
     >>> mnar(X, 0.25, seed=0, kind="quantile").ravel()
     array([ 0.,  1.,  2.,  3.,  4.,  5., nan, nan])
     """
-    own = {"kind": kind, "strength": strength, "tail": tail, "share": share}
-    return _table(_mnar, X, rate, seed, **own, **options).poked()
+    return _table(
+        _mnar, X, rate, seed, kind=kind, strength=strength, tail=tail, share=share, blocks=blocks,
+        reference=reference, mechanism=mechanism,
+    ).poked()  # fmt: skip
 
 
 def mnar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
@@ -306,11 +300,19 @@ def _logistic(own: Floats, fitted: Floats, known: Mask, rate: float) -> Floats:
 
 
 def _table(
-    mechanism: Callable[..., Floats], X: Any, rate: float, seed: int, /, **options: Any
+    model: Callable[..., Floats],
+    X: Any,
+    rate: float,
+    seed: int,
+    /,
+    *,
+    blocks: Blocks | None = None,
+    reference: Any = None,
+    mechanism: int | None = None,
+    **options: Any,
 ) -> VariableTable:
-    """The table whose variables go missing as a mechanism, with options of its own, has it."""
+    """The table whose variables go missing as a model, with options of its own, has it."""
     check_number("rate", rate, most=1)
-    shared = {name: options.pop(name) for name in Options.__annotations__ if name in options}
-    table = VariableTable(X, seed, **shared)
-    table.p = mechanism(table, float(rate), **options)
+    table = VariableTable(X, seed, blocks, reference, mechanism)
+    table.p = model(table, float(rate), **options)
     return table
