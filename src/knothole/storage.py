@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from knothole.arrays import Mask
 from knothole.checks import check_array, check_type, require
 from knothole.compiled.ahead import compile_ahead
-from knothole.densities import storage
 from knothole.densities.base import Density
 from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.storage import density_from, describe_density
 from knothole.densities.univariate.base import owned, part_of
 from knothole.errors import DamagedFile, InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.registry import largest_kernel
 from knothole.expectation.tolerance import Spread
 from knothole.files import fitting_together, read_container, write_container
-from knothole.inspection.conformal import Calibration
+from knothole.inspection.conformal import Calibration, Scale
 from knothole.inspection.correction.corrected import Correction, Part, level_counts
 from knothole.inspection.correction.determined import Determined
 from knothole.leaves.options import TuningSummary
@@ -56,7 +56,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
             f"a density of your own ({robust.density_!r}) cannot be saved; keep it yourself and "
             f"wrap the model again, or use one of knothole's."
         )
-    density, density_arrays = storage.describe(robust.density_)
+    density, density_arrays = describe_density(robust.density_)
     trees, tree_arrays = describe_ensemble(robust.ensemble_)
     expectation = robust.expectation_
     spread = {name: values.tolist() for name, values in vars(expectation.spread).items()}
@@ -77,7 +77,7 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
     }
     arrays = owned(TREES, tree_arrays) | owned(DENSITY, density_arrays)
     if robust.calibration_ is not None:
-        arrays |= owned(CALIBRATION, robust.calibration_.arrays())
+        arrays |= owned(CALIBRATION, describe_calibration(robust.calibration_))
     if robust.learned_correction is not None:
         header["parts"], correction_arrays = describe_correction(robust.learned_correction)
         arrays |= owned(CORRECTION, correction_arrays)
@@ -113,7 +113,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
     path = Path(path)
     header, arrays = read_container(path, FORMAT, VERSION)
     with fitting_together(path):
-        density = storage.restored(header["density"], part_of(arrays, DENSITY), path)
+        density = density_from(header["density"], part_of(arrays, DENSITY), path)
         if os.path.getsize(path) <= MOST_BYTES:
             drawn = isinstance(density, GaussianMixture) and header["trees"]["classes"] is None
             file = os.path.abspath(path)
@@ -135,7 +135,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
             nan_meaning=_table_from(header["nan_meaning"]),
             holes=header["holes"],
             tuning=_summary_from(header["tuning"]),
-            calibration=Calibration.restored(rows, n_variables) if rows else None,
+            calibration=calibration_from(rows, n_variables) if rows else None,
             correction=correction_from(header["parts"], arrays, ensemble, density),
             correction_table=_table_from(header["correction"]),
         )
@@ -160,6 +160,25 @@ def _expectation(
         ensemble, density, tol=tol, seed=draws["seed"], integrate=integrate,
         spread=Spread(margin, prediction),
     )  # fmt: skip
+
+
+def describe_calibration(calibration: Calibration) -> dict[str, NDArray[Any]]:
+    """A calibration as arrays; the inverse of :func:`calibration_from`."""
+    arrays = {name: getattr(calibration, name) for name in ("points", "target", "residual", "cost")}
+    arrays |= calibration.scale._asdict()
+    return {name: np.asarray(values) for name, values in arrays.items()}
+
+
+def calibration_from(arrays: dict[str, NDArray[Any]], n_variables: int) -> Calibration:
+    """A calibration from arrays that a file held."""
+    points, target, cost = (arrays[name] for name in ("points", "target", "cost"))
+    fits = points.shape == (len(target), n_variables) and cost.shape == (n_variables,)
+    require(fits, f"calibration rows of shape {points.shape}")
+    fits = arrays["weights"].shape == (5,) and arrays["limits"].shape == (2,)
+    require(fits, "the scale of a calibration has five weights and two limits")
+    floor, power, residual = (float(arrays[name]) for name in ("floor", "power", "residual"))
+    scale = Scale(arrays["weights"], arrays["limits"], floor, power)
+    return Calibration(points, target, scale, residual, cost)
 
 
 def describe_correction(correction: Correction) -> tuple[list[Any], dict[str, NDArray[Any]]]:

@@ -39,7 +39,7 @@ def save(density: Density, path: str | os.PathLike[str]) -> None:
 
     A ``random_state`` that is not a whole number is not kept: the loaded density has None.
     """
-    header, arrays = describe(density)
+    header, arrays = describe_density(density)
     write_container(Path(path), {"format": FORMAT, "version": VERSION, **header}, arrays)
 
 
@@ -53,11 +53,11 @@ def load(path: str | os.PathLike[str]) -> Density:
     """
     path = Path(path)
     header, arrays = read_container(path, FORMAT, VERSION)
-    return restored(header, arrays, path)
+    return density_from(header, arrays, path)
 
 
-def describe(density: Density) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """A density as a dictionary for JSON, and arrays; the inverse of :func:`restored`."""
+def describe_density(density: Density) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A density as a dictionary for JSON, and arrays; the inverse of :func:`density_from`."""
     name = type(density).__name__
     if name not in CLASSES:
         raise InvalidInput(f"a {name} cannot be saved; these can: {list(CLASSES)}.")
@@ -65,8 +65,8 @@ def describe(density: Density) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
     return {"class": name, "parameters": _parameters(density), "state": state}, arrays
 
 
-def restored(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: Path) -> Density:
-    """The density that :func:`describe` described; ``path`` is for messages."""
+def density_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]], path: Path) -> Density:
+    """The density that :func:`describe_density` described; ``path`` is for messages."""
     name = header.get("class")
     if not isinstance(name, str) or name not in CLASSES:
         raise DamagedFile(f"{path}: holds a {name!r}, which is no density.")

@@ -148,14 +148,6 @@ class Scale(NamedTuple):
         ]
         return cls(weights, limits, floor, _POWERS[int(np.argmin(widths))])
 
-    @classmethod
-    def restored(cls, arrays: dict[str, NDArray[Any]]) -> Scale:
-        """From arrays that a file held."""
-        weights, limits = arrays["weights"], arrays["limits"]
-        if weights.shape != (5,) or limits.shape != (2,):
-            raise ValueError(f"a scale of {weights.shape} weights and {limits.shape} limits")
-        return cls(weights, limits, float(arrays["floor"]), float(arrays["power"]))
-
     def expected(self, outputs: Outputs) -> Floats:
         """Expected size of the residual."""
         parts = _features(outputs, self.limits).T
@@ -348,24 +340,6 @@ class Calibration:
                 self._scores.clear()
             self._scores[key] = scores
         return scores
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All of it as arrays; the inverse of :meth:`restored`."""
-        own = {name: np.asarray(getattr(self, name)) for name in _OWN_ARRAYS}
-        return own | {name: np.asarray(part) for name, part in self.scale._asdict().items()}
-
-    @classmethod
-    def restored(cls, arrays: dict[str, NDArray[Any]], n_variables: int) -> Self:
-        """From arrays that a file held."""
-        points, target, residual, cost = (arrays[name] for name in _OWN_ARRAYS)
-        if points.shape != (len(target), n_variables) or cost.shape != (n_variables,):
-            raise ValueError(f"calibration rows of shape {points.shape}")
-        scale = Scale.restored({name: arrays[name] for name in Scale._fields})
-        return cls(points, target, scale, float(residual), cost)
-
-
-# What a file holds of a calibration beside its scale.
-_OWN_ARRAYS = ("points", "target", "residual", "cost")
 
 
 def _checked(y: Any, rows: int) -> Floats:
