@@ -30,7 +30,7 @@ from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import check_tol
 from knothole.inspection.acquisition import Acquisition, Asked, acquisition, costs
 from knothole.inspection.conformal import Calibration
-from knothole.inspection.correction.corrected import Corrected, Correction
+from knothole.inspection.correction import Corrected, Correction
 from knothole.inspection.impute import imputed
 from knothole.inspection.shapley import Explanation, Groups, Players, explain
 from knothole.leaves.options import TuningOptions, TuningSummary

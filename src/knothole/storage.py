@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Mask
-from knothole.checks import check_array, check_type, require
+from knothole.checks import check_type, require
 from knothole.compiled.ahead import compile_ahead
 from knothole.densities.base import Density
 from knothole.densities.gaussian.density import GaussianMixture
@@ -28,8 +28,8 @@ from knothole.expectation.registry import largest_kernel
 from knothole.expectation.tolerance import Spread
 from knothole.files import fitting_together, read_container, write_container
 from knothole.inspection.conformal import Calibration, Scale
-from knothole.inspection.correction.corrected import Correction, Part, level_counts
-from knothole.inspection.correction.determined import Determined
+from knothole.inspection.correction import Correction, Part
+from knothole.inspection.dependencies import FunctionalDependencies
 from knothole.leaves.options import TuningSummary
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.state import describe_ensemble, ensemble_from
@@ -183,18 +183,12 @@ def calibration_from(arrays: dict[str, NDArray[Any]], n_variables: int) -> Calib
 
 def describe_correction(correction: Correction) -> tuple[list[Any], dict[str, NDArray[Any]]]:
     """The parts of a correction for JSON, and arrays; the inverse of :func:`correction_from`."""
-    levels = correction.levels
-    arrays = {
-        "level_start": np.cumsum([0, *map(len, levels)], dtype=np.int64),
-        "level_value": np.concatenate([*levels, np.empty(0)]),
-        "determined": correction.determined.table,
-    }
-    header = []
+    header: list[Any] = []
+    arrays: dict[str, NDArray[Any]] = {"determined": correction.dependencies.table}
     for number, part in enumerate(correction.parts):
         trees, of_trees = describe_ensemble(part.ensemble)
         header.append({"variable": part.variable, "trees": trees})
-        of_trees |= {"spread": part.spread}
-        arrays |= owned(str(number), of_trees)
+        arrays |= owned(str(number), of_trees | {"spread": part.spread})
     return header, arrays
 
 
@@ -205,20 +199,14 @@ def correction_from(
     if header is None:
         return None
     check_type("parts", header, list)
-    names = ("level_start", "level_value", "determined")
-    start, value, determined = (arrays[f"{CORRECTION}.{name}"] for name in names)
-    counts = level_counts(density.columns_)
-    check_array("level_start", start, (len(counts) + 1,), "i")
-    wanted = np.cumsum([0, *counts])
-    require((start == wanted).all() and len(value) == wanted[-1], "levels of a correction")
     parts = []
     for number, entry in enumerate(header):
         check_type("variable", entry["variable"], int)
         own = part_of(arrays, f"{CORRECTION}.{number}")
         parts.append(Part(entry["variable"], ensemble_from(entry["trees"], own), own["spread"]))
-    levels = tuple(np.split(value, wanted[1:-1]))
-    correction = Correction(tuple(parts), levels, Determined(determined))
-    correction.check(counts, ensemble.n_responses)
+    dependencies = FunctionalDependencies(arrays[f"{CORRECTION}.determined"])
+    correction = Correction(tuple(parts), dependencies)
+    correction.check(density.columns_, ensemble.n_responses)
     return correction
 
 

@@ -17,7 +17,6 @@ from knothole.columns.columns import Blocks, Columns, Kind
 from knothole.columns.evidence import nullable_as_met, with_nan, without_nullable
 from knothole.columns.read import check_absent, check_rows, row_weights
 from knothole.compiled.ahead import compile_ahead
-from knothole.correcting import check_options, learn_correction
 from knothole.densities.base import Density
 from knothole.densities.gaussian.fill import fill
 from knothole.densities.held_out import (
@@ -31,7 +30,7 @@ from knothole.densities.select import Selected, default_candidates, select
 from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import SHARE
-from knothole.inspection.correction.patterns import Patterns
+from knothole.inspection.correction import Patterns, check_options, learn_correction
 from knothole.nan_meaning import NanMeaning, unmeasured
 from knothole.out_of_core.files import is_path
 from knothole.out_of_core.partitions import Partitions, is_lazy, partitions_of, sample

@@ -23,10 +23,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import knothole as kh
-from knothole.columns.columns import Column, Columns, Variable
-from knothole.correcting import as_trained
-from knothole.inspection.correction import determined
-from knothole.inspection.correction.determined import Determined
+from knothole.columns.columns import Column, Columns
+from knothole.inspection.correction import as_trained
 from knothole.trees.in_variables import in_levels
 from knothole.trees.libraries import unfitted, weight_name
 from knothole.trees.read import read
@@ -255,18 +253,6 @@ def test_holes_where_nan_is_a_value_are_left_to_p():
     assert_array_equal(found, robust.predict(rows, mask, corrected=False))
     assert_allclose(found, 10 + np.arange(4), atol=2.0)
     assert_allclose(std, 10.0, atol=1.0)
-
-
-def test_rules_are_looked_for_in_rows_drawn_at_random(monkeypatch):
-    """Every other row contradicts what the rows between them say."""
-    monkeypatch.setattr(determined, "ROWS", 1000)
-    rng = np.random.default_rng(0)
-    code = rng.integers(0, 5, 4000).astype(float)
-    value = np.where(np.arange(4000) % 2 == 0, code**2, rng.integers(0, 5, 4000))
-    found = Determined.learned(
-        [Variable("a"), Variable("b")], np.column_stack([code, value]), np.arange(2)
-    )
-    assert not found.targets
 
 
 # ---- one row, one answer; complete rows are the model's ------------------------------------------

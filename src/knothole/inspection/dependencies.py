@@ -1,15 +1,15 @@
-"""Holes that are none: what an observed variable says of another without any doubt.
+"""Functional dependencies: what an observed variable says of another without any doubt.
 
 In many tables one column determines another: schooling as a word and as a number, the measures of
-a few building shapes. A density only comes close to that. A row whose holes are all determined by
-what was observed is complete, and its corrected answer is the model's own. (Where other holes
-remain, p is asked as before: given the same twice, a mixture is too sure of its components.)
+a few building shapes. A density only comes close to that. A row whose missing values are all
+determined by what was observed is complete, and its corrected answer is the model's own. (Where
+others remain, p is asked as before: given the same twice, a mixture is too sure of its components.)
 
 A variable that has another value in every row determines everything, and one that hardly ever
-changes is determined by everything; neither says anything. What counts is how often a rule could
-have failed and did not: rows that repeat a value, times the chance that two rows differ in what it
-determines. "Not recorded" determines nothing and is not determined: at deployment, values may be
-missing for another reason than in training.
+changes is determined by everything; neither says anything. What counts is how often a dependency
+could have failed and did not: rows that repeat a value, times the chance that two rows differ in
+what it determines. "Not recorded" determines nothing and is not determined: at deployment, values
+may be missing for another reason than in training.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from knothole.arrays import Floats, Ints, Mask
 from knothole.checks import check_array, require
 from knothole.columns.columns import NOT_RECORDED, Evidence, Variable
 
-#: How often, at least, a rule that never failed would have failed by chance: with 95 % confidence
-#: it fails in no more than 3 % of those cases.
+#: How often, at least, a dependency that never failed would have failed by chance: with 95 %
+#: confidence it fails in no more than 3 % of those cases.
 FAILURES = 100.0
-#: The part of rows held out that may contradict rules.
-CONTRADICTED = 0.03
 # In how many rows a value must have been seen with what it determines.
 OFTEN = 2
 # Of more rows, so many are looked at; the first few settle most pairs.
@@ -37,8 +35,8 @@ ROWS, FIRST = 20_000, 256
 
 
 @dataclass(frozen=True, eq=False)
-class Determined:
-    """Rules by which holes become points.
+class FunctionalDependencies:
+    """Values of variables, and what others are then.
 
     ``table`` (values, 4) has a variable, one that it determines, a value of the first, and what the
     second is then; in this order.
@@ -48,45 +46,49 @@ class Determined:
     >>> rng = np.random.default_rng(0)
     >>> shape = rng.integers(0, 2, 300)
     >>> points = np.column_stack([shape, 3.5 + 3.5 * shape, rng.normal(size=300)])
-    >>> determined = Determined.learned([Variable(name) for name in "abc"], points, np.arange(1, 3))
-    >>> determined.table.tolist()
+    >>> variables = [Variable(name) for name in "abc"]
+    >>> dependencies = FunctionalDependencies.learned(variables, points, np.arange(1, 3))
+    >>> dependencies.table.tolist()
     [[0.0, 1.0, 0.0, 3.5], [0.0, 1.0, 1.0, 7.0]]
     >>> rows = Evidence(np.array([[1.0, np.nan, 2.0], [1.0, np.nan, np.nan]]))
-    >>> determined.complete(rows, np.arange(1, 3)).points.tolist()
+    >>> dependencies.complete(rows, np.arange(1, 3)).points.tolist()
     [[1.0, 7.0, 2.0], [1.0, nan, nan]]
     """
 
     table: Floats
 
     @classmethod
+    def none(cls) -> Self:
+        """No variable determines another."""
+        return cls(np.empty((0, 4)))
+
+    @classmethod
     def learned(cls, variables: Sequence[Variable], points: Floats, used: Ints) -> Self:
         """What of variables that are ``used`` no training row, (rows, variables), contradicts."""
-        some = np.sort(np.random.default_rng(0).permutation(len(points))[:ROWS])
-        points = points[some, : len(variables)]
-        codes, found = np.full(points.shape, -1), [np.empty((0, 4))]
-        recorded = np.zeros(points.shape, dtype=np.bool_)
+        drawn = np.sort(np.random.default_rng(0).permutation(len(points))[:ROWS])
+        points = points[drawn, : len(variables)]
+        codes, recorded = np.full(points.shape, -1), ~np.isnan(points)
         for v, variable in enumerate(variables):
-            known = ~np.isnan(points[:, v])
+            known = recorded[:, v].copy()
             codes[known, v] = np.unique(points[known, v], return_inverse=True)[1]
             unrecorded = len(variable.levels) - 1 if variable.levels else NOT_RECORDED
-            recorded[:, v] = known & ~(variable.nullable & (points[:, v] == unrecorded))
+            recorded[:, v] &= ~(variable.nullable & (points[:, v] == unrecorded))
+        tables = [np.empty((0, 4))]
         for source in range(len(variables)):
-            rows = np.flatnonzero(recorded[:, source])
-            targets = used[used != source]
+            rows, targets = np.flatnonzero(recorded[:, source]), used[used != source]
             if len(rows) - codes[:, source].max() <= FAILURES:
                 continue
             for some in (rows[:FIRST], rows):
                 targets = targets[_agree(codes[some, source], codes[np.ix_(some, targets)])]
             for target in targets.tolist():
-                own = rows[codes[rows, target] >= 0]
-                _, first, count = np.unique(codes[own, source], True, False, True)
-                share = np.bincount(codes[own, target]) / max(1, len(own))
-                if (len(own) - len(first)) * (1 - (share**2).sum()) >= FAILURES:
-                    own = own[first[count >= OFTEN]]
-                    values = points[np.ix_(own[recorded[own, target]], [source, target])]
-                    pair = np.tile([source, target], (len(values), 1))
-                    found.append(np.hstack([pair, values]))
-        return cls(np.concatenate(found))
+                both = rows[codes[rows, target] >= 0]
+                _, first, count = np.unique(codes[both, source], True, False, True)
+                share = np.bincount(codes[both, target]) / max(1, len(both))
+                if (len(both) - len(first)) * (1 - (share**2).sum()) >= FAILURES:
+                    often = both[first[count >= OFTEN]]
+                    values = points[np.ix_(often[recorded[often, target]], [source, target])]
+                    tables.append(np.insert(values, [0, 0], [source, target], axis=1))
+        return cls(np.concatenate(tables))
 
     @cached_property
     def targets(self) -> list[int]:
@@ -94,20 +96,20 @@ class Determined:
         return sorted({int(target) for target in self.table[:, 1]})
 
     def complete(self, evidence: Evidence, used: Ints) -> Evidence:
-        """The same rows, with points where all holes of variables that are ``used`` are determined.
+        """The same rows, with points where all that is missing of ``used`` ones is determined.
 
-        Not where rules disagree, nor where a block is in part observed.
+        Not where dependencies disagree, nor where a one-hot group is in part observed.
         """
         given = evidence.points
         if not np.isnan(given[:, self.targets]).any():
             return evidence
         low, high = np.full((2, *given.shape), np.nan)
         start = np.unique(self.table[:, :2], axis=0, return_index=True)[1]
-        for rule in np.split(self.table, start[1:]):
-            source, target = rule[0, :2].astype(int)
+        for pair in np.split(self.table, start[1:]):
+            source, target = pair[0, :2].astype(int)
             rows = np.flatnonzero(np.isnan(given[:, target]))
-            place = np.searchsorted(rule[:, 2], given[rows, source]).clip(max=len(rule) - 1)
-            image = np.where(rule[place, 2] == given[rows, source], rule[place, 3], np.nan)
+            place = np.searchsorted(pair[:, 2], given[rows, source]).clip(max=len(pair) - 1)
+            image = np.where(pair[place, 2] == given[rows, source], pair[place, 3], np.nan)
             low[rows, target] = np.fmin(low[rows, target], image)
             high[rows, target] = np.fmax(high[rows, target], image)
         points = np.where(low == high, low, given)
@@ -124,10 +126,6 @@ class Determined:
         require((codes | (levels == 0)).all(), "determined: no such level")
         order = np.lexsort(self.table[:, 2::-1].T)
         require((order == np.arange(len(order))).all(), "determined must be in order")
-
-
-#: Where no variable determines another.
-NOTHING = Determined(np.empty((0, 4)))
 
 
 def _agree(source: Ints, targets: Ints) -> Mask:
