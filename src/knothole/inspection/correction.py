@@ -636,7 +636,8 @@ class Learner:
         copies, used = self.copies(COPIES_OF_ONE[self.linear], hide), self.expectation.used
         points = dependencies.complete(Evidence(copies.points), used).points
         complete = ~np.isnan(points[:, used]).any(axis=1)
-        copies, points = Copies(*(array[complete] for array in copies)), points[complete]
+        arrays: list[Any] = [array[complete] for array in copies]
+        copies, points = Copies(*arrays), points[complete]
         if len(copies.row) < TOO_FEW_TO_JUDGE:
             why = f"{len(copies.row)} rows to judge it by; it takes {TOO_FEW_TO_JUDGE}"
             return np.nan, np.nan, why
