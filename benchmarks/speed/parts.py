@@ -23,8 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 import knothole as kh
 from benchmarks.speed.setting import Ratio, table, with_holes, xgboost_model
 from benchmarks.workers import spawned
-from knothole.densities.in_parts import go_on
-from knothole.densities.mixture.em import step
+from knothole.densities.base import go_on
 from knothole.out_of_core.partitions import DaskPartitions, Sample
 from knothole.storage import load
 
@@ -112,9 +111,9 @@ def fitting(table, robust):
     if not hasattr(table, "compute"):
         evidence = density.columns_.evidence(density.columns_.matrix(table))
         rows = density.encoded(evidence, np.ones(len(table)))
-        mixture = density._mixture
+        mixture = density._parameters
         for _ in range(STEPS):
-            mixture = step(rows, mixture, 1.0)[1]
+            mixture = mixture.stepped(mixture.expect(rows), 1.0)[1]
         return
     rows = len(table)
     go_on(density, Sample(DaskPartitions.of(table), None, None, None, None, rows, float(rows)))

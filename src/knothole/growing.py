@@ -25,7 +25,7 @@ from knothole.checks import check_choice, check_number, check_whole
 from knothole.columns.columns import Columns, Kind
 from knothole.columns.evidence import holes_in, nullable_as_met, with_nan
 from knothole.columns.read import row_weights
-from knothole.densities.base import Density, encode_target
+from knothole.densities.base import Density, encode_target, of_same_size
 from knothole.densities.held_out import (
     FOLDS,
     TOO_FEW_TO_HOLD_OUT,
@@ -34,7 +34,6 @@ from knothole.densities.held_out import (
     sample_rows,
 )
 from knothole.densities.mixture.density import Factorized
-from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.leaves.conditioning import Conditioned, TrainingTable
 from knothole.leaves.induction import Completions, Growing, Rows, aligned, expand, take

@@ -17,15 +17,13 @@ from knothole.columns.columns import Blocks, Columns, Kind
 from knothole.columns.evidence import nullable_as_met, with_nan, without_nullable
 from knothole.columns.read import check_absent, check_rows, row_weights
 from knothole.compiled.ahead import compile_ahead
-from knothole.densities.base import Density
+from knothole.densities.base import Density, OwnDensity, go_on
 from knothole.densities.gaussian.fill import fill
 from knothole.densities.held_out import (
     TOO_FEW_TO_HOLD_OUT,
     TOO_FEW_TO_JUDGE,
     hold_out,
 )
-from knothole.densities.in_parts import go_on
-from knothole.densities.own import OwnDensity
 from knothole.densities.select import Selected, default_candidates, select
 from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
 from knothole.expectation.expectation import Expectation

@@ -18,8 +18,8 @@ from knothole.columns.columns import Columns, Evidence
 from knothole.densities.base import Within
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.circuit.nodes import evaluate, flows, read_nodes
+from knothole.densities.em import EncodedRows
 from knothole.densities.latent_tree.density import LatentTree
-from knothole.densities.latent_tree.em import expect as expect_tree
 from knothole.densities.mixture.density import Mixture
 from knothole.densities.univariate.base import log_of
 from knothole.densities.univariate.packed import pack
@@ -123,7 +123,7 @@ def test_one_step_of_em_worked_by_hand():
     first = 0.25 * 0.5 / (0.25 * 0.5 + 0.75 * 0.1)
     # Edges: of the inner sum first, for it comes first among the nodes.
     expected = [2 * (1 - share) * first, 2 * (1 - share) * (1 - first), 2 * share, 2 * (1 - share)]
-    np.testing.assert_allclose(found.through, expected, rtol=1e-12)
+    np.testing.assert_allclose(found.latents[0], expected, rtol=1e-12)
     np.testing.assert_allclose(found.log_likelihood, 2 * np.log(dry + wet))
     np.testing.assert_allclose(found.distributions[0].count, [[0, 0], [2 * share, 2 * (1 - share)]])
 
@@ -266,14 +266,13 @@ def test_statistics_are_those_of_the_latent_tree():
     circuit = tree.to_circuit()
     evidence, weight = tree.evidence(table), np.random.default_rng(0).uniform(0.5, 2, 200)
     packed = pack(tree.distributions_, evidence)
-    own = expect_tree(tree._parameters, packed, np.arange(200), weight)
+    own = tree._parameters.expect(EncodedRows(packed, weight))
+    roots, pairs = own.latents
     found = circuit.expect(evidence, weight)
     np.testing.assert_allclose(found.log_likelihood, own.log_likelihood, rtol=1e-12)
-    pairs = [own.pairs[v].ravel() for v in tree.order_[:0:-1]]
-    expected = np.concatenate([*pairs, own.roots])
-    np.testing.assert_allclose(found.through, expected, rtol=1e-8, atol=1e-10)
-    statistics = packed.statistics(tree.distributions_, own.distributions)
-    for one, other in zip(found.distributions, statistics, strict=True):
+    expected = np.concatenate([*(pairs[v].ravel() for v in tree.order_[:0:-1]), roots])
+    np.testing.assert_allclose(found.latents[0], expected, rtol=1e-8, atol=1e-10)
+    for one, other in zip(found.distributions, own.distributions, strict=True):
         np.testing.assert_allclose(one.count, other.count, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(one.second, other.second, rtol=1e-8, atol=1e-10)
 

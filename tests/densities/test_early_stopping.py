@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from knothole.columns.columns import Columns
-from knothole.densities.em import PATIENCE, Training, train
+from knothole.densities.em import PATIENCE, Training, WeightedRows, train
 from knothole.densities.gaussian.learner import ROWS_TO_GROW, Covariances, GaussianLearner
 from knothole.densities.mixture.density import ProductLearner
-from knothole.densities.rows import WeightedRows
 from knothole.densities.search import split
 
 TRAINING = Training(60, tol=0, n_init=1, fraction=0.3, may_mask=False, seed=0, report=print)

@@ -24,8 +24,6 @@ from knothole.densities.gaussian.em import (
     GaussianComponents,
     Prior,
     ScoreRows,
-    expected,
-    step,
 )
 from knothole.densities.gaussian.learner import sizes_for
 from knothole.densities.gaussian.masses import below, box_mass
@@ -170,18 +168,19 @@ def random_rows(n=80, d=5, seed=0):
 @pytest.mark.parametrize("k", [1, 3, 11])
 def test_expectations_against_their_twin(k):
     rows = random_rows()
-    components = GaussianComponents(*mixture(k, 5), None)
-    log_density, share, sums = expected(rows, components)
+    components = GaussianComponents(*mixture(k, 5))
+    log_density, share = np.empty(len(rows)), np.empty((len(rows), k))
+    found = components.pass_over(rows, (log_density, share))
     logs, shares, first, second = slow_sums(rows, components)
     np.testing.assert_allclose(log_density, logs, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(share, shares, rtol=1e-7, atol=1e-12)
-    np.testing.assert_allclose(sums.first, first, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(sums.second, second, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(found.latents[1], first, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(found.latents[2], second, rtol=1e-8, atol=1e-9)
 
 
 def test_a_single_component_of_many_variables(monkeypatch):
     rows = replace(random_rows(), base=np.linspace(-1, 1, 80))
-    components = GaussianComponents(*mixture(1, 5), None)
+    components = GaussianComponents(*mixture(1, 5))
     usual = components.log_density(rows)
     monkeypatch.setattr("knothole.densities.gaussian.em.MANY_VARIABLES", 4)
     np.testing.assert_allclose(components.log_density(rows), usual, rtol=1e-9)
@@ -189,7 +188,7 @@ def test_a_single_component_of_many_variables(monkeypatch):
 
 def test_patterns_are_told_apart():
     """Neighbours with equal and different holes, in an order that once fooled the cache."""
-    components = GaussianComponents(*mixture(2, 3), None)
+    components = GaussianComponents(*mixture(2, 3))
     z = np.array([[1.0, 2.0, HOLE], [1.0, 2.0, 3.0], [1.0, 2.0, HOLE], [HOLE, 2.0, 3.0],
                   [HOLE, HOLE, HOLE], [1.0, HOLE, 3.0]])  # fmt: skip
     rows = ScoreRows(
@@ -222,8 +221,8 @@ def test_a_step_without_holes_is_the_textbook_step():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(100, 3))
     rows = ScoreRows(z, np.zeros_like(z), np.zeros(100), np.zeros(3, bool), None, np.ones(100))
-    one = GaussianComponents(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], None)
-    after = step(rows, one, Prior(1e-4, np.ones(3)))[1]
+    one = GaussianComponents(np.ones(1), np.zeros((1, 3)), np.eye(3)[None])
+    after = one.stepped(one.expect(rows), Prior(1e-4, np.ones(3)))[1]
     np.testing.assert_allclose(after.mean[0], z.mean(axis=0), atol=1e-3)
     np.testing.assert_allclose(after.covariance[0], np.cov(z.T, bias=True), atol=1e-3)
 
@@ -734,7 +733,7 @@ def test_of_many_variables_those_with_two_hills_are_cut(monkeypatch):
     z[:, 4] = rng.choice([-2.0, 2.0], size=400) + 0.3 * rng.normal(size=400)
     nothing = np.zeros_like(z)
     rows = ScoreRows(z, nothing, np.zeros(400), np.zeros(6, dtype=bool), None, np.ones(400))
-    one = GaussianComponents(np.ones(1), z.mean(axis=0)[None], np.cov(z.T)[None], None)
+    one = GaussianComponents(np.ones(1), z.mean(axis=0)[None], np.cov(z.T)[None])
     prior = Prior.of(rows, 1.0)
     every = best_cuts(rows, one, prior)
     monkeypatch.setattr("knothole.densities.gaussian.splits.MOST_VARIABLES", 1)
@@ -758,11 +757,9 @@ def test_many_rows_are_learned_from_in_little_memory():
 
 def test_the_component_that_gains_most_is_split(monkeypatch):
     """Three components from two: the gains of the pairs decide."""
-    two = GaussianComponents(
-        np.array([0.5, 0.5]), np.array([[0.0], [5.0]]), np.ones((2, 1, 1)), None, None
-    )
+    two = GaussianComponents(np.array([0.5, 0.5]), np.array([[0.0], [5.0]]), np.ones((2, 1, 1)))
     gains = {0.0: 1.0, 5.0: 3.0}
-    monkeypatch.setattr(splitting, "expected", lambda rows, mixture: (None, np.ones((4, 2)), None))
+    monkeypatch.setattr(GaussianComponents, "responsibilities", lambda *_: np.ones((4, 2)))
     monkeypatch.setattr(
         splitting, "split", lambda _, share, one, *how: (gains[one.mean[0, 0]], one.take([0, 0]))
     )

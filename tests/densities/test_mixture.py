@@ -13,13 +13,12 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from knothole.columns.columns import Columns
 from knothole.densities.base import LatentDensity
-from knothole.densities.em import Training, train
+from knothole.densities.em import EncodedRows, Training, WeightedRows, train
 from knothole.densities.held_out import FEW_ROWS_TO_SEARCH
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture import density as learner
 from knothole.densities.mixture.density import Factorized, Mixture
-from knothole.densities.mixture.em import ProductMixture, assign, comparable, expected, shares, step
-from knothole.densities.rows import EncodedRows, WeightedRows
+from knothole.densities.mixture.em import ProductMixture, assign, comparable
 from knothole.densities.univariate.families import start_distribution
 from knothole.densities.univariate.packed import pack
 from knothole.errors import InvalidInput
@@ -56,12 +55,12 @@ def packed_and_distributions(X, columns, n_states, families=()):
 def spread(components, packed, strength, seed=0):
     """Components that differ: a step from statistics with noise."""
     rng = np.random.default_rng(seed)
-    found = expected(EncodedRows(packed, np.ones(len(packed))), components)
+    found = components.expect(EncodedRows(packed, np.ones(len(packed))))
     noisy = [
         replace(part, count=part.count * rng.uniform(0.2, 1.8, part.count.shape))
-        for part in found.statistics
+        for part in found.distributions
     ]
-    return components.maximised(replace(found, statistics=noisy), strength)
+    return components.maximised(replace(found, distributions=noisy), strength)
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.3, 5.0])
@@ -74,7 +73,7 @@ def test_em_never_lowers_its_objective(strength, family):
     rows = EncodedRows(packed, np.linspace(0.5, 2, len(X)))
     training = Training(40, tol=0, n_init=1, fraction=0, may_mask=True, seed=0, report=print)
     total = rows.weight.sum()
-    run = train(lambda at: step(rows, at, strength), start, strength, total, training)
+    run = train(lambda at: at.stepped(at.expect(rows), strength), start, strength, total, training)
     assert len(run.objective) > 5
     gains = np.diff(run.objective)
     assert (gains > -1e-9 * np.abs(run.objective[0])).all()
@@ -107,13 +106,13 @@ def test_statistics_match_the_slow_twin():
     evidence, distributions, packed = packed_and_distributions(X, columns, 3)
     components = spread(ProductMixture(np.array([0.2, 0.5, 0.3]), distributions), packed, 1.0)
     weight = np.random.default_rng(0).uniform(0, 2, len(X))
-    found = expected(EncodedRows(packed, weight), components)
-    log_p, share = shares(packed, components)
+    found = components.expect(EncodedRows(packed, weight))
+    log_p, share = components.responsibilities(packed)
     np.testing.assert_allclose(found.log_likelihood, weight @ log_p, rtol=1e-12)
     share = share * weight[:, None]
-    np.testing.assert_allclose(found.total, share.sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.latents[0], share.sum(axis=0), rtol=1e-12)
     for v, (distribution, statistics) in enumerate(
-        zip(components.distributions, found.statistics, strict=True)
+        zip(components.distributions, found.distributions, strict=True)
     ):
         encoded = distribution.encode(evidence.points[:, v])
         count = np.zeros((distribution.n_codes, 3))
@@ -218,8 +217,8 @@ def test_rows_packed_to_pass_are_those_packed_to_stay():
             np.testing.assert_array_equal(one, other, err_msg=name)
             assert one.dtype == other.dtype and one.shape == other.shape
         log_p, share = density.responsibilities(evidence)
-        np.testing.assert_array_equal(share, shares(stay, density._mixture)[1])
-        np.testing.assert_array_equal(log_p, shares(stay, density._mixture)[0])
+        np.testing.assert_array_equal(share, density._parameters.responsibilities(stay)[1])
+        np.testing.assert_array_equal(log_p, density._parameters.responsibilities(stay)[0])
 
 
 def test_weights_count_as_rows():

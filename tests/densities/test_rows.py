@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from knothole.columns.columns import Columns
+from knothole.densities.em import WeightedRows
 from knothole.densities.held_out import RATE
-from knothole.densities.rows import WeightedRows
 
 
 def rows_of(X, weight=None):

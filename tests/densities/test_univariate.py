@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from knothole.columns.columns import NOT_RECORDED, Evidence, Kind, Variable
-from knothole.densities.learner import continuous_families
-from knothole.densities.rows import WeightedRows
-from knothole.densities.univariate.base import Statistics, Tables, maximised
+from knothole.densities.em import WeightedRows
+from knothole.densities.mixture.density import continuous_families
+from knothole.densities.univariate.base import Statistics, maximised
 from knothole.densities.univariate.continuous import Gaussian
 from knothole.densities.univariate.families import (
     FAMILIES,
-    Categorical,
     choose,
     prefers_histogram,
     start_distribution,
@@ -216,30 +215,6 @@ def test_all_at_once_are_as_each_alone(strength):
         assert type(found) is type(alone)
         for name, array in alone.arrays().items():
             np.testing.assert_array_equal(found.arrays()[name], array)
-
-
-@pytest.mark.parametrize("strength", [0.5, 20.0])
-def test_tables_as_one_are_as_each_alone(strength):
-    rng = np.random.default_rng(0)
-    variables = [Variable("a", Kind.CATEGORICAL, tuple(range(n))) for n in (2, 5, 3)]
-    each = [
-        Categorical.start(v, rng.integers(len(v.levels), size=9).astype(float), np.ones(9), 4)
-        for v in variables
-    ]
-    counts = [rng.random((len(v.levels), 4)) for v in variables]
-    nothing = np.zeros(4)
-    after = [
-        distribution.maximise(Statistics(count, nothing, nothing), strength)
-        for distribution, count in zip(each, counts, strict=True)
-    ]
-    tables = Tables.of(each).maximised(np.concatenate(counts), strength)
-    for one, other in zip(tables.distributions, after, strict=True):
-        np.testing.assert_array_equal(one.table, other.table)
-    assert tables.log_prior(strength) == pytest.approx(sum(e.log_prior(strength) for e in after))
-    np.testing.assert_array_equal(
-        tables.take([2, 0]).distributions[1].table, after[1].table[:, [2, 0]]
-    )
-    assert Tables.of([]) is None
 
 
 def test_a_table_follows_its_formula():

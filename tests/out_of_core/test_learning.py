@@ -18,10 +18,8 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
-from knothole.densities.em import train
-from knothole.densities.in_parts import go_on
-from knothole.densities.mixture.em import step
-from knothole.densities.rows import EncodedRows
+from knothole.densities.base import go_on
+from knothole.densities.em import EncodedRows, train
 from knothole.errors import InvalidInput
 from knothole.out_of_core import disk, partitions
 from knothole.out_of_core.partitions import FAN, Partitions, tree
@@ -115,7 +113,7 @@ def test_going_on_is_em_on_all_rows():
     rows = begun.encoded(columns.evidence(columns.matrix(frame)), np.ones(1000))
     assert isinstance(rows, EncodedRows)
     training = begun._training(begun._rng())
-    run = train(lambda m: step(rows, m, 1.0), begun._mixture, 1.0, 1000.0, training)
+    run = train(lambda m: m.stepped(m.expect(rows), 1.0), begun._parameters, 1.0, 1000.0, training)
     assert len(run.objective) == found.n_iter_
     np.testing.assert_allclose(run.objective, found.objective_, rtol=1e-12)
     assert np.diff(found.objective_).min() > 0

@@ -10,30 +10,79 @@ indicator for every variable that had holes in training (``informative=True``), 
 from __future__ import annotations
 
 import os
+import pickle
+import warnings
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats
-from knothole.columns.columns import Columns, Evidence, Kind, Variable
+from knothole.checks import check_array, check_number, check_type, check_whole, require
+from knothole.columns.columns import (
+    Columns,
+    Evidence,
+    Kind,
+    Variable,
+    column_from,
+    columns_from,
+    describe_column,
+    describe_columns,
+)
+from knothole.columns.evidence import with_nan
 from knothole.columns.read import read_table, row_weights
 from knothole.compiled.sobol import WORD, Points, row_keys
 from knothole.densities import storage
-from knothole.densities.em import Run, Step
-from knothole.densities.in_parts import fit_parts, refuse_beside_parts
-from knothole.densities.trained import Trained, check_names
+from knothole.densities.em import Parameters, Run, Training, WeightedRows, expected, train
 from knothole.densities.univariate.base import Univariate, draw_allowed, log_of
 from knothole.densities.univariate.families import (
     check_distributions,
     distribution_arrays,
     distributions_from,
 )
-from knothole.errors import InvalidInput
-from knothole.out_of_core.partitions import Partitions, partitions_of
+from knothole.errors import InvalidInput, NotFitted
+from knothole.out_of_core.partitions import (
+    Partition,
+    Partitions,
+    Sample,
+    partitions_of,
+    sample,
+    weights_of,
+)
+from knothole.progress import tell
+
+D = TypeVar("D", bound="Density")
+
+
+def check_names(parameter: str, names: Iterable[str], variables: Iterable[Variable]) -> None:
+    """Refuse names that are no variable's."""
+    known = [variable.name for variable in variables]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InvalidInput(f"{parameter}: no variable {unknown[0]!r}; there are {known}.")
+
+
+def of_same_size(density: D, fitted: Density) -> D:
+    """A new density like the first, with the size and prior another has found where left open."""
+    fresh: D = clone(density)
+    for name, size in (
+        ("components", "weights_"),
+        ("states", "states_"),
+        ("strength", "strength_"),
+        ("normal_scores", "normal_scores_"),
+    ):
+        if fresh.get_params().get(name) == "auto":
+            found = getattr(fitted, size)
+            fresh.set_params(**{name: found if np.isscalar(found) else len(found)})
+    return fresh
+
 
 # Rows whose (rows, variables, states) terms are held in memory at once.
 BLOCK = 1024
@@ -55,7 +104,8 @@ class Within:
     not_recorded: bool = False
 
 
-class Density(Trained):
+@dataclass(eq=False, repr=False, kw_only=True)
+class Density(BaseEstimator):
     """Base of all densities.
 
     A subclass implements ``_fit``, ``log_evidence``, ``sample_points`` and ``complete_points``,
@@ -72,6 +122,27 @@ class Density(Trained):
     target_ : bool
         Whether the last variable is a target.
     """
+
+    #: Arrays (less the underscore at the end of the attribute) that a file keeps.
+    stored_arrays: ClassVar[tuple[str, ...]] = ()
+
+    strength: float | Literal["auto"] = "auto"
+    max_iter: int = 200
+    tol: float = 1e-3
+    n_init: int = 1
+    validation_fraction: float = 0.1
+    informative: bool = False
+    random_state: Any = None
+    verbose: bool = False
+
+    columns_: Columns = field(init=False)
+    variables_: tuple[Variable, ...] = field(init=False)
+    indicated_: NDArray[np.int64] = field(init=False)
+    target_: bool = field(init=False)
+    objective_: Floats = field(init=False)
+    n_iter_: int = field(init=False)
+    converged_: bool = field(init=False)
+    strength_: float = field(init=False)
 
     # ---- to be implemented -------------------------------------------------------------------
 
@@ -216,7 +287,7 @@ class Density(Trained):
         flat = self.columns_.decode(points.reshape(-1, points.shape[2]))
         return flat.reshape(points.shape[0], draws, -1)
 
-    # ---- rows in parts -----------------------------------------------------------------------
+    # ---- out of core -------------------------------------------------------------------------
 
     def encoded(self, evidence: Evidence, weight: Floats) -> Any:
         """Rows and their weights as EM takes them."""
@@ -225,13 +296,19 @@ class Density(Trained):
             f"GaussianMixture or LatentTree, or fit a sample of the rows."
         )
 
-    def going_on(self, rows: Partitions) -> tuple[Any, Step[Any]]:
-        """The parameters, and a step of EM that takes in all parts of :meth:`encoded` rows."""
+    @property
+    def _parameters(self) -> Parameters:
+        """The parameters, as EM takes them."""
         raise NotImplementedError
+
+    def _prior(self, rows: Partitions) -> Any:
+        """The prior of a step, given all chunks of :meth:`encoded` rows."""
+        return self.strength_
 
     def _adopt(self, run: Run[Any]) -> None:
         """Take on what training came to."""
-        raise NotImplementedError
+        self.strength_, self.converged_ = float(run.strength), bool(run.converged)
+        self.objective_, self.n_iter_ = run.objective, len(run.objective)
 
     # ---- storage -----------------------------------------------------------------------------
 
@@ -285,6 +362,135 @@ class Density(Trained):
         if unknown:
             raise InvalidInput(f"within: {name!r} has no level {unknown[0]!r}.")
         return Within(index, codes=tuple(variable.levels.index(level) for level in region))
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "variables_"):
+            raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit(X) first.")
+
+    def beginning_with(self, fitted: Any) -> Self:
+        """Let the next training start from a density that knows some of its rows, where it can."""
+        self._begun = fitted
+        return self
+
+    def _beginning(self) -> Self | None:
+        """That density, once, if it has the same variables."""
+        begun = self.__dict__.pop("_begun", None)
+        alike = type(begun) is type(self) and begun.variables_ == self.variables_
+        return begun if alike else None
+
+    def _take_columns(self, columns: Columns) -> None:
+        """Remember the columns, for scikit-learn as well."""
+        self.columns_, self.n_features_in_ = columns, len(columns)
+        if columns.named:
+            self.feature_names_in_ = np.array(columns.names, dtype=object)
+
+    def _check_parameters(self) -> None:
+        check_number("strength", self.strength, also=["auto"])
+        check_whole("max_iter", self.max_iter)
+        check_number("tol", self.tol)
+        check_whole("n_init", self.n_init)
+        check_number("validation_fraction", self.validation_fraction, below=1)
+        check_names("families", getattr(self, "families", None) or {}, self.variables_)
+
+    def _training(self, rng: np.random.Generator) -> Training:
+        """How to train, with a seed of its own."""
+        return Training(
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_init=self.n_init,
+            fraction=self.validation_fraction,
+            may_mask=not self.informative,
+            seed=int(rng.integers(2**31)),
+            report=self._report,
+        )
+
+    def _report(self, line: str) -> None:
+        tell(f"[{type(self).__name__}] {line}", self.verbose)
+
+    def _prepared(self, evidence: Evidence, weight: Floats) -> tuple[WeightedRows, Training]:
+        """The rows that have weight, in random order, and how to train on them."""
+        rng = self._rng()
+        order = rng.permutation(np.flatnonzero(weight > 0))
+        return WeightedRows(self.variables_, evidence, weight, order), self._training(rng)
+
+    @property
+    def _given_strength(self) -> float | None:
+        """Of the prior; None where it is to be chosen."""
+        return None if self.strength == "auto" else float(self.strength)
+
+    def _warn_of_early_stop(self) -> None:
+        if not self.converged_:
+            warnings.warn(
+                f"EM stopped after max_iter={self.max_iter} steps while it was still gaining more "
+                f"than tol={self.tol} per row; raise one of them.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _rng(self) -> np.random.Generator:
+        """A generator that ``random_state`` determines."""
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return np.random.default_rng(seed)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Everything that was learned: a dictionary for JSON, and arrays.
+
+        A subclass adds what it has to ``super().state()``.
+        """
+        self._check_fitted()
+        extra = self.variables_[len(self.columns_.variables) :]
+        header = {
+            "columns": describe_columns(self.columns_),
+            "extra": [describe_column(variable) for variable in extra],
+            "target": self.target_,
+            "converged": self.converged_,
+            "strength": self.strength_,
+        }
+        names = ("indicated", "objective", *self.stored_arrays)
+        return header, {name: getattr(self, f"{name}_") for name in names}
+
+    def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Take on what :meth:`state` gave. A subclass calls ``super().restore`` first."""
+        self._take_columns(columns_from(header["columns"]))
+        extra = tuple(
+            Variable(column.name, column.kind, column.levels)
+            for column in map(column_from, header["extra"])
+        )
+        self.variables_ = self.columns_.variables + extra
+        for name in ("target", "converged", "strength"):
+            setattr(self, f"{name}_", header[name])
+        for name in ("indicated", "objective", *self.stored_arrays):
+            setattr(self, f"{name}_", arrays[name])
+        self.n_iter_ = len(self.objective_)
+
+    def check(self) -> None:
+        """Refuse what a file holds where its parts do not make a density; after :meth:`restore`.
+
+        A subclass adds what it has to ``super().check()``. Kernels rely on all of it.
+        """
+        self._check_parameters()
+        for name in ("informative", "verbose"):
+            check_type(name, getattr(self, name), bool)
+        seed = self.random_state
+        require(
+            seed is None or (type(seed) is int and 0 <= seed < 2**32), f"random_state: {seed!r}"
+        )
+        check_type("target", self.target_, bool)
+        check_array("indicated", self.indicated_, (None,), "i")
+        own = len(self.columns_.variables)
+        within = (self.indicated_ >= 0).all() and (self.indicated_ < own).all()
+        rising = (np.diff(self.indicated_) > 0).all()
+        require(within and rising, "indicated must be variables of the columns, each once")
+        extra, indicators = self.variables_[own:], len(self.indicated_)
+        require(len(extra) == indicators + self.target_, "extra must be indicators and a target")
+        yes_or_no = all(
+            v.kind is Kind.CATEGORICAL and len(v.levels) == 2 for v in extra[:indicators]
+        )
+        require(yes_or_no, "an indicator must have two levels")
+        require(own > 0, "a density must have a variable")
+        check_type("converged", self.converged_, bool)
+        check_type("strength", self.strength_, float, int)
+        check_array("objective", self.objective_, (None,))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -500,3 +706,110 @@ def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None
             f"about it. Leave it out, or, where NaN is a value of its own there, declare it "
             f"nullable (Columns.with_nullable)."
         )
+
+
+# Rows that are encoded to see how large they are.
+WEIGHED = 1000
+
+
+def refuse_beside_parts(**given: Any) -> None:
+    """Refuse what is known of tables in memory only."""
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInput(
+                f"{name} must be None for a table in parts; got {type(value).__name__}. Leave it "
+                f"out, or pass a sample of the rows in memory."
+            )
+
+
+def fit_parts(density: D, parts: Partitions, columns: Columns | None) -> D:
+    """Fit a density to all rows of a table in parts."""
+    drawn = sample(parts, int(density._rng().integers(2**31)))
+    drawn.tell(bool(density.verbose))
+    described = Columns.infer(drawn.shown) if columns is None else columns
+    density.fit_matrix(described.matrix(drawn.table), described, sample_weight=drawn.weight)
+    return density if drawn.whole else go_on(density, drawn)
+
+
+def go_on(density: D, drawn: Sample, sentinel: Floats | None = None) -> D:
+    """EM goes on with all rows of a table in parts; ``sentinel`` is what a model takes for NaN."""
+    parts = drawn.parts
+    holes = Evidence(np.full((WEIGHED, len(density.columns_.variables)), np.nan))
+    some = density.encoded(density.extended(holes, None), np.ones(WEIGHED))
+    size = drawn.total * len(pickle.dumps(some)) / WEIGHED
+    rows = parts.made(encode, density, sentinel, size=size)
+    training, prior = density._training(density._rng()), density._prior(rows)
+
+    def step(parameters: Any) -> tuple[float, Any]:
+        objective, after = parameters.stepped(rows.summed(expected, parameters), prior)
+        return objective, after
+
+    with threadpool_limits(1, "blas"):  # ours are around it
+        run = train(step, density._parameters, density.strength_, drawn.total_weight, training)
+    density._adopt(run)
+    density._warn_of_early_stop()
+    return density
+
+
+def encode(part: Partition, density: Density, sentinel: Floats | None) -> Any:
+    """The rows of a part as EM takes them; None where there are none."""
+    table = part[1]
+    if not len(table):
+        return None
+    columns = density.columns_
+    matrix = columns.matrix(table)
+    if sentinel is not None:
+        matrix = with_nan(matrix, sentinel, columns)
+    return density.encoded(density.extended(columns.evidence(matrix), None), weights_of(part))
+
+
+class OwnDensity:
+    """What completions need of a density, from an object that completes matrices of columns.
+
+    ``density.complete(X, draws)`` is given a float64 matrix (rows, columns), categories as codes
+    and holes as NaN, and returns (rows, draws, columns) with every hole filled; in nullable
+    columns NaN says "not recorded".
+    """
+
+    def __init__(self, density: Any, columns: Columns) -> None:
+        self.density = density
+        self.columns_ = columns
+        self.variables_ = columns.variables
+
+    def __repr__(self) -> str:
+        return repr(self.density)
+
+    def extended(self, own: Evidence, target: Any) -> Evidence:
+        """There is nothing beside the columns' own variables."""
+        if target is not None:
+            raise InvalidInput("target: a density of your own has none.")
+        return own
+
+    def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
+        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+        matrix = self._matrix(evidence)
+        drawn = np.asarray(self.density.complete(matrix, draws), dtype=np.float64)
+        shape = (len(matrix), draws, len(self.columns_))
+        if drawn.shape != shape:
+            raise InvalidInput(
+                f"density: {type(self.density).__name__}.complete must return {shape}, (rows, "
+                f"draws, columns); got {drawn.shape}."
+            )
+        points = self.columns_.evidence(drawn.reshape(-1, shape[2])).points
+        points = points.reshape(len(matrix), draws, -1)
+        left = np.isnan(points).any(axis=(0, 1))
+        if left.any():
+            name = self.variables_[int(np.argmax(left))].name
+            raise InvalidInput(
+                f"density: {type(self.density).__name__}.complete left holes in {name!r}; every "
+                f"draw must be complete."
+            )
+        return np.where(np.isnan(evidence.points)[:, None], points, evidence.points[:, None])
+
+    def _matrix(self, evidence: Evidence) -> Floats:
+        """Rows of columns; in blocks observed in part, what is excluded is 0."""
+        matrix = self.columns_.decode(evidence.points)
+        for v, rows, allowed in evidence.restricted():
+            dummies = np.array(self.variables_[v].columns)
+            matrix[np.ix_(rows, dummies)] = np.where(allowed[:, : len(dummies)], np.nan, 0.0)
+        return matrix

@@ -1,28 +1,169 @@
-"""EM as all densities run it: steps until they gain too little, or held-out rows gain nothing.
+"""How all densities learn: rows with weights, the EM loop, and the learner that runs it.
 
-The objective is the weighted log likelihood plus the log prior of all parameters; a step never
-lowers it.
+The objective of EM is the weighted log likelihood plus the log prior of all parameters; a step
+never lowers it. The parameters of a density know their own steps (:class:`Parameters`). Which size
+and which prior is for :mod:`knothole.densities.search` to find.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.columns.columns import Evidence, Variable
+from knothole.densities.held_out import FOLDS, RATE
+from knothole.densities.univariate.base import Statistics, Univariate
+from knothole.densities.univariate.families import start_distribution
+from knothole.densities.univariate.packed import Packed, pack
 
+# Rows for the first steps of training, and to see what columns are like; how many times as many
+# each further stage has.
+FIRST_ROWS = 8192
+GROWTH = 4
+# Where rows have fewer missing values than this, those held out are given some at random.
+HARDLY_ANY_HOLES = 0.1
+# Most entries that the tables of all levels may have; training keeps some dozens of such tables.
+MOST_ENTRIES = 2**21
 # Steps without a better held-out score before training stops.
 PATIENCE = 3
-
 # Gains to come, in ``tol`` per row, at which training stops: a step may rest on a plateau.
 TO_COME = 10
+# The strength of the prior to begin with, in rows.
+STRENGTH = 1.0
+# Steps of each start, of each stage before the last, and on all rows after training has stopped.
+SHORT = 10
+REFINE = 5
 
-Parameters = TypeVar("Parameters")
-#: The objective at some parameters, and the parameters of the next step.
-Step = Callable[[Parameters], tuple[float, Parameters]]
+
+# ---- rows ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedRows:
+    """Some rows of evidence, which ``order`` names: in random order, each with its weight."""
+
+    variables: Sequence[Variable]
+    evidence: Evidence
+    weight: Floats
+    order: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> WeightedRows:
+        return replace(self, order=self.order[rows])
+
+    def affordable(self, sizes: Sequence[int]) -> list[int]:
+        """Sizes, ascending, whose tables of levels fit into memory; the first does always."""
+        levels = sum(len(variable.levels) for variable in self.variables)
+        return [size for size in sizes if size == sizes[0] or size * levels <= MOST_ENTRIES]
+
+    def own_weight(self) -> Floats:
+        """The weight of each of the rows."""
+        return self.weight[self.order]
+
+    def points(self) -> Floats:
+        """What is known of each of the rows."""
+        return self.evidence.points[self.order]
+
+    def marginals(self, families: Mapping[str, str]) -> tuple[Univariate, ...]:
+        """A distribution with one state for each variable, learned from these rows alone."""
+        weight = np.zeros(len(self.weight))
+        weight[self.order] = self.own_weight()
+        points = self.evidence.points
+        return tuple(
+            start_distribution(variable, points[:, v], weight, 1, families.get(variable.name))
+            for v, variable in enumerate(self.variables)
+        )
+
+    def with_holes(self, seed: int) -> WeightedRows:
+        """Rows to judge by: as they are, or with missing values at random if they have hardly any.
+
+        A density is for rows with missing values; how it does on complete ones says less.
+        """
+        held = self.evidence[self.order]
+        own = [v for v, variable in enumerate(self.variables) if variable.columns]
+        if held.allowed is not None or np.isnan(held.points[:, own]).mean() >= HARDLY_ANY_HOLES:
+            return self
+        points = held.points.copy()
+        for v in own:
+            # By name, so that the order of columns does not matter.
+            name = zlib.crc32(self.variables[v].name.encode())
+            rng = np.random.default_rng([seed, name])
+            points[rng.random(len(points)) < RATE, v] = np.nan
+        masked = replace(held, points=points)
+        return WeightedRows(self.variables, masked, self.own_weight(), np.arange(len(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """Rows in the terms of some distributions, and their weights."""
+
+    packed: Packed
+    weight: Floats
+
+    @classmethod
+    def of(cls, rows: WeightedRows, distributions: Sequence[Univariate]) -> EncodedRows:
+        """Encode rows."""
+        return cls(pack(distributions, rows.evidence, rows.order), rows.own_weight())
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def __getitem__(self, rows: slice) -> EncodedRows:
+        return EncodedRows(self.packed[rows], self.weight[rows])
+
+
+# ---- the loop -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """Expected sufficient statistics of rows, additive over rows.
+
+    Attributes
+    ----------
+    log_likelihood : float
+    latents : tuple of arrays
+        Of weights, transitions or Gaussian moments: each density has its own.
+    distributions : tuple of Statistics
+        Of each variable's univariate distribution.
+    """
+
+    log_likelihood: float
+    latents: tuple[Floats, ...]
+    distributions: tuple[Statistics, ...] = ()
+
+
+class Parameters(Protocol):
+    """All parameters of a density, which know the steps of EM."""
+
+    def expect(self, rows: Any) -> Expected:
+        """The E step: statistics of encoded rows."""
+        ...
+
+    def stepped(self, expected: Expected, prior: Any) -> tuple[float, Self]:
+        """The objective, and the parameters after the M step."""
+        ...
+
+    def log_density(self, rows: Any) -> Floats:
+        """Log p of encoded rows."""
+        ...
+
+
+def expected(rows: Any, parameters: Parameters) -> Expected:
+    """The E step as a function, for chunks of rows."""
+    return parameters.expect(rows)
+
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -30,8 +171,9 @@ class Training:
     """How to train, whatever the rows, the size and the prior.
 
     ``max_iter``, ``tol`` and ``n_init`` are as for all densities; ``fraction`` of the rows is held
-    out, and given holes where there are hardly any, if it ``may_mask`` them (not where holes are
-    variables themselves); ``seed`` is for everything random; ``report`` is told of progress.
+    out, and given missing values where there are hardly any, if it ``may_mask`` them (not where
+    missing values are variables themselves); ``seed`` is for everything random; ``report`` is told
+    of progress.
     """
 
     max_iter: int
@@ -44,13 +186,13 @@ class Training:
 
 
 @dataclass(frozen=True, eq=False)
-class Run(Generic[Parameters]):
+class Run(Generic[P]):
     """What training came to.
 
     Attributes
     ----------
     parameters : object
-        The density that was kept, and the ``strength`` of its prior in rows.
+        The parameters that were kept, and the ``strength`` of their prior in rows.
     objective : float64 (steps tried,)
         The objective before each step.
     steps : int
@@ -61,7 +203,7 @@ class Run(Generic[Parameters]):
         The held-out score of the parameters; NaN where nothing was held out.
     """
 
-    parameters: Parameters
+    parameters: P
     strength: float
     objective: Floats
     steps: int
@@ -70,17 +212,19 @@ class Run(Generic[Parameters]):
 
 
 def train(
-    step: Step[Parameters],
-    parameters: Parameters,
+    step: Callable[[P], tuple[float, P]],
+    parameters: P,
     strength: float,
     rows: float,
     training: Training,
-    score: Callable[[Parameters], float] | None = None,
-) -> Run[Parameters]:
+    score: Callable[[P], float] | None = None,
+    least_gain: float = 0.0,
+) -> Run[P]:
     """Steps until one gains less than ``tol`` per row, or ``score`` has stopped rising.
 
     ``step`` gives the objective at some parameters, and the parameters of the next step; ``rows``
-    is the weight of all rows; ``score`` is a held-out one, and what had the best is kept.
+    is the weight of all rows; ``score`` is a held-out one, and what had the best is kept. A step
+    that raises it by ``least_gain`` at most does not count.
 
     Examples
     --------
@@ -104,11 +248,10 @@ def train(
             break
         parameters = stepped
         now = np.nan if score is None else score(parameters)
-        if now <= best:
-            misses += 1
-            converged = misses == PATIENCE
-        else:
-            kept, steps, best, misses = parameters, len(trace), now, 0
+        misses = misses + 1 if now <= best + least_gain else 0
+        converged = misses == PATIENCE
+        if not now <= best:
+            kept, steps, best = parameters, len(trace), now
     return Run(kept, strength, np.array(trace), steps, converged, best)
 
 
@@ -124,3 +267,131 @@ def settled(gains: Floats, tol: float) -> bool:
     if last >= tol:
         return False
     return bool(last <= 0 or last**2 <= TO_COME * tol * max(before - last, 0.0))
+
+
+# ---- learners -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Learner(ABC):
+    """Trains one kind of density on some rows: several starts, then more and more of the rows.
+
+    Attributes
+    ----------
+    unit : str
+        What a size counts.
+    strengths : tuple of float
+        Of the prior, to choose from, ascending.
+    one_is_independent : bool
+        Whether size 1 means independent variables, which no prior changes.
+    rows : WeightedRows
+        What it trains on, and ``encoded`` in its own terms.
+    training : Training
+        How it trains.
+    """
+
+    unit: ClassVar[str] = "components"
+    strengths: ClassVar[tuple[float, ...]] = (0.1, STRENGTH, 10.0, 100.0)
+    one_is_independent: ClassVar[bool] = True
+    # The least gain of a step in held-out log p, in ``tol``.
+    least_gain: ClassVar[float] = 0.0
+    # As many times the starts of a fold are needed to come to what all folds came to.
+    starts_of_folds: ClassVar[int] = FOLDS
+
+    rows: WeightedRows
+    encoded: Any
+    training: Training
+
+    @property
+    def default_strength(self) -> float:
+        """Of the prior, where none is chosen."""
+        return STRENGTH
+
+    @abstractmethod
+    def few_rows_for(self, size: int) -> bool:
+        """Whether rows are so few that the strength of the prior makes a difference."""
+
+    @abstractmethod
+    def on(self, rows: WeightedRows) -> Self:
+        """A learner for other rows, which alone say how columns are read."""
+
+    def first(self, n: int) -> Self:
+        """The same, training on the first of its rows only; columns are read as before."""
+        if n >= len(self.rows):
+            return self
+        return replace(self, rows=self.rows[:n], encoded=self.encoded[:n])
+
+    def alone(self) -> Self:
+        """The learner for size 1, with columns read as suits that best."""
+        return self
+
+    @abstractmethod
+    def encode(self, rows: WeightedRows) -> Any:
+        """Rows, with their ``weight``, as :meth:`fit` and :meth:`log_densities` take them."""
+
+    def prior(self, strength: float) -> Any:
+        """What :meth:`start` and :meth:`Parameters.stepped` take for the prior."""
+        return strength
+
+    @abstractmethod
+    def start(self, size: int, prior: Any, number: int) -> Any:
+        """Parameters to start with."""
+
+    def step(self, parameters: Any, prior: Any) -> tuple[float, Any]:
+        """The objective, and the parameters after a step."""
+        objective, after = parameters.stepped(parameters.expect(self.encoded), prior)
+        return objective, after
+
+    def log_densities(self, parameters: Any, rows: Any) -> Floats:
+        """Log p of encoded rows, for comparisons."""
+        return np.asarray(parameters.log_density(rows))
+
+    def score(self, parameters: Any, rows: Any) -> float:
+        """Weighted mean of log p."""
+        return float(np.average(self.log_densities(parameters, rows), weights=rows.weight))
+
+    def fit(self, size: int, strength: float, held: Any = None) -> Run[Any]:
+        """The best of several starts, trained on more and more of the rows.
+
+        Rows that are held out say when to stop.
+        """
+        prior = self.prior(strength)
+        few = self.first(FIRST_ROWS)
+        starts = range(self.training.n_init if size > 1 else 1)
+        runs = [few.train(few.start(size, prior, i), prior, strength, SHORT) for i in starts]
+        parameters = max(runs, key=lambda run: float(run.objective[-1])).parameters
+        part = FIRST_ROWS * GROWTH
+        while part < len(self.rows):
+            parameters = self.first(part).train(parameters, prior, strength, SHORT).parameters
+            part *= GROWTH
+        return self.train(parameters, prior, strength, self.training.max_iter, held)
+
+    def fit_like(self, size: int, strength: float, runs: Sequence[Run[Any]]) -> Run[Any]:
+        """Train on all rows, for as many steps as served the folds best on average.
+
+        One training must come to what those of all folds came to: it has all their starts.
+        """
+        steps = max(1, round(np.mean([run.steps for run in runs])))
+        n_init = self.starts_of_folds * self.training.n_init
+        training = replace(self.training, max_iter=steps, n_init=n_init)
+        run = replace(self, training=training).fit(size, strength)
+        return replace(run, converged=all(each.converged for each in runs))
+
+    def refined(self, run: Run[Any]) -> Run[Any]:
+        """A few more steps on all rows; what is told of the training stays."""
+        again = self.train(run.parameters, self.prior(run.strength), run.strength, REFINE)
+        return replace(run, parameters=again.parameters)
+
+    def train(
+        self, parameters: Any, prior: Any, strength: float, max_iter: int, held: Any = None
+    ) -> Run[Any]:
+        """EM on its rows from these parameters."""
+        return train(
+            lambda parameters: self.step(parameters, prior),
+            parameters,
+            strength,
+            float(self.encoded.weight.sum()),
+            replace(self.training, max_iter=max_iter),
+            None if held is None else lambda parameters: self.score(parameters, held),
+            self.least_gain * self.training.tol,
+        )

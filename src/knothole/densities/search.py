@@ -24,15 +24,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from knothole.arrays import Floats
-from knothole.densities.em import Run, Training
+from knothole.densities.em import STRENGTH, Learner, Run, Training, WeightedRows
 from knothole.densities.held_out import (
     FEW_ROWS_TO_SEARCH,
     TOO_FEW_TO_HOLD_OUT,
     folds,
     mean_and_error,
 )
-from knothole.densities.learner import STRENGTH, Learner
-from knothole.densities.rows import WeightedRows
 
 # Standard errors by which more than independent variables must be better than those: they cannot
 # overfit, and what is held against them is the best of many.
@@ -61,13 +59,10 @@ class Wanted:
         To choose from, ascending.
     strength : float or None
         Of the prior; None: to be chosen, too.
-    fixed : bool
-        Whether the last size was asked for. Then size 1 is there only to fall back on.
     """
 
     sizes: Sequence[int]
     strength: float | None
-    fixed: bool = False
 
 
 def learn(learners: Sequence[L], wanted: Wanted) -> tuple[L, Run[Any]]:
@@ -86,9 +81,9 @@ def _learned(learners: Sequence[L], wanted: Wanted) -> tuple[L, Run[Any]]:
     if sizes[-1] == 1 and learner.one_is_independent:
         return fit_all(learner, 1, wanted)
     if not can_hold_out(learner.training, len(learner.rows)):
-        return fit_all(learner, sizes[-1] if wanted.fixed else sizes[0], wanted)
+        return fit_all(learner, sizes[0], wanted)
     strength = learner.default_strength if wanted.strength is None else wanted.strength
-    tune = wanted.strength is None and strength is not None and learner.few_rows_for(sizes[-1])
+    tune = wanted.strength is None and learner.few_rows_for(sizes[-1])
     if len(sizes) == len(learners) == 1 and not tune:
         return learner, fit_and_refine(learner, sizes[0], strength)
     search = Search(learners, wanted)
@@ -98,7 +93,7 @@ def _learned(learners: Sequence[L], wanted: Wanted) -> tuple[L, Run[Any]]:
     small, best = search.smallest, search.simplest()
     for other in range(1, len(learners)):
         best = search.better(search.attempt(best.size, best.strength, other), best)
-    if best.size > small.size and not wanted.fixed and not search.confirms(best, small):
+    if best.size > small.size and not search.confirms(best, small):
         best = small
     return search.finished(best)
 
@@ -109,7 +104,7 @@ def fit_all(learner: L, size: int, wanted: Wanted) -> tuple[L, Run[Any]]:
     return learner, learner.fit(size, STRENGTH if wanted.strength is None else wanted.strength)
 
 
-def fit_and_refine(learner: Learner, size: int, strength: float | None) -> Run[Any]:
+def fit_and_refine(learner: Learner, size: int, strength: float) -> Run[Any]:
     """Training that held-out rows stop in time, then a few steps on all rows."""
     run = split(learner, learner.training.fraction).attempt(size, strength)[0]
     return learner.refined(run)
@@ -142,7 +137,7 @@ class Fold:
         learner = self.learner.first(min(self.n_rows, ROWS_TO_CHOOSE)).alone()
         return learner, learner.encode(self.held)
 
-    def attempt(self, size: int, strength: float | None) -> tuple[Run[Any], Floats, Floats]:
+    def attempt(self, size: int, strength: float) -> tuple[Run[Any], Floats, Floats]:
         """Train; with log p of the rows held out, and their weights."""
         learner, held = self.alone if size == 1 else self.usual
         run = learner.fit(size, strength, held)
@@ -185,15 +180,10 @@ class Tried(Generic[L]):
     learner: L
     folds: list[Fold]
     size: int
-    strength: float | None
+    strength: float
     runs: list[Run[Any]] = field(default_factory=list)
     log_p: list[Floats] = field(default_factory=list)
     weight: list[Floats] = field(default_factory=list)
-
-    @property
-    def prior(self) -> float:
-        """The strength; 0 where the learner finds it."""
-        return self.strength or 0.0
 
     def on(self, n_folds: int) -> None:
         """Train on so many folds' rows, score those they hold out."""
@@ -226,35 +216,33 @@ class Search(Generic[L]):
         self.learner = learner = learners[0]
         # Standard errors by which more than size 1 must be better than that.
         self.margin = SURE if learner.one_is_independent else 1.0
-        if wanted.fixed:
-            self.margin = 0.0
         self.folds = [self._folds(learner) for learner in learners]
-        self.tried: dict[tuple[int, float | None, int], Tried[L]] = {}
+        self.tried: dict[tuple[int, float, int], Tried[L]] = {}
 
     def _folds(self, learner: L) -> list[Fold]:
         if len(learner.rows) < FEW_ROWS_TO_SEARCH:
             return folds_of(learner, learner.rows)
         # One size that was asked for is trained once, on all rows.
-        choosing = len(self.wanted.sizes) > 1 and not self.wanted.fixed
+        choosing = len(self.wanted.sizes) > 1
         return [split(learner, learner.training.fraction, ROWS_TO_CHOOSE if choosing else None)]
 
-    def attempt(self, size: int, strength: float | None, number: int = 0) -> Tried[L]:
+    def attempt(self, size: int, strength: float, number: int = 0) -> Tried[L]:
         """Train a learner, the first by default, and score held-out rows."""
         key = (size, strength, number)
         if key not in self.tried:
             tried = Tried(self.learners[number], self.folds[number], size, strength)
             tried.on(1)
             self.tried[key] = tried
-            prior = "" if strength is None else f", strength {strength:g}"
             score = np.average(tried.log_p[0], weights=tried.weight[0])
-            self.report(f"{size} {self.learner.unit}{prior}: held-out log p {score:.4f}")
+            unit = self.learner.unit
+            self.report(f"{size} {unit}, strength {strength:g}: held-out log p {score:.4f}")
         return self.tried[key]
 
     def report(self, line: str) -> None:
         """Tell of progress."""
         self.learner.training.report(line)
 
-    def try_sizes(self, sizes: Sequence[int], strength: float | None) -> Tried[L]:
+    def try_sizes(self, sizes: Sequence[int], strength: float) -> Tried[L]:
         """Sizes upwards until several in a row have not helped, or one has done harm.
 
         Returns the smallest that no larger one was better than by more than a standard error.
@@ -272,12 +260,12 @@ class Search(Generic[L]):
         """Stronger priors as long as they help, larger sizes with them; or else a weaker one."""
         sizes = [size for size in sizes if size > 1 or not self.learner.one_is_independent]
         first = best = self.best_of(sizes)
-        for strength in (s for s in self.learner.strengths if s > first.prior):
+        for strength in (s for s in self.learner.strengths if s > first.strength):
             if self.better(self.attempt(best.size, strength), best) is best:
                 break
             best = self.try_sizes([size for size in sizes if size >= best.size], strength)
         if best is first and self.better(best, self.smallest) is best:
-            for strength in [s for s in self.learner.strengths if s < first.prior][-1:]:
+            for strength in [s for s in self.learner.strengths if s < first.strength][-1:]:
                 self.attempt(best.size, strength)
 
     @property
@@ -306,7 +294,7 @@ class Search(Generic[L]):
         Independent variables within a few of them.
         """
         best = self.best_of(self.sizes)
-        ordered = sorted(self.tried.values(), key=lambda t: (t.size, -t.prior))
+        ordered = sorted(self.tried.values(), key=lambda t: (t.size, -t.strength))
         for tried in ordered:
             loss, error = best.gain_over(tried)
             margin = self.margin if tried.size == 1 else 1.0

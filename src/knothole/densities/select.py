@@ -31,9 +31,8 @@ from sklearn.exceptions import ConvergenceWarning
 from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns, Kind
 from knothole.columns.read import row_weights
-from knothole.densities.base import Density
+from knothole.densities.base import Density, of_same_size
 from knothole.densities.held_out import HeldOut, hold_out, mean_and_error
-from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 from knothole.progress import Advance, silent
 

@@ -25,11 +25,10 @@ from sklearn.exceptions import ConvergenceWarning
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import Evidence, without_nullable
-from knothole.densities.base import Density
+from knothole.densities.base import Density, of_same_size
 from knothole.densities.held_out import HELD_OUT
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
-from knothole.densities.trained import of_same_size
 from knothole.errors import InvalidInput
 
 # Rows that the choice of a form is made on, and the part of them that is held out.

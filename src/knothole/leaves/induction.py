@@ -25,8 +25,7 @@ from knothole.checks import check_whole
 from knothole.columns.evidence import holes_in
 from knothole.columns.outputs import filled
 from knothole.columns.read import class_of, row_weights
-from knothole.densities.base import Density
-from knothole.densities.in_parts import refuse_beside_parts
+from knothole.densities.base import Density, refuse_beside_parts
 from knothole.errors import InvalidInput, NotFitted
 from knothole.expectation.registry import completer_of
 from knothole.out_of_core.files import is_path

@@ -23,20 +23,11 @@ from knothole.densities.circuit.nodes import (
     read_nodes,
     write_circuit,
 )
-from knothole.densities.em import train
+from knothole.densities.em import Expected, train
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.univariate.base import Statistics, Univariate, log_of, maximised
 from knothole.densities.univariate.families import start_distribution
 from knothole.densities.univariate.packed import expected_levels
-
-
-@dataclass(frozen=True, eq=False)
-class CircuitStatistics:
-    """Expected statistics of rows, additive: log likelihood, weights' flows, distributions'."""
-
-    log_likelihood: float
-    through: Floats
-    distributions: tuple[Statistics, ...]
 
 
 def distribution_statistics(distribution: Univariate, x: Floats, share: Floats) -> Statistics:
@@ -56,7 +47,7 @@ def expect(
     evidence: Evidence,
     terms: Sequence[Floats],
     weight: Floats,
-) -> CircuitStatistics:
+) -> Expected:
     """Statistics of rows, given their terms."""
     log_weights = log_of(weights)
     values = evaluate(structure, log_weights, terms)
@@ -70,7 +61,7 @@ def expect(
         own = statistics[v]
         count = own.count + expected_levels(distributions[v], allowed, shares[v][rows])
         statistics[v] = Statistics(count, own.first, own.second)
-    return CircuitStatistics(float(weight @ values[-1]), through, tuple(statistics))
+    return Expected(float(weight @ values[-1]), (through,), tuple(statistics))
 
 
 def maximise_weights(
@@ -189,7 +180,7 @@ class Circuit(LatentDensity):
     True
     """
 
-    stored_arrays = ("weights", "objective")
+    stored_arrays = ("weights",)
 
     nodes: Sequence[Mapping[str, Any]]
     _: KW_ONLY
@@ -242,6 +233,7 @@ class Circuit(LatentDensity):
         self._bind()
         self.weights_, self.distributions_ = self.structure_.weights, distributions
         self.objective_, self.n_iter_, self.converged_ = np.empty(0), 0, True
+        self.strength_ = float(self.strength)
         return self
 
     def _bind(self) -> None:
@@ -276,9 +268,8 @@ class Circuit(LatentDensity):
 
         begin, rows = (self.weights_, self.distributions_), float(weight.sum())
         run = train(step, begin, self.strength, rows, self._training(self._rng()))
-        self._keep(run)
+        self._adopt(run)
         self.weights_, self.distributions_ = run.parameters
-        self.objective_ = run.objective
 
     def _start(
         self, evidence: Evidence, weight: Floats, rng: np.random.Generator
@@ -306,10 +297,10 @@ class Circuit(LatentDensity):
             )
         return tuple(distributions)
 
-    def expect(self, evidence: Evidence, weight: Floats) -> CircuitStatistics:
+    def expect(self, evidence: Evidence, weight: Floats) -> Expected:
         """Expected statistics of rows under the present parameters."""
 
-        def work(start: int, stop: int) -> CircuitStatistics:
+        def work(start: int, stop: int) -> Expected:
             part, own = evidence[start:stop], weight[start:stop]
             return expect(
                 self.structure_, self.weights_, self.distributions_, part, self.terms(part), own
@@ -317,8 +308,8 @@ class Circuit(LatentDensity):
 
         return summed(work, len(weight), (self.drawn_at_once, len(weight)))
 
-    def _maximised(self, found: CircuitStatistics) -> tuple[Floats, tuple[Univariate, ...]]:
-        weights = maximise_weights(self.structure_, self.weights_, found.through, self.strength)
+    def _maximised(self, found: Expected) -> tuple[Floats, tuple[Univariate, ...]]:
+        weights = maximise_weights(self.structure_, self.weights_, found.latents[0], self.strength)
         return weights, maximised(self.distributions_, found.distributions, self.strength)
 
     def _log_prior(self) -> float:

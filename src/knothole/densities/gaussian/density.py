@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +17,14 @@ from knothole.columns.columns import NOT_RECORDED, Evidence
 from knothole.compiled.exp import FARTHEST
 from knothole.compiled.sobol import WORD, row_keys
 from knothole.densities.base import Density, Within
-from knothole.densities.em import Run, Step
+from knothole.densities.em import Run
 from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.draws import Sampler, tabulate
 from knothole.densities.gaussian.em import (
     GaussianComponents,
     Prior,
     ScoreRows,
-    found,
     moments,
-    stepped,
 )
 from knothole.densities.gaussian.learner import NOT_RECORDED as NOT_RECORDED_CODE
 from knothole.densities.gaussian.learner import (
@@ -39,7 +37,7 @@ from knothole.densities.gaussian.learner import (
 from knothole.densities.gaussian.masses import MOST_INTERVALS, box_mass
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.search import Wanted, learn
-from knothole.densities.univariate.base import Tables, Univariate, log_of, part_of
+from knothole.densities.univariate.base import Univariate, log_of, part_of
 from knothole.densities.univariate.discrete import Categorical
 from knothole.densities.univariate.families import (
     check_distributions,
@@ -127,8 +125,7 @@ class GaussianMixture(Density):
     True
     """
 
-    stored_values = ("strength", "converged")
-    stored_arrays = ("weights", "means", "covariances", "objective")
+    stored_arrays = ("weights", "means", "covariances")
 
     components: int | Literal["auto"] = "auto"
     _: KW_ONLY
@@ -160,7 +157,7 @@ class GaussianMixture(Density):
         )
         ways = layout.ways_to_read(rows, self.normal_scores)
         before = self._beginning()
-        begun = before._components if before is not None and form.rank is None else None
+        begun = before._parameters if before is not None and form.rank is None else None
         learners = [
             replace(GaussianLearner.of(rows, training, form, by_rank), begun=begun)
             for by_rank in ways
@@ -173,36 +170,31 @@ class GaussianMixture(Density):
         self.normal_scores_ = bool(learner.by_rank.all()) or "repeated"
 
     def _adopt(self, run: Run[GaussianComponents]) -> None:
-        self._keep(run)
-        self.objective_ = run.objective
+        super()._adopt(run)
         self.weights_, self.means_ = run.parameters.weight, run.parameters.mean
         self.covariances_ = np.ascontiguousarray(run.parameters.covariance)
-        tables = run.parameters.discrete
-        self.distributions_ = () if tables is None else tables.distributions
+        self.distributions_ = run.parameters.discrete
 
     def encoded(self, evidence: Evidence, weight: Floats) -> ScoreRows:
         """Rows as EM takes them."""
         return self._layout.rows(evidence, weight, self.scores_, self.distributions_).by_pattern()
 
-    def going_on(self, rows: Partitions) -> tuple[GaussianComponents, Step[GaussianComponents]]:
-        """See :meth:`Density.going_on`."""
+    def _prior(self, rows: Partitions) -> Prior:
         if self.covariance == "low-rank":
             raise InvalidInput(
                 "covariance='low-rank' is learned from rows in memory only; use 'full' or 'tied', "
                 "or fit a sample of the rows."
             )
         tied = self.covariance == "tied"
-        prior = Prior.from_moments(rows.summed(moments), self.strength_, tied)
-        return self._components, lambda components: stepped(
-            components, rows.summed(found, components), prior
-        )
+        return Prior.from_moments(rows.summed(moments), self.strength_, tied)
 
     # ---- questions ---------------------------------------------------------------------------
 
     @property
-    def _components(self) -> GaussianComponents:
-        tables = Tables.of(cast(tuple[Categorical, ...], self.distributions_))
-        return GaussianComponents(self.weights_, self.means_, self.covariances_, tables)
+    def _parameters(self) -> GaussianComponents:
+        return GaussianComponents(
+            self.weights_, self.means_, self.covariances_, self.distributions_
+        )
 
     @property
     def _layout(self) -> Layout:
@@ -211,7 +203,7 @@ class GaussianMixture(Density):
     def _log_joint(self, evidence: Evidence) -> Floats:
         weight = np.ones(len(evidence.points))
         rows = self._layout.rows(evidence, weight, self.scores_, self.distributions_)
-        return self._components.log_joint(rows)
+        return self._parameters.log_joint(rows)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,).
@@ -286,7 +278,7 @@ class GaussianMixture(Density):
     def _moments(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Conditional means and covariances of all scores, (rows, k, d) and (rows, k, d, d)."""
         z, _, _ = self.scores_.encode(evidence.points[:, self._layout.numeric])
-        packed = self._components.packed()
+        packed = self._parameters.packed()
         k, d = self.means_.shape
         mean, covariance = np.empty((len(z), k, d)), np.zeros((len(z), k, d, d))
         kernels.moments(z, packed, kernels.scratch(packed), mean, covariance)
@@ -356,7 +348,7 @@ class GaussianMixture(Density):
     def sampler(self, seed: int = 0) -> Sampler:
         """Compiled completions, 64 draws a word; see :class:`Sampler`."""
         self._check_fitted()
-        components, layout = self._components, self._layout
+        components, layout = self._parameters, self._layout
         own = len(self.columns_.variables)
         discrete = layout.discrete_tables(self.distributions_, own, len(self.weights_))
         sharpness = components.sharpness(self.scores_.repeats)

@@ -21,11 +21,12 @@ from scipy.special import logsumexp
 
 from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks, summed
+from knothole.densities.em import Expected
 from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.kernels import Packed, expectations, residuals
+from knothole.densities.gaussian.kernels import Packed
 from knothole.densities.mixture.em import gather, join
 from knothole.densities.univariate import packed
-from knothole.densities.univariate.base import Tables
+from knothole.densities.univariate.base import Statistics, Univariate, maximised
 from knothole.densities.univariate.packed import Stacked
 
 # The least variance of the prior's rows, for columns that do not vary.
@@ -106,8 +107,8 @@ class GaussianComponents:
     weight : float64 (k,)
     mean : float64 (k, d)
     covariance : float64 (k, d, d)
-    discrete : Tables or None
-        Of the discrete variables, where there are any.
+    discrete : tuple of Univariate
+        Distributions of the discrete variables.
     loading : float64 (k, d, rank) or None
         Of a low-rank covariance: ``loading @ loading.T`` plus a diagonal.
     """
@@ -115,7 +116,7 @@ class GaussianComponents:
     weight: Floats
     mean: Floats
     covariance: Floats
-    discrete: Tables | None
+    discrete: tuple[Univariate, ...] = ()
     loading: Floats | None = None
 
     def __len__(self) -> int:
@@ -128,7 +129,7 @@ class GaussianComponents:
             self.weight[at] / self.weight[at].sum(),
             self.mean[at],
             self.covariance[at],
-            None if self.discrete is None else self.discrete.take(at),
+            tuple(one.take(at) for one in self.discrete),
             None if self.loading is None else self.loading[at],
         )
 
@@ -144,9 +145,9 @@ class GaussianComponents:
     def discrete_terms(self, rows: ScoreRows) -> Floats:
         """Log p of the discrete variables in each component, (rows, k)."""
         out = np.zeros((len(rows), len(self)))
-        packed, tables = rows.discrete, self.discrete
-        if packed is not None and tables is not None:
-            join(packed.values(), packed.parameters_of(tables), np.zeros(len(self)), out)
+        packed = rows.discrete
+        if packed is not None and self.discrete:
+            join(packed.values(), packed.parameters(self.discrete), np.zeros(len(self)), out)
         return out
 
     def sharpness(self, repeats: NDArray[np.bool_]) -> Floats:
@@ -176,6 +177,95 @@ class GaussianComponents:
         over_chunks(work, len(rows), BLOCKS[0])
         out += rows.base[:, None]
         return out
+
+    def expect(self, rows: ScoreRows) -> Expected:
+        """The E step; ``latents`` are responsibilities, residuals and their products."""
+        return self.pass_over(rows)
+
+    def responsibilities(self, rows: ScoreRows) -> Floats:
+        """The share of each row, times its weight, that components have, (rows, k)."""
+        kept = np.empty(len(rows)), np.empty((len(rows), len(self)))
+        self.pass_over(rows, kept)
+        return kept[1]
+
+    def pass_over(self, rows: ScoreRows, kept: tuple[Floats, Floats] | None = None) -> Expected:
+        """A pass over rows, a few at once; log p and shares of each go to ``kept``."""
+        packed, discrete = self.packed(), rows.discrete if self.discrete else None
+        k, d = self.mean.shape
+        size = max(1, min(len(rows), AT_ONCE // max(1, k * d)))
+        repeats = np.flatnonzero(rows.repeats)
+
+        def work(start: int, stop: int) -> tuple[float, tuple[Floats, ...], tuple[Floats, ...]]:
+            total, own = 0.0, np.zeros((k, d, d))
+            count, first, second = np.zeros(k), np.zeros((k, d)), np.zeros((k, d, d))
+            of_codes = () if discrete is None else discrete.nothing(k)
+            scratch, memory = kernels.scratch(packed), np.empty((2, size, k, d))
+            log_density, filled = np.empty(size), np.zeros(k, dtype=np.int64)
+            for begin in range(start, stop, size):
+                part = slice(begin, min(begin + size, stop))
+                some = rows[part]
+                joint, log_p = self.discrete_terms(some), log_density[: len(some)]
+                residual, product = memory[:, : len(some)]
+                kernels.residuals(some.z, self.mean, residual)
+                # Of each component; products by BLAS, which has one thread to itself.
+                of_each, times = residual.transpose(1, 0, 2), product.transpose(1, 0, 2)
+                np.matmul(of_each, self.inverse[0], out=times)
+                kernels.expectations(
+                    (some.z, some.variance, some.weight, repeats), packed, scratch,
+                    residual, product, joint, log_p, (first, own, filled),
+                )  # fmt: skip
+                count += joint.sum(axis=0)
+                for c, n in enumerate(filled.tolist()):
+                    second[c] += times[c, :n].T @ of_each[c, :n]
+                log_p += some.base
+                total += float((some.weight * log_p).sum())
+                if some.discrete is not None and discrete is not None:
+                    gather(some.discrete.values(), joint, of_codes)
+                if kept is not None:
+                    kept[0][part], kept[1][part] = log_p, joint
+            second += own + np.tril(own, -1).transpose(0, 2, 1)
+            return total, (count, first, second), of_codes
+
+        total, sums, of_codes = summed(work, len(rows), BLOCKS)
+        statistics: tuple[Statistics, ...] = ()
+        if discrete is not None:
+            statistics = tuple(discrete.statistics(self.discrete, Stacked(*of_codes)))
+        return Expected(total, sums, statistics)
+
+    def stepped(self, expected: Expected, prior: Prior) -> tuple[float, GaussianComponents]:
+        """The objective, and the components after the M step."""
+        objective = expected.log_likelihood + prior.log_density(self)
+        return objective, self.maximised(expected, prior)
+
+    def maximised(self, expected: Expected, prior: Prior) -> GaussianComponents:
+        """The M step: maximum a posteriori given expected statistics."""
+        counts, first, second = expected.latents
+        count = counts[:, None, None]
+        weight = counts + ANCHOR
+        mean = (counts[:, None] * self.mean + first) / weight[:, None]
+        moved = mean - self.mean
+        cross = first[:, :, None] * moved[:, None, :]
+        scatter = second - cross - cross.transpose(0, 2, 1)
+        scatter = scatter + count * moved[:, :, None] * moved[:, None, :]
+        scatter += ANCHOR * mean[:, :, None] * mean[:, None, :]
+        if prior.tied:
+            pooled = scatter.sum(axis=0) + prior.strength * np.diag(prior.variance)
+            covariance = np.broadcast_to(pooled / (counts.sum() + prior.strength), scatter.shape)
+        else:
+            scatter += prior.strength * np.diag(prior.variance)
+            covariance = scatter / (count + prior.strength)
+        covariance = (covariance + covariance.transpose(0, 2, 1)) / 2
+        loading = self.loading
+        if loading is not None:
+            covariance, loading = low_rank(covariance, self.covariance, loading)
+        return replace(
+            self,
+            weight=weight / weight.sum(),
+            mean=mean,
+            covariance=covariance,
+            loading=loading,
+            discrete=maximised(self.discrete, expected.distributions, prior.strength),
+        )
 
     def log_density(self, rows: ScoreRows) -> Floats:
         """Log p of what is known of each row."""
@@ -242,8 +332,7 @@ class Prior:
     def log_density(self, components: GaussianComponents) -> float:
         """Log prior of the parameters, up to a constant."""
         total = ANCHOR * float(np.log(components.weight).sum())
-        if components.discrete is not None:
-            total += components.discrete.log_prior(self.strength)
+        total += sum(one.log_prior(self.strength) for one in components.discrete)
         precision, log_det = components.inverse
         size = log_det + np.einsum("kii,i->k", precision, self.variance)
         # GaussianComponents that share a covariance share the prior's rows for it, too.
@@ -263,131 +352,6 @@ def moments(rows: ScoreRows) -> tuple[Floats, Floats, Floats]:
         return weight @ known, weight @ z, weight @ z**2 + part.spread(weight)
 
     return summed(work, len(rows), BLOCKS)
-
-
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """Expected statistics: responsibilities, residuals from the means, their products."""
-
-    count: Floats
-    first: Floats
-    second: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What a pass over rows finds; ``discrete`` counts codes of discrete variables. Additive."""
-
-    log_likelihood: float
-    sums: Sums
-    discrete: Floats
-
-
-def step(
-    rows: ScoreRows, components: GaussianComponents, prior: Prior
-) -> tuple[float, GaussianComponents]:
-    """One step of EM: the objective before it, and the components after it."""
-    return stepped(components, found(rows, components), prior)
-
-
-def found(rows: ScoreRows, components: GaussianComponents) -> Found:
-    """A pass over some rows."""
-    return _passed(rows, components, None)
-
-
-def stepped(
-    components: GaussianComponents, found: Found, prior: Prior
-) -> tuple[float, GaussianComponents]:
-    """The objective, and the components after a step, from what a pass over all rows has found."""
-    objective = found.log_likelihood + prior.log_density(components)
-    after = maximised(components, found.sums, prior)
-    if components.discrete is None:
-        return objective, after
-    tables = components.discrete.maximised(found.discrete, prior.strength)
-    return objective, replace(after, discrete=tables)
-
-
-def expected(rows: ScoreRows, components: GaussianComponents) -> tuple[Floats, Floats, Sums]:
-    """Log p of each row, its shares (rows, k), and the sums over all rows."""
-    kept = np.empty(len(rows)), np.empty((len(rows), len(components)))
-    return *kept, _passed(rows, components, kept).sums
-
-
-def _passed(
-    rows: ScoreRows, components: GaussianComponents, kept: tuple[Floats, Floats] | None
-) -> Found:
-    """A pass over rows, a few at once; log p and shares of all of them are kept where asked for."""
-    packed, tables = components.packed(), components.discrete
-    k, d = components.mean.shape
-    size = max(1, min(len(rows), AT_ONCE // max(1, k * d)))
-    repeats = np.flatnonzero(rows.repeats)
-    discrete = None if tables is None else rows.discrete
-
-    def work(start: int, stop: int) -> tuple[float, Sums, tuple[Floats, ...]]:
-        total, own = 0.0, np.zeros((k, d, d))
-        count, first, second = np.zeros(k), np.zeros((k, d)), np.zeros((k, d, d))
-        of_codes = () if discrete is None else discrete.nothing(k)
-        scratch, memory = kernels.scratch(packed), np.empty((2, size, k, d))
-        log_density, filled = np.empty(size), np.zeros(k, dtype=np.int64)
-        for begin in range(start, stop, size):
-            part = slice(begin, min(begin + size, stop))
-            some = rows[part]
-            joint, log_p = components.discrete_terms(some), log_density[: len(some)]
-            residual, product = memory[:, : len(some)]
-            residuals(some.z, components.mean, residual)
-            # Of each component; products by BLAS, which has one thread to itself.
-            of_each, times = residual.transpose(1, 0, 2), product.transpose(1, 0, 2)
-            np.matmul(of_each, components.inverse[0], out=times)
-            expectations(
-                (some.z, some.variance, some.weight, repeats), packed, scratch,
-                residual, product, joint, log_p, (first, own, filled),
-            )  # fmt: skip
-            count += joint.sum(axis=0)
-            for c, n in enumerate(filled.tolist()):
-                second[c] += times[c, :n].T @ of_each[c, :n]
-            log_p += some.base
-            total += float((some.weight * log_p).sum())
-            if some.discrete is not None and discrete is not None:
-                gather(some.discrete.values(), joint, of_codes)
-            if kept is not None:
-                kept[0][part], kept[1][part] = log_p, joint
-        second += own + np.tril(own, -1).transpose(0, 2, 1)
-        return total, Sums(count, first, second), of_codes
-
-    total, sums, of_codes = summed(work, len(rows), BLOCKS)
-    counts = np.empty((0, k))
-    if discrete is not None and tables is not None:
-        counts = discrete.counts(tables, Stacked(*of_codes))
-    return Found(total, sums, counts)
-
-
-def maximised(components: GaussianComponents, sums: Sums, prior: Prior) -> GaussianComponents:
-    """Maximum a posteriori weights, means and covariances."""
-    count = sums.count[:, None, None]
-    weight = sums.count + ANCHOR
-    mean = (sums.count[:, None] * components.mean + sums.first) / weight[:, None]
-    moved = mean - components.mean
-    cross = sums.first[:, :, None] * moved[:, None, :]
-    scatter = sums.second - cross - cross.transpose(0, 2, 1)
-    scatter = scatter + count * moved[:, :, None] * moved[:, None, :]
-    scatter += ANCHOR * mean[:, :, None] * mean[:, None, :]
-    if prior.tied:
-        pooled = scatter.sum(axis=0) + prior.strength * np.diag(prior.variance)
-        covariance = np.broadcast_to(pooled / (sums.count.sum() + prior.strength), scatter.shape)
-    else:
-        scatter += prior.strength * np.diag(prior.variance)
-        covariance = scatter / (count + prior.strength)
-    covariance = (covariance + covariance.transpose(0, 2, 1)) / 2
-    loading = components.loading
-    if loading is not None:
-        covariance, loading = low_rank(covariance, components.covariance, loading)
-    return replace(
-        components,
-        weight=weight / weight.sum(),
-        mean=mean,
-        covariance=covariance,
-        loading=loading,
-    )
 
 
 def low_rank(scatter: Floats, before: Floats, loading: Floats) -> tuple[Floats, Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +13,14 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.columns.columns import Evidence, Kind, Variable
 from knothole.compiled.bits import word_offsets
-from knothole.densities.em import Run, Training
+from knothole.densities.em import SHORT, Learner, Run, Training, WeightedRows
 from knothole.densities.gaussian.draws import Discrete
-from knothole.densities.gaussian.em import GaussianComponents, Prior, ScoreRows, step
+from knothole.densities.gaussian.em import GaussianComponents, Prior, ScoreRows
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.gaussian.splits import grown
-from knothole.densities.learner import SHORT, MixtureLearner
 from knothole.densities.mixture.em import CLIP, assign
-from knothole.densities.rows import WeightedRows
 from knothole.densities.univariate import packed
-from knothole.densities.univariate.base import Tables, Univariate
+from knothole.densities.univariate.base import Univariate
 from knothole.densities.univariate.discrete import Categorical
 from knothole.densities.univariate.families import repeated_values
 from knothole.errors import InvalidInput
@@ -197,7 +195,7 @@ class Covariances:
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianLearner(MixtureLearner):
+class GaussianLearner(Learner):
     """Trains Gaussian mixtures.
 
     Attributes
@@ -260,10 +258,9 @@ class GaussianLearner(MixtureLearner):
     def start(self, size: int, prior: Prior, number: int) -> GaussianComponents:
         """The first start is grown; others, and where no variable is numeric, are around rows."""
         if self.begun is not None and len(self.begun) == size and number == 0:
-            tables = Tables.of([one.take(np.zeros(size, int)) for one in self.distributions])
-            if tables is not None and self.begun.discrete is not None:
-                tables = replace(tables, table=self.begun.discrete.table)
-            return replace(self.begun, discrete=tables)
+            pairs = zip(self.distributions, self.begun.discrete, strict=True)
+            discrete = tuple(replace(own, table=begun.form.table) for own, begun in pairs)
+            return replace(self.begun, discrete=discrete)
         if size == 1 or number > 0 or not len(self.layout.numeric):
             return self.around_rows(size, prior, number)
         return self.growing.grown(size, prior)
@@ -279,7 +276,7 @@ class GaussianLearner(MixtureLearner):
         def train(
             rows: ScoreRows, mixture: GaussianComponents, steps: int
         ) -> Run[GaussianComponents]:
-            return replace(self, encoded=rows)._train(mixture, prior, prior.strength, steps)
+            return replace(self, encoded=rows).train(mixture, prior, prior.strength, steps)
 
         if size == 1:
             return train(self.encoded, self.start(1, prior, 0), SHORT).parameters
@@ -312,23 +309,19 @@ class GaussianLearner(MixtureLearner):
         covariance = np.tile(np.diag(prior.variance) / (1 if size == 1 else 2), (size, 1, 1))
         weight = share.sum(axis=0) + 1
         everywhere = np.zeros(size, dtype=np.int64)
-        tables = Tables.of([one.take(everywhere) for one in self.distributions])
+        discrete = tuple(one.take(everywhere) for one in self.distributions)
         rank = self.form.rank
         loading = np.zeros((size, d, min(rank, d))) if rank is not None and d else None
-        return GaussianComponents(weight / weight.sum(), mean, covariance, tables, loading)
+        return GaussianComponents(weight / weight.sum(), mean, covariance, discrete, loading)
 
     @cached_property
     def by_pattern(self) -> ScoreRows:
         """The rows, equal patterns of holes side by side, which steps are quick on."""
         return self.encoded.by_pattern()
 
-    def step(self, mixture: GaussianComponents, prior: Prior) -> tuple[float, GaussianComponents]:
+    def step(self, parameters: GaussianComponents, prior: Prior) -> tuple[float, Any]:
         """The objective, and the components after a step."""
-        return step(self.by_pattern, mixture, prior)
-
-    def log_densities(self, parameters: GaussianComponents, rows: ScoreRows) -> Floats:
-        """Log p of encoded rows."""
-        return parameters.log_density(rows)
+        return parameters.stepped(parameters.expect(self.by_pattern), prior)
 
 
 def sizes_for(rows: WeightedRows, n_numeric: int) -> list[int]:

@@ -13,9 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from knothole.arrays import Floats
-from knothole.densities.em import Run
-from knothole.densities.gaussian.em import ANCHOR, GaussianComponents, Prior, ScoreRows, expected
-from knothole.densities.learner import SHORT
+from knothole.densities.em import SHORT, Run
+from knothole.densities.gaussian.em import ANCHOR, GaussianComponents, Prior, ScoreRows
 
 # Of all cuts of a component across a variable, those that EM tries, and variables that may be cut:
 # of more, those whose values are the farthest from a single hill.
@@ -41,7 +40,7 @@ def grown(
     rows: ScoreRows, mixture: GaussianComponents, size: int, prior: Prior, train: Train
 ) -> GaussianComponents:
     """So many components, from at least half as many: those that gain most are split."""
-    _, share, _ = expected(rows, mixture)
+    share = mixture.responsibilities(rows)
     each = [mixture.take([c]) for c in range(len(mixture))]
     splits = [split(rows, share[:, c], one, prior, train) for c, one in enumerate(each)]
     for c in sorted(range(len(each)), key=lambda c: -splits[c][0])[: size - len(mixture)]:
@@ -108,12 +107,14 @@ def best_cuts(rows: ScoreRows, one: GaussianComponents, prior: Prior) -> list[Sp
 def together(parts: Sequence[GaussianComponents], weight: Floats) -> GaussianComponents:
     """All components of some mixtures, which have these weights."""
     weights = [w * part.weight for w, part in zip(weight, parts, strict=True)]
-    tables = [part.discrete for part in parts if part.discrete is not None]
+    discrete = zip(*(part.discrete for part in parts), strict=True)
     loadings = [part.loading for part in parts if part.loading is not None]
     return GaussianComponents(
         np.concatenate(weights),
         np.concatenate([part.mean for part in parts]),
         np.concatenate([part.covariance for part in parts]),
-        replace(tables[0], table=np.hstack([own.table for own in tables])) if tables else None,
+        tuple(
+            replace(alike[0], table=np.hstack([one.table for one in alike])) for alike in discrete
+        ),
         np.concatenate(loadings) if loadings else None,
     )

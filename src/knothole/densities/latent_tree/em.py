@@ -1,4 +1,4 @@
-"""Compiled passes over a latent tree.
+"""EM for latent trees: compiled passes, and the parameters.
 
 Each variable v has a latent z_v with h states; z_v depends on the latent of the parent of v, and
 the variable on its own latent alone. All kernels work on a *tile*: up to ``TILE`` rows, states
@@ -7,6 +7,10 @@ linear space; whenever two are multiplied, the row's largest entry is moved into
 scale, so that nothing underflows that matters.
 
 ``transition[v, i, j]`` is p(z_v = j | z_parent = i).
+
+The objective that a step never lowers is the log likelihood of the rows plus the log prior:
+``strength`` rows in each state, with the column's own marginal (distributions) and spread evenly
+over the states (latents).
 """
 
 from __future__ import annotations
@@ -18,14 +22,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats, Ints, joined
+from knothole.arrays import Floats, Ints
 from knothole.compiled.exp import exponentials
 from knothole.compiled.policy import inner, njit
 from knothole.compiled.threads import over_chunks, summed
+from knothole.densities.em import EncodedRows, Expected
 from knothole.densities.latent_tree.chow_liu import Tree
-from knothole.densities.rows import EncodedRows
-from knothole.densities.univariate.base import Statistics, Univariate, maximised
-from knothole.densities.univariate.packed import Packed, Stacked
+from knothole.densities.univariate.base import Univariate, maximised
+from knothole.densities.univariate.packed import Packed, Stacked, Values
 
 # Rows that go through a pass together: a few variables' messages should stay in the cache.
 TILE = 128
@@ -359,6 +363,8 @@ BLOCKS = (256, 16)
 # Latent probabilities stay above this, whatever the prior: no state is ever cut off for good,
 # and scaled messages cannot underflow in every state at once.
 FLOOR = 1e-12
+# What a row that needs log space (or is impossible) counts as when trees are compared.
+FAR_OUT = -1e4
 
 
 @dataclass(frozen=True, eq=False)
@@ -380,160 +386,98 @@ class TreeParameters:
     transition: Floats
     distributions: tuple[Univariate, ...]
 
-    @property
-    def n_states(self) -> int:
-        """States of each latent."""
+    @classmethod
+    def even(
+        cls, tree: Tree, distributions: Sequence[Univariate], n_states: int, sticky: float = 0.0
+    ) -> TreeParameters:
+        """All states of a latent alike, but for a ``sticky`` part that is the parent's."""
+        prior = np.full(n_states, 1 / n_states)
+        one = sticky * np.eye(n_states) + (1 - sticky) * prior
+        transition = np.tile(one, (len(distributions), 1, 1))
+        transition[tree.order[0]] = prior
+        return cls(tree, prior, transition, tuple(distributions))
+
+    def __len__(self) -> int:
         return len(self.prior)
 
-    def model(self) -> Model:
-        """What the kernels take."""
+    def expect(self, rows: EncodedRows) -> Expected:
+        """The E step; ``latents`` are responsibilities at the root, and of parent and child.
+
+        Rows are cut into the same parts, and the parts' sums added in the same order, for any
+        number of threads.
+        """
+        packed, weight = rows.packed, rows.weight
+        values, tables, model = self._for_kernels(packed)
+
+        def work(start: int, stop: int) -> tuple[float, TreeSums]:
+            here, by, out = np.arange(start, stop), weight[start:stop], np.empty(stop - start)
+            pairs, nothing = np.zeros_like(self.transition), packed.nothing(len(self))
+            sums = TreeSums(np.zeros_like(self.prior), pairs, nothing)
+            expectation(values, tables, model, here, by, self._scratch(), out, sums)
+            return float(by @ (out + packed.base[here])), sums
+
+        log_likelihood, sums = summed(work, len(rows), BLOCKS)
+        statistics = tuple(packed.statistics(self.distributions, sums.distributions))
+        return Expected(log_likelihood, (sums.roots, sums.pairs * self.transition), statistics)
+
+    def stepped(self, expected: Expected, strength: float) -> tuple[float, TreeParameters]:
+        """The objective, and the parameters after the M step."""
+        inner = self.tree.order[1:]
+        latents = np.log(self.prior).sum() + np.log(self.transition[inner]).sum()
+        objective = expected.log_likelihood + strength / len(self) * float(latents)
+        objective += sum(one.log_prior(strength) for one in self.distributions)
+        return objective, self.maximised(expected, strength)
+
+    def maximised(self, expected: Expected, strength: float) -> TreeParameters:
+        """The M step: maximum a posteriori given expected statistics."""
+        roots, pairs = expected.latents
+        prior = _normalised(roots + strength / len(self))
+        transition = _normalised(pairs + strength / len(self))
+        transition[self.tree.order[0]] = prior
+        distributions = maximised(self.distributions, expected.distributions, strength)
+        return TreeParameters(self.tree, prior, transition, distributions)
+
+    def log_density(self, rows: EncodedRows) -> Floats:
+        """Log p of rows, for comparisons: a row that needs log space is far out."""
+        return np.nan_to_num(self.log_likelihood(rows.packed), nan=FAR_OUT, neginf=FAR_OUT)
+
+    def log_likelihood(self, packed: Packed) -> Floats:
+        """Log p of rows; NaN where a log-space evaluation is needed to be sure."""
+        values, tables, model = self._for_kernels(packed)
+        out, none = np.empty(len(packed)), np.empty(0)
+        sums = TreeSums(none, np.empty((0, 0, 0)), packed.nothing(0))
+
+        def work(start: int, stop: int) -> None:
+            here, room = np.arange(start, stop), self._scratch()
+            expectation(values, tables, model, here, none, room, out[start:stop], sums)
+
+        over_chunks(work, len(packed), BLOCKS[0])
+        return out + packed.base
+
+    def posterior_states(self, packed: Packed, uniform: Floats) -> Ints:
+        """Latents drawn from p(z | row) with uniform numbers: (rows, draws, variables).
+
+        Rows of probability 0 get -1.
+        """
+        values, tables, model = self._for_kernels(packed)
+        states = np.empty(uniform.shape, dtype=np.int64)
+
+        def work(start: int, stop: int) -> None:
+            draw_states(
+                values, tables, model, np.arange(start, stop), self._scratch(),
+                uniform[start:stop], states[start:stop],
+            )  # fmt: skip
+
+        over_chunks(work, len(packed), BLOCKS[0])
+        return states
+
+    def _for_kernels(self, packed: Packed) -> tuple[Values, DistributionTables, Model]:
         transposed = np.ascontiguousarray(self.transition.transpose(0, 2, 1))
-        return Model(self.tree.order, self.tree.parent, self.prior, self.transition, transposed)
+        model = Model(self.tree.order, self.tree.parent, self.prior, self.transition, transposed)
+        return packed.values(), tables_of(packed, self.distributions), model
 
-    def scratch(self) -> TileScratch:
-        """Room for a tile."""
-        return scratch_for(len(self.distributions), self.n_states)
-
-
-@dataclass(frozen=True, eq=False)
-class TreeStatistics:
-    """Expected sufficient statistics of some rows, additive.
-
-    Attributes
-    ----------
-    log_likelihood : float
-        Summed over the rows.
-    roots : float64 (states,)
-        Responsibilities at the root.
-    pairs : float64 (variables, states, states)
-        Responsibilities of a parent's state and a child's together.
-    distributions : Stacked
-        Of all distributions.
-    """
-
-    log_likelihood: float
-    roots: Floats
-    pairs: Floats
-    distributions: Stacked
-
-    def moved(self, other: TreeStatistics, step: float) -> TreeStatistics:
-        """``(1 - step)`` of this and ``step`` of another."""
-        moved: TreeStatistics = joined(self, other, lambda own, new: own + step * (new - own))
-        return moved
-
-
-def expect(
-    parameters: TreeParameters,
-    packed: Packed,
-    rows: Ints,
-    weight: Floats,
-    total: float | None = None,
-) -> TreeStatistics:
-    """Statistics of some rows under the parameters, scaled to ``total`` weight if that is given.
-
-    ``weight`` is that of all packed rows. Rows are cut into the same parts, and the parts' sums
-    added in the same order, for any number of threads.
-    """
-    values, tables = packed.values(), tables_of(packed, parameters.distributions)
-    model = parameters.model()
-    own = weight[rows]
-    scaled = own if total is None else own * (total / own.sum())
-
-    def work(start: int, stop: int) -> tuple[float, TreeSums]:
-        here, by = rows[start:stop], scaled[start:stop]
-        out = np.empty(len(here))
-        pairs, nothing = np.zeros_like(parameters.transition), packed.nothing(parameters.n_states)
-        sums = TreeSums(np.zeros_like(parameters.prior), pairs, nothing)
-        expectation(values, tables, model, here, by, parameters.scratch(), out, sums)
-        return float(by @ (out + packed.base[here])), sums
-
-    log_likelihood, sums = summed(work, len(rows), BLOCKS)
-    pairs = sums.pairs * parameters.transition
-    return TreeStatistics(log_likelihood, sums.roots, pairs, sums.distributions)
-
-
-def log_likelihood(parameters: TreeParameters, packed: Packed) -> Floats:
-    """Log p of rows; NaN where a log-space evaluation is needed to be sure."""
-    values, tables = packed.values(), tables_of(packed, parameters.distributions)
-    model = parameters.model()
-    out, none = np.empty(len(packed)), np.empty(0)
-    sums = TreeSums(none, np.empty((0, 0, 0)), packed.nothing(0))
-
-    def work(start: int, stop: int) -> None:
-        here, room = np.arange(start, stop), parameters.scratch()
-        expectation(values, tables, model, here, none, room, out[start:stop], sums)
-
-    over_chunks(work, len(packed), BLOCKS[0])
-    return out + packed.base
-
-
-def posterior_states(parameters: TreeParameters, packed: Packed, uniform: Floats) -> Ints:
-    """Latents drawn from p(z | row) with uniform numbers: (rows, draws, variables).
-
-    Rows of probability 0 get -1.
-    """
-    values, tables = packed.values(), tables_of(packed, parameters.distributions)
-    model = parameters.model()
-    states = np.empty(uniform.shape, dtype=np.int64)
-
-    def work(start: int, stop: int) -> None:
-        draw_states(
-            values, tables, model, np.arange(start, stop), parameters.scratch(),
-            uniform[start:stop], states[start:stop],
-        )  # fmt: skip
-
-    over_chunks(work, len(packed), BLOCKS[0])
-    return states
-
-
-def maximise(
-    parameters: TreeParameters, packed: Packed, expected: TreeStatistics, strength: float
-) -> TreeParameters:
-    """The maximum a posteriori parameters given expected statistics of packed rows."""
-    return _maximised(parameters, found_in(packed, parameters, expected), strength)
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """Expected statistics, those of sets of levels given to the levels. Additive over all rows."""
-
-    log_likelihood: float
-    roots: Floats
-    pairs: Floats
-    distributions: tuple[Statistics, ...]
-
-
-def found_in(packed: Packed, parameters: TreeParameters, expected: TreeStatistics) -> Found:
-    """Statistics of packed rows as all rows have them."""
-    own = tuple(packed.statistics(parameters.distributions, expected.distributions))
-    return Found(expected.log_likelihood, expected.roots, expected.pairs, own)
-
-
-def found(rows: EncodedRows, parameters: TreeParameters) -> Found:
-    """A pass over some rows."""
-    packed, weight = rows.packed, rows.weight
-    return found_in(packed, parameters, expect(parameters, packed, np.arange(len(rows)), weight))
-
-
-def stepped(
-    parameters: TreeParameters, found: Found, strength: float
-) -> tuple[float, TreeParameters]:
-    """The objective, and the parameters after a step, from what a pass over all rows has found."""
-    each, inner = strength / parameters.n_states, parameters.tree.order[1:]
-    latents = np.log(parameters.prior).sum() + np.log(parameters.transition[inner]).sum()
-    distributions = sum(one.log_prior(strength) for one in parameters.distributions)
-    objective = found.log_likelihood + each * float(latents) + distributions
-    return objective, _maximised(parameters, found, strength)
-
-
-def _maximised(parameters: TreeParameters, found: Found, strength: float) -> TreeParameters:
-    tree = parameters.tree
-    each = strength / parameters.n_states
-    prior = _normalised(found.roots + each)
-    transition = _normalised(found.pairs + each)
-    transition[tree.order[0]] = prior
-    distributions = maximised(parameters.distributions, found.distributions, strength)
-    return TreeParameters(tree, prior, transition, distributions)
+    def _scratch(self) -> TileScratch:
+        return scratch_for(len(self.distributions), len(self))
 
 
 def tables_of(packed: Packed, distributions: Sequence[Univariate]) -> DistributionTables:

@@ -1,11 +1,11 @@
-"""The learner of mixtures of products, and the choice of families for continuous variables."""
+"""Mixtures of products, and the product alone."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,31 +16,22 @@ from knothole.checks import check_chances, check_whole
 from knothole.columns.columns import Evidence, Kind
 from knothole.densities.base import LatentDensity, Within
 from knothole.densities.circuit.density import Circuit, mixture_to_circuit
-from knothole.densities.em import Run, Step, Training
-from knothole.densities.learner import (
+from knothole.densities.em import (
+    FIRST_ROWS,
     SHORT,
     STRENGTH,
-    LatentLearner,
-    MixtureLearner,
-    continuous_families,
+    EncodedRows,
+    Learner,
+    Run,
+    Training,
+    WeightedRows,
+    train,
 )
-from knothole.densities.mixture.em import (
-    ProductMixture,
-    assign,
-    comparable,
-    expected,
-    log_densities,
-    pick,
-    shares,
-    start,
-    step,
-    stepped,
-)
-from knothole.densities.rows import FIRST_ROWS, EncodedRows, WeightedRows
+from knothole.densities.mixture.em import ProductMixture, assign, comparable, pick, start
 from knothole.densities.search import Wanted, can_hold_out, learn, split
-from knothole.densities.univariate.base import log_of
+from knothole.densities.univariate.base import Univariate, log_of
+from knothole.densities.univariate.families import prefers_histogram, with_continuous
 from knothole.densities.univariate.packed import pack
-from knothole.out_of_core.partitions import Partitions
 
 # A component needs so many complete rows on average, or as many pairs of values, to be tried.
 ROWS_PER_COMPONENT = 5
@@ -54,45 +45,105 @@ COMPARED_WITH = 32
 COMPARED_ON = 0.25
 TOO_FEW_TO_COMPARE = 300
 COMPARED_GAIN = 0.01
+# Gain per row at which independent variables stop, and their most steps.
+TOL_OF_ONE = 1e-10
+MAX_ITER_OF_ONE = 500
 
 
-class ProductLearner(LatentLearner, MixtureLearner):
-    """Trains mixtures of products."""
+@dataclass(frozen=True, eq=False)
+class ProductLearner(Learner):
+    """Trains mixtures of products, which have a univariate distribution for each variable.
 
-    look: Floats
+    Attributes
+    ----------
+    named : mapping
+        Families that were asked for, by variable.
+    chosen : mapping or None
+        Families for others; None: those that fit each variable alone.
+    distributions : tuple of Univariate
+        With one state: the marginals of the rows, on which priors are centred.
+    comparable : float64 (rows, variables)
+        The first rows on one scale, to find starts that are apart.
+    """
+
+    named: Mapping[str, str]
+    chosen: Mapping[str, str] | None
+    distributions: tuple[Univariate, ...]
+    comparable: Floats
 
     @classmethod
-    def look_at(cls, rows: WeightedRows) -> Floats:
-        """The first rows on one scale, to find starts that are apart."""
-        return comparable(rows[:FIRST_ROWS].points(), rows.variables)
+    def of(
+        cls,
+        rows: WeightedRows,
+        training: Training,
+        named: Mapping[str, str],
+        chosen: Mapping[str, str] | None,
+        **more: Any,
+    ) -> Self:
+        """A learner for some rows."""
+        families = continuous_families(rows) if chosen is None else chosen
+        distributions = rows.marginals({**families, **named})
+        encoded = EncodedRows.of(rows, distributions)
+        first = comparable(rows[:FIRST_ROWS].points(), rows.variables)
+        return cls(rows, encoded, training, named, chosen, distributions, first, **more)
+
+    def on(self, rows: WeightedRows) -> Self:
+        """A learner for other rows, which alone say how columns are read."""
+        return self.of(rows, self.training, self.named, self.chosen)
 
     def few_rows_for(self, size: int) -> bool:
         """Whether rows are so few that the strength of the prior makes a difference."""
         return len(self.rows) < MANY_ROWS * size
 
-    def prior(self, strength: float) -> float:
-        """The strength is all there is to say."""
-        return strength
+    def alone(self) -> Self:
+        """The learner for independent variables, each with the family that fits it alone."""
+        if self.chosen is None:
+            return self
+        distributions = self.rows.marginals({**continuous_families(self.rows), **self.named})
+        encoded = EncodedRows.of(self.rows, distributions)
+        return replace(self, encoded=encoded, chosen=None, distributions=distributions)
 
-    def start(self, size: int, prior: float, number: int) -> ProductMixture:
+    def encode(self, rows: WeightedRows) -> EncodedRows:
+        """Rows in terms of the distributions."""
+        return EncodedRows.of(rows, self.distributions)
+
+    def start(self, size: int, prior: float, number: int) -> Any:
         """Components around rows that are far from each other."""
         rng = np.random.default_rng([self.training.seed, size, number])
         category = [v.kind is Kind.CATEGORICAL for v in self.rows.variables]
-        value, weight = self.look[: len(self.rows)], self.encoded.weight
+        value, weight = self.comparable[: len(self.rows)], self.encoded.weight
         nearest = assign(value, np.array(category, dtype=np.bool_), weight, size, rng)
         return start(self.encoded, nearest, self.distributions, size, prior)
 
-    def step(self, mixture: ProductMixture, prior: float) -> tuple[float, ProductMixture]:
-        """The objective, and the mixture after a step."""
-        return step(self.encoded, mixture, prior)
+    def fit(self, size: int, strength: float, held: Any = None) -> Run[Any]:
+        """The best of several starts; a single component goes to its only maximum.
 
-    def log_densities(self, parameters: ProductMixture, rows: EncodedRows) -> Floats:
-        """Log p of encoded rows."""
-        return log_densities(rows.packed, parameters)
+        That takes more than a step only where sets of categories are known.
+        """
+        if size > 1:
+            return super().fit(size, strength, held)
+        rows = float(self.encoded.weight.sum())
+        tight = replace(self.training, tol=TOL_OF_ONE, max_iter=MAX_ITER_OF_ONE)
+        marginals = ProductMixture(np.ones(1), self.distributions)
+        run = train(
+            lambda mixture: mixture.stepped(mixture.expect(self.encoded), strength),
+            marginals, strength, rows, tight,
+        )  # fmt: skip
+        gain = run.objective[-1] - run.objective[-2:][0]
+        return replace(run, converged=bool(gain < self.training.tol * rows))
 
-    def fit(self, size: int, strength: float | None, held: Any = None) -> Run[ProductMixture]:
-        """The best of several starts; a single component goes to its only maximum."""
-        return self.fit_one(strength) if size == 1 else super().fit(size, strength, held)
+
+def continuous_families(rows: WeightedRows, family: str | None = None) -> dict[str, str]:
+    """The same family for all continuous variables, beside point masses where there are some.
+
+    By default the one that fits each variable on its own.
+    """
+    families = {}
+    for variable, x in zip(rows.variables, rows[:FIRST_ROWS].points().T, strict=True):
+        if variable.kind is Kind.CONTINUOUS:
+            values = family or ("histogram" if prefers_histogram(x) else "gaussian")
+            families[variable.name] = with_continuous(values, variable, x)
+    return families
 
 
 def sizes_for(rows: WeightedRows) -> list[int]:
@@ -109,6 +160,22 @@ def sizes_for(rows: WeightedRows) -> list[int]:
     while 2 * sizes[-1] <= min(MAX_COMPONENTS, worth / ROWS_PER_COMPONENT):
         sizes.append(2 * sizes[-1])
     return rows.affordable(sizes)
+
+
+def learn_latents(
+    kind: type[ProductLearner],
+    rows: WeightedRows,
+    training: Training,
+    sizes: list[int],
+    density: LatentDensity,
+) -> Run[Any]:
+    """What a learner of this kind makes of the rows, with one of these sizes."""
+    named = density.families or {}
+    chosen: Mapping[str, str] | None = None if sizes[-1] == 1 else {}
+    if sizes[-1] > 1 and can_hold_out(training, len(rows)):
+        chosen = choose_families(rows, training, named)
+    learner = kind.of(rows, training, named, chosen)
+    return learn([learner], Wanted(sizes, density._given_strength))[1]
 
 
 def choose_families(
@@ -224,8 +291,7 @@ class Mixture(LatentDensity):
     True
     """
 
-    stored_values = ("converged", "strength")
-    stored_arrays = ("weights", "objective")
+    stored_arrays = ("weights",)
 
     components: int | Literal["auto"] = "auto"
     _: KW_ONLY
@@ -240,31 +306,18 @@ class Mixture(LatentDensity):
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         rows, training = self._prepared(evidence, weight)
         sizes = sizes_for(rows) if self.components == "auto" else [int(self.components)]
-        named = self.families or {}
-        chosen: Mapping[str, str] | None = None if sizes[-1] == 1 else {}
-        if sizes[-1] > 1 and can_hold_out(training, len(rows)):
-            chosen = choose_families(rows, training, named)
-        learner = ProductLearner.of(rows, training, named, chosen)
-        _, run = learn([learner], Wanted(sizes, self._given_strength))
-        self._adopt(run)
+        self._adopt(learn_latents(ProductLearner, rows, training, sizes, self))
 
     def _adopt(self, run: Run[ProductMixture]) -> None:
-        self._keep(run)
+        super()._adopt(run)
         self.weights_, self.distributions_ = run.parameters.weight, run.parameters.distributions
-        self.objective_ = run.objective
 
     def encoded(self, evidence: Evidence, weight: Floats) -> EncodedRows:
         """Rows as EM takes them."""
         return EncodedRows(pack(self.distributions_, evidence), weight)
 
-    def going_on(self, rows: Partitions) -> tuple[ProductMixture, Step[ProductMixture]]:
-        """See :meth:`Density.going_on`."""
-        return self._mixture, lambda mixture: stepped(
-            mixture, rows.summed(expected, mixture), self.strength_
-        )
-
     @property
-    def _mixture(self) -> ProductMixture:
+    def _parameters(self) -> ProductMixture:
         return ProductMixture(self.weights_, self.distributions_)
 
     @property
@@ -282,12 +335,13 @@ class Mixture(LatentDensity):
 
         A row that no component can have has log p = -inf and the weights for responsibilities.
         """
-        return shares(pack(self.distributions_, evidence, passing=True), self._mixture)
+        packed = pack(self.distributions_, evidence, passing=True)
+        return self._parameters.responsibilities(packed)
 
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
         regions = sum((self.log_region(region) for region in within), np.zeros(len(self.weights_)))
-        return log_densities(pack(self.distributions_, evidence), self._mixture, regions)
+        return self._parameters.score(pack(self.distributions_, evidence), regions)
 
     def combine(self, terms: list[Floats]) -> Floats:
         """Log p of rows from their terms: the slow twin of the compiled sums."""

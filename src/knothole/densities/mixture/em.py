@@ -1,6 +1,8 @@
-"""Compiled sums over components. The component is the innermost index everywhere: it vectorises.
+"""EM for mixtures of products, on the likelihood of what was observed: kernels, steps, starts.
 
-See :mod:`knothole.densities.univariate.packed` for the arrays.
+The component is the innermost index of all arrays: it vectorises. Results have the same bits for
+any number of threads: blocks of rows are the same, and their sums are added in their order. See
+:mod:`knothole.densities.univariate.packed` for the arrays.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from knothole.columns.columns import Kind, Variable
 from knothole.compiled.exp import exponentials
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import over_chunks, summed
-from knothole.densities.rows import EncodedRows
-from knothole.densities.univariate.base import Statistics, Univariate, log_of, maximised
+from knothole.densities.em import EncodedRows, Expected
+from knothole.densities.univariate.base import Univariate, log_of, maximised
 from knothole.densities.univariate.packed import Packed, Stacked, Values
 
 
@@ -180,13 +182,35 @@ class ProductMixture:
     def __len__(self) -> int:
         return len(self.weight)
 
-    def maximised(self, expected: MixtureStatistics, strength: float) -> ProductMixture:
-        """The next step of EM: maximum a posteriori given expected statistics.
+    def expect(self, rows: EncodedRows) -> Expected:
+        """The E step; ``latents`` are the components' total shares."""
+        packed, weight = rows.packed, rows.weight
+        form = packed.parameters(self.distributions)
+        priors = log_of(self.weight), self.weight
+
+        def work(start: int, stop: int) -> tuple[float, Floats, Stacked]:
+            total, sums = np.zeros(len(self)), packed.nothing(len(self))
+            scratch = (room_for(np.empty((TILE, len(self)))), np.empty(TILE))
+            values = packed.values(start, stop)
+            likelihood = expect(values, weight[start:stop], form, priors, scratch, total, sums)
+            return likelihood, total, sums
+
+        likelihood, total, sums = summed(work, len(packed), BLOCKS)
+        statistics = tuple(packed.statistics(self.distributions, sums))
+        return Expected(likelihood, (total,), statistics)
+
+    def stepped(self, expected: Expected, strength: float) -> tuple[float, ProductMixture]:
+        """The objective, and the mixture after the M step."""
+        objective = expected.log_likelihood + self.log_prior(strength)
+        return objective, self.maximised(expected, strength)
+
+    def maximised(self, expected: Expected, strength: float) -> ProductMixture:
+        """The M step: maximum a posteriori given expected statistics.
 
         Weights have a Dirichlet prior of ``strength`` rows, the same for each component.
         """
-        counts = expected.total + strength / len(self)
-        distributions = maximised(self.distributions, expected.statistics, strength)
+        counts = expected.latents[0] + strength / len(self)
+        distributions = maximised(self.distributions, expected.distributions, strength)
         return ProductMixture(counts / counts.sum(), distributions)
 
     def log_prior(self, strength: float) -> float:
@@ -196,93 +220,37 @@ class ProductMixture:
         of_weights = strength * float(np.log(self.weight).mean())
         return of_weights + sum(one.log_prior(strength) for one in self.distributions)
 
+    def log_density(self, rows: EncodedRows) -> Floats:
+        """Log p of each row."""
+        return self.score(rows.packed)
 
-@dataclass(frozen=True, eq=False)
-class MixtureStatistics:
-    """What a pass over the rows finds: log likelihood, and statistics. Additive over rows."""
+    def responsibilities(self, packed: Packed) -> tuple[Floats, Floats]:
+        """Log p of each row, and its responsibilities (rows, components).
 
-    log_likelihood: float
-    total: Floats
-    statistics: tuple[Statistics, ...]
+        A row that no component can have has log p = -inf and the components' weights for them.
+        """
+        joint = np.empty((len(packed), len(self)))
+        return self.score(packed, joint=joint), joint
 
+    def score(
+        self, packed: Packed, log_region: Floats | float = 0.0, joint: Floats | None = None
+    ) -> Floats:
+        """Log p of each row; responsibilities go to ``joint`` where it is given.
 
-def step(
-    rows: EncodedRows, mixture: ProductMixture, strength: float
-) -> tuple[float, ProductMixture]:
-    """One step of EM: the objective before it, and the mixture after it."""
-    return stepped(mixture, expected(rows, mixture), strength)
+        ``log_region`` (components,) is added to the log density of every row.
+        """
+        form = packed.parameters(self.distributions)
+        log_prior = log_of(self.weight) + log_region
+        log_p = np.empty(len(packed))
 
+        def work(start: int, stop: int) -> None:
+            part = np.empty((stop - start, len(self))) if joint is None else joint[start:stop]
+            values = packed.values(start, stop)
+            join(values, form, log_prior, part)
+            normalise(values.base, self.weight, room_for(part), log_p[start:stop])
 
-def stepped(
-    mixture: ProductMixture, found: MixtureStatistics, strength: float
-) -> tuple[float, ProductMixture]:
-    """The objective, and the mixture after a step, from what a pass over all rows has found."""
-    objective = found.log_likelihood + mixture.log_prior(strength)
-    return objective, mixture.maximised(found, strength)
-
-
-def expected(rows: EncodedRows, mixture: ProductMixture) -> MixtureStatistics:
-    """A pass over some rows."""
-    packed, weight = rows.packed, rows.weight
-    form = packed.parameters(mixture.distributions)
-    prior, log_prior = mixture.weight, log_of(mixture.weight)
-    n_states = len(mixture)
-
-    def work(start: int, stop: int) -> tuple[float, Floats, Stacked]:
-        total, sums = np.zeros(n_states), packed.nothing(n_states)
-        scratch = (room_for(np.empty((TILE, n_states))), np.empty(TILE))
-        values = packed.values(start, stop)
-        likelihood = expect(
-            values, weight[start:stop], form, (log_prior, prior), scratch, total, sums
-        )
-        return likelihood, total, sums
-
-    likelihood, total, sums = summed(work, len(packed), BLOCKS)
-    statistics = tuple(packed.statistics(mixture.distributions, sums))
-    return MixtureStatistics(likelihood, total, statistics)
-
-
-def distribution_statistics(
-    packed: Packed, distributions: Sequence[Univariate], share: Floats
-) -> tuple[Statistics, ...]:
-    """Statistics of each distribution, from the rows' shares (rows, states)."""
-    sums = packed.nothing(share.shape[1])
-    gather(packed.values(), share, sums)
-    return tuple(packed.statistics(distributions, sums))
-
-
-def shares(packed: Packed, mixture: ProductMixture) -> tuple[Floats, Floats]:
-    """Log p of each row, and its responsibilities (rows, components).
-
-    A row that no component can have has log p = -inf and the components' weights for them.
-    """
-    joint = np.empty((len(packed), len(mixture)))
-    return _score(packed, mixture, 0.0, joint), joint
-
-
-def log_densities(
-    packed: Packed, mixture: ProductMixture, log_region: Floats | float = 0.0
-) -> Floats:
-    """Log p of each row; ``log_region`` (components,) is added to the log density of every row."""
-    return _score(packed, mixture, log_region, None)
-
-
-def _score(
-    packed: Packed, mixture: ProductMixture, log_region: Floats | float, joint: Floats | None
-) -> Floats:
-    """Log p of each row; responsibilities go to ``joint`` where it is given."""
-    form = packed.parameters(mixture.distributions)
-    log_prior = log_of(mixture.weight) + log_region
-    log_p = np.empty(len(packed))
-
-    def work(start: int, stop: int) -> None:
-        part = np.empty((stop - start, len(mixture))) if joint is None else joint[start:stop]
-        values = packed.values(start, stop)
-        join(values, form, log_prior, part)
-        normalise(values.base, mixture.weight, room_for(part), log_p[start:stop])
-
-    over_chunks(work, len(packed), SCORED)
-    return log_p
+        over_chunks(work, len(packed), SCORED)
+        return log_p
 
 
 # The squared distance of two different categories, and of two rows that share no variable: what
@@ -328,10 +296,11 @@ def start(
     even = ProductMixture(np.full(n_components, 1 / n_components), alike)
     share = np.zeros((len(rows), n_components))
     share[np.arange(len(rows)), nearest] = rows.weight
-    statistics = distribution_statistics(rows.packed, alike, share)
+    sums = rows.packed.nothing(n_components)
+    gather(rows.packed.values(), share, sums)
+    statistics = tuple(rows.packed.statistics(alike, sums))
     # A seed has few rows: half a row of prior at the least.
-    found = MixtureStatistics(np.nan, share.sum(axis=0), statistics)
-    return even.maximised(found, max(strength, 0.5))
+    return even.maximised(Expected(np.nan, (share.sum(axis=0),), statistics), max(strength, 0.5))
 
 
 def assign(

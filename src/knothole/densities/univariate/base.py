@@ -379,56 +379,6 @@ def _maximised(
     return log_of(count / np.repeat(np.add.reduceat(count, first), codes, axis=0))
 
 
-@dataclass(frozen=True, eq=False)
-class Tables:
-    """Several tables as one, for steps of EM in which Python has to do with all of them at once.
-
-    Attributes
-    ----------
-    kinds : tuple of UnivariateTable
-        What each of them is of; their own tables are of no account.
-    marginal, codes : float64 (codes of all,), int64 (tables,)
-    table : float64 (codes of all, states)
-        Log probabilities.
-    """
-
-    kinds: tuple[UnivariateTable, ...]
-    marginal: Floats
-    codes: NDArray[np.int64]
-    table: Floats
-
-    @classmethod
-    def of(cls, distributions: Sequence[UnivariateTable]) -> Tables | None:
-        """The tables of some distributions; None where there are none."""
-        if not distributions:
-            return None
-        marginal = np.concatenate([one.marginal for one in distributions])
-        codes = np.array([len(one.marginal) for one in distributions])
-        table = np.concatenate([one.table for one in distributions])
-        return cls(tuple(distributions), marginal, codes, table)
-
-    @property
-    def distributions(self) -> tuple[UnivariateTable, ...]:
-        """One by one."""
-        parts = np.split(self.table, np.cumsum(self.codes)[:-1])
-        return tuple(replace(kind, table=own) for kind, own in zip(self.kinds, parts, strict=True))
-
-    def take(self, states: NDArray[np.integer[Any]]) -> Tables:
-        """Only these states."""
-        return replace(self, table=self.table[:, states])
-
-    def maximised(self, count: Floats, strength: float) -> Tables:
-        """As :meth:`Univariate.maximise` of each, from counts (codes of all, states)."""
-        strengths = np.full(len(self.codes), strength)
-        return replace(self, table=_maximised(count, self.marginal, self.codes, strengths))
-
-    def log_prior(self, strength: float) -> float:
-        """The sum of :meth:`Univariate.log_prior`."""
-        strengths = np.full((len(self.codes), 1), strength)
-        rows = prior_rows(self.marginal, strengths, self.codes, self.table.shape[1])
-        return float(rows[:, 0] @ self.table.sum(axis=1))
-
-
 def prior_rows(
     marginal: Floats, strength: Floats, codes: NDArray[np.int64], n_states: int
 ) -> Floats:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.columns.columns import Evidence
 from knothole.compiled.threads import Memory, over_chunks
-from knothole.densities.univariate.base import Statistics, Tables, Univariate, log_of
+from knothole.densities.univariate.base import Statistics, Univariate, log_of
 from knothole.densities.univariate.continuous import Gaussian, standardised
 
 # Rows that are encoded at once: all temporary arrays stay in the cache.
@@ -27,7 +27,6 @@ BLOCK = 4096
 # Codes whose tables are worth keeping for the next call.
 FEW = 4096
 _memory = Memory()
-_NO_SLOTS = np.empty((0, 1)), np.empty((0, 1))
 
 
 class Values(NamedTuple):
@@ -100,16 +99,6 @@ class Packed:
         if self.sets or self.offset[-1] > FEW:
             return self._stack(distributions)
         return _parameters(tuple(distributions))
-
-    def parameters_of(self, tables: Tables) -> Stacked:
-        """The same of distributions that are nothing but tables."""
-        return self._stack(tables.distributions) if self.sets else Stacked(tables.table, *_NO_SLOTS)
-
-    def counts(self, tables: Tables, sums: Stacked) -> Floats:
-        """Counts of all codes of tables, from the sums that they gave rise to."""
-        if not self.sets:
-            return sums.table
-        return np.concatenate([own.count for own in self.statistics(tables.distributions, sums)])
 
     def _stack(self, distributions: Sequence[Univariate]) -> Stacked:
         table, linear, square = stacked = self.nothing(distributions[0].n_states)
