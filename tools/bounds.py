@@ -30,7 +30,7 @@ MAIN_PATHS = (
     "tests/expectation/test_edges.py",
     "tests/leaves/test_propositions.py",
     "tests/leaves/test_quantile_losses.py",
-    "tests/inspection/test_intervals.py",
+    "tests/inspection/test_conformal.py",
     "tests/test_robust_io.py",
 )
 

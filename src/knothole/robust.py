@@ -28,7 +28,7 @@ from knothole.densities.base import Density
 from knothole.errors import InvalidInput, NotFitted
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import check_tol
-from knothole.inspection.acquisition import Acquisition, Asked, acquisition, costs
+from knothole.inspection.acquisition import Acquisition, Gains, acquisition, costs
 from knothole.inspection.conformal import Calibration
 from knothole.inspection.correction import Corrected, Correction
 from knothole.inspection.impute import imputed
@@ -654,14 +654,14 @@ class Robust:
         if budget is not None and not budget > 0:
             raise InvalidInput(f"budget must be above 0; got {budget!r}.")
         players = Players.of(self.expectation_, groups)
-        asked = Asked(
+        gains = Gains(
             self.expectation_, self.encode(X, holes, unseen=unseen, absent=absent), players,
             (criterion or "brier") if sure else "variance",
             sure and [len(names) for names in class_lists(ensemble)] == [2],
         )  # fmt: skip
         index = pandas_index(X)
-        index = range(len(asked.evidence.points)) if index is None else index
-        return acquisition(asked, costs(cost, players.names), budget, stop, index)
+        index = range(len(gains.evidence.points)) if index is None else index
+        return acquisition(gains, costs(cost, players.names), budget, stop, index)
 
     @lazily
     def impute(

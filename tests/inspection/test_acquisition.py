@@ -15,7 +15,7 @@ import knothole as kh
 from knothole.errors import ColumnMismatch, InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.inspection import acquisition
-from knothole.inspection.acquisition import Asked
+from knothole.inspection.acquisition import Gains
 from knothole.inspection.shapley import Players
 
 
@@ -45,15 +45,15 @@ def test_gains_of_categories_are_those_of_enumeration(density):
     case = random_case(1, density, n_rows=8, rate=0.5, numeric=False)
     expectation = Expectation.of(case.ensemble, case.density)
     evidence = expectation.evidence_of(case.rows, case.holes)
-    asked = Asked(expectation, evidence, Players.of(expectation), "variance", False)
-    found = asked.gains()
+    gains = Gains(expectation, evidence, Players.of(expectation), "variance", False)
+    gain, error = gains.single()
     holes = np.isnan(evidence.points)
-    assert_array_equal(np.isnan(found.gain), ~holes)
+    assert_array_equal(np.isnan(gain), ~holes)
     assert evidence.partly_observed().any()
     for row, v in zip(*np.nonzero(holes), strict=True):
         expected = enumerated(expectation, evidence, row, v, lambda a, b: ((a - b) ** 2).sum())
-        assert_allclose(found.gain[row, v], expected, atol=1e-10)
-    assert (found.error[holes] == 0).all()
+        assert_allclose(gain[row, v], expected, atol=1e-10)
+    assert (error[holes] == 0).all()
 
 
 def test_gains_of_all_holes_are_what_the_variance_loses():
@@ -261,10 +261,10 @@ def test_noise_of_draws_is_no_gain(monkeypatch):
     rng, rows, levels, groups = np.random.default_rng(0), 400, 5, 8
     then = rng.normal(size=(rows * levels, groups, 1))
     monkeypatch.setattr(acquisition, "replicates", lambda *how: then)
-    asked = object.__new__(Asked)
+    gains = object.__new__(Gains)
     now = rng.normal(size=(rows, groups, 1))
-    asked.__dict__.update(expectation=None, criterion="variance", binary=False, _now=now)
-    found = asked._weighed(np.arange(rows), None, np.full((rows, levels), 1 / levels))
-    assert abs(found.gain.mean()) < 4 * found.gain.std() / np.sqrt(rows)
+    gains.__dict__.update(expectation=None, criterion="variance", binary=False, _now=now)
+    gain, _ = gains._weighed(np.arange(rows), None, np.full((rows, levels), 1 / levels))
+    assert abs(gain.mean()) < 4 * gain.std() / np.sqrt(rows)
     by_chance = 2 / groups  # the variance of a mean then, and of the one now
-    assert found.gain.std() / np.sqrt(rows) < by_chance / 10
+    assert gain.std() / np.sqrt(rows) < by_chance / 10
