@@ -99,7 +99,7 @@ class Gains:
     binary: bool
 
     def single(self) -> tuple[Floats, Floats]:
-        """Gains of rows and players, and their errors, (rows, players); NaN where none is missing."""
+        """Gains and their errors, (rows, players) each; NaN where nothing is missing."""
         gain, error = np.full((2, *self.open.shape), np.nan)
         many = self.open.sum(axis=1) > MANY
         alone = np.array(
