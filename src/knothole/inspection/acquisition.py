@@ -359,7 +359,12 @@ def acquisition(
             order if name is not None else () for order, name in zip(orders, best, strict=True)
         ]
         plan = pd.Series(orders, index=index, name="plan", dtype=object)
-    tables = [pd.DataFrame(part, index=index, columns=names) for part in (gain, error, per_cost)]
+    labels: dict[str, Any] = {"index": index, "columns": names}
     return Acquisition(
-        *tables, pd.Series(best, index=index, name="best", dtype=object), change, plan
+        gain=pd.DataFrame(gain, **labels),
+        error=pd.DataFrame(error, **labels),
+        per_cost=pd.DataFrame(per_cost, **labels),
+        best=pd.Series(best, index=index, name="best", dtype=object),
+        change=change,
+        plan=plan,
     )
