@@ -18,7 +18,7 @@ from knothole.columns.evidence import nullable_as_met, with_nan, without_nullabl
 from knothole.columns.read import check_absent, check_rows, row_weights
 from knothole.compiled.ahead import compile_ahead
 from knothole.densities.base import Density, OwnDensity, go_on
-from knothole.densities.gaussian.fill import fill
+from knothole.densities.gaussian.draws import fill
 from knothole.densities.held_out import (
     TOO_FEW_TO_HOLD_OUT,
     TOO_FEW_TO_JUDGE,

@@ -16,7 +16,17 @@ from sklearn.exceptions import ConvergenceWarning
 
 from knothole.columns.columns import Column, Columns, Evidence
 from knothole.compiled.policy import njit
-from knothole.compiled.sobol import GROUPS, SIZE, WORD, normals, quantiles, row_keys, sobol_net
+from knothole.compiled.sobol import (
+    COMMON,
+    GROUPS,
+    SIZE,
+    WORD,
+    Points,
+    normals,
+    quantiles,
+    row_keys,
+    sobol_net,
+)
 from knothole.densities.base import Within
 from knothole.densities.gaussian import splits as splitting
 from knothole.densities.gaussian.density import GaussianMixture
@@ -62,10 +72,16 @@ def known(k=3, d=4, seed=0):
     return density, weight, mean, covariance
 
 
+def drawn_by(density, evidence, words, keys=COMMON, seed=0):
+    """Draws (rows, variables, 64 * words)."""
+    points = Points(seed, len(density.coordinate_variables))
+    return density.draw(evidence, points.uniform(words, keys)).transpose(0, 2, 1)
+
+
 def draw_all(density, evidence, seed=0, word=0):
     """One word of draws of every hole, (rows, variables, 64), each row from points of its own."""
     keys = np.arange(len(evidence.points), dtype=np.uint64)
-    draws = density.sampler(seed).draw(evidence, range(word, word + 1), keys)[0].copy()
+    draws = drawn_by(density, evidence, range(word, word + 1), keys, seed)
     return np.where(np.isnan(evidence.points)[:, :, None], draws, evidence.points[:, :, None])
 
 
@@ -407,8 +423,8 @@ def test_whole_numbers_never_have_too_much_mass():
 
 
 @njit
-def word_normals(bits, quantile, out):
-    normals(bits, quantile, out)
+def word_normals(uniform, quantile, out):
+    normals(uniform, quantile, out)
 
 
 def test_normal_quantiles_of_words():
@@ -416,7 +432,7 @@ def test_normal_quantiles_of_words():
     bits = np.r_[[0, 1, 2**20, 2**24, 2**31, 2**32 - 1, 2**32 - 2, 2**32 - 2**21],
                  np.linspace(3, 2**32 - 4, WORD - 8)].astype(np.uint32)  # fmt: skip
     out = np.empty(WORD)
-    word_normals(bits, quantiles(), out)
+    word_normals((bits + 0.5) / 2**32, quantiles(), out)
     np.testing.assert_allclose(out, stats.norm.ppf((bits + 0.5) / 2**32), atol=1e-3)
 
 
@@ -433,24 +449,25 @@ def test_words_of_a_group_are_nets_and_so_are_they_together():
 def test_later_words_go_on_with_the_groups_of_the_first():
     density, *_ = known(k=2, d=3)
     evidence = density.evidence(np.full((600, 3), HOLE))
-    sampler, keys = density.sampler(5), np.arange(600, dtype=np.uint64)
-    both = sampler.draw(evidence, range(2), keys).copy()
-    np.testing.assert_array_equal(both[1], sampler.draw(evidence, range(1, 2), keys)[0])
-    assert not np.array_equal(both[0], both[1])
-    groups = both[:, :, 1].reshape(2, 600, GROUPS, SIZE).mean(axis=3)
+    keys = np.arange(600, dtype=np.uint64)
+    both = drawn_by(density, evidence, range(2), keys, seed=5)
+    second = drawn_by(density, evidence, range(1, 2), keys, seed=5)
+    np.testing.assert_array_equal(both[:, :, WORD:], second)
+    assert not np.array_equal(both[:, :, :WORD], second)
+    groups = both[:, 1].reshape(600, 2, GROUPS, SIZE).mean(axis=3).swapaxes(0, 1)
     correlation = np.corrcoef(groups.mean(axis=0).T)
     assert np.abs(correlation - np.eye(GROUPS)).max() < 5 / np.sqrt(600)
     # Independent draws would halve the variance.
     assert groups.mean(axis=0).var() < 0.85 * groups.var() / 2
-    some = sampler.draw(evidence[[7, 590]], range(2), keys[[7, 590]])
-    np.testing.assert_array_equal(some, both[:, [7, 590]])
+    some = drawn_by(density, evidence[[7, 590]], range(2), keys[[7, 590]], seed=5)
+    np.testing.assert_array_equal(some, both[[7, 590]])
 
 
 def test_rows_without_keys_share_their_points():
     density, *_ = known(k=2, d=3)
     evidence = density.evidence(np.full((3, 3), HOLE))
-    draws = density.sampler(5).draw(evidence, range(1))
-    np.testing.assert_array_equal(draws[0, 0], draws[0, 2])
+    draws = drawn_by(density, evidence, range(1))
+    np.testing.assert_array_equal(draws[0], draws[2])
 
 
 def test_keys_are_of_what_rows_say():
@@ -496,9 +513,9 @@ def test_draws_know_that_repeated_values_are_intervals_of_scores():
     assert density.scores_.repeats[:2].all()
     rows = density.evidence(np.array([[n, m, HOLE] for n in range(6) for m in (n, n + 1)], float))
     _, share = density.responsibilities(rows)
-    drawn, _, _ = density.sampler(0).describe_number(rows)
+    drawn, _, _ = density.describe_number(rows)
     np.testing.assert_allclose(drawn, share, atol=1e-9)
-    flat = density.sampler(0)
+    flat = density._drawing
     flat.tables = flat.tables._replace(sharpness=np.zeros_like(flat.tables.sharpness))
     assert np.abs(flat.describe_number(rows)[0] - share).max() > 0.02  # it makes a difference
 
@@ -532,8 +549,8 @@ def test_draws_do_not_depend_on_blocks_or_threads(monkeypatch):
     hole = np.isnan(evidence.points)
     for start in (0, 17, 299):
         key = np.array([start], dtype=np.uint64)
-        row = density.sampler(7).draw(evidence[start : start + 1], range(1), key)
-        np.testing.assert_array_equal(row[0, 0][hole[start]], whole[start][hole[start]])
+        row = drawn_by(density, evidence[start : start + 1], range(1), key, seed=7)
+        np.testing.assert_array_equal(row[0][hole[start]], whole[start][hole[start]])
     assert not np.array_equal(whole, draw_all(density, evidence, 7, word=1))
     assert not np.array_equal(whole, draw_all(density, evidence, 8))
     assert not np.isnan(whole).any()
@@ -789,10 +806,10 @@ def test_cuts_have_the_mass_of_draws_below_them(normal_scores):
 def test_what_lies_behind_the_draws_is_no_draw():
     """Scores of all draws become values, and nothing else does, however often rows are drawn."""
     X = np.random.default_rng(0).normal(1e6, 1e3, size=(200, 3))
-    sampler = GaussianMixture(1, random_state=0).fit(X).sampler()
+    density = GaussianMixture(1, random_state=0).fit(X)
     evidence = Evidence(np.full((5, 3), np.nan))
-    draws = [sampler.draw(evidence, range(1)).copy() for _ in range(3)]
+    draws = [drawn_by(density, evidence, range(1)) for _ in range(3)]
     np.testing.assert_array_equal(draws[0], draws[2])
-    room = sampler._memory.once(sampler._workspace).z[:, WORD:]
+    room = density._drawing.memory.once(density._drawing._workspace).z[:, WORD:]
     assert room.shape[1] > 0
     np.testing.assert_array_equal(room, 0.0)

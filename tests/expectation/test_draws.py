@@ -89,7 +89,7 @@ def test_a_million_draws_agree(density, numbers, ensemble):
 def own_margins(expectation, evidence):
     """Margins of a word's completions, each walked by the trees themselves."""
     ensemble = expectation.ensemble
-    draws = expectation.completions.sampler.draw(evidence, range(1))
+    draws = expectation.completions._draws(evidence, range(1))
     holes = np.isnan(evidence.points)[:, :, None]
     points = np.where(holes, draws, evidence.points[:, :, None]).transpose(0, 2, 1)
     rows = points.reshape(-1, points.shape[2])[:, : len(ensemble.columns)]

@@ -15,7 +15,6 @@ from knothole.expectation import registry
 from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.engine import CompletionsEngine
-from knothole.expectation.monte_carlo.samplers import Completion
 from knothole.trees.links import Link
 from knothole.trees.read import read
 
@@ -86,7 +85,7 @@ class Own(Mixture):
 
 
 class Drawn:
-    """Not a density of ours, but it can complete rows."""
+    """Not a density of ours, but it can draw."""
 
     def __init__(self, columns):
         self.columns_ = columns
@@ -95,23 +94,20 @@ class Drawn:
     def extended(self, own, target):
         return own
 
-    def complete_points(self, evidence, draws, seed):
-        rng = np.random.default_rng(seed)
-        points = np.repeat(evidence.points[:, None], draws, axis=1)
-        return np.where(np.isnan(points), rng.random(points.shape), points)
+    @property
+    def coordinate_variables(self):
+        return np.arange(len(self.variables_))
+
+    def draw(self, evidence, uniform):
+        return np.broadcast_to(uniform, (len(evidence.points), *uniform.shape[1:]))
 
 
-def test_engines_are_found_by_class(monkeypatch):
+def test_engines_are_found_by_class():
     assert registry.exact_engine(Factorized()) is MixtureEngine
     assert registry.exact_engine(Own()) is MixtureEngine
     assert registry.exact_engine(GaussianMixture()) is None
     drawn = Drawn(Columns((Column("a"),)))
     assert registry.exact_engine(drawn) is None
-    assert isinstance(registry.sampler_of(drawn, 0), Completion)
-    made = []
-    monkeypatch.setitem(registry.SAMPLERS, Drawn, lambda density, seed: made.append(seed))
-    registry.sampler_of(drawn, 3)
-    assert made == [3]
 
 
 def test_anything_that_completes_rows_can_be_integrated_over():

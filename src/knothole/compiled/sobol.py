@@ -34,11 +34,8 @@ WORDS = 256
 NET_COORDINATES = 1024
 
 # The table of the normal quantile has 2**12 cells; the eight at either end are left to a formula.
-_CELL_BITS = 12
-_LOW_BITS = 32 - _CELL_BITS
-_LOW_MASK = (1 << _LOW_BITS) - 1
-_TAIL_CELLS = 8
-_CELLS = 1 << _CELL_BITS
+_CELLS = 1 << 12
+_TAIL = 8 / _CELLS
 _UNIT = 2.0**-32
 
 
@@ -71,23 +68,18 @@ class Points:
         if self.coordinates <= NET_COORDINATES:
             self.order = np.argsort(np.argsort(-weight, kind="stable"))
 
-    def of(self, words: range, keys: Words) -> tuple[np.uint64, NDArray[np.uint32]]:
-        """The seed of consecutive words, and their points before the xor, arranged if common.
+    def uniform(self, words: range, keys: Words) -> Floats:
+        """Uniform numbers of consecutive words, (keys, 64 * words, coordinates).
 
-        The points are (words, coordinates, points of a group). Words are of one run of
-        :data:`WORDS`; the next run has another seed.
+        Those of a coordinate lie together in memory. Words are of one run of :data:`WORDS`; the
+        next run has another seed. Common points are arranged.
         """
         run, first = divmod(words.start, WORDS)
         net = sobol_net(min(self.coordinates, NET_COORDINATES))[first : first + len(words)]
         if self.order is not None and keys is COMMON:
             net = np.ascontiguousarray(net[:, self.order])
-        return hashed_seed(self.seed, run), net
-
-    def uniform(self, words: range, keys: Words) -> Floats:
-        """Uniform numbers, (keys, 64 * words, coordinates); those of a coordinate lie together."""
         out = np.empty((len(keys), self.coordinates, WORD * len(words)))
-        seed, net = self.of(words, keys)
-        fill_uniform(net, seed, keys, words.start, out)
+        fill_uniform(net, hashed_seed(self.seed, run), keys, words.start, out)
         return out.transpose(0, 2, 1)
 
 
@@ -164,19 +156,6 @@ def bits_of(state, number, coordinate):  # type: ignore[no-untyped-def]
     return np.uint32(mix(state + place * golden) >> np.uint64(32))
 
 
-@inlined
-def points(coordinate, net, state, word, out):  # type: ignore[no-untyped-def]
-    """The bits of one coordinate of all draws of a word, ``out`` (64,), group by group."""
-    if coordinate >= len(net):
-        for draw in range(WORD):
-            out[draw] = bits_of(state, GROUPS + word * WORD + draw, coordinate)
-        return
-    for g in range(GROUPS):
-        shift = bits_of(state, g, coordinate)
-        for p in range(SIZE):
-            out[g * SIZE + p] = net[coordinate, p] ^ shift
-
-
 @njit
 def fill_uniform(net, seed, keys, first_word, out):  # type: ignore[no-untyped-def]
     """Uniform numbers for keys; ``net`` (words, ...), ``out`` (keys, coordinates, draws)."""
@@ -197,45 +176,44 @@ def fill_uniform(net, seed, keys, first_word, out):  # type: ignore[no-untyped-d
 
 
 @inlined
-def normals(bits, quantile, out):  # type: ignore[no-untyped-def]
-    """Standard normals of the bits of a word."""
-    lowest, highest = np.int32(_CELLS), np.int32(0)
+def normals(uniform, quantile, out):  # type: ignore[no-untyped-def]
+    """Standard normals of 64 uniform numbers."""
+    lowest, highest = 1.0, 0.0
     for t in range(WORD):
-        cell = bits[t] >> np.uint32(_LOW_BITS)
-        part = (np.int32(bits[t] & np.uint32(_LOW_MASK)) + 0.5) * (1.0 / (1 << _LOW_BITS))
-        out[t] = quantile[cell] + part * (quantile[cell + np.uint32(1)] - quantile[cell])
-        lowest, highest = min(lowest, np.int32(cell)), max(highest, np.int32(cell))
-    if lowest < _TAIL_CELLS or highest >= _CELLS - _TAIL_CELLS:
+        place = uniform[t] * _CELLS
+        cell = np.uint32(place)
+        out[t] = quantile[cell] + (place - cell) * (quantile[cell + np.uint32(1)] - quantile[cell])
+        lowest, highest = min(lowest, uniform[t]), max(highest, uniform[t])
+    if lowest < _TAIL or highest >= 1.0 - _TAIL:
         for t in range(WORD):
-            u = (bits[t] + 0.5) * _UNIT
-            if u < _TAIL_CELLS / _CELLS:
-                out[t] = lower_quantile(u)
-            elif u >= 1.0 - _TAIL_CELLS / _CELLS:
-                out[t] = -lower_quantile(1.0 - u)
+            if uniform[t] < _TAIL:
+                out[t] = lower_quantile(uniform[t])
+            elif uniform[t] >= 1.0 - _TAIL:
+                out[t] = -lower_quantile(1.0 - uniform[t])
 
 
 @inlined
-def only_component(share, bits):  # type: ignore[no-untyped-def]
+def only_component(share, uniform):  # type: ignore[no-untyped-def]
     """The component that all draws choose, by their first coordinates; -1 if they differ."""
-    lowest, highest = bits[0], bits[0]
+    lowest, highest = uniform[0], uniform[0]
     for draw in range(WORD):
-        lowest, highest = min(lowest, bits[draw]), max(highest, bits[draw])
+        lowest, highest = min(lowest, uniform[draw]), max(highest, uniform[draw])
     reached, low, high = 0.0, 0, 0
     for k in range(len(share) - 1):
         reached += share[k]
-        low += reached <= (lowest + 0.5) * _UNIT
-        high += reached <= (highest + 0.5) * _UNIT
+        low += reached <= lowest
+        high += reached <= highest
     return low if low == high else -1
 
 
 @apart
-def allot(share, bits, chosen, first, component, place):  # type: ignore[no-untyped-def]
+def allot(share, uniform, chosen, first, component, place):  # type: ignore[no-untyped-def]
     """Give the draws of a word to components, by the first coordinate of their points.
 
     Parameters
     ----------
     share : float64 (components,)
-    bits : uint32 (64,)
+    uniform : float64 (64,)
         The first coordinate of the draws.
     chosen, first : uint32 (64,), int64 (components + 1,)
         Working memory.
@@ -243,7 +221,7 @@ def allot(share, bits, chosen, first, component, place):  # type: ignore[no-unty
         Out: the components of the draws, in order, and the place of each draw in the word. A
         component's own draws are in the order of the word.
     """
-    alone = only_component(share, bits)
+    alone = only_component(share, uniform)
     if alone >= 0:
         for draw in range(WORD):
             component[draw] = alone
@@ -255,7 +233,7 @@ def allot(share, bits, chosen, first, component, place):  # type: ignore[no-unty
     for k in range(len(share) - 1):
         reached += share[k]
         for draw in range(WORD):
-            chosen[draw] += np.uint32(reached <= (bits[draw] + 0.5) * _UNIT)
+            chosen[draw] += np.uint32(reached <= uniform[draw])
     for k in range(len(share) + 1):
         first[k] = 0
     for draw in range(WORD):

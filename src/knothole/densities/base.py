@@ -13,9 +13,9 @@ import os
 import pickle
 import warnings
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Mask
 from knothole.checks import check_array, check_number, check_type, check_whole, require
 from knothole.columns.columns import (
     Columns,
@@ -39,6 +39,7 @@ from knothole.columns.columns import (
 from knothole.columns.evidence import with_nan
 from knothole.columns.read import read_table, row_weights
 from knothole.compiled.sobol import WORD, Points, row_keys
+from knothole.compiled.threads import over_chunks
 from knothole.densities import storage
 from knothole.densities.em import Parameters, Run, Training, WeightedRows, expected, train
 from knothole.densities.univariate.base import Univariate, draw_allowed, log_of
@@ -47,7 +48,7 @@ from knothole.densities.univariate.families import (
     distribution_arrays,
     distributions_from,
 )
-from knothole.errors import InvalidInput, NotFitted
+from knothole.errors import ImpossibleRow, InvalidInput, NotFitted
 from knothole.out_of_core.partitions import (
     Partition,
     Partitions,
@@ -108,7 +109,7 @@ class Within:
 class Density(BaseEstimator):
     """Base of all densities.
 
-    A subclass implements ``_fit``, ``log_evidence``, ``sample_points`` and ``complete_points``,
+    A subclass implements ``_fit``, ``log_evidence``, ``coordinate_variables`` and ``draw``,
     all in terms of variables; tables, targets and indicators are handled here.
 
     Attributes
@@ -154,16 +155,37 @@ class Density(BaseEstimator):
     def log_evidence(self, evidence: Evidence, within: Iterable[Within] = ()) -> Floats:
         """Log p(evidence, and the variables in ``within`` in their regions), (rows,)."""
 
+    @property
     @abstractmethod
-    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
-        """Draws of all variables, (n, variables)."""
+    def coordinate_variables(self) -> NDArray[np.int64]:
+        """What each uniform number of a draw is for: a variable, or -1 for latent states."""
 
     @abstractmethod
+    def draw(self, evidence: Evidence, uniform: Floats) -> Floats:
+        """Draws of missing values from their conditional, (rows, draws, variables).
+
+        ``uniform`` (rows or 1, draws, coordinates) has the numbers that become draws; a single set
+        serves all rows. The draws of a variable lie together in memory, as the numbers of a
+        coordinate should. Entries of observed variables may hold anything.
+        """
+
+    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
+        """Draws of all variables, (n, variables)."""
+        nothing = Evidence(np.full((1, len(self.variables_)), np.nan))
+        uniform = rng.random((1, n, len(self.coordinate_variables)))
+        return np.asarray(self.draw(nothing, uniform)[0])
+
     def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables).
+        """Points with every missing value drawn from its conditional, (rows, draws, variables).
 
         A row's draws depend on what it says and on the seed alone.
         """
+        return drawn_rows(self, evidence, draws, seed)
+
+    @property
+    def drawn_at_once(self) -> int:
+        """Rows whose states are drawn at once."""
+        return BLOCK
 
     # ---- the public face ---------------------------------------------------------------------
 
@@ -590,79 +612,99 @@ class LatentDensity(Density):
         return log_of(mass[0])
 
     @property
-    def drawn_at_once(self) -> int:
-        """Rows whose states are drawn at once."""
-        return BLOCK
-
-    @property
-    def coordinates(self) -> int:
-        """Uniform numbers that a draw needs: for states, then one for each variable."""
-        return self.state_coordinates + len(self.distributions_)
-
-    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
-        """Draws of all variables, (n, variables)."""
-        nothing = Evidence(np.full((1, len(self.distributions_)), np.nan))
-        return np.asarray(self.draw_points(nothing, rng.random((1, n, self.coordinates)))[0])
+    def coordinate_variables(self) -> NDArray[np.int64]:
+        """Those of states, then one for each variable."""
+        variables = np.arange(len(self.distributions_))
+        return np.concatenate([np.full(self.state_coordinates, -1), variables])
 
     def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
+        """See :meth:`Density.complete_points`; rows of probability 0 are refused."""
         _refuse_impossible(np.isneginf(self.log_evidence(evidence)))
-        return inverted(self, evidence, draws, seed)
+        return super().complete_points(evidence, draws, seed)
 
-    def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables).
+    def draw(self, evidence: Evidence, uniform: Floats) -> Floats:
+        """See :meth:`Density.draw`.
 
-        ``uniform`` (rows, draws, coordinates) has the numbers that become draws, by inversion.
-        Given their latents' states, variables are independent. One that is known to lie in a set
-        of categories is drawn within it. Rows of probability 0 are refused.
+        Of rows with probability 0, values that no state can have are taken for unknown; where the
+        others still contradict each other, all of the row's are. A warning says so.
         """
-        draws, n = uniform.shape[1], self.state_coordinates
-        # The draws of a variable lie together, as they are made and as trees ask for them.
-        points = np.repeat(evidence.points[:, :, None], draws, axis=2)
+        points, n = evidence.points, self.state_coordinates
+        uniform = np.broadcast_to(uniform, (len(points), *uniform.shape[1:]))
         states, impossible = self.draw_states(evidence, uniform[:, :, :n])
-        _refuse_impossible(impossible)
-        for v, distribution in enumerate(self.distributions_):
-            rows = np.flatnonzero(np.isnan(evidence.points[:, v]))
-            state, own = states[rows, :, v].reshape(-1), uniform[rows, :, n + v].reshape(-1)
-            points[rows, v] = distribution.invert(state, own).reshape(len(rows), draws)
+        if impossible.any():
+            warn_impossible(np.where(impossible, -np.inf, 0.0))
+            out = np.empty((len(points), points.shape[1], uniform.shape[1])).transpose(0, 2, 1)
+            for rows, part in self._forgetting(evidence, impossible):
+                out[rows] = self.draw(part, uniform[rows])
+            return out
+        missing = [np.flatnonzero(np.isnan(column)) for column in points.T]
+        out = self.draw_given(missing, states, uniform[:, :, n:])
         for v, rows, allowed in evidence.restricted():
-            table, sets = self.distributions_[v].form.table, np.repeat(allowed, draws, axis=0)
+            table, sets = self.distributions_[v].form.table, np.repeat(allowed, len(out[0]), axis=0)
             state, own = states[rows, :, v].reshape(-1), uniform[rows, :, n + v].reshape(-1)
-            points[rows, v] = draw_allowed(table, state, sets, own).reshape(len(rows), draws)
-        return points.transpose(0, 2, 1)
+            out[rows, :, v] = draw_allowed(table, state, sets, own).reshape(len(rows), -1)
+        return out
+
+    def draw_given(
+        self, missing: Sequence[NDArray[np.intp]], states: NDArray[np.int64], uniform: Floats
+    ) -> Floats:
+        """Draws of each variable's missing rows, given the states of its distribution.
+
+        ``states`` and ``uniform`` are (rows, draws, variables), as the result is.
+        """
+        out = np.empty((len(states), len(missing), states.shape[1]))
+        for v, rows in enumerate(missing):
+            if len(rows):
+                state, own = states[rows, :, v].reshape(-1), uniform[rows, :, v].reshape(-1)
+                out[rows, v] = self.distributions_[v].invert(state, own).reshape(len(rows), -1)
+        return out.transpose(0, 2, 1)
+
+    def _forgetting(
+        self, evidence: Evidence, impossible: Mask
+    ) -> Iterator[tuple[NDArray[np.intp], Evidence]]:
+        """Rows, and what is left to be known of them for none of them to be impossible."""
+        points = evidence.points.copy()
+        for v, terms in enumerate(self.terms(evidence)):
+            points[np.isneginf(terms).all(axis=1) & impossible, v] = np.nan
+        known = replace(evidence, points=points)
+        lost = np.isneginf(self.log_evidence(known))
+        nothing = Evidence(np.full((int(lost.sum()), points.shape[1]), np.nan))
+        rows = np.flatnonzero(~lost)
+        for own, part in ((rows, known[rows]), (np.flatnonzero(lost), nothing)):
+            if len(own):
+                yield own, part
 
 
-class Inverted(Protocol):
-    """A density whose draws are made of uniform numbers."""
-
-    variables_: tuple[Variable, ...]
-
-    @property
-    def coordinates(self) -> int:
-        """Uniform numbers that a draw needs."""
-        ...
-
-    @property
-    def drawn_at_once(self) -> int:
-        """Rows whose states are drawn at once."""
-        ...
-
-    def draw_points(self, evidence: Evidence, uniform: Floats) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
-        ...
-
-
-def inverted(density: Inverted, evidence: Evidence, draws: int, seed: int) -> Floats:
-    """Draws of a density, (rows, draws, variables), from points that are the rows' own."""
-    points = Points(seed, density.coordinates)
+def drawn_rows(density: Any, evidence: Evidence, draws: int, seed: int) -> Floats:
+    """Rows with their missing values drawn, (rows, draws, variables), from points of their own."""
+    coordinates = len(density.coordinate_variables)
+    points = Points(seed, coordinates)
     out = np.empty((len(evidence.points), draws, evidence.points.shape[1]))
-    size = max(1, min(density.drawn_at_once, UNIFORM // (WORD * density.coordinates)))
-    for rows, part in evidence.parts(size):
-        keys = row_keys(part.points, part.allowed)
-        for word, start in enumerate(range(0, draws, WORD)):
-            uniform = points.uniform(range(word, word + 1), keys)[:, : draws - start]
-            out[rows, start : start + WORD] = density.draw_points(part, uniform)
+    at_once = getattr(density, "drawn_at_once", BLOCK)
+    parts = list(evidence.parts(max(1, min(at_once, UNIFORM // (WORD * coordinates)))))
+
+    def work(start: int, stop: int) -> None:
+        for rows, part in parts[start:stop]:
+            keys, known = row_keys(part.points, part.allowed), part.points[:, None]
+            for word, first in enumerate(range(0, draws, WORD)):
+                uniform = points.uniform(range(word, word + 1), keys)[:, : draws - first]
+                drawn = density.draw(part, uniform)
+                out[rows, first : first + WORD] = np.where(np.isnan(known), drawn, known)
+
+    over_chunks(work, len(parts), 1)
     return out
+
+
+def warn_impossible(log_p: Floats) -> None:
+    """Say so where the density gives what is observed no probability at all."""
+    n = int(np.isneginf(log_p).sum())
+    if n:
+        warnings.warn(
+            f"{n} row(s) have values that the density holds impossible; their holes are answered "
+            f"as if those values were unknown. Fit the density on data that has such values.",
+            ImpossibleRow,
+            stacklevel=2,
+        )
 
 
 def _refuse_impossible(impossible: NDArray[np.bool_]) -> None:
@@ -785,9 +827,14 @@ class OwnDensity:
             raise InvalidInput("target: a density of your own has none.")
         return own
 
-    def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
-        matrix = self._matrix(evidence)
+    @property
+    def coordinate_variables(self) -> NDArray[np.int64]:
+        """One, which is not used: the object draws as it likes."""
+        return np.array([-1])
+
+    def draw(self, evidence: Evidence, uniform: Floats) -> Floats:
+        """As many draws of missing values as there are numbers, (rows, draws, variables)."""
+        matrix, draws = self._matrix(evidence), uniform.shape[1]
         drawn = np.asarray(self.density.complete(matrix, draws), dtype=np.float64)
         shape = (len(matrix), draws, len(self.columns_))
         if drawn.shape != shape:
@@ -804,7 +851,7 @@ class OwnDensity:
                 f"density: {type(self.density).__name__}.complete left holes in {name!r}; every "
                 f"draw must be complete."
             )
-        return np.where(np.isnan(evidence.points)[:, None], points, evidence.points[:, None])
+        return points
 
     def _matrix(self, evidence: Evidence) -> Floats:
         """Rows of columns; in blocks observed in part, what is excluded is 0."""

@@ -24,11 +24,10 @@ from knothole.columns.evidence import Evidence
 from knothole.compiled.bits import unpack_at
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import njit
-from knothole.densities.base import LatentDensity
+from knothole.densities.base import LatentDensity, warn_impossible
 from knothole.expectation.engine import (
     Entries,
     ExactEngine,
-    warn_impossible,
     weighted_values,
 )
 from knothole.expectation.tables import follow, node_arrays, plain, stack_size

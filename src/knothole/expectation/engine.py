@@ -7,7 +7,6 @@ work on evidence about variables and on an ensemble over variables; rows come in
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from copy import copy
@@ -20,7 +19,6 @@ from scipy import sparse
 from knothole.arrays import Floats, Integers
 from knothole.columns.evidence import Evidence
 from knothole.compiled.policy import njit
-from knothole.errors import ImpossibleRow
 from knothole.trees.ensemble import Ensemble
 
 # Leaf probabilities that are held at once (more only if one row has more leaves).
@@ -167,18 +165,6 @@ class ExactEngine(Engine):
             taken[first : first + self.value.shape[1]] += centre[tree]
         variance = centred.squares(evidence) - (mean - taken) ** 2
         return Moments(mean, np.sqrt(np.maximum(variance, 0.0)), error, np.zeros_like(error))
-
-
-def warn_impossible(log_p: Floats) -> None:
-    """Say so where the density gives what is observed no probability at all."""
-    n = int(np.isneginf(log_p).sum())
-    if n:
-        warnings.warn(
-            f"{n} row(s) have values that the density holds impossible; their holes are answered "
-            f"as if those values were unknown. Fit the density on data that has such values.",
-            ImpossibleRow,
-            stacklevel=2,
-        )
 
 
 def weighted_values(ensemble: Ensemble) -> Floats:

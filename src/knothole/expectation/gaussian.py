@@ -28,7 +28,7 @@ from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, inner, njit
 from knothole.compiled.sobol import GROUPS
 from knothole.densities.gaussian.density import GaussianMixture
-from knothole.densities.gaussian.draws import Normals, Sampler
+from knothole.densities.gaussian.draws import Normals
 from knothole.expectation.engine import Entries
 from knothole.expectation.exact.mixture import (
     MixtureEngine,
@@ -57,14 +57,14 @@ END, STEPS = 8.5, 256.0
 class GaussianEngine(CompletionsEngine):
     """Monte Carlo, and exact answers for rows that lack a single number, or categories alone."""
 
-    def __init__(self, ensemble: Ensemble, sampler: Sampler, density: GaussianMixture) -> None:
-        super().__init__(ensemble, sampler)
+    def __init__(self, ensemble: Ensemble, density: GaussianMixture, seed: int) -> None:
+        super().__init__(ensemble, density, seed)
         used = ensemble.used
         self.numbers = np.flatnonzero(used & (ensemble.n_levels == 0))
         self.labels = np.flatnonzero(used & (ensemble.n_levels > 0))
         self.number_weights = density.number_weights()
         self.exactly: dict[int, WalkEngine] = {
-            BY_NUMBER: SingleMissing(ensemble, density.cut_scores, sampler.describe_number)
+            BY_NUMBER: SingleMissing(ensemble, density.cut_scores, density.describe_number)
         }
         if len(self.labels):
             self.exactly[BY_CATEGORIES] = MixtureEngine(ensemble, _Categories(density))

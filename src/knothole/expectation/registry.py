@@ -1,7 +1,7 @@
-"""Which engine integrates exactly under a density, and which sampler draws from it.
+"""Which engine integrates exactly under a density, and which one draws from it.
 
-Both are found by the density's class, or the nearest of the classes that it is derived from. For
-a class of your own, add an entry.
+Exact engines are found by the density's class, or the nearest of the classes that it is derived
+from. For a class of your own, add an entry.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from knothole.densities.base import LatentDensity
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.gaussian.density import GaussianMixture
-from knothole.densities.gaussian.fill import fill
+from knothole.densities.gaussian.draws import fill
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.circuit import CircuitEngine
@@ -22,8 +21,6 @@ from knothole.expectation.exact.latent_tree import LatentTreeEngine
 from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.gaussian import GaussianEngine
 from knothole.expectation.monte_carlo.engine import CompletionsEngine, SharedEngine
-from knothole.expectation.monte_carlo.impossible import ForgetsImpossible
-from knothole.expectation.monte_carlo.samplers import Completion, Inversion, Sampler
 from knothole.trees.ensemble import Ensemble
 
 EngineMaker = Callable[[Ensemble, Any], Engine]
@@ -33,13 +30,6 @@ ENGINES: dict[type, EngineMaker] = {
     Circuit: CircuitEngine,
     LatentTree: LatentTreeEngine,
     Mixture: MixtureEngine,
-}
-
-#: Samplers, made from a density of the class and a seed; what is none of ours draws as it likes.
-SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
-    object: Completion,
-    LatentDensity: lambda density, seed: Inversion(completer_of(density), seed),
-    GaussianMixture: lambda density, seed: density.sampler(seed),
 }
 
 #: The kernel that takes longest to compile before a first prediction.
@@ -68,19 +58,9 @@ def largest_kernel(density: Any) -> Any:
 
 
 def completions_engine(ensemble: Ensemble, density: Any, seed: int) -> CompletionsEngine:
-    """The engine that draws the holes of rows."""
+    """The engine that draws missing values, with what is exact under the density beside it."""
     if isinstance(density, GaussianMixture):
-        return GaussianEngine(ensemble, density.sampler(seed), density)
+        return GaussianEngine(ensemble, density, seed)
     if isinstance(density, Mixture):
-        return SharedEngine(ensemble, Inversion(completer_of(density), seed), density)
-    return CompletionsEngine(ensemble, sampler_of(density, seed))
-
-
-def sampler_of(density: Any, seed: int) -> Sampler:
-    """The sampler of a density's completions."""
-    return next(SAMPLERS[base] for base in type(density).__mro__ if base in SAMPLERS)(density, seed)
-
-
-def completer_of(density: Any) -> Any:
-    """What completes rows under a density, those too that it holds impossible."""
-    return ForgetsImpossible(density) if isinstance(density, LatentDensity) else density
+        return SharedEngine(ensemble, density, seed)
+    return CompletionsEngine(ensemble, density, seed)

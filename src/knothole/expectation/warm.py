@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from knothole.arrays import Floats, Words
+from knothole.arrays import Floats
 from knothole.columns.columns import Column, Columns
 from knothole.columns.evidence import Evidence
-from knothole.compiled.sobol import COMMON, SIZE, WORD, hashed_seed, quantiles
-from knothole.densities.gaussian.draws import Normals, Source
-from knothole.densities.gaussian.fill import fill_common
+from knothole.compiled.sobol import COMMON, Points
+from knothole.densities.gaussian.draws import Normals
 from knothole.expectation.gaussian import SingleMissing
 from knothole.expectation.monte_carlo.engine import CompletionsEngine
 from knothole.trees.ensemble import Ensemble, Nodes
@@ -27,14 +26,12 @@ def use_walks(ensemble: Ensemble | None = None, drawn: bool = True) -> None:
     --------
     >>> use_walks()
     """
-    bits, normal = np.zeros((1, 1, WORD), dtype=np.uint32), np.zeros((1, 0, WORD))
-    source = Source(bits, normal, COMMON, hashed_seed(0, 0), bits[..., :SIZE].copy(), 0)
-    fill_common(source, quantiles(), bits, normal)
+    Points(0, 1).uniform(range(1), COMMON)
     ensemble = _small() if ensemble is None else ensemble
     nothing = _Nothing(len(ensemble.columns))
-    walk = CompletionsEngine(ensemble, nothing)
+    walk = CompletionsEngine(ensemble, nothing, 0)
     numbers = ensemble.feature[(ensemble.feature >= 0) & (ensemble.set_start < 0)]
-    points = np.zeros((1, nothing.n_variables))
+    points = np.zeros((1, len(ensemble.columns)))
     points[:, numbers[:1]] = np.nan
     SingleMissing(ensemble, nothing.cut_scores, nothing.describe_number).margin(Evidence(points))
     if drawn:
@@ -55,17 +52,15 @@ def _small() -> Ensemble:
 
 
 class _Nothing:
-    """A sampler that draws nothing but zeros, and a density whose normals are all alike."""
+    """A density that draws nothing but zeros, and whose normals are all alike."""
 
     def __init__(self, n_variables: int) -> None:
-        self.n_variables = n_variables
+        self.coordinate_variables = np.arange(n_variables)
 
-    def arrange(self, weight: Floats) -> None:
-        """They are alike."""
-
-    def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
+    def draw(self, evidence: Evidence, uniform: Floats) -> Floats:
         """Zeros for all draws."""
-        return np.zeros((len(evidence.points), self.n_variables, WORD * len(words)))
+        rows, variables = evidence.points.shape
+        return np.zeros((rows, variables, uniform.shape[1])).transpose(0, 2, 1)
 
     def cut_scores(self, variable: int, cuts: Floats) -> Floats:
         """Zero for all cuts."""

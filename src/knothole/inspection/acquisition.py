@@ -30,10 +30,10 @@ from knothole.arrays import Floats, Mask
 from knothole.columns.evidence import Evidence
 from knothole.columns.read import listed
 from knothole.compiled.sobol import GROUPS, SIZE, WORD
+from knothole.densities.base import drawn_rows
 from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.statistics import by_group, standard_error
-from knothole.expectation.registry import completer_of
 from knothole.expectation.replicates import replicates
 from knothole.inspection.shapley import Players
 
@@ -255,7 +255,7 @@ class Gains:
     def _draws(self, evidence: Evidence, draws: int) -> Floats:
         expectation = self.expectation
         seed = int(np.random.SeedSequence([expectation.seed, 1]).generate_state(1)[0])
-        return np.asarray(completer_of(expectation.density).complete_points(evidence, draws, seed))
+        return drawn_rows(expectation.density, evidence, draws, seed)
 
     def _told(self, rows: NDArray[np.intp], masks: Mask, values: Floats) -> Evidence:
         """What rows would say if some variables had values (rows, values, variables or 1)."""

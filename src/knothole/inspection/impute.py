@@ -9,7 +9,7 @@ from knothole.checks import check_whole
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import Evidence
 from knothole.columns.outputs import filled, long
-from knothole.expectation.registry import completer_of
+from knothole.densities.base import drawn_rows
 
 
 def imputed(
@@ -30,7 +30,7 @@ def imputed(
     seed : int
     """
     check_whole("draws", draws, also=[None], way_out="None completes each row once.")
-    points = completer_of(density).complete_points(evidence, draws or 1, seed)
+    points = drawn_rows(density, evidence, draws or 1, seed)
     columns: Columns = density.columns_
     own = points[:, :, : len(columns.variables)]
     done = [filled(table, columns, columns.decode(own[:, k]), holes) for k in range(own.shape[1])]

@@ -25,9 +25,8 @@ from knothole.checks import check_whole
 from knothole.columns.evidence import holes_in
 from knothole.columns.outputs import filled
 from knothole.columns.read import class_of, row_weights
-from knothole.densities.base import Density, refuse_beside_parts
+from knothole.densities.base import Density, drawn_rows, refuse_beside_parts
 from knothole.errors import InvalidInput, NotFitted
-from knothole.expectation.registry import completer_of
 from knothole.out_of_core.files import is_path
 from knothole.out_of_core.lazy import as_told, collected, filled_meta
 from knothole.out_of_core.partitions import DaskPartitions, Partition, is_lazy, key
@@ -116,7 +115,7 @@ class Completions:
         own = columns.evidence(np.where(hidden, np.nan, self.matrix[rows]), hidden)
         given = None if self.target is None else self.target[rows]
         evidence = density.extended(own, given)
-        points = completer_of(density).complete_points(evidence, draws, seed)
+        points = drawn_rows(density, evidence, draws, seed)
         points = points[:, :, : len(columns.variables)].reshape(len(rows) * draws, -1)
         matrix = columns.decode(points).reshape(len(rows), draws, -1)
         return np.where(hidden[:, None, :], matrix, np.nan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
@@ -13,13 +14,12 @@ from scipy.special import logsumexp
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_chances, check_choice, check_whole, require
-from knothole.columns.columns import NOT_RECORDED, Evidence
+from knothole.columns.columns import Evidence
 from knothole.compiled.exp import FARTHEST
-from knothole.compiled.sobol import WORD, row_keys
 from knothole.densities.base import Density, Within
 from knothole.densities.em import Run
 from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.draws import Sampler, tabulate
+from knothole.densities.gaussian.draws import Drawing, Normals
 from knothole.densities.gaussian.em import (
     GaussianComponents,
     Prior,
@@ -329,45 +329,42 @@ class GaussianMixture(Density):
         """The distribution of each categorical variable, by its number."""
         return dict(zip(self._layout.categorical.tolist(), self.distributions_, strict=False))
 
-    def sample_points(self, n: int, rng: np.random.Generator) -> Floats:
-        """Draws of all variables, (n, variables)."""
+    @property
+    def coordinate_variables(self) -> NDArray[np.int64]:
+        """The component, then numeric variables, then discrete ones."""
         layout = self._layout
-        component = rng.choice(len(self.weights_), size=n, p=self.weights_)
-        root = np.linalg.cholesky(self.covariances_)
-        noise = rng.standard_normal((n, len(layout.numeric)))
-        z = self.means_[component] + np.einsum("nij,nj->ni", root[component], noise)
-        out = np.empty((n, len(self.variables_)))
-        out[:, layout.numeric] = self.scores_.decode(z)
-        codes = [one.sample(component, rng) for one in self.distributions_]
-        for v, code in zip(layout.categorical, codes, strict=False):
-            out[:, v] = code
-        for v, code in zip(layout.flagged, codes[len(layout.categorical) :], strict=True):
-            out[code == NOT_RECORDED_CODE, v] = NOT_RECORDED
-        return out
+        return np.concatenate([[-1], layout.numeric, layout.categorical, layout.flagged])
 
-    def sampler(self, seed: int = 0) -> Sampler:
-        """Compiled completions, 64 draws a word; see :class:`Sampler`."""
+    def draw(self, evidence: Evidence, uniform: Floats) -> Floats:
+        """See :meth:`Density.draw`."""
+        return self._drawing.draw(evidence, uniform)
+
+    def describe_number(self, evidence: Evidence) -> Normals:
+        """The distributions of the scores of the rows' only missing numbers."""
+        return self._drawing.describe_number(evidence)
+
+    @property
+    def _drawing(self) -> Drawing:
+        """Made once for the parameters that there are."""
         self._check_fitted()
+        parameters = (
+            self.weights_, self.means_, self.covariances_, self.distributions_, self.scores_
+        )  # fmt: skip
+        made = self.__dict__.get("_made")
+        if made is not None and all(map(operator.is_, made[0], parameters)):
+            drawing: Drawing = made[1]
+            return drawing
         components, layout = self._parameters, self._layout
         own = len(self.columns_.variables)
         discrete = layout.discrete_tables(self.distributions_, own, len(self.weights_))
         sharpness = components.sharpness(self.scores_.repeats)
-        packed = components.packed()
-        tables = tabulate(packed, sharpness, self.scores_, layout.numeric, discrete)
-        return Sampler(tables, len(self.variables_), seed)
+        drawing = Drawing(components.packed(), sharpness, self.scores_, layout.numeric, discrete)
+        self.__dict__["_made"] = parameters, drawing
+        return drawing
 
-    def complete_points(self, evidence: Evidence, draws: int, seed: int) -> Floats:
-        """Points with every hole drawn from its conditional, (rows, draws, variables)."""
-        sampler = self.sampler(seed)
-        out = np.empty((len(evidence.points), draws, len(self.variables_)))
-        for rows, part in evidence.parts():
-            keys = row_keys(part.points, part.allowed)
-            own = out if len(rows) == len(out) else np.empty((len(rows), *out.shape[1:]))
-            for word, start in enumerate(range(0, draws, WORD)):
-                sampler.complete(part, word, keys, own[:, start : start + WORD])
-            if own is not out:
-                out[rows] = own
-        return out
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made of the parameters."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_made"}
 
     # ---- storage -----------------------------------------------------------------------------
 

@@ -1,35 +1,40 @@
-"""Completions of a Gaussian mixture, a word of 64 at a time, compiled.
+"""Draws of a Gaussian mixture, 64 at a time, compiled.
 
-For every row with holes: the responsibilities of the components given what is observed; the first
-coordinate of scrambled Sobol points (:mod:`~knothole.compiled.sobol`) chooses the component of
-each draw, the others, through the normal quantile, the values of the holes: a variable has the
-same coordinate whatever else is missing. One small Cholesky factor per pattern of holes serves
-responsibilities and draws alike.
+For every row with missing values: the responsibilities of the components given what is observed;
+the first uniform number of a draw chooses its component, the others, through the normal quantile,
+its missing values: a variable has the same coordinate whatever else is missing. One small Cholesky
+factor per pattern serves responsibilities and draws alike.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats, Words
-from knothole.columns.evidence import Evidence
-from knothole.compiled import sobol
-from knothole.compiled.simd import room
-from knothole.compiled.sobol import WORD, Points
-from knothole.compiled.threads import Memory, over_chunks
+from knothole.arrays import Floats
+from knothole.columns.evidence import NOT_RECORDED, Evidence
+from knothole.compiled import simd, sobol
+from knothole.compiled.bits import has
+from knothole.compiled.pointers import pointers, shift
+from knothole.compiled.policy import apart, inlined, njit
+from knothole.compiled.simd import AT_ONCE, load, store
+from knothole.compiled.sobol import WORD
+from knothole.compiled.threads import Memory
 from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.fill import ROOM, fill, fill_common, spread
 from knothole.densities.gaussian.kernels import Packed
-from knothole.densities.gaussian.normal_scores import NormalScores
+from knothole.densities.gaussian.normal_scores import (
+    NormalScores,
+    cell_of,
+    decode,
+    is_flat,
+    on_line,
+)
 
-_BLOCK = 128
-
-
-def _no_words(points: Floats) -> Words:
-    return np.empty((len(points), 0), dtype=np.uint64)
+#: 64 draws, and room after them: four are written at a time.
+ROOM = WORD + AT_ONCE
 
 
 class Maps(NamedTuple):
@@ -68,8 +73,32 @@ class Discrete(NamedTuple):
     first_word: NDArray[np.int64]
 
 
+class Workspace(NamedTuple):
+    """Working memory of :func:`fill`; not to be shared between threads."""
+
+    kernel: kernels.Scratch
+    score: Floats
+    variance: Floats
+    joint: Floats
+    first: NDArray[np.int64]
+    component: NDArray[np.int64]
+    chosen: NDArray[np.uint32]
+    place: NDArray[np.uint32]
+    code: Floats
+    normal: Floats
+    z: Floats
+
+
+class Normals(NamedTuple):
+    """A mixture of normals for each row: shares, means and standard deviations, (rows, k) each."""
+
+    share: Floats
+    mean: Floats
+    deviation: Floats
+
+
 class Tables(NamedTuple):
-    """A fitted mixture as plain arrays, for :func:`~knothole.densities.gaussian.fill.fill`.
+    """A fitted mixture as plain arrays.
 
     Attributes
     ----------
@@ -92,185 +121,279 @@ class Tables(NamedTuple):
     quantile: Floats
 
 
-class Workspace(NamedTuple):
-    """Working memory of :func:`fill`; not to be shared between threads."""
+class Drawing:
+    """A fitted mixture in the form that draws are made from, with working memory of threads."""
 
-    kernel: kernels.Scratch
-    score: Floats
-    variance: Floats
-    joint: Floats
-    first: NDArray[np.int64]
-    component: NDArray[np.int64]
-    chosen: NDArray[np.uint32]
-    place: NDArray[np.uint32]
-    own: tuple[NDArray[np.uint32], Floats]
-    code: Floats
-    normal: Floats
-    z: Floats
+    def __init__(
+        self,
+        packed: Packed,
+        sharpness: Floats,
+        scores: NormalScores,
+        numeric: NDArray[np.int64],
+        discrete: Discrete,
+    ) -> None:
+        maps = Maps(*(getattr(scores, name) for name in Maps._fields))
+        self.tables = Tables(packed, sharpness, maps, numeric, discrete, sobol.quantiles())
+        self.memory = Memory()
 
-
-def tabulate(
-    packed: Packed,
-    sharpness: Floats,
-    scores: NormalScores,
-    numeric: NDArray[np.int64],
-    discrete: Discrete,
-) -> Tables:
-    """All that :func:`fill` needs."""
-    return Tables(
-        packed,
-        sharpness,
-        Maps(*(getattr(scores, name) for name in Maps._fields)),
-        numeric,
-        discrete,
-        sobol.quantiles(),
-    )
-
-
-def workspace(tables: Tables) -> Workspace:
-    """Working memory for one thread."""
-    d, k = len(tables.numeric), len(tables.packed.log_weight)
-
-    def whole(size: int) -> NDArray[np.int64]:
-        return np.empty(size, dtype=np.int64)
-
-    def bits() -> NDArray[np.uint32]:
-        # As indices, unsigned numbers need no test for being negative.
-        return np.empty(WORD, dtype=np.uint32)
-
-    return Workspace(
-        kernels.scratch(tables.packed),
-        score=np.empty(d),
-        variance=np.empty(d),
-        joint=np.empty(k),
-        first=whole(k + 1),
-        component=whole(WORD),
-        chosen=bits(),
-        place=bits(),
-        own=(
-            np.empty((1 + d + len(tables.discrete.variable), WORD), dtype=np.uint32),
-            np.empty((d, WORD)),
-        ),
-        code=np.empty(WORD),
-        normal=np.zeros((d, ROOM)),
-        z=np.zeros((d + 4, ROOM)),
-    )
-
-
-class Normals(NamedTuple):
-    """A mixture of normals for each row: shares, means and standard deviations, (rows, k) each."""
-
-    share: Floats
-    mean: Floats
-    deviation: Floats
-
-
-class Source(NamedTuple):
-    """The points of some words: those that all rows share, or what rows make their own of.
-
-    Attributes
-    ----------
-    bits : uint32 (words, coordinates, 64)
-        Common points; (words, 0, 64) where rows have their own.
-    normal : float64 (words, d, 64)
-        Their coordinates of numeric variables as standard normals.
-    keys : uint64 (rows,)
-        Whose points rows have, where they have their own.
-    seed : uint64
-    net : uint32 (words, coordinates, points of a group)
-    first_word : int
-    """
-
-    bits: NDArray[np.uint32]
-    normal: Floats
-    keys: Words
-    seed: np.uint64
-    net: NDArray[np.uint32]
-    first_word: int
-
-
-class Sampler:
-    """Completes rows of evidence, 64 draws a word (:mod:`~knothole.compiled.sobol`).
-
-    Parameters
-    ----------
-    tables : Tables
-    n_variables : int
-        Of the density.
-    seed : int
-    """
-
-    def __init__(self, tables: Tables, n_variables: int, seed: int) -> None:
-        self.tables = tables
-        self.n_variables = n_variables
-        self.points = Points(seed, 1 + len(tables.numeric) + len(tables.discrete.variable))
-        # Fresh memory costs as much as the draws: every thread has its own to use again.
-        self._memory = Memory()
-        self._common: dict[range, Source] = {}
-
-    def arrange(self, weight: Floats) -> None:
-        """Give what weighs most among the variables the best coordinates, after the components'."""
-        variables = np.concatenate([self.tables.numeric, self.tables.discrete.variable])
-        self.points.arrange(np.concatenate([[np.inf], weight[variables]]))
-        self._common.clear()
-
-    def draw(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
-        """Draws (rows, variables, 64 * words), from common points or from those of ``keys``.
-
-        Only holes are written: what else the array holds means nothing. It is good until the same
-        thread draws again.
-        """
-        points = np.ascontiguousarray(evidence.points)
-        memory = self._memory.__dict__
-        size = len(words) * points.size * WORD
-        if len(memory.get("out", ())) < size:
-            memory["out"] = room(size)
-        out: Floats = memory["out"][:size].reshape(*points.shape, len(words) * WORD)
-        allowed = _no_words(points) if evidence.allowed is None else evidence.allowed
-        source = self._shared(words) if keys is None else self._source(words, keys)
-        workspace = self._memory.once(self._workspace)
-        fill(self.tables, points, allowed, source, workspace, self._normals(0), out)
-        return out
+    def draw(self, evidence: Evidence, uniform: Floats) -> Floats:
+        """See :meth:`knothole.densities.base.Density.draw`."""
+        n = uniform.shape[1]
+        uniform = uniform.transpose(0, 2, 1)
+        if n % WORD:
+            uniform = np.pad(uniform, [(0, 0), (0, 0), (0, -n % WORD)], constant_values=0.5)
+        uniform = np.ascontiguousarray(uniform)
+        out = np.empty((*evidence.points.shape, uniform.shape[2]))
+        self._fill(evidence, uniform, self._normals(0), out)
+        return out[:, :, :n].transpose(0, 2, 1)
 
     def describe_number(self, evidence: Evidence) -> Normals:
         """The distributions of the scores of the rows' only missing numbers."""
-        points, found = np.ascontiguousarray(evidence.points), self._normals(len(evidence.points))
-        source, out = self._source(range(0), sobol.COMMON), np.empty((*points.shape, 0))
-        workspace = self._memory.once(self._workspace)
-        fill(self.tables, points, _no_words(points), source, workspace, found, out)
-        return found
+        normals = self._normals(len(evidence.points))
+        self._fill(evidence, np.empty((1, 1, 0)), normals, np.empty((*evidence.points.shape, 0)))
+        return normals
+
+    def _fill(self, evidence: Evidence, uniform: Floats, normals: Normals, out: Floats) -> None:
+        points, allowed = np.ascontiguousarray(evidence.points), evidence.allowed
+        if allowed is None:
+            allowed = np.empty((len(points), 0), dtype=np.uint64)
+        standard = np.empty((out.shape[2] // WORD, len(self.tables.numeric), WORD))
+        workspace = self.memory.once(self._workspace)
+        fill(self.tables, points, allowed, uniform, workspace, standard, normals, out)
 
     def _normals(self, rows: int) -> Normals:
         return Normals(*np.empty((3, rows, len(self.tables.packed.log_weight))))
 
     def _workspace(self) -> Workspace:
-        return workspace(self.tables)
+        d, k = len(self.tables.numeric), len(self.tables.packed.log_weight)
+        return Workspace(
+            kernels.scratch(self.tables.packed),
+            score=np.empty(d),
+            variance=np.empty(d),
+            joint=np.empty(k),
+            first=np.empty(k + 1, dtype=np.int64),
+            component=np.empty(WORD, dtype=np.int64),
+            # As indices, unsigned numbers need no test for being negative.
+            chosen=np.empty(WORD, dtype=np.uint32),
+            place=np.empty(WORD, dtype=np.uint32),
+            code=np.empty(WORD),
+            normal=np.zeros((d, ROOM)),
+            z=np.zeros((d + 4, ROOM)),
+        )
 
-    def complete(self, evidence: Evidence, word: int, keys: Words, out: Floats) -> None:
-        """Write draws of a word to ``out`` (rows, draws, variables), all variables.
 
-        The work goes to several threads.
-        """
+@apart
+def read_scores(points, numeric, maps, score, variance):  # type: ignore[no-untyped-def]
+    """Scores of a row's numeric variables, NaN where they have none, and their variances."""
+    coarse, values, tail, _, _, flat, unit = maps
+    for j in range(len(numeric)):
+        x = points[numeric[j]]
+        variance[j] = 0.0
+        if not np.isfinite(x):
+            score[j] = np.nan
+            continue
+        i = cell_of(x, j, coarse, values)
+        if is_flat(x, j, i, values, flat):
+            score[j] = flat[j, i, 0]
+            variance[j] = flat[j, i, 1]
+        else:
+            score[j] = on_line(x, j, i, values, tail)
+            variance[j] = unit[j]
 
-        def work(start: int, stop: int) -> None:
-            part = evidence[start:stop]
-            draws = self.draw(part, range(word, word + 1), keys[start:stop])
-            spread(part.points, draws, out[start:stop])
 
-        over_chunks(work, len(evidence.points), _BLOCK)
+@inlined
+def allows(words, first, code):  # type: ignore[no-untyped-def]
+    """Whether a set of codes, whose first word is given, holds ``code``; all do without words."""
+    if len(words) == 0 or first < 0:
+        return True
+    return has(words, first, code)
 
-    def _source(self, words: range, keys: Words) -> Source:
-        seed, net = self.points.of(words, keys)
-        bits = np.empty((len(words), 0, WORD), dtype=np.uint32)
-        normal = np.empty((len(words), 0, WORD))
-        return Source(bits, normal, keys, seed, net, words.start)
 
-    def _shared(self, words: range) -> Source:
-        """The common points of some words; kept, since the same words are asked for again."""
-        if words not in self._common:
-            source = self._source(words, sobol.COMMON)
-            bits = np.empty((len(words), self.points.coordinates, WORD), dtype=np.uint32)
-            normal = np.empty((len(words), len(self.tables.numeric), WORD))
-            fill_common(source, self.tables.quantile, bits, normal)
-            self._common[words] = source._replace(bits=bits, normal=normal)
-        return self._common[words]
+@inlined
+def known_code(x, flag):  # type: ignore[no-untyped-def]
+    """The code that a point says, -1 at a hole."""
+    if np.isnan(x):
+        return -1
+    if flag:
+        return 1 if np.isinf(x) else 0
+    return int(x)
+
+
+@apart
+def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def]
+    """Add log p of a row's discrete variables to the log joint density of each component."""
+    for e in range(len(discrete.variable)):
+        code = known_code(points[discrete.variable[e]], discrete.flag[e])
+        if code < 0 and len(words) == 0:
+            continue
+        start, stop = discrete.first_code[e], discrete.first_code[e + 1]
+        if code >= 0:
+            start, stop = start + code, start + code + 1
+        for k in range(len(joint)):
+            mass = 0.0
+            for row in range(start, stop):
+                if code >= 0 or allows(words, discrete.first_word[e], row - start):
+                    mass += discrete.probability[row, k]
+            joint[k] += math.log(mass)
+
+
+@apart
+def draw_codes(e, words, discrete, component, place, uniform, code):  # type: ignore[no-untyped-def]
+    """A code of distribution ``e`` for each draw, from its component's probabilities."""
+    start, stop = discrete.first_code[e], discrete.first_code[e + 1]
+    first = discrete.first_word[e]
+    total = 0.0
+    for t in range(WORD):
+        k = component[t]
+        if t == 0 or k != component[t - 1]:
+            total = 0.0
+            for row in range(start, stop):
+                if allows(words, first, row - start):
+                    total += discrete.probability[row, k]
+        left = uniform[place[t]] * total
+        for row in range(start, stop):
+            if allows(words, first, row - start) and discrete.probability[row, k] > 0.0:
+                code[t] = row - start
+                left -= discrete.probability[row, k]
+                if left < 0.0:
+                    break
+
+
+@apart
+def draw_scores(k, start, stop, mean, n_missing, scratch, normal, z):  # type: ignore[no-untyped-def]
+    """Scores of the holes for the draws ``start`` to ``stop``, which are component ``k``'s.
+
+    z = mean + y with L' y = D^-1/2 e - D^-1 L^-1 P_mo r_o, e standard normal; of every equation,
+    four terms at a time, of four draws: what is written after the last of them, others write over
+    or nobody reads. Rows of ``z`` past the last hole are 0.
+    """
+    places = scratch.places
+    d, n = mean.shape
+    mean_, lower, solved = pointers((mean, scratch.lower, scratch.solved))
+    normal_, z_ = pointers((normal, z))
+    for i in range(n_missing - 1, -1, -1):
+        variance = lower[(i * d + i) * n + k]
+        scale, middle = simd.spread(math.sqrt(variance)), simd.spread(variance * solved[i * n + k])
+        own, e = shift(z_, i * ROOM), shift(normal_, i * ROOM)
+        for t in range(start, stop, AT_ONCE):
+            store(own, t, scale * load(e, t) - middle)
+        for j in range(i + 1, n_missing, 4):
+            column, others = shift(lower, (j * d + i) * n + k), shift(z_, j * ROOM)
+            l0, l1 = simd.spread(column[0]), simd.spread(column[d * n])
+            l2, l3 = simd.spread(column[2 * d * n]), simd.spread(column[3 * d * n])
+            for t in range(start, stop, AT_ONCE):
+                first = l0 * load(others, t) + l1 * load(others, ROOM + t)
+                second = l2 * load(others, 2 * ROOM + t) + l3 * load(others, 3 * ROOM + t)
+                store(own, t, load(own, t) - (first + second))
+    for i in range(n_missing):
+        own, middle = shift(z_, i * ROOM), simd.spread(mean_[places[1, i] * n + k])
+        for t in range(start, stop, AT_ONCE):
+            store(own, t, load(own, t) + middle)
+
+
+@inlined
+def has_missing(points):  # type: ignore[no-untyped-def]
+    """Whether anything is missing in a row."""
+    missing = 0
+    for v in range(len(points)):
+        missing += np.isnan(points[v])
+    return missing > 0
+
+
+@apart
+def describe(mean, scratch, joint, row, normals):  # type: ignore[no-untyped-def]
+    """Write the normal of each component for a row's only missing number."""
+    j = scratch.places[1, 0]
+    for k in range(len(joint)):
+        variance = scratch.lower[0, 0, k]
+        normals.share[row, k] = joint[k]
+        normals.mean[row, k] = mean[j, k] - variance * scratch.solved[0, k]
+        normals.deviation[row, k] = math.sqrt(variance)
+
+
+@njit
+def fill(tables, points, allowed, uniform, workspace, standard, normals, out):  # type: ignore[no-untyped-def]
+    """Draw the missing values of rows, 64 draws at a time; or describe their only missing number.
+
+    One kernel for both: most of it is what they share, and compiling takes time.
+
+    Parameters
+    ----------
+    tables : Tables
+    points : float64 (rows, variables)
+        What is known of each variable, as in :class:`~knothole.columns.evidence.Evidence`.
+    allowed : uint64 (rows, words)
+        Sets of categories of the same; (rows, 0) where there are none.
+    uniform : float64 (rows or 1, coordinates, draws)
+        What becomes draws: of the component, of numbers, of codes. A single set serves all rows.
+    workspace : Workspace
+    standard : float64 (words, d, 64)
+        Working memory for coordinates of numbers as standard normals.
+    normals : Normals
+        Written where it has rows: then every row lacks a single number.
+    out : float64 (rows, variables, draws)
+        Missing values are written for all draws, everything else is left as it is.
+    """
+    packed, sharpness, maps, numeric, discrete, quantile = tables
+    _, values, _, limits, whole, _, _ = maps
+    scratch, score, variance, joint, first, component, chosen, place, code, normal, z = workspace
+    places, lower, _, log_det, _, _, distance, _ = scratch
+    mean, d = packed.mean, len(numeric)
+    common, ready = len(uniform) == 1, False
+    for n in range(len(points)):
+        if not has_missing(points[n]):
+            continue
+        words = allowed[n]
+        read_scores(points[n], numeric, maps, score, variance)
+        n_observed, n_missing, changed = kernels.read_pattern(score, places)
+        if changed:
+            kernels.factor(packed.blocks, places, n_missing, lower, log_det)
+        kernels.project(score, n_observed, n_missing, packed, scratch)
+        kernels.add_sharpness(variance, sharpness, places, n_observed, distance)
+        for k in range(len(joint)):
+            joint[k] = 0.0
+        kernels.add_log(packed.log_weight, log_det, distance, n_observed, joint)
+        add_discrete(points[n], words, discrete, joint)
+        kernels.normalise(joint)
+        if len(normals.share) > 0:
+            describe(mean, scratch, joint, n, normals)
+        for w in range(out.shape[2] // WORD):
+            numbers = uniform[0 if common else n, :, w * WORD : (w + 1) * WORD]
+            for j in range(0 if ready else d):
+                if common or np.isnan(score[j]):
+                    sobol.normals(numbers[1 + j], quantile, standard[w, j])
+            sobol.allot(joint, numbers[0], chosen, first, component, place)
+            for i in range(n_missing):
+                j = places[1, i]
+                for t in range(WORD):
+                    normal[i, t] = standard[w, j, place[t]]
+            for i in range(n_missing, n_missing + 4):
+                for t in range(ROOM):
+                    z[i, t] = 0.0
+            start = np.int64(0)
+            while start < WORD:
+                k = component[start]
+                stop = start + 1
+                while stop < WORD and component[stop] == k:
+                    stop += 1
+                draw_scores(k, start, stop, mean, n_missing, scratch, normal, z)
+                start = stop
+            for i in range(n_missing):
+                j = places[1, i]
+                v = numeric[j]
+                if not np.isnan(points[n, v]):
+                    continue  # known not to be recorded
+                decode(z[i, :WORD], j, values, limits, whole)  # the room after it holds anything
+                for t in range(WORD):
+                    out[n, v, w * WORD + place[t]] = z[i, t]
+            for e in range(len(discrete.variable)):
+                v = discrete.variable[e]
+                if not np.isnan(points[n, v]):
+                    continue
+                draw_codes(e, words, discrete, component, place, numbers[1 + d + e], code)
+                for t in range(WORD):
+                    if not discrete.flag[e]:
+                        out[n, v, w * WORD + place[t]] = code[t]
+                    elif code[t] == 1.0:
+                        out[n, v, w * WORD + place[t]] = NOT_RECORDED
+        ready = common

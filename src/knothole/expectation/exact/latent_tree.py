@@ -41,9 +41,9 @@ from knothole.compiled.simd import (
     store,
     total,
 )
+from knothole.densities.base import warn_impossible
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.univariate.packed import pack
-from knothole.expectation.engine import warn_impossible
 from knothole.expectation.exact.latent_messages import (
     CONFINED,
     EMPTY,

@@ -26,8 +26,8 @@ from knothole.compiled.bits import has, highest_bit, lowest_bit, popcount
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, inner, njit
 from knothole.compiled.simd import AT_ONCE, copy, dot, fill, load, padded, spread, store, whole
+from knothole.densities.base import warn_impossible
 from knothole.densities.univariate.base import Univariate
-from knothole.expectation.engine import warn_impossible
 from knothole.expectation.exact.walk import (
     ENTER,
     LEAVE,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Words
 from knothole.columns.evidence import Evidence
-from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, row_keys
+from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
 from knothole.compiled.threads import Memory
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.engine import ENTRIES, Engine, Entries, Moments, weighted_values
@@ -33,7 +33,6 @@ from knothole.expectation.monte_carlo.kernels import (
     SharedDraws,
     SmallTrees,
 )
-from knothole.expectation.monte_carlo.samplers import Inversion, Sampler
 from knothole.expectation.monte_carlo.statistics import (
     MeanOf,
     Statistic,
@@ -86,7 +85,11 @@ class CompletionsEngine(Engine):
     ----------
     ensemble : Ensemble
         Over variables.
-    sampler : Sampler
+    density : object
+        Anything with ``draw`` and ``coordinate_variables``, as a
+        :class:`~knothole.densities.base.Density` has them.
+    seed : int
+        Which points draws are made of.
     tolerance : Tolerance, optional
         Of margins, and of their standard deviations; :data:`~knothole.expectation.tolerance.NONE`
         for
@@ -102,21 +105,26 @@ class CompletionsEngine(Engine):
     def __init__(
         self,
         ensemble: Ensemble,
-        sampler: Sampler,
+        density: Any,
+        seed: int,
         tolerance: Tolerance = NONE,
         max_words: int = WORDS,
     ) -> None:
         self.merged = Merged.of(ensemble)
         self.ensemble = ensemble = self.merged.ensemble
-        self.sampler = sampler
+        self.density = density
         self.tolerance = tolerance
         self.max_words = max_words
         self.value = weighted_values(ensemble)
         self.forest = Forest.of(ensemble)
         self._memory = Memory()
-        self.n_variables = sampler.n_variables
-        splits = ensemble.feature[ensemble.feature >= 0]
-        sampler.arrange(np.bincount(splits, minlength=self.n_variables).astype(np.float64))
+        variable = density.coordinate_variables
+        self.n_variables = max(len(ensemble.columns), int(variable.max()) + 1)
+        # What trees split on most has the best coordinates, after those of states.
+        splits = np.bincount(ensemble.feature[ensemble.feature >= 0], minlength=self.n_variables)
+        self.points = Points(seed, len(variable))
+        self.points.arrange(np.where(variable < 0, np.inf, splits[variable]))
+        self._common: dict[range, Floats] = {}
         self.row_bytes = 8 * WORD * max(1, self.n_variables)
         kept = 8 * WORD * WORDS * ensemble.n_outputs
         self.chunk = min(max(KEPT_BYTES // kept, LEAST_ROWS), MOST_ROWS_OF_CHUNK)
@@ -288,7 +296,23 @@ class CompletionsEngine(Engine):
         return np.ascontiguousarray(self.merged.points(evidence.points))
 
     def _draws(self, evidence: Evidence, words: range, keys: Words | None = None) -> Floats:
-        return self.merged.points(self.sampler.draw(evidence, words, keys))
+        """Draws (rows, variables, 64 * words), from common points or from those of ``keys``.
+
+        Only those of missing values mean anything.
+        """
+        uniform = self._uniform(words) if keys is None else self.points.uniform(words, keys)
+        drawn = self.density.draw(evidence, uniform).transpose(0, 2, 1)
+        return self.merged.points(np.ascontiguousarray(drawn))
+
+    def _uniform(self, words: range) -> Floats:
+        """The common points of some words; kept, since the same words are asked for again."""
+        if words not in self._common:
+            self._common[words] = self.points.uniform(words, COMMON)
+        return self._common[words]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without points, which are soon made again."""
+        return self.__dict__ | {"_common": {}}
 
     def _group_sums(self, evidence: Evidence, words: range) -> Floats:
         """Margins summed over the draws of each group, (rows, 1, groups, outputs)."""
@@ -397,9 +421,8 @@ class SharedEngine(CompletionsEngine):
     # One word by itself would take half the time of four; errors that nothing corrects fall slower.
     first_words, decay = LANES, 0.55
 
-    def __init__(self, ensemble: Ensemble, sampler: Inversion, density: Mixture) -> None:
-        super().__init__(ensemble, sampler)
-        self.density, self.points = density, sampler.points
+    def __init__(self, ensemble: Ensemble, density: Mixture, seed: int) -> None:
+        super().__init__(ensemble, density, seed)
         self._made: list[SharedDraws] = []
 
     @cached_property
@@ -512,23 +535,20 @@ class SharedEngine(CompletionsEngine):
     def _make(self, four: int) -> SharedDraws:
         """Of four words."""
         words = range(LANES * four, LANES * (four + 1))
-        uniform = self.points.uniform(words, COMMON)[0]
-        draws = self.merged.points(self._components(uniform))
-        return kernels.draws_in_components(np.ascontiguousarray(uniform[:, 0]), draws, self.forest)
-
-    def _components(self, uniform: Floats) -> Floats:
-        """Points (draws, coordinates) as draws of components, (components, variables, draws)."""
-        used, n = self.forest.look.used, len(self.density.weights_)
-        states, first = np.repeat(np.arange(n), len(uniform)), self.density.state_coordinates
-        out = np.zeros((n, len(used), len(uniform)))
-        for v in np.flatnonzero(used):
-            own = np.tile(uniform[:, first + v], n)
-            out[:, v] = self.density.distributions_[v].invert(states, own).reshape(n, -1)
-        return out
+        uniform = self.points.uniform(words, COMMON)
+        n, first = len(self.density.weights_), self.density.state_coordinates
+        shape = n, uniform.shape[1], uniform.shape[2] - first
+        states = np.broadcast_to(np.arange(n)[:, None, None], shape)
+        used = self.forest.look.used
+        rows = [np.arange(n if v < len(used) and used[v] else 0) for v in range(shape[2])]
+        given = np.broadcast_to(uniform[:, :, first:], shape)
+        draws = self.density.draw_given(rows, states, given).transpose(0, 2, 1)
+        draws = np.ascontiguousarray(self.merged.points(draws))
+        return kernels.draws_in_components(uniform[0, :, 0].copy(), draws, self.forest)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the shared draws: they are large, and soon made again."""
-        return self.__dict__ | {"_made": []}
+        return super().__getstate__() | {"_made": []}
 
 
 def single_missing(
