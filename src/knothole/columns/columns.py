@@ -120,9 +120,9 @@ def variable_of(
     column: str | int, names: Sequence[str], variables: Sequence[Variable], parameter: str
 ) -> int:
     """Variable of a column that a parameter gives by name or position, or of a block, by name."""
-    own = [variable.name for variable in variables]
-    if column in own and column not in names:
-        return own.index(str(column))
+    variable_names = [variable.name for variable in variables]
+    if column in variable_names and column not in names:
+        return variable_names.index(str(column))
     position = position_of(column, names, parameter)
     return next(v for v, variable in enumerate(variables) if position in variable.columns)
 
@@ -277,7 +277,7 @@ class Columns:
         return self._refined(table, blocks)
 
     def matrix(self, table: Any, unseen: Unseen = "error", absent: read.Absent = "error") -> Floats:
-        """Encode a table: numbers, codes of levels, NaN for holes.
+        """Encode a table: numbers, codes of levels, NaN for missing values.
 
         Parameters
         ----------
@@ -488,7 +488,7 @@ class Columns:
         Returns
         -------
         Evidence
-            Where all variables are numeric and every NaN is a hole, its points are ``X`` itself.
+            Where all variables are numeric and every NaN is a missing value, its points are ``X`` itself.
 
         Raises
         ------
@@ -500,8 +500,8 @@ class Columns:
         >>> columns = Columns(
         ...     (Column("red"), Column("green"), Column("blue")), (Block("hue", (0, 1, 2)),)
         ... )
-        >>> hole = np.nan
-        >>> X = np.array([[0, 1, 0], [hole, hole, hole], [0, 0, hole], [0, hole, hole]])
+        >>> nan = np.nan
+        >>> X = np.array([[0, 1, 0], [nan, nan, nan], [0, 0, nan], [0, nan, nan]])
         >>> known = columns.evidence(X)
         >>> known.points.ravel().tolist()
         [1.0, nan, 2.0, nan]
@@ -519,7 +519,7 @@ class Columns:
     def decode(self, points: Floats) -> Floats:
         """From points of the variables back to a matrix of the columns.
 
-        A hole and the state "not recorded" are both NaN there.
+        A missing value and the state "not recorded" are both NaN there.
 
         Examples
         --------
@@ -576,7 +576,7 @@ def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
     {'city': (1, 2)}
     """
     dummy = [problem_of((column,), X) is None for column in range(len(names))]
-    found: dict[str, tuple[int, ...]] = {}
+    blocks: dict[str, tuple[int, ...]] = {}
     position = 0
     while position < len(names):
         parts = names[position].split(SEPARATOR)[:-1] if dummy[position] else []
@@ -586,13 +586,13 @@ def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
                 stop += 1
             columns = tuple(range(position, stop))
             block, _, _ = commonprefix(names[position:stop]).rpartition(SEPARATOR)  # noqa: RUF071
-            is_new = block not in ("", *found, *names)
+            is_new = block not in ("", *blocks, *names)
             if len(columns) > 1 and is_new and problem_of(columns, X) is None:
-                found[block] = columns
+                blocks[block] = columns
                 position = stop - 1
                 break
         position += 1
-    return found
+    return blocks
 
 
 def one_hot_groups(X: Floats) -> list[tuple[int, ...]]:
@@ -604,7 +604,7 @@ def one_hot_groups(X: Floats) -> list[tuple[int, ...]]:
     [(1, 2, 3)]
     """
     flags = ((X == 0) | (X == 1)).all(axis=0)
-    found: list[tuple[int, ...]] = []
+    groups: list[tuple[int, ...]] = []
     start = 0
     while start < X.shape[1]:
         total = np.zeros(len(X))
@@ -614,11 +614,11 @@ def one_hot_groups(X: Floats) -> list[tuple[int, ...]]:
                 break
             if (total == 1).all():
                 if stop > start:
-                    found.append(tuple(range(start, stop + 1)))
+                    groups.append(tuple(range(start, stop + 1)))
                 start = stop
                 break
         start += 1
-    return found
+    return groups
 
 
 def problem_of(columns: Sequence[int], X: Floats) -> tuple[int, str] | None:

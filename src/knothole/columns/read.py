@@ -292,22 +292,22 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
             table = table[:, places] if package == "polars" else table.select(places)
         _check_types(table)
     table = as_table(table)
-    own, named = names_of(table)
-    if not own:
+    labels, named = names_of(table)
+    if not labels:
         raise InvalidInput("X must have at least one row and one column; got 0 columns.")
-    if len(set(own)) < len(own):
-        picked = own if names is None or not named else names
-        twice = sorted(name for name in set(picked) if own.count(name) > 1)
+    if len(set(labels)) < len(labels):
+        picked = labels if names is None or not named else names
+        twice = sorted(name for name in set(picked) if labels.count(name) > 1)
         if twice:
             raise InvalidInput(f"columns must have different names; {twice[0]!r} occurs twice.")
-    if names is None or own == tuple(names):
+    if names is None or labels == tuple(names):
         return table
     if not named:
         return as_many_as(table, names)
-    place_of = {name: place for place, name in enumerate(own)}
+    place_of = {name: place for place, name in enumerate(labels)}
     if place_of.keys() >= set(names):
         return table.iloc[:, [place_of[name] for name in names]]
-    check_absent(names, own, absent)
+    check_absent(names, labels, absent)
     present = [name for name in names if name in place_of]
     return (
         table.iloc[:, [place_of[name] for name in present]]
@@ -580,7 +580,7 @@ def numbers_of(column: RawColumn) -> Floats:
             f"column {column.name!r} must hold numbers, as in training; got the category "
             f"{text[0]!r}. Convert it to numbers the way it was for the model."
         )
-    # A hole, with code -1, picks the last entry.
+    # A missing value, with code -1, picks the last entry.
     codes = np.where(np.isnan(column.values), -1, column.values).astype(np.intp)
     values = np.array([*column.levels, np.nan], dtype=np.float64)[codes]
     check_finite(values, column.name)

@@ -40,8 +40,8 @@ _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 _SUFFIXES = {*PARQUET, *SEPARATORS, *JSON_LINES, *_COMPRESSED}
 # Bytes from the end of a file in which its last row begins.
 _LONGEST_ROW = 1 << 20
-# What pandas takes for a hole in a CSV file.
-_HOLES = {
+# What pandas takes for a missing value in a CSV file.
+_MISSING = {
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
     "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
 }  # fmt: skip
@@ -124,8 +124,8 @@ class CsvFile(TableFile):
         """See :class:`TableFile`."""
         described = {column.name: column for column in columns}
         as_text = [n for n in self.names if n not in described or _is_text(described[n])]
-        holes = {
-            name: sorted(_HOLES - _levels(described[name])) if name in described else [""]
+        missing = {
+            name: sorted(_MISSING - _levels(described[name])) if name in described else [""]
             for name in self.names
         }
         with _parsing(self.path), self.path.open("rb") as file:
@@ -135,7 +135,7 @@ class CsvFile(TableFile):
                 compression=_compression(self.path),
                 # All columns: told of a few, pandas would not refuse rows that are too long.
                 dtype=dict.fromkeys(as_text, "object"),
-                na_values=holes,
+                na_values=missing,
                 keep_default_na=False,
                 chunksize=rows,
                 low_memory=False,
@@ -152,10 +152,10 @@ class CsvFile(TableFile):
                     before = file.tell()
 
     def _check_lengths(self) -> None:
-        """Refuse rows with too few fields; the entries that they lack would pass for holes.
+        """Refuse rows with too few fields; the entries that they lack would pass for missing.
 
         pandas does not tell them from empty ones. It takes time, and is done only where the last
-        column has holes at all.
+        column has missing values at all.
         """
         with _text(self.path, errors="replace", newline="") as file:
             rows = csv.reader(file, delimiter=self._separator)
@@ -163,12 +163,12 @@ class CsvFile(TableFile):
                 if fields and len(fields) < len(self.names):
                     raise DamagedFile(
                         f"{self.shown}: line {rows.line_num} has {len(fields)} of the "
-                        f"{len(self.names)} fields that the header names. A hole is an empty "
+                        f"{len(self.names)} fields that the header names. A missing value is an empty "
                         f"field; the separators stay."
                     )
 
     def _check_end(self) -> None:
-        """Refuse a file whose last row is cut off: its missing entries would pass for holes."""
+        """Refuse a file whose last row is cut off: the entries that it lacks would pass for missing."""
         with self.path.open("rb") as file:
             file.seek(max(0, self.size - _LONGEST_ROW))
             text = file.read().decode(errors="replace")
@@ -194,7 +194,7 @@ def _last_row(text: str, separator: str) -> list[str]:
 
 
 class JsonLinesFile(TableFile):
-    """JSON lines: an object each, a row. A key that is not there, or null, is a hole."""
+    """JSON lines: an object each, a row. A key that is not there, or null, is a missing value."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.size = path, 0
@@ -210,8 +210,8 @@ class JsonLinesFile(TableFile):
         """See :class:`TableFile`."""
         described = {column.name for column in columns}
         lines = self._rows()
-        while some := list(islice(lines, rows)):
-            values = {name: [row.get(name) for row in some] for name in names}
+        while batch := list(islice(lines, rows)):
+            values = {name: [row.get(name) for row in batch] for name in names}
             yield (
                 pd.DataFrame(
                     {
@@ -219,7 +219,7 @@ class JsonLinesFile(TableFile):
                         for n, v in values.items()
                     }
                 ),
-                len(some),
+                len(batch),
             )
 
     def _rows(self) -> Iterator[dict[str, Any]]:
@@ -331,13 +331,13 @@ def _is_text(column: Column) -> bool:
 
 
 def _levels(column: Column) -> set[str]:
-    """Levels as a file spells them: one that is spelled like a hole, such as "None", is no hole.
+    """Levels as a file spells them: one that is spelled "None" is not missing.
 
     A CatBoost model may know only the hashes of its levels.
     """
     hashes = {level.hash for level in column.levels if isinstance(level, HashedLevel)}
     texts = {level for level in column.levels if isinstance(level, str)}
-    return texts | {hole for hole in _HOLES if hash_of(hole) in hashes}
+    return texts | {text for text in _MISSING if hash_of(text) in hashes}
 
 
 def _text(path: Path, **options: Any) -> Any:

@@ -212,38 +212,40 @@ def unpacked(model: bytes) -> Any:
     return cloudpickle.loads(model)
 
 
-def as_told(found: Any, kinds: Any) -> Any:
+def as_told(answer: Any, kinds: Any) -> Any:
     """A filled partition with the types that were told before it was read."""
     unknown = [
         isinstance(kind, pd.CategoricalDtype) and "__UNKNOWN_CATEGORIES__" in kind.categories
         for kind in kinds
     ]
-    return found.astype({name: kinds[name] for name in kinds.index[~np.array(unknown, dtype=bool)]})
+    return answer.astype(
+        {name: kinds[name] for name in kinds.index[~np.array(unknown, dtype=bool)]}
+    )
 
 
-def _picked(found: Any, path: tuple[Any, ...], start: float | None) -> Any:
+def _picked(answer: Any, path: tuple[Any, ...], start: float | None) -> Any:
     """A part of an answer; in an array's block, rows are numbered from ``start``."""
     for step in path:
-        found = found[step] if isinstance(step, int) else getattr(found, step)
+        answer = answer[step] if isinstance(step, int) else getattr(answer, step)
     if start is not None and np.isfinite(start):
-        found = found.set_axis(range(int(start), int(start) + len(found)), axis=0)
-    return found
+        answer = answer.set_axis(range(int(start), int(start) + len(answer)), axis=0)
+    return answer
 
 
-def _with_lazy_rows(found: Any, path: tuple[Any, ...], lazy: Callable[..., Any]) -> Any:
+def _with_lazy_rows(answer: Any, path: tuple[Any, ...], lazy: Callable[..., Any]) -> Any:
     """An answer about no rows, with lazy parts in the place of what has none."""
-    if is_dataclass(found) and not isinstance(found, type):
-        names = [field.name for field in fields(found)]
-        parts = {n: _with_lazy_rows(getattr(found, n), (*path, n), lazy) for n in names}
-        return type(found)(**parts)
-    if isinstance(found, (tuple, list)):
-        return type(found)(_with_lazy_rows(one, (*path, i), lazy) for i, one in enumerate(found))
-    shape = getattr(found, "shape", ())
-    return lazy(found, path) if shape and shape[0] == 0 else found
+    if is_dataclass(answer) and not isinstance(answer, type):
+        names = [field.name for field in fields(answer)]
+        parts = {n: _with_lazy_rows(getattr(answer, n), (*path, n), lazy) for n in names}
+        return type(answer)(**parts)
+    if isinstance(answer, (tuple, list)):
+        return type(answer)(_with_lazy_rows(one, (*path, i), lazy) for i, one in enumerate(answer))
+    shape = getattr(answer, "shape", ())
+    return lazy(answer, path) if shape and shape[0] == 0 else answer
 
 
 def filled_meta(empty: Any, columns: Columns, draws: int | None) -> Any:
-    """What a table without rows is once holes are filled, which may take other types."""
+    """A table without rows, of the types that it has once missing values are filled in."""
     if isinstance(empty, np.ndarray):
         return empty if draws is None else np.empty((0, empty.shape[1] + 1), empty.dtype)
     out = empty.copy()

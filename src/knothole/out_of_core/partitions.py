@@ -299,7 +299,7 @@ class Sample:
         Their weights.
     shown : table
         The same, and a few rows that no row is like, with all that columns hold elsewhere: levels,
-        a number that is not whole, a hole. It says how columns are to be described.
+        a number that is not whole, a missing value. It says how columns are to be described.
     total : int
         How many rows there are.
     total_weight : float
@@ -347,7 +347,7 @@ def sample(parts: Partitions, seed: int, categories: Collection[str] = ()) -> Sa
     levels = [witness for rows, _, witness in looks if rows]
     tables, *beside = zip(*drawn, strict=True)
     table = _together(list(tables))
-    y, weight = (None if own[0] is None else np.concatenate(own) for own in beside)
+    y, weight = (None if pieces[0] is None else np.concatenate(pieces) for pieces in beside)
     shown = _together([pd.DataFrame(table), *levels])
     return Sample(parts, table, y, weight, shown, total, total_weight)
 
@@ -357,26 +357,26 @@ def look(part: Partition, categories: Collection[str]) -> tuple[int, float, pd.D
     _, table, y, weight = part
     if y is not None and len(y) != len(table):
         raise InvalidInput(f"y must have a target for each of {len(table)} rows; it has {len(y)}.")
-    own = weights_of(part)
-    if weight is not None and not (np.isfinite(own).all() and (own >= 0).all()):
+    weights = weights_of(part)
+    if weight is not None and not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise InvalidInput("sample_weight must hold finite numbers, none negative.")
-    return len(table), float(own.sum()), witness(pd.DataFrame(table), categories)
+    return len(table), float(weights.sum()), witness(pd.DataFrame(table), categories)
 
 
 def weights_of(part: Partition) -> Floats:
     """The weights of a partition's rows: 1 where nothing is said."""
     _, table, _, weight = part
-    own = np.ones(len(table)) if weight is None else np.asarray(weight, dtype=np.float64)
-    if own.shape != (len(table),):
+    weights = np.ones(len(table)) if weight is None else np.asarray(weight, dtype=np.float64)
+    if weights.shape != (len(table),):
         raise InvalidInput(
             f"sample_weight must have a number for each of {len(table)} rows; its shape is "
-            f"{own.shape}."
+            f"{weights.shape}."
         )
-    return own
+    return weights
 
 
 def witness(frame: pd.DataFrame, categories: Collection[str] = ()) -> pd.DataFrame:
-    """A few rows with all levels, with a number that is not whole and a hole where there are some.
+    """A few rows with all levels, a fraction and a missing value where there are some.
 
     Examples
     --------
@@ -388,8 +388,8 @@ def witness(frame: pd.DataFrame, categories: Collection[str] = ()) -> pd.DataFra
     shown = []
     for position, label in enumerate(frame.columns):
         series = frame.iloc[:, position].reset_index(drop=True)
-        hole = series.isna()
-        known = series[~hole]
+        missing = series.isna()
+        known = series[~missing]
         if pd.api.types.is_numeric_dtype(series.dtype) and str(label) not in categories:
             values = known.to_numpy(dtype=np.float64)
             check_finite(values, str(label))
@@ -397,7 +397,7 @@ def witness(frame: pd.DataFrame, categories: Collection[str] = ()) -> pd.DataFra
             known = known.iloc[broken[:1]] if len(broken) else known.iloc[:1]
         else:
             known = known.drop_duplicates()
-        shown.append(pd.concat([known, series[hole].iloc[:1]]))
+        shown.append(pd.concat([known, series[missing].iloc[:1]]))
     size = max((len(one) for one in shown), default=0)
     places = [np.minimum(np.arange(size), len(one) - 1) for one in shown]
     columns = [one.iloc[at].reset_index(drop=True) for one, at in zip(shown, places, strict=True)]
@@ -408,11 +408,11 @@ def take(part: Partition, chosen: Ints, starts: Ints) -> Any:
     """The rows of a partition that were chosen, targets, weights; None where there are none."""
     number, table, y, weight = part
     first, stop = np.searchsorted(chosen, starts[number : number + 2])
-    own = chosen[first:stop] - starts[number]
-    if not len(own):
+    picked = chosen[first:stop] - starts[number]
+    if not len(picked):
         return None
-    rows = table.iloc[own] if hasattr(table, "iloc") else np.asarray(table)[own]
-    return rows, *(None if one is None else np.asarray(one)[own] for one in (y, weight))
+    rows = table.iloc[picked] if hasattr(table, "iloc") else np.asarray(table)[picked]
+    return rows, *(None if one is None else np.asarray(one)[picked] for one in (y, weight))
 
 
 def _together(tables: list[Any]) -> Any:
