@@ -163,12 +163,12 @@ class CsvFile(TableFile):
                 if fields and len(fields) < len(self.names):
                     raise DamagedFile(
                         f"{self.shown}: line {rows.line_num} has {len(fields)} of the "
-                        f"{len(self.names)} fields that the header names. A missing value is an empty "
-                        f"field; the separators stay."
+                        f"{len(self.names)} fields that the header names. A missing value is an "
+                        f"empty field; the separators stay."
                     )
 
     def _check_end(self) -> None:
-        """Refuse a file whose last row is cut off: the entries that it lacks would pass for missing."""
+        """Refuse a file whose last row is cut off: what it lacks would pass for missing values."""
         with self.path.open("rb") as file:
             file.seek(max(0, self.size - _LONGEST_ROW))
             text = file.read().decode(errors="replace")
