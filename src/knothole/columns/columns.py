@@ -488,7 +488,7 @@ class Columns:
         Returns
         -------
         Evidence
-            Where all variables are numeric and every NaN is a missing value, its points are ``X`` itself.
+            Its points are ``X`` itself where all variables are numeric and every NaN is missing.
 
         Raises
         ------
