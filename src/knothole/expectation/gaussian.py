@@ -157,13 +157,18 @@ class SingleMissing(WalkEngine):
         self.node_score = np.where(numeric, np.append(self.score, 0.0)[row], 0.0)
         self.numeric = np.flatnonzero(ensemble.n_levels == 0)
 
-    def _add_by_leaf_sets(self, evidence: Evidence, out: Floats) -> None:
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Prop. 1; the error is 0."""
+        if not self.leaf_sets:
+            return super().margin(evidence)
+        out = np.tile(self.ensemble.base, (len(evidence.points), 1))
         points = np.ascontiguousarray(self.merged.points(evidence.points))
         normals = self.describe_number(evidence)
         steps = self.memory.once(self._steps)
         for trees in self.leaf_sets:
             values = self.node_score, normal_table(), self.value[:, 0]
             add_expected(points, normals, trees, values, steps, out)
+        return out, np.zeros_like(out)
 
     def _steps(self) -> tuple[Any, ...]:
         """Where a row's output changes, and by how much; see :func:`add_expected`."""
@@ -215,9 +220,9 @@ def begin_row(x, rows, row, tables, region, given):  # type: ignore[no-untyped-d
         tables.mass[(first + i) * n] = given.below[i]
 
 
-def place(position, root, given, row):  # type: ignore[no-untyped-def]
+def place(position, tree, nodes, given, row):  # type: ignore[no-untyped-def]
     """See :func:`.walk.place`."""
-    start(position, root, given.weights, given.components)
+    start(position, nodes.roots[tree], given.weights, given.components)
 
 
 provide(

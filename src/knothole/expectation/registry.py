@@ -16,7 +16,7 @@ from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.circuit import CircuitEngine
 from knothole.expectation.engine import Engine
-from knothole.expectation.exact import latent_tree, mixture
+from knothole.expectation.exact import mixture, walk
 from knothole.expectation.exact.latent_tree import LatentTreeEngine
 from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.gaussian import GaussianEngine
@@ -35,7 +35,7 @@ ENGINES: dict[type, EngineMaker] = {
 #: The kernel that takes longest to compile before a first prediction.
 LARGEST: dict[type, Any] = {
     GaussianMixture: fill,
-    LatentTree: latent_tree.add_expected,
+    LatentTree: walk.add_margin,
     Mixture: mixture.add_expected,
 }
 

@@ -6,25 +6,22 @@ trees then walk with the small tree that remains
 brings the variable into focus, reads off the probability of the left side, confines the variable to
 one side after the other, and returns to the messages it had on arrival.
 
-Expected margins of small trees come from sets of leaves. The lowest and the highest leaf of what a
-row leaves of a tree part at a split on a missing variable, where the set divides in two, and so on:
-no node is met but where a row divides. Whatever the row, a part of what arrives at a split goes
-left, in every state of the variable's latent.
+Whatever the row, a part of what arrives at a split goes left, in every state of the variable's
+latent: it is tabulated. Where regions are needed, for one-hot groups observed in part and for two
+trees at once (Lemma 2), masses of what remains of a variable are read off the tables.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import has, highest_bit, lowest_bit
+from knothole.compiled.bits import has
 from knothole.compiled.exp import exponentials
-from knothole.compiled.pointers import pointers, prefetch, shift
+from knothole.compiled.pointers import prefetch, shift
 from knothole.compiled.policy import inlined, inner, njit
 from knothole.compiled.simd import (
     AT_ONCE,
@@ -65,13 +62,16 @@ from knothole.expectation.exact.walk import (
     LEAVE,
     RIGHT,
     WalkEngine,
+    both_sides,
     confine,
     merged_levels,
+    next_split,
+    place_at_root,
     provide,
     reset_region,
     save_region,
 )
-from knothole.expectation.tables import LEAVES, follow, read_sets
+from knothole.expectation.tables import follow, plain
 from knothole.trees.ensemble import Ensemble
 
 
@@ -96,70 +96,22 @@ class LatentTreeEngine(WalkEngine):
             n=len(parent),
             states=self.states,
         )
-        self.used = self.ensemble.used
-
-    def _add_by_leaf_sets(self, evidence: Evidence, out: Floats) -> None:
-        points = self.merged.points(evidence.points)
-        words = np.empty((len(points), self.ensemble.n_trees), dtype=np.uint64)
-        first = 0
-        for sets in self.leaf_sets:
-            read_words(points, sets, words, first)
-            first += len(sets.root)
-        trees = self._trees._replace(value=self.value[self._leaf, 0])
-        memory = self.memory.once(self._splits), self.memory.once(self._sides)
-        add_expected(points, words, trees, self._given(evidence, False), *memory, out)
-
-    @cached_property
-    def _leaf(self) -> NDArray[np.int64]:
-        return np.concatenate([each.leaf for each in self.leaf_sets])
-
-    @cached_property
-    def _trees(self) -> WordTrees:
-        sets = self.leaf_sets
-        root, parting, right = (
-            np.concatenate([getattr(each, name) for each in sets])
-            for name in ("root", "parting", "right")
-        )
-        return WordTrees(
-            root=root,
-            output=np.repeat([each.output for each in sets], [len(each.root) for each in sets]),
-            value=np.empty((0, 0)),
-            parting=parting,
-            right=right,
-            feature=self.ensemble.feature,
-            go_left=self.go_left,
-            n_trees=len(root),
-            n_variables=len(self.ensemble.columns),
-            states=self.density.transition_.shape[1],
-        )
-
-    def _splits(self) -> RowSplits:
-        n = self.ensemble.n_leaves
-        return RowSplits(
-            go_left=np.empty(n, dtype=np.int64),
-            node=np.empty(n, dtype=np.int64),
-            left=np.empty(n),
-            right=np.empty(n),
-            side=np.empty(n, dtype=np.int64),
-            stop=np.empty(self.ensemble.n_trees, dtype=np.int64),
-            word=np.empty(LEAVES, dtype=np.uint64),
-            later=np.empty(LEAVES, dtype=np.int64),
-        )
-
-    def _sides(self) -> Sides:
-        n = self.depth
-        return Sides(
-            reach=np.empty(2 * n),
-            node=np.empty(n, dtype=np.int64),
-            mark=np.empty(n, dtype=np.int64),
-            belief=np.empty(n, dtype=np.int64),
-        )
 
     def _given(self, evidence: Evidence, regions: bool) -> LatentGiven:
-        like = self._likelihood(evidence)
-        return LatentGiven(like, self.used, self.latents, *self.memory.once(self._scratch), 1)
+        kind = LatentRegionGiven if regions else LatentGiven
+        return kind(
+            like=self._likelihood(evidence),
+            used=self.ensemble.used,
+            latents=self.latents,
+            **self.memory.once(self._scratch),
+            go_left=self.go_left,
+            n_states=self.density.transition_.shape[1],
+            words=self._words(evidence),
+            plain=plain(self.ensemble, evidence.points),
+            block=1,
+        )
 
-    def _scratch(self) -> tuple[Reduced, ReduceScratch, Messages]:
+    def _scratch(self) -> dict[str, Any]:
         n, states = self.latents.n, self.states
         reduced = Reduced(
             n=np.zeros(1, dtype=np.int64),
@@ -194,7 +146,7 @@ class LatentTreeEngine(WalkEngine):
             n=n,
             states=states,
         )
-        return reduced, scratch, messages
+        return {"reduced": reduced, "scratch": scratch, "messages": messages}
 
     def _likelihood(self, evidence: Evidence) -> Floats:
         """Likelihood of what is known of each variable, scaled, (rows, variables, states).
@@ -203,8 +155,9 @@ class LatentTreeEngine(WalkEngine):
         groups observed in part included. So it is at values that are impossible in every state.
         """
         missing = np.isnan(evidence.points)
-        missing[:, : len(self.used)] &= self.used
-        missing[:, len(self.used) :] = False
+        used = self.ensemble.used
+        missing[:, : len(used)] &= used
+        missing[:, len(used) :] = False
         packed = pack(self.density.distributions_, evidence)
         width = self.latents.n * self.states
         like = room(len(packed), width)
@@ -220,6 +173,7 @@ class LatentTreeEngine(WalkEngine):
     def _position(self) -> LatentPosition:
         return LatentPosition(
             frames=self._frames(),
+            believed=np.empty(self.depth, dtype=np.int64),
             e=np.empty((self.depth, self.states)),
             right=np.empty((self.depth, self.states)),
             mark=np.empty(self.depth, dtype=np.int64),
@@ -233,6 +187,10 @@ class LatentTreeEngine(WalkEngine):
 # ---- walks
 
 
+# The side of no split.
+TOP = -1
+
+
 class LatentGiven(NamedTuple):
     """What a latent tree says of rows; the records are those of their modules."""
 
@@ -242,13 +200,22 @@ class LatentGiven(NamedTuple):
     reduced: Any
     scratch: Any
     messages: Any
+    go_left: Any  # (nodes, states) part of what arrives that goes left
+    n_states: int  # without those that were added up to a multiple of four
+    words: Any  # LeafWords
+    plain: bool  # see `follow`
     block: int
+
+
+class LatentRegionGiven(LatentGiven):
+    """The same, for walks with the regions of missing values in hand."""
 
 
 class LatentPosition(NamedTuple):
     """Frames (:class:`.walk.Frames`), and what else a position returns to."""
 
     frames: Any
+    believed: Any  # (frames,) where the belief of the variable is
     e: Any  # (frames, states) of the variable on arrival
     right: Any  # (frames, states) masses of the right side
     mark: Any  # (frames,) length of the log on arrival
@@ -258,9 +225,14 @@ class LatentPosition(NamedTuple):
     right_mass: Any
 
 
-def place(position, root, given, row):  # type: ignore[no-untyped-def]
+def place(position, tree, nodes, given, row):  # type: ignore[no-untyped-def]
     """See :func:`.walk.place`."""
-    start(position, root, 1.0)
+    place_at_root(position, tree, nodes, given, row)
+
+
+def place_region(position, tree, nodes, given, row):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.place`."""
+    start(position, nodes.roots[tree], 1.0)
 
 
 def place_inside(position, root, outer, given):  # type: ignore[no-untyped-def]
@@ -289,6 +261,12 @@ def start(position, root, reach):  # type: ignore[no-untyped-def]
 
 
 def begin_row(x, rows, row, tables, region, given):  # type: ignore[no-untyped-def]
+    """Reduce the latent tree to the row's missing variables."""
+    reduce_to_missing(x, row, tables.n_variables, given)
+    start_messages(given.reduced, given.messages)
+
+
+def begin_region(x, rows, row, tables, region, given):  # type: ignore[no-untyped-def]
     """Reduce the latent tree to missing variables, each confined to what the row leaves of it."""
     reset_region(rows, row, tables, region)
     reduced, messages = given.reduced, given.messages
@@ -321,6 +299,85 @@ def reduce_to_missing(x, row, n_variables, given):  # type: ignore[no-untyped-de
 
 
 def advance(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.advance`: a part of what arrives goes left. All leaves of a tree at once.
+
+    A split's frame has the right child and the probability that waits for it. Of both sides of the
+    split at depth d, what is left of its variable is at ``e[n + 2 d]`` and after it.
+    """
+    reduced, messages, frames = given.reduced, given.messages, position.frames
+    n, states = messages.n, messages.states
+    tree, at = frames.top[1], frames.node[0]
+    reach, side, count, top = 1.0, TOP, 0, -1
+    while True:
+        node, leaf = next_split(x, at, tree, nodes, given)
+        if node < 0:
+            found.leaves[count] = leaf
+            found.reaches[count] = reach
+            count += 1
+        else:
+            depth, i = (side >> 1) + 1, reduced.slot[nodes.feature[node]]
+            for z in range(0, states, CACHE_LINE):  # the table is too large for the near caches
+                prefetch(shift(given.go_left, node * states + z))
+            if side == TOP:
+                undo(EMPTY, i, messages)
+                believed = i
+            else:
+                above = position.focus[depth - 1]
+                undo(position.mark[depth - 1], above, messages)
+                renew(2 * n + above, n + side, messages)
+                believed = position.believed[depth - 1]
+                if i != above:
+                    believed = n + depth
+                    move_focus(i, reduced, messages, shift(messages.belief, believed * states))
+            position.focus[depth], position.mark[depth] = i, messages.at[LENGTH]
+            position.believed[depth] = believed
+            left = shift(messages.e, (n + 2 * depth) * states)
+            e, go_left = likelihood(i, messages), shift(given.go_left, node * states)
+            belief = shift(messages.belief, believed * states)
+            share = divide(e, go_left, belief, left, shift(left, states), states, given.n_states)
+            frames.reach[depth] = reach - reach * share
+            at, frames.node[depth] = both_sides(at, node, tree, nodes, given)
+            frames.phase[depth] = RIGHT
+            reach, side, top = reach * share, 2 * depth, depth
+            if reach > 0.0:
+                continue
+        # Back to the last split whose right side waits.
+        while top >= 0 and (frames.phase[top] == LEAVE or frames.reach[top] <= 0.0):
+            top -= 1
+        if top < 0:
+            return count
+        frames.phase[top] = LEAVE
+        at, reach, side = frames.node[top], frames.reach[top], 2 * top + 1
+
+
+@inlined
+def divide(e, go_left, belief, left, right, n, n_states):  # type: ignore[no-untyped-def]
+    """Divide what arrives at a split; return the probability of the left side."""
+    to_left, to_right = spread(0.0), spread(0.0)
+    for z in range(0, n, AT_ONCE):
+        here, believed = load(e, z), load(belief, z)
+        part = here * load(go_left, z)
+        rest = here - part
+        store(left, z, part)
+        store(right, z, rest)
+        to_left = to_left + believed * part
+        to_right = to_right + believed * rest
+    return left_share(total(to_left), total(to_right), left, right, n_states)
+
+
+@inlined
+def left_share(goes_left, goes_right, left, right, n_states):  # type: ignore[no-untyped-def]
+    """Probability of the left side, from those of both up to a factor."""
+    if goes_left + goes_right <= 0.0:
+        # The row is impossible under the density: let the variable's own masses decide.
+        for z in range(n_states):
+            goes_left += left[z]
+            goes_right += right[z]
+    both = goes_left + goes_right
+    return goes_left / both if both > 0.0 else 0.0
+
+
+def advance_regions(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
     """See :func:`.walk.advance`."""
     feature, left = nodes.feature, nodes.left
     reduced, messages, frames = given.reduced, given.messages, position.frames
@@ -353,7 +410,7 @@ def advance(x, nodes, tables, region, given, position, found):  # type: ignore[n
             if messages.at[CONFINED] == 0:
                 messages.at[FOCUS] = i
             move_focus(i, reduced, messages, belief)
-            share = divide(v, n, nodes, tables, region, belief, left_mass, right_mass)
+            share = divide_region(v, n, nodes, tables, region, belief, left_mass, right_mass)
             left_reach = frames.reach[top] * share
             right_reach = frames.reach[top] - left_reach
             left_node = follow(x, left[n], nodes, False)
@@ -410,13 +467,14 @@ def advance(x, nodes, tables, region, given, position, found):  # type: ignore[n
     return count
 
 
+provide(LatentGiven, begin_row=begin_row, place=place, advance=advance)
 provide(
-    LatentGiven,
-    begin_row=begin_row,
-    place=place,
+    LatentRegionGiven,
+    begin_row=begin_region,
+    place=place_region,
     place_inside=place_inside,
     leave_inside=leave_inside,
-    advance=advance,
+    advance=advance_regions,
 )
 
 
@@ -431,7 +489,7 @@ def expect(node, nodes, tables):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def divide(v, node, nodes, tables, region, belief, left_mass, right_mass):  # type: ignore[no-untyped-def]
+def divide_region(v, node, nodes, tables, region, belief, left_mass, right_mass):  # type: ignore[no-untyped-def]
     """Masses of a missing variable's two sides at a split; return the left one's probability."""
     states = tables.states
     if tables.n_levels[v] > 0:
@@ -440,13 +498,7 @@ def divide(v, node, nodes, tables, region, belief, left_mass, right_mass):  # ty
         divide_interval(v, node, nodes, tables, region, left_mass, right_mass)
     goes_left = dot(belief, left_mass, states)
     goes_right = dot(belief, right_mass, states)
-    if goes_left + goes_right <= 0.0:
-        # The row is impossible under the density: let the variable's own masses decide.
-        for z in range(states):
-            goes_left += left_mass[z]
-            goes_right += right_mass[z]
-    both = goes_left + goes_right
-    return goes_left / both if both > 0.0 else 0.0
+    return left_share(goes_left, goes_right, left_mass, right_mass, states)
 
 
 @inlined
@@ -511,188 +563,3 @@ def fill_likelihood(values, parameters, missing, like, impossible):  # type: ign
                 out[:n_states] = largest = 0.0
             peak[first : first + states] = largest
         exponentials(x[row], peak, shifts, bits[row], width)
-
-
-# ---- sets of leaves
-
-
-class WordTrees(NamedTuple):
-    """All trees with their leaves as bits of words."""
-
-    root: Any  # (trees,) first node
-    output: Any  # (trees,)
-    value: Any  # (trees, 64) of the leaf of each bit
-    parting: Any  # (trees, 64, 64) see `LeafSets`
-    right: Any  # (trees, 128)
-    feature: Any  # (nodes,)
-    go_left: Any  # (nodes, states) part of what arrives
-    n_trees: int
-    n_variables: int
-    states: int  # without those that were added up to a multiple of four
-
-
-class RowSplits(NamedTuple):
-    """Where a row divides: splits of all trees, each before those on its left and on its right."""
-
-    go_left: Any  # (splits,) where the split's part is
-    node: Any  # (splits,) of the missing variable, in the reduced tree
-    left: Any  # (splits,) value of the only leaf on a side; 0 where there are several
-    right: Any
-    side: Any  # (splits,) of the split above it, twice whose depth it is, and 1 more on the right
-    stop: Any  # (trees,) where those of a tree end
-    word: Any  # (leaves,) a stack: leaves on the right that are still to be visited,
-    later: Any  # (leaves,) and the side that they are on
-
-
-# Trees that are looked at before it is their turn, and those whose splits are found together.
-AHEAD = 4
-TOGETHER = 8
-# The side of nothing: of it, the depth is 0, too.
-TOP = -1
-
-
-class Sides(NamedTuple):
-    """Both sides of the split that a walk is at, and of those above it, by depth."""
-
-    reach: Any  # (2 depths,) of the left side, then of the right
-    node: Any  # (depths,) of the missing variable
-    mark: Any  # (depths,) length of the log
-    belief: Any  # (depths,) where that of the variable is
-
-
-@njit
-def read_words(points, trees, words, first):  # type: ignore[no-untyped-def]
-    """Leaves that are left of some trees, from the ``first`` on, to ``words`` (rows, trees)."""
-    for row in range(len(points)):
-        read_sets(points[row], trees, words[row, first : first + len(trees.root)])
-
-
-@njit
-def add_expected(points, words, trees, given, splits, sides, out):  # type: ignore[no-untyped-def]
-    """Add the expected margin of each row to ``out`` (rows, outputs): Prop. 1."""
-    n_rows, n_columns = points.shape
-    points_, trees_, given_, splits_, sides_ = pointers((points, trees, given, splits, sides))
-    for row in range(n_rows):
-        reduce_to_missing(shift(points_, row * n_columns), row, trees_.n_variables, given_)
-        start_messages(given_.reduced, given_.messages)
-        for start in range(0, trees_.n_trees, TOGETHER):
-            end = min(start + TOGETHER, trees_.n_trees)
-            find_splits(start, end, words[row], trees_, given_, splits_, out[row])
-            for tree in range(start, end):
-                first = splits_.stop[tree - 1] if tree > start else 0
-                found = expected(first, splits_.stop[tree], trees_, given_, splits_, sides_)
-                out[row, trees_.output[tree]] += found
-
-
-@inlined
-def one_bit(word):  # type: ignore[no-untyped-def]
-    """Whether there is no other bit than the lowest."""
-    return word & (word - np.uint64(1)) == 0
-
-
-@inlined
-def find_splits(start, end, words, trees, given, splits, out):  # type: ignore[no-untyped-def]
-    """Where a row divides in some trees, given the leaves that are left; single ones go to ``out``.
-
-    What is needed of several trees is looked for at once: tables do not fit the near caches.
-    """
-    slot, states = given.reduced.slot, given.messages.states
-    count = 0
-    for tree in range(start, end):
-        ahead = min(tree + AHEAD, trees.n_trees - 1)
-        prefetch(
-            shift(trees.parting, (ahead * LEAVES + np.int64(lowest_bit(words[ahead]))) * LEAVES)
-        )
-        word = words[tree]
-        value = shift(trees.value, tree * LEAVES)
-        if one_bit(word):
-            out[trees.output[tree]] += value[lowest_bit(word)]
-            splits.stop[tree] = count
-            continue
-        parting, root = shift(trees.parting, tree * LEAVES * LEAVES), trees.root[tree]
-        rights = shift(trees.right, tree * 2 * LEAVES)
-        top, side = 0, TOP
-        while True:
-            lowest, highest = np.int64(lowest_bit(word)), np.int64(highest_bit(word))
-            parted = np.int64(parting[lowest * LEAVES + highest])
-            place = (root + parted) * states
-            for z in range(0, states, CACHE_LINE):
-                prefetch(shift(trees.go_left, place + z))
-            splits.go_left[count] = place
-            splits.node[count] = slot[trees.feature[root + parted]]
-            on_right = word & rights[parted]
-            on_left = word ^ on_right
-            left_leaf, right_leaf = one_bit(on_left), one_bit(on_right)
-            splits.left[count] = value[lowest] if left_leaf else 0.0
-            splits.right[count] = value[highest] if right_leaf else 0.0
-            splits.side[count] = side
-            count += 1
-            below = (side | 1) + 1
-            splits.word[top], splits.later[top] = on_right, below + 1
-            top += not right_leaf
-            prefetch(shift(parting, np.int64(lowest_bit(on_right)) * LEAVES))
-            if not left_leaf:
-                word, side = on_left, below
-            elif top > 0:
-                top -= 1
-                word, side = splits.word[top], splits.later[top]
-            else:
-                break
-        splits.stop[tree] = count
-
-
-@inlined
-def expected(first, stop, trees, given, splits, sides):  # type: ignore[no-untyped-def]
-    """What a tree is expected to give, from its splits."""
-    reduced, messages = given.reduced, given.messages
-    states, n = messages.states, messages.n
-    result = 0.0
-    for at in range(first, stop):
-        node, side = splits.node[at], splits.side[at]
-        depth = (side >> 1) + 1
-        if side == TOP:
-            undo(EMPTY, node, messages)
-            reach, believed = 1.0, node
-        else:
-            above = sides.node[depth - 1]
-            undo(sides.mark[depth - 1], above, messages)
-            renew(2 * n + above, n + side, messages)
-            reach, believed = sides.reach[side], sides.belief[depth - 1]
-            if node != above:
-                believed = n + depth
-                belief = shift(messages.belief, believed * states)
-                move_focus(node, reduced, messages, belief)
-        belief = shift(messages.belief, believed * states)
-        sides.node[depth], sides.mark[depth] = node, messages.at[LENGTH]
-        sides.belief[depth] = believed
-        e = likelihood(node, messages)
-        left = shift(messages.e, (n + 2 * depth) * states)
-        right = shift(left, states)
-        go_left = shift(trees.go_left, splits.go_left[at])
-        goes_left, goes_right = divide_set(e, go_left, belief, left, right, states)
-        if goes_left + goes_right <= 0.0:
-            # The row is impossible under the density: let the variable's own masses decide.
-            for z in range(trees.states):
-                goes_left += left[z]
-                goes_right += right[z]
-        both = goes_left + goes_right
-        left_reach = reach * (goes_left / both if both > 0.0 else 0.0)
-        right_reach = reach - left_reach
-        sides.reach[2 * depth], sides.reach[2 * depth + 1] = left_reach, right_reach
-        result += left_reach * splits.left[at] + right_reach * splits.right[at]
-    return result
-
-
-@inlined
-def divide_set(e, go_left, belief, left, right, n):  # type: ignore[no-untyped-def]
-    """Divide what arrives at a split; return the probabilities of both sides, up to a factor."""
-    to_left, to_right = spread(0.0), spread(0.0)
-    for z in range(0, n, AT_ONCE):
-        here, believed = load(e, z), load(belief, z)
-        part = here * load(go_left, z)
-        rest = here - part
-        store(left, z, part)
-        store(right, z, rest)
-        to_left = to_left + believed * part
-        to_right = to_right + believed * rest
-    return total(to_left), total(to_right)

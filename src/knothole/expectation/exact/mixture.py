@@ -33,8 +33,11 @@ from knothole.expectation.exact.walk import (
     LEAVE,
     RIGHT,
     WalkEngine,
+    both_sides,
     confine,
     merged_levels,
+    next_split,
+    place_at_root,
     provide,
     reset_region,
     save_region,
@@ -74,18 +77,24 @@ class MixtureEngine(WalkEngine):
         super().__init__(merged_levels(ensemble, density), density.distributions_)
         self.density = density
 
-    def _add_by_leaf_sets(self, evidence: Evidence, out: Floats) -> None:
+    def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
+        """Prop. 1; the error is 0."""
+        if evidence.allowed is not None or not self.leaf_sets:
+            return super().margin(evidence)
+        out = np.tile(self.ensemble.base, (len(evidence.points), 1))
         points, weights = self.merged.points(evidence.points), self._weights(evidence)
         room = self.memory.once(self._room)
         for trees in self.leaf_sets:
             add_expected(points, weights, trees, self.go_left, self.value, room, out)
+        return out, np.zeros_like(out)
 
     def _given(self, evidence: Evidence, regions: bool) -> MixtureGiven | RegionGiven:
         weights, components = self._weights(evidence), self.tables.states
         if regions:
             return RegionGiven(weights, components, 1)
         is_plain = plain(self.ensemble, evidence.points)
-        return MixtureGiven(weights, components, ROWS, self.go_left, is_plain)
+        words = self._words(evidence)
+        return MixtureGiven(weights, components, ROWS, self.go_left, words, is_plain)
 
     def _weights(self, evidence: Evidence) -> Floats:
         log_p, weights = self.density.responsibilities(evidence)
@@ -123,6 +132,7 @@ class MixtureGiven(NamedTuple):
     components: int  # a multiple of four
     block: int
     go_left: Any  # (nodes, components) q
+    words: Any  # LeafWords
     plain: bool  # see `follow`
 
 
@@ -150,15 +160,16 @@ def begin_region(x, rows, row, tables, region, given):  # type: ignore[no-untype
     reset_region(rows, row, tables, region)
 
 
-def place(position, root, given, row):  # type: ignore[no-untyped-def]
-    """See :func:`.walk.place`: where to start, and the row whose weights are divided."""
-    position.frames.node[0] = root
-    position.frames.top[0] = row
-
-
-def place_region(position, root, given, row):  # type: ignore[no-untyped-def]
+def place(position, tree, nodes, given, row):  # type: ignore[no-untyped-def]
     """See :func:`.walk.place`."""
-    start(position, root, shift(given.weights, row * given.components), given.components)
+    place_at_root(position, tree, nodes, given, row)
+
+
+def place_region(position, tree, nodes, given, row):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.place`."""
+    start(
+        position, nodes.roots[tree], shift(given.weights, row * given.components), given.components
+    )
 
 
 def place_inside(position, root, outer, given):  # type: ignore[no-untyped-def]
@@ -188,11 +199,11 @@ def advance(x, nodes, tables, region, given, position, found):  # type: ignore[n
     What goes right waits in its frame.
     """
     frames, n = position.frames, given.components
-    node, weight = frames.node[0], shift(given.weights, frames.top[0] * n)
-    count, top = 0, 0
+    row, tree = frames.top[0], frames.top[1]
+    at, weight, count, top = frames.node[0], shift(given.weights, row * n), 0, 0
     while True:
-        node = follow(x, node, nodes, given.plain)
-        while nodes.feature[node] >= 0:
+        node, leaf = next_split(x, at, tree, nodes, given)
+        while node >= 0:
             right, go_left = shift(position.weight, top * n), shift(given.go_left, node * n)
             left = shift(right, n)
             for k in range(0, n, AT_ONCE):
@@ -200,16 +211,16 @@ def advance(x, nodes, tables, region, given, position, found):  # type: ignore[n
                 goes_left = here * load(go_left, k)
                 store(left, k, goes_left)
                 store(right, k, here - goes_left)
-            frames.node[top] = nodes.left[node] + 1
+            at, frames.node[top] = both_sides(at, node, tree, nodes, given)
             top, weight = top + 1, left
-            node = follow(x, nodes.left[node], nodes, given.plain)
-        found.leaves[count] = nodes.left[node]
+            node, leaf = next_split(x, at, tree, nodes, given)
+        found.leaves[count] = leaf
         found.reaches[count] = whole(weight, n)
         count += 1
         top -= 1
         if top < 0:
             return count
-        node, weight = frames.node[top], shift(position.weight, top * n)
+        at, weight = frames.node[top], shift(position.weight, top * n)
 
 
 def advance_regions(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]

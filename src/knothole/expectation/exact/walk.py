@@ -27,7 +27,7 @@ from numba.extending import overload
 
 from knothole.arrays import Floats, Words
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import set_words, word_offsets
+from knothole.compiled.bits import highest_bit, lowest_bit, set_words, word_offsets
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import OPTIONS, inlined, njit
 from knothole.compiled.simd import padded
@@ -35,12 +35,15 @@ from knothole.compiled.threads import Memory
 from knothole.densities.univariate.base import Univariate
 from knothole.expectation.engine import ENTRIES, Entries, ExactEngine, weighted_values
 from knothole.expectation.tables import (
+    LEAVES,
     Grid,
     LeafSets,
+    follow,
     leaf_sets,
     left_probabilities,
     node_arrays,
     not_recorded_mass,
+    read_rows,
     stack_size,
 )
 from knothole.trees.ensemble import Ensemble
@@ -48,11 +51,7 @@ from knothole.trees.in_variables import Merged
 
 
 class WalkEngine(ExactEngine):
-    """Exact expectations by walks, for a family of densities.
-
-    Expected margins of small trees come from sets of leaves, which families handle each in their
-    own way: 1.5 (latent trees) to 2.5 times (mixtures) as fast as a walk; see decision 9.
-    """
+    """Exact expectations by walks, for a family of densities."""
 
     chunk = 512
 
@@ -91,14 +90,34 @@ class WalkEngine(ExactEngine):
         """What kernels read of trees and univariate distributions."""
         return self.tables
 
-    @abstractmethod
-    def _add_by_leaf_sets(self, evidence: Evidence, out: Floats) -> None:
-        """Add expected margins (rows, outputs) of rows without sets, by sets of leaves."""
-
     @cached_property
     def leaf_sets(self) -> list[LeafSets]:
         """Sets of leaves, where trees are small enough."""
         return leaf_sets(self.ensemble)
+
+    @cached_property
+    def _small_trees(self) -> tuple[Any, ...]:
+        """Sets of leaves of all trees in their order: see the fields of :class:`LeafWords`."""
+        groups = self.leaf_sets
+        order = np.argsort(np.concatenate([group.root for group in groups]))
+        fields = ("parting", "right", "leaf")
+        parts = ([getattr(group, field) for group in groups] for field in fields)
+        return tuple(np.ascontiguousarray(np.concatenate(part)[order]) for part in parts)
+
+    def _words(self, evidence: Evidence) -> LeafWords:
+        """What observed values leave of small trees."""
+        n_trees = self.ensemble.n_trees
+        if not self.leaf_sets:
+            none = np.empty((0, 0), np.uint64), np.empty(0, np.uint8), np.empty(0, np.uint64)
+            return LeafWords(*none, np.empty(0, np.int64), n_trees, False)
+        points = self.merged.points(evidence.points)
+        words = self.memory.array("words", (len(points), n_trees), np.uint64)
+        for group in self.leaf_sets:
+            found = np.empty((len(points), len(group.root)), np.uint64)
+            read_rows(points, group, found)
+            words[:, self.ensemble.leaf_tree[group.leaf[:, 0]]] = found
+        parting, right, leaf = (array.ravel() for array in self._small_trees)
+        return LeafWords(words, parting, right, leaf, n_trees, True)
 
     @cached_property
     def go_left(self) -> Floats:
@@ -109,10 +128,7 @@ class WalkEngine(ExactEngine):
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
-        if evidence.allowed is None and self.leaf_sets:
-            self._add_by_leaf_sets(evidence, out)
-        else:
-            add_margin(*self._arguments(evidence), out)
+        add_margin(*self._arguments(evidence), out)
         return out, np.zeros_like(out)
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
@@ -173,7 +189,7 @@ class WalkEngine(ExactEngine):
         """The part of a position that all kinds have."""
         words = set_words(int(self.ensemble.n_levels.max(initial=0)))
         return Frames(
-            top=np.zeros(1, dtype=np.int64),
+            top=np.zeros(2, dtype=np.int64),
             reach=np.empty(self.depth),
             node=np.empty(self.depth, dtype=np.int64),
             phase=np.empty(self.depth, dtype=np.int64),
@@ -244,12 +260,27 @@ class Region(NamedTuple):
 class Frames(NamedTuple):
     """A stack: a frame for each split on a missing value between the root and a position."""
 
-    top: Any  # (1,) the frame in use
+    top: Any  # (2,) the frame in use; or, of a position without regions, the row and the tree
     reach: Any  # (frames,) leaf probability, so far
     node: Any
     phase: Any
     saved: Any  # Region: what remained of the split's variable on arrival
     words: int  # of a saved set
+
+
+class LeafWords(NamedTuple):
+    """Which leaves of small trees observed values leave (:class:`.LeafSets`), for all trees.
+
+    A walk without regions then goes from split to split where such a set divides in two, and from
+    node to node elsewhere.
+    """
+
+    word: Any  # (rows, trees)
+    parting: Any  # (trees, 64, 64)
+    right: Any  # (trees, 128)
+    leaf: Any  # (trees, 64)
+    n_trees: int
+    small: bool  # whether trees are; otherwise all arrays are empty
 
 
 class LeafList(NamedTuple):
@@ -272,8 +303,8 @@ def begin_row(x: Any, rows: Any, row: Any, tables: Any, region: Any, given: Any)
     raise NotImplementedError
 
 
-def place(position: Any, root: Any, given: Any, row: Any) -> None:
-    """Put a position before the first leaf below ``root``, with all of the row's probability."""
+def place(position: Any, tree: Any, nodes: Any, given: Any, row: Any) -> None:
+    """Put a position before the first leaf of a tree, with all of the row's probability."""
     raise NotImplementedError
 
 
@@ -364,6 +395,48 @@ def confine(frame, node, v, right, nodes, tables, region, frames):  # type: igno
     region.recorded[v] = 1 if elsewhere else saved.recorded[frame]
 
 
+# ---- walks without regions: all leaves of a tree at once ----------------------------------------
+
+
+@inlined
+def place_at_root(position, tree, nodes, given, row):  # type: ignore[no-untyped-def]
+    """See :func:`place`: at a node, or at the set of leaves that observed values leave."""
+    words, frames = given.words, position.frames
+    frames.top[0], frames.top[1] = row, tree
+    if words.small:
+        frames.node[0] = np.int64(words.word[row * words.n_trees + tree])
+    else:
+        frames.node[0] = nodes.roots[tree]
+
+
+@inlined
+def next_split(x, at, tree, nodes, given):  # type: ignore[no-untyped-def]
+    """The next node where the row divides, and 0; or -1 and the leaf that it comes to."""
+    words = given.words
+    if words.small:
+        word = np.uint64(at)
+        lowest, highest = np.int64(lowest_bit(word)), np.int64(highest_bit(word))
+        if lowest == highest:
+            return np.int64(-1), np.int64(words.leaf[tree * LEAVES + lowest])
+        node = np.int64(words.parting[(tree * LEAVES + lowest) * LEAVES + highest])
+        return nodes.roots[tree] + node, np.int64(0)
+    node = follow(x, at, nodes, given.plain)
+    if nodes.feature[node] < 0:
+        return np.int64(-1), np.int64(nodes.left[node])
+    return np.int64(node), np.int64(0)
+
+
+@inlined
+def both_sides(at, node, tree, nodes, given):  # type: ignore[no-untyped-def]
+    """Where to go on at the left and at the right of a split."""
+    words = given.words
+    if words.small:
+        word = np.uint64(at)
+        right = word & words.right[2 * tree * LEAVES + node - nodes.roots[tree]]
+        return np.int64(word ^ right), np.int64(right)
+    return np.int64(nodes.left[node]), np.int64(nodes.left[node] + 1)
+
+
 # ---- walks --------------------------------------------------------------------------------------
 
 
@@ -382,7 +455,7 @@ def add_margin(rows, nodes, leaves, tables, given, working, out):  # type: ignor
                 x = shift(rows_.points, row * n_columns)
                 if tree == 0:
                     begin_row(x, rows_, row, tables_, region, given_)
-                place(position, nodes_.roots[tree], given_, row)
+                place(position, tree, nodes_, given_, row)
                 n = advance(x, nodes_, tables_, region, given_, position, found)
                 for j in range(width):
                     expected = 0.0
@@ -419,7 +492,7 @@ def emit(rows, nodes, leaves, tables, given, working, at, out):  # type: ignore[
                 x = shift(rows_.points, (start + row) * n_columns)
                 if tree == 0:
                     begin_row(x, rows_, start + row, tables_, region, given_)
-                place(position, nodes_.roots[tree], given_, start + row)
+                place(position, tree, nodes_, given_, start + row)
                 found = LeafList(shift(out_.leaf, count), shift(out_.reach, count), needed)
                 n = advance(x, nodes_, tables_, region, given_, position, found)
                 for i in range(count, count + n):
@@ -452,7 +525,7 @@ def add_pairs(rows, nodes, leaves, tables, given, working, pairs, squares):  # t
         begin_row(x, rows_, row, tables_, region, given_)
         for tree in range(n_trees):
             output = tree_output[tree]
-            place(outer, nodes_.roots[tree], given_, row)
+            place(outer, tree, nodes_, given_, row)
             # The outer position stops at each leaf, with the leaf's region in hand.
             while advance(x, nodes_, tables_, region, given_, outer, one):
                 leaf, reach = one.leaves[0], one.reaches[0]
