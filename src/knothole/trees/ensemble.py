@@ -70,9 +70,9 @@ class Recipe:
         >>> Recipe.of(learning_rate=0.0, loss="Huber", delta="1.5")
         Recipe(levels=(), learning_rate=None, loss='Huber', delta=1.5)
         """
-        found = tuple(float(level) for level in levels)
+        quantiles = tuple(float(level) for level in levels)
         return cls(
-            found if all(0 < level < 1 for level in found) else (),
+            quantiles if all(0 < level < 1 for level in quantiles) else (),
             _at_most(1.0, learning_rate),
             str(loss),
             _at_most(sys.float_info.max, delta),
@@ -118,6 +118,58 @@ class Nodes:
     sets: Words | None = None
     tree_output: Any = None
     tree_weight: Any = None
+
+
+class NodeList:
+    """Nodes that are made one by one."""
+
+    def __init__(self) -> None:
+        # Column, cut, children (a leaf's number for both), side of NaN, set; by node.
+        self._rows: list[tuple[int, float, int, int, bool, int]] = []
+        self._sets: dict[int, tuple[int, Mask]] = {}  # number and content, by identity
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self) -> int:
+        """Room for a node; returns its place."""
+        self._rows.append((-1, np.nan, -1, -1, False, -1))
+        return len(self._rows) - 1
+
+    def leaf(self, node: int, number: int) -> None:
+        """Make a node the leaf with this number."""
+        self._rows[node] = -1, np.nan, number, number, False, -1
+
+    def split(
+        self, node: int, column: int, sides: float | Mask, left: int, right: int, missing_left: bool
+    ) -> None:
+        """Make a node a split: at a cut, or by whether each level, and an unseen one, goes left."""
+        if isinstance(sides, np.ndarray):
+            which, _ = self._sets.setdefault(id(sides), (len(self._sets), sides))
+            self._rows[node] = column, np.nan, left, right, missing_left, which
+        else:
+            self._rows[node] = column, sides, left, right, missing_left, -1
+
+    def build(self, roots: Any, value: Floats, native_leaf: Any, **of_trees: Any) -> Nodes:
+        """All of them, given values and the library's own numbers by leaf."""
+        feature, cut, left, right, missing_left, which = map(
+            np.array, zip(*self._rows, strict=True)
+        )
+        leaf = np.where(feature < 0, left, 0)
+        start, sets = pack_sides([sides for _, sides in self._sets.values()])
+        return Nodes(
+            roots=np.array(roots),
+            feature=feature,
+            cut=cut,
+            left=left,
+            right=right,
+            missing_left=missing_left,
+            value=value[leaf],
+            native_leaf=np.asarray(native_leaf)[leaf],
+            set_start=np.append(start, -1)[which],
+            sets=sets,
+            **of_trees,
+        )
 
 
 def nodes_of(arrays: Mapping[str, Any]) -> Nodes:
@@ -452,7 +504,7 @@ def pack_sides(lefts: Sequence[Mask]) -> tuple[Ints, Words]:
     codes = [np.flatnonzero(left) for left in lefts]
     return pack(
         np.array([len(left) - 1 for left in lefts], dtype=np.int64),
-        np.repeat(np.arange(len(lefts)), [len(own) for own in codes]),
+        np.repeat(np.arange(len(lefts)), [len(goes_left) for goes_left in codes]),
         np.concatenate([np.zeros(0, dtype=np.int64), *codes]),
     )
 

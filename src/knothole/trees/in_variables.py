@@ -95,16 +95,16 @@ def in_levels(ensemble: Ensemble, columns: Columns) -> Ensemble:
 
     Categories that the model has never seen go where it sends such.
     """
-    own_columns = list(ensemble.columns)
+    described = list(ensemble.columns)
     codes: dict[int, Ints] = {}
-    for i, (own, other) in enumerate(zip(ensemble.columns, columns, strict=True)):
-        if own.kind is other.kind is Kind.CATEGORICAL and own.levels != other.levels:
-            known = {level: code for code, level in enumerate(own.levels)}
-            own_columns[i] = replace(own, levels=other.levels)
+    for i, (column, wanted) in enumerate(zip(ensemble.columns, columns, strict=True)):
+        if column.kind is wanted.kind is Kind.CATEGORICAL and column.levels != wanted.levels:
+            known = {level: code for code, level in enumerate(column.levels)}
+            described[i] = replace(column, levels=wanted.levels)
             codes[i] = np.array(
-                [*(known.get(level, len(known)) for level in other.levels), len(known)]
+                [*(known.get(level, len(known)) for level in wanted.levels), len(known)]
             )
-    return _recoded(ensemble, own_columns, codes)
+    return _recoded(ensemble, described, codes)
 
 
 def _recoded(ensemble: Ensemble, columns: Sequence[Column], codes: Mapping[int, Ints]) -> Ensemble:
@@ -159,24 +159,24 @@ class Merged:
         many = {v: int(n) for v, n in enumerate(ensemble.n_levels) if n > least and v not in but}
         named = {v: _told_apart(ensemble, v, n) for v, n in many.items()}
         classes = {v: np.full(n + 1, len(named[v])) for v, n in many.items()}
-        for v, own in named.items():
-            classes[v][own] = np.arange(len(own))
-            classes[v][-1] += len(own) < many[v]
+        for v, apart in named.items():
+            classes[v][apart] = np.arange(len(apart))
+            classes[v][-1] += len(apart) < many[v]
         columns = list(ensemble.columns)
         codes = {}
-        for v, own in named.items():
-            n_classes = len(own) + (len(own) < many[v])
+        for v, apart in named.items():
+            n_classes = len(apart) + (len(apart) < many[v])
             columns[v] = replace(columns[v], levels=tuple(range(n_classes)))
-            codes[v] = np.append(own, np.full(n_classes + 1 - len(own), many[v]))
+            codes[v] = np.append(apart, np.full(n_classes + 1 - len(apart), many[v]))
         return cls(_recoded(ensemble, columns, codes), classes)
 
     def points(self, points: Floats, axis: int = 1) -> Floats:
         """Points, or draws, whose ``axis`` is that of variables, with classes for levels."""
         points = points.copy() if self.classes else points
         for v, classes in self.classes.items():
-            own = np.moveaxis(points, axis, 0)[v]
-            known = (own >= 0) & (own < len(classes))  # what is not asked for may be anything
-            own[known] = classes[own[known].astype(np.int64)]
+            values = np.moveaxis(points, axis, 0)[v]
+            known = (values >= 0) & (values < len(classes))  # what is not asked for may be anything
+            values[known] = classes[values[known].astype(np.int64)]
         return points
 
 
@@ -200,17 +200,17 @@ def _check_match(ensemble: Ensemble, columns: Columns) -> None:
     in_block = {column for block in columns.blocks for column in block.columns}
     numeric_split = np.zeros(len(columns), dtype=np.bool_)
     numeric_split[ensemble.feature[(ensemble.feature >= 0) & (ensemble.set_start < 0)]] = True
-    for i, (own, described) in enumerate(zip(ensemble.columns, columns, strict=True)):
+    for i, (column, described) in enumerate(zip(ensemble.columns, columns, strict=True)):
         is_categorical = described.kind is Kind.CATEGORICAL
         if (
-            described.levels[: len(own.levels)] != own.levels
-            or is_categorical != (own.kind is Kind.CATEGORICAL)
+            described.levels[: len(column.levels)] != column.levels
+            or is_categorical != (column.kind is Kind.CATEGORICAL)
             or (is_categorical and (i in in_block or numeric_split[i]))
         ):
             raise ColumnMismatch(
                 f"column {described.name!r} is described as {described.kind} with levels "
-                f"{described.levels}, which does not suit the model: there it is {own.kind} with "
-                f"levels {own.levels}. Use ensemble.columns.describe(table)."
+                f"{described.levels}, which does not suit the model: there it is {column.kind} "
+                f"with levels {column.levels}. Use ensemble.columns.describe(table)."
             )
 
 

@@ -20,8 +20,8 @@ def _softmax(margin: Floats) -> Floats:
     by_output = np.ascontiguousarray(np.moveaxis(margin, -1, 0))
     by_output = np.exp(by_output - by_output.max(axis=0))
     total = by_output[0].copy()
-    for own in by_output[1:]:  # one after the other: numpy adds those of a single row otherwise
-        total += own
+    for output in by_output[1:]:  # one after the other: numpy adds those of a single row otherwise
+        total += output
     by_output /= total
     return np.moveaxis(by_output, 0, -1)
 

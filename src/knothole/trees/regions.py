@@ -86,9 +86,9 @@ def _arrivals(tree: _Tree) -> Values:
         is_left = child == tree.left[at]
         missing[node] &= is_left == tree.missing_left[at]
         numeric = tree.edge_set[child] < 0  # the sets were filled before
-        for side, found, nearer in ((is_left, high, np.minimum), (~is_left, low, np.maximum)):
-            some = numeric & side
-            found[node[some]] = nearer(found[node[some]], tree.cut[at[some]])
+        for side, bound, nearer in ((is_left, high, np.minimum), (~is_left, low, np.maximum)):
+            here = numeric & side
+            bound[node[here]] = nearer(bound[node[here]], tree.cut[at[here]])
         below = split
     return Values(low, high, tree.arriving_set, tree.sets, missing)
 

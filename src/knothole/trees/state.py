@@ -61,10 +61,10 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
 def _check_trees(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     """Refuse what :meth:`Ensemble.build` would not see, or would take for something else."""
     for name, dtype in DTYPES.items():
-        found = arrays[name]
+        array = arrays[name]
         wanted = (dtype, 2 if name in ("value", "sentinel") else 1)
-        fits = (found.dtype, found.ndim) == wanted
-        require(fits, f"trees.{name} must be {dtype}, not {found.dtype} of shape {found.shape}")
+        fits = (array.dtype, array.ndim) == wanted
+        require(fits, f"trees.{name} must be {dtype}, not {array.dtype} of shape {array.shape}")
     require(arrays["value"].shape[1], "leaves must have values")
     require(len(arrays["native_leaf"]) == len(arrays["value"]), "native_leaf must be by leaf")
     require(header["precision"] in ("float32", "float64"), "precision must be of floats")

@@ -114,9 +114,9 @@ def steer(ensemble: Ensemble, target: Integers, X: Floats, rng: np.random.Genera
         child, node = node, ensemble.parent[node]
         column, is_left = ensemble.feature[node], child == ensemble.left[node]
         numeric = ensemble.set_start[node] < 0
-        for bound, closer, own in ((high, np.fmin, is_left), (low, np.fmax, ~is_left)):
-            place = row[numeric & own], column[numeric & own]
-            bound[place] = closer(bound[place], ensemble.cut[node[numeric & own]])
+        for bound, closer, side in ((high, np.fmin, is_left), (low, np.fmax, ~is_left)):
+            place = row[numeric & side], column[numeric & side]
+            bound[place] = closer(bound[place], ensemble.cut[node[numeric & side]])
         for i in np.flatnonzero(~numeric).tolist():
             codes = np.flatnonzero(left_codes(ensemble, int(node[i])) == is_left[i])
             if len(codes):
@@ -133,6 +133,6 @@ def _take_one(values: Floats, choices: Floats, rng: np.random.Generator) -> Floa
     """Values with one of the choices (..., choices) in place that are finite in float32, if any."""
     order = np.where(np.abs(choices) <= _LARGEST, rng.random(choices.shape), -1.0)
     chosen = order.argmax(axis=-1)[..., None]
-    found = np.take_along_axis(order, chosen, axis=-1)[..., 0] >= 0
-    values[found] = np.take_along_axis(choices, chosen, axis=-1)[..., 0][found]
+    usable = np.take_along_axis(order, chosen, axis=-1)[..., 0] >= 0
+    values[usable] = np.take_along_axis(choices, chosen, axis=-1)[..., 0][usable]
     return values

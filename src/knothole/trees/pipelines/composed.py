@@ -347,8 +347,8 @@ def _mixed(
         return _side_by_side(inside, [0] * len(inside), scaled, base, IDENTITY, classes)
     starts = np.cumsum([0, *(one.n_outputs for one in inside)]).tolist()
     parts = tuple(
-        Member(start, start + one.n_outputs, weight, one.link, own)
-        for one, start, weight, own in zip(
+        Member(start, start + one.n_outputs, weight, one.link, own_steps)
+        for one, start, weight, own_steps in zip(
             inside, starts[:-1], weights.tolist(), steps, strict=True
         )
     )

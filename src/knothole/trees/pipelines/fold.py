@@ -10,15 +10,14 @@ several splits, and the branches below are there as often.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from knothole.arrays import Floats, Ints, Mask
 from knothole.columns.columns import Columns
 from knothole.errors import ReaderMismatch, UnsupportedModel
-from knothole.trees.ensemble import Ensemble, Nodes, pack_sides
+from knothole.trees.ensemble import Ensemble, NodeList
 from knothole.trees.pipelines.steps import Domain, Front, ProbeTable, bisected, sources_of
 from knothole.trees.verify import probe_rows
 
@@ -58,16 +57,16 @@ def folded(rows: ProbeTable, fronts: Sequence[Front], domains: Sequence[Domain])
     trees = []
     for f, front in enumerate(fronts):
         splits = _raw_splits(rows, front, f, domains)
-        ensemble = _Grown(front.ensemble, front.splits.of_node, splits, columns).ensemble()
+        ensemble = _Grown(front, splits).ensemble(columns)
         _check(rows, front, f, domains, ensemble)
         trees.append(ensemble)
     return trees
 
 
 def _raw_splits(rows: ProbeTable, front: Front, f: int, domains: Sequence[Domain]) -> RawSplits:
-    own = front.splits
-    domain = sources_of(domains, f, own.column)
-    constant = own.sides(domains[0].outputs[f][:1])[0]
+    splits = front.splits
+    domain = sources_of(domains, f, splits.column)
+    constant = splits.sides(domains[0].outputs[f][:1])[0]
     first_left, missing_left = constant.copy(), constant.copy()
     lefts: dict[int, Mask] = {}
     changes: list[tuple[Ints, Floats, Floats]] = []  # splits, and numbers on either side
@@ -75,25 +74,29 @@ def _raw_splits(rows: ProbeTable, front: Front, f: int, domains: Sequence[Domain
         mine = np.flatnonzero(domain == d)
         if not len(mine):
             continue
-        of_column = own.column[mine]
-        sides = own.go_left(one.outputs[f][:, of_column], mine)
+        of_column = splits.column[mine]
+        sides = splits.go_left(one.outputs[f][:, of_column], mine)
         nan, unseen = one.of_nan[f], one.of_unseen[f]
-        missing_left[mine] = False if nan is None else own.go_left(nan[of_column], mine)
+        missing_left[mine] = False if nan is None else splits.go_left(nan[of_column], mine)
         if one.categorical:
-            other = missing_left[mine] if unseen is None else own.go_left(unseen[of_column], mine)
+            other = (
+                missing_left[mine] if unseen is None else splits.go_left(unseen[of_column], mine)
+            )
             lefts |= dict(zip(mine.tolist(), np.vstack([sides, other]).T, strict=True))
             continue
         first_left[mine] = sides[0]
         at, which = np.nonzero(sides[1:] != sides[:-1])
         changes.append((mine[which], one.values[at], one.values[at + 1]))
-    points: list[list[float]] = [[] for _ in range(len(own))]
+    points: list[list[float]] = [[] for _ in range(len(splits))]
     if changes:
         split, low, high = (np.concatenate(parts) for parts in zip(*changes, strict=True))
         for s, point in zip(
             split.tolist(), _points(rows, front, domains, domain, split, low, high), strict=True
         ):
             points[s].append(point)
-    return RawSplits(domain, [sorted(own) for own in points], first_left, lefts, missing_left)
+    return RawSplits(
+        domain, [sorted(of_split) for of_split in points], first_left, lefts, missing_left
+    )
 
 
 def _points(
@@ -109,7 +112,7 @@ def _points(
     All columns are asked at once: each has its own outputs.
     """
     low, high = ends
-    own, column = front.splits, domain[split]
+    splits, column = front.splits, domain[split]
     place = np.zeros(len(split), dtype=np.intp)  # rows in which each is asked
     for d in np.unique(column):
         place[column == d] = np.arange((column == d).sum())
@@ -117,100 +120,65 @@ def _points(
     def sides(numbers: Floats) -> Mask:
         """Of some numbers for each split, (splits, numbers)."""
         mine = {d: numbers[column == d].ravel() for d in np.unique(column).tolist()}
-        matrix = front(rows.table({domains[d].position: own for d, own in mine.items()}))
+        matrix = front(rows.table({domains[d].position: asked for d, asked in mine.items()}))
         width = numbers.shape[1]
         at = place[:, None] * width + np.arange(width)
-        return own.go_left(matrix[at, own.column[split][:, None]], split[:, None])
+        return splits.go_left(matrix[at, splits.column[split][:, None]], split[:, None])
 
     upper = sides(high[:, None])
     points: list[float] = bisected(lambda numbers: sides(numbers) == upper, low, high).tolist()
     return points
 
 
-@dataclass(eq=False)
 class _Grown:
     """Trees grown anew, node by node, with raw splits for the model's own."""
 
-    own: Ensemble
-    of_node: Ints
-    splits: RawSplits
-    columns: Columns
-    feature: list[int] = field(default_factory=list)
-    cut: list[float] = field(default_factory=list)
-    missing_left: list[bool] = field(default_factory=list)
-    children: list[tuple[int, int]] = field(default_factory=list)
-    leaf: list[int] = field(default_factory=list)
-    set_of: list[int] = field(default_factory=list)  # the split whose levels it has, or -1
+    def __init__(self, front: Front, splits: RawSplits) -> None:
+        self.model, self.of_node, self.splits = front.ensemble, front.splits.of_node, splits
+        self.nodes = NodeList()
 
-    def ensemble(self) -> Ensemble:
+    def ensemble(self, columns: Columns) -> Ensemble:
         """The trees over raw columns, with leaves under the model's own numbers."""
-        own = self.own
-        roots = [self._tree(int(root)) for root in own.roots]
-        leaf = np.array(self.leaf)
-        set_of = np.array(self.set_of)
-        start, sets = self._sets()
-        left, right = np.array(self.children).T
-        nodes = Nodes(
-            roots=np.array(roots),
-            feature=np.array(self.feature),
-            cut=np.array(self.cut),
-            left=left,
-            right=right,
-            missing_left=np.array(self.missing_left),
-            value=own.value[leaf],
-            native_leaf=own.native_leaf[leaf],
-            set_start=start[set_of],
-            sets=sets,
-            tree_output=own.tree_output,
-            tree_weight=own.tree_weight,
-        )
+        model = self.model
+        roots = [self._tree(int(root)) for root in model.roots]
         return Ensemble.build(
-            nodes,
-            columns=self.columns,
-            base=own.base,
-            library=own.library,
-            precision=own.precision,
-            link=own.link,
-            classes=own.classes,
-        ).trained_by(own.recipe)
+            self.nodes.build(
+                roots,
+                model.value,
+                model.native_leaf,
+                tree_output=model.tree_output,
+                tree_weight=model.tree_weight,
+            ),
+            columns=columns,
+            base=model.base,
+            library=model.library,
+            precision=model.precision,
+            link=model.link,
+            classes=model.classes,
+        ).trained_by(model.recipe)
 
-    def _sets(self) -> tuple[Ints, Any]:
-        """Where the set of each split begins, -1 without one (as for no split), and all of them."""
-        own, sets = pack_sides(list(self.splits.lefts.values()))
-        start = np.full(len(self.splits.domain) + 1, -1)
-        start[list(self.splits.lefts)] = own
-        return start, sets
-
-    def _new(self) -> int:
-        self.feature.append(-1)
-        self.cut.append(np.nan)
-        self.missing_left.append(False)
-        self.children.append((-1, -1))
-        self.leaf.append(0)
-        self.set_of.append(-1)
-        if len(self.feature) > MOST_NODES:
+    def _split(
+        self, node: int, domain: int, sides: float | Mask, missing_left: bool
+    ) -> tuple[int, int]:
+        """Make a node a split, and give it children."""
+        if len(self.nodes) > MOST_NODES:
             raise UnsupportedModel(
                 f"a step divides a column of numbers into so many parts that the trees would have "
                 f"more than {MOST_NODES:,} nodes. Bin with KBinsDiscretizer(encode='ordinal'), or "
                 f"do the step before the pipeline."
             )
-        return len(self.feature) - 1
-
-    def _split(self, node: int, domain: int, cut: float, missing_left: bool) -> tuple[int, int]:
-        """Make a node a split, and give it children."""
-        self.feature[node], self.cut[node] = domain, cut
-        self.missing_left[node] = missing_left
-        self.children[node] = self._new(), self._new()
-        return self.children[node]
+        left, right = self.nodes.add(), self.nodes.add()
+        self.nodes.split(node, domain, sides, left, right, missing_left)
+        return left, right
 
     def _tree(self, root: int) -> int:
-        first = self._new()
+        first = self.nodes.add()
         ranges: dict[int, tuple[float, float]] = {}
         waiting = [(root, first, ranges)]
         while waiting:
             old, node, ranges = waiting.pop()
-            if self.own.feature[old] < 0:
-                self.leaf[node] = int(self.own.left[old])
+            if self.model.feature[old] < 0:
+                self.nodes.leaf(node, int(self.model.left[old]))
                 continue
             waiting += self._divided(old, node, ranges)
         return first
@@ -222,12 +190,11 @@ class _Grown:
         split = int(self.of_node[old])
         domain = int(self.splits.domain[split])
         missing_left = bool(self.splits.missing_left[split])
-        branches = {True: int(self.own.left[old]), False: int(self.own.left[old]) + 1}
+        branches = {True: int(self.model.left[old]), False: int(self.model.left[old]) + 1}
         if domain < 0:
             return [(branches[bool(self.splits.first_left[split])], node, ranges)]
         if split in self.splits.lefts:
-            self.set_of[node] = split
-            left, right = self._split(node, domain, np.nan, missing_left)
+            left, right = self._split(node, domain, self.splits.lefts[split], missing_left)
             return [(branches[True], left, ranges), (branches[False], right, ranges)]
         low, high = ranges.get(domain, (-np.inf, np.inf))
         points = self.splits.points[split]

@@ -107,8 +107,8 @@ class ProbeTable:
         """Rows like the first base row, with these values in some of the columns."""
         n = max(len(values) for values in chosen.values())
         columns = [
-            self._column(source, chosen.get(i), own[0], n)
-            for i, (source, own) in enumerate(zip(self.sources, self.base, strict=True))
+            self._column(source, chosen.get(i), base[0], n)
+            for i, (source, base) in enumerate(zip(self.sources, self.base, strict=True))
         ]
         if self.is_array:
             kind = self.dtype if self.dtype in (np.float32, np.float64, object) else np.float64
@@ -122,12 +122,12 @@ class ProbeTable:
 
     def in_every_base(self, position: int, values: Any) -> Any:
         """Every base row with each of these values in one column, the base rows in turn."""
-        own = {i: np.tile(base, len(values)) for i, base in enumerate(self.base)}
-        return self.table({**own, position: np.repeat(values, BASES)})
+        bases = {i: np.tile(base, len(values)) for i, base in enumerate(self.base)}
+        return self.table({**bases, position: np.repeat(values, BASES)})
 
-    def _column(self, source: TrainingColumn, values: Any, own: Any, n: int) -> Any:
+    def _column(self, source: TrainingColumn, values: Any, base: Any, n: int) -> Any:
         given: Any = np.empty(n, dtype=np.float64 if source.numeric else object)
-        given[:] = [own] * n if not source.numeric else own
+        given[:] = [base] * n if not source.numeric else base
         if values is not None:
             given[: len(values)] = values
         if self.is_array:
@@ -328,7 +328,9 @@ def domains_of(rows: ProbeTable, fronts: Sequence[Front]) -> list[Domain]:
     used = [front.splits.column for front in fronts]
     for domain in domains:
         source = rows.sources[domain.position]
-        matters = [flags[own].any() for flags, own in zip(domain.depends, used, strict=True)]
+        matters = [
+            flags[columns].any() for flags, columns in zip(domain.depends, used, strict=True)
+        ]
         if source.read is None and any(matters):
             raise InvalidInput(
                 f"{source.problem} The pipeline makes something of this column that the model "
@@ -366,9 +368,9 @@ def _domain(rows: ProbeTable, fronts: Sequence[Front], position: int) -> tuple[A
             f"the pipeline refuses values of X_train's own column {source.name!r} ({ask.problem}). "
             f"Pass rows like those that it was trained on."
         )
-    some = values[np.unique(np.linspace(0, len(values) - 1, FEW).astype(np.intp))]
+    sample = values[np.unique(np.linspace(0, len(values) - 1, FEW).astype(np.intp))]
     depends = [_vary(part) for part in outputs]
-    for flags, tried in zip(depends, ask.in_bases(some), strict=True):
+    for flags, tried in zip(depends, ask.in_bases(sample), strict=True):
         for base in range(BASES):
             if tried is not None:
                 flags |= _vary(tried[base::BASES])
@@ -427,8 +429,8 @@ class _Asking:
             return None
         apart = np.zeros(len(known), dtype=np.bool_)
         for part in three:
-            own, low, high = np.split(part, 3)
-            apart |= (_jump(own, low) & _jump(own, high)).any(axis=1)
+            at, low, high = np.split(part, 3)
+            apart |= (_jump(at, low) & _jump(at, high)).any(axis=1)
         if apart.sum() > len(known) / 2:
             return None
         return np.concatenate([part[apart] for part in (below, known, above)])

@@ -284,16 +284,16 @@ class Questions:
 
 def known_hashes(parts: CatBoostModel) -> dict[int, NDArray[np.uint32]]:
     """For each categorical feature (by index), sorted, the hashes of the categories it knows."""
-    found: dict[int, list[NDArray[np.uint32]]] = {
+    pieces_of: dict[int, list[NDArray[np.uint32]]] = {
         feature.index: [np.zeros(0, dtype=np.uint32)] for feature in parts.categorical
     }
-    check_count("categorical features with a number each", len(found), len(parts.categorical))
+    check_count("categorical features with a number each", len(pieces_of), len(parts.categorical))
     for feature, hashes in parts.one_hot:
-        require(feature in found, NOT_CATEGORICAL)
-        found[feature].append(hashes)
+        require(feature in pieces_of, NOT_CATEGORICAL)
+        pieces_of[feature].append(hashes)
     for ctr in parts.ctrs:
-        found[_only_feature(ctr, parts)].append(hashes_of_keys(_table(ctr, parts).keys))
-    return {index: np.unique(np.concatenate(pieces)) for index, pieces in found.items()}
+        pieces_of[_only_feature(ctr, parts)].append(hashes_of_keys(_table(ctr, parts).keys))
+    return {index: np.unique(np.concatenate(pieces)) for index, pieces in pieces_of.items()}
 
 
 def splits_of(parts: CatBoostModel, known: dict[int, NDArray[np.uint32]]) -> Questions:

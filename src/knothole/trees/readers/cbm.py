@@ -347,14 +347,14 @@ def _trees(table: Table, outputs: int, n_leaves: int) -> BinaryTrees:
     check_within(leaf[has_value], n_leaves, problem)
     here = np.arange(len(split))
     extra = len(split) + np.cumsum(ends) - 1
-    own = extra[ends]
+    added = extra[ends]
     tree = np.repeat(np.arange(len(size)), size)
     return BinaryTrees(
         roots=start,
         tree=np.concatenate([tree, tree[ends]]),
-        split=np.concatenate([np.where(is_leaf, -1, split), np.full(len(own), -1)]),
-        left=np.concatenate([np.where(ends & (to_left == 0), extra, here + to_left), own]),
-        right=np.concatenate([np.where(ends & (to_right == 0), extra, here + to_right), own]),
+        split=np.concatenate([np.where(is_leaf, -1, split), np.full(len(added), -1)]),
+        left=np.concatenate([np.where(ends & (to_left == 0), extra, here + to_left), added]),
+        right=np.concatenate([np.where(ends & (to_right == 0), extra, here + to_right), added]),
         leaf=np.concatenate([np.where(is_leaf, leaf, 0), leaf[ends]]),
         first_leaf=np.minimum.reduceat(leaf, start),
     )

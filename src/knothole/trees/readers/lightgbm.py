@@ -164,9 +164,9 @@ def _classes(model: Any) -> tuple[Hashable, ...] | None:
 def _native_codes(X: Floats, categories: dict[int, Categories]) -> Floats:
     """Rows of our codes as rows of LightGBM's."""
     native = X.copy()
-    for column, found in categories.items():
+    for column, known in categories.items():
         observed = ~np.isnan(X[:, column])
-        codes = np.append(found.codes.astype(np.float64), found.unseen)
+        codes = np.append(known.codes.astype(np.float64), known.unseen)
         native[observed, column] = codes[X[observed, column].astype(np.int64)]
     return native
 
@@ -286,7 +286,7 @@ def _on(columns: Any, trees: TextTrees) -> Mask:
 def _require_expressible(trees: TextTrees, categories: dict[int, Categories]) -> None:
     """Refuse what continued training can put together but no column can express."""
     numeric = ~trees.is_set
-    integers = [i for i, found in categories.items() if not np.isnan(found.unseen)]
+    integers = [i for i, known in categories.items() if not np.isnan(known.unseen)]
     if (numeric & _on(integers, trees)).any():
         raise UnsupportedModel(
             "LightGBM: some trees take a column for a number and others for a category. Train all "
@@ -347,13 +347,13 @@ def _sets(
     n_levels = np.zeros(len(has_set), dtype=np.int64)
     pairs = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
     split, code = members
-    for column, found in categories.items():
-        n_levels[trees.split_feature == column] = len(found.codes)
+    for column, known in categories.items():
+        n_levels[trees.split_feature == column] = len(known.codes)
         here = trees.split_feature[split] == column
-        place = np.searchsorted(found.codes, code[here])
+        place = np.searchsorted(known.codes, code[here])
         problem = f"a set has a category that column {column} has not"
-        require((place < len(found.codes)).all(), problem)
-        pairs += [(split[here], place), _numeric_members(trees, column, len(found.codes))]
+        require((place < len(known.codes)).all(), problem)
+        pairs += [(split[here], place), _numeric_members(trees, column, len(known.codes))]
     owner, level = (np.concatenate(part) for part in zip(*pairs, strict=True))
     start, sets = pack(n_levels[has_set], (np.cumsum(has_set) - 1)[owner], level)
     set_start = np.full(len(has_set), -1)
@@ -433,8 +433,8 @@ def _seen_values(text: ModelText) -> tuple[Ranges, dict[int, set[int]]]:
     ranges = {}
     known = {}
     for column, info in enumerate(text.feature_infos):
-        if found := _RANGE.fullmatch(info):
-            ranges[column] = (float(found[1]), float(found[2]))
+        if ends := _RANGE.fullmatch(info):
+            ranges[column] = (float(ends[1]), float(ends[2]))
         elif _CODES.fullmatch(info):
             known[column] = {int(code) for code in info.split(":")} - {-1}  # -1 stands for NaN
             possible = all(0 <= code < 2**31 for code in known[column])

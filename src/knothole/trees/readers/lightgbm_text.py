@@ -37,7 +37,7 @@ _HEADER_KEYS = {
     "tree_sizes",
 }
 # Fields of a tree with one entry per split, which route a row; and statistics that no prediction
-# needs, but which must be well formed, or LightGBM itself would not load the text.
+# needs, but which must be well formed: LightGBM can loop for ever over others.
 _ROUTES = ("split_feature", "left_child", "right_child")
 _SPLIT_STATISTICS = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _LEAF_STATISTICS = ("leaf_weight", "leaf_count")
@@ -203,9 +203,9 @@ def _joined(fields: Fields, key: str, counts: Ints) -> str:
     """A field of all trees in one text, each with as many entries as ``counts`` says."""
     texts = [tree.get(key, "") for tree in fields]
     for number, (text, count) in enumerate(zip(texts, counts.tolist(), strict=True)):
-        found = text.count(" ") + 1 if text else 0
-        if found != count:
-            raise DamagedFile(f"{key} of tree {number} has {found} entries, not {count}")
+        n_entries = text.count(" ") + 1 if text else 0
+        if n_entries != count:
+            raise DamagedFile(f"{key} of tree {number} has {n_entries} entries, not {count}")
     return " ".join(filter(None, texts))
 
 
@@ -254,10 +254,10 @@ def _check_form(text: str, form: re.Pattern[str], name: str) -> None:
 
 def _end_of_text(tail: str) -> tuple[dict[str, str], str]:
     """The training parameters, and what follows them."""
-    before, found, rest = tail.partition("\n\nend of parameters\n")
+    before, ended, rest = tail.partition("\n\nend of parameters\n")
     _, begun, parameters = before.partition("\n\nparameters:\n")
     lines = parameters.split("\n")
-    require(found and begun, "it ends before the parameters do")
+    require(ended and begun, "it ends before the parameters do")
     require(all(map(_PARAMETER.fullmatch, lines)), "a parameter is not in brackets")
     return dict(line[1:-1].split(": ", 1) for line in lines), rest.strip("\n")
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from knothole.arrays import Floats, Ints, Mask
+from knothole.arrays import Floats, Ints
 from knothole.checks import check_count, field_of, numbers, require, typed
 from knothole.columns.columns import Column, Columns, Kind
 from knothole.errors import DamagedFile
 from knothole.files import without_doubles
-from knothole.trees.ensemble import Ensemble, Nodes, pack_sides
+from knothole.trees.ensemble import Ensemble, NodeList
 from knothole.trees.libraries import Reading, Replay
 from knothole.trees.links import FUNCTIONS, Link
 
@@ -68,7 +68,13 @@ def read(model: Any) -> Reading:
     if classes is not None:
         check_count("outputs", len(base), 1 if labels is None else len(classes))
     ensemble = Ensemble.build(
-        document.nodes(),
+        document.nodes.build(
+            document.roots,
+            np.array(document.values),
+            document.numbers,
+            tree_output=[output for _, _, output in document.trees],
+            tree_weight=[weight for _, weight, _ in document.trees],
+        ),
         columns=columns,
         base=base,
         library=LIBRARY,
@@ -157,17 +163,17 @@ class _Document:
         self.sends_missing = True  # whether every decision says where a missing value goes
         self.trees: list[tuple[dict[str, Any], float, int]] = []  # root, weight, first output
         self.roots: list[int] = []
-        self.splits: list[tuple[int, float, int, int, bool, int]] = []  # as in ``Nodes``, by node
-        self.leaves: dict[int, tuple[Floats, int]] = {}  # values and number in its tree, by node
-        self.lefts: list[Mask] = []  # whether each level, and one never seen, goes left
-        self.n_leaves, self.width = 0, 0  # of the tree that is read
+        self.nodes = NodeList()
+        self.values: list[Floats] = []  # by leaf
+        self.numbers: list[int] = []  # of leaves, each in its tree
+        self.first_leaf, self.width = 0, 0  # of the tree that is read
 
     def add_tree(self, tree: Any) -> None:
         """Check a tree, and add its nodes."""
         _only(typed(dict, tree), ("root", "weight", "output"), "a tree")
         weight = float(_numbers([tree.get("weight", 1.0)], "weight")[0])
         output = typed(int, tree.get("output", 0))
-        width, self.n_leaves, self.width = self.width, 0, 0
+        width, self.first_leaf, self.width = self.width, len(self.values), 0
         root = field_of(tree, "root")
         try:
             self.roots.append(self._node(root))
@@ -185,10 +191,6 @@ class _Document:
         require(fewer, "there are more outputs than trees; say what all start from in 'base'")
         return np.zeros(last + self.width)
 
-    def _new(self) -> int:
-        self.splits.append((-1, np.nan, -1, -1, False, -1))
-        return len(self.splits) - 1
-
     def _node(self, document: Any) -> int:
         """Add a node and all below it; returns its place."""
         if "column" in typed(dict, document):
@@ -202,9 +204,10 @@ class _Document:
         value = self._value(document)
         self.width = self.width or len(value)
         check_count("values of a leaf", len(value), self.width)
-        place = self._new()
-        self.leaves[place] = value, self.n_leaves
-        self.n_leaves += 1
+        self.values.append(value)
+        self.numbers.append(len(self.values) - 1 - self.first_leaf)
+        place = self.nodes.add()
+        self.nodes.leaf(place, len(self.values) - 1)
         return place
 
     def _value(self, leaf: dict[str, Any]) -> Floats:
@@ -235,15 +238,13 @@ class _Document:
             require(inside, f"'missing' and 'unseen' must be places of branches of {name!r}")
         self.sends_missing &= document.get("missing") is not None
         branch_of = self._branch_of_levels(document, levels)
-        places = [self._new() for _ in range(n - 1)]
+        places = [self.nodes.add() for _ in range(n - 1)]
         children = [self._node(branch) for branch in branches]
         for branch, place in enumerate(places):
             right = children[-1] if branch == n - 2 else places[branch + 1]
             missing_left = (document.get("missing") or 0) == branch
-            cut, which = (np.nan, len(self.lefts)) if levels else (float(cuts[branch]), -1)
-            if levels:
-                self.lefts.append(branch_of == branch)
-            self.splits[place] = column, cut, children[branch], right, missing_left, which
+            sides = branch_of == branch if levels else float(cuts[branch])
+            self.nodes.split(place, column, sides, children[branch], right, missing_left)
         return places[0]
 
     def _check_levels(self, given: list[Any], levels: tuple[Hashable, ...], name: str) -> int:
@@ -262,30 +263,6 @@ class _Document:
         for branch, listed in enumerate(document["levels"] if levels else ()):
             branch_of[[levels.index(level) for level in listed]] = branch
         return branch_of
-
-    def nodes(self) -> Nodes:
-        """All trees, as an ensemble is built from them."""
-        feature, cut, left, right, missing_left, which = map(
-            np.array, zip(*self.splits, strict=True)
-        )
-        value, native = np.zeros((len(feature), self.width)), np.zeros(len(feature), dtype=np.int32)
-        for place, (values, number) in self.leaves.items():
-            value[place], native[place] = values, number
-        start, sets = pack_sides(self.lefts)
-        return Nodes(
-            roots=np.array(self.roots),
-            feature=feature,
-            cut=cut,
-            left=left,
-            right=right,
-            missing_left=missing_left,
-            value=value,
-            native_leaf=native,
-            set_start=np.append(start, -1)[which],
-            sets=sets,
-            tree_output=[output for _, _, output in self.trees],
-            tree_weight=[weight for _, weight, _ in self.trees],
-        )
 
     def replay(self, base: Floats, X: Floats) -> Replay:
         """Margins and leaves of rows, as the document says."""

@@ -251,18 +251,18 @@ def _categorical(
             f"{MAX_CATEGORIES - 1} are read. Number the categories from 0, without gaps."
         )
     # A node that pruning made a leaf may still be listed.
-    kept = is_set[node]
-    complete = np.array_equal(node[kept], np.flatnonzero(is_set))
+    still_split = is_set[node]
+    complete = np.array_equal(node[still_split], np.flatnonzero(is_set))
     require(complete, "a categorical split without its categories")
-    split = np.repeat(np.cumsum(kept) - 1, size)
-    used = np.repeat(kept, size)
-    return node[kept], split[used], category[used]
+    split = np.repeat(np.cumsum(still_split) - 1, size)
+    used = np.repeat(still_split, size)
+    return node[still_split], split[used], category[used]
 
 
 # ---- columns -------------------------------------------------------------------------------------
 
 
-def columns_of(document: Any, model: Any, found: TreeArrays, n_columns: int) -> Columns:
+def columns_of(document: Any, model: Any, arrays: TreeArrays, n_columns: int) -> Columns:
     """The columns of a document, given the part of it with the trees, and the trees.
 
     Where no names of categories are stored, the levels are the codes, as far as the splits know
@@ -271,7 +271,7 @@ def columns_of(document: Any, model: Any, found: TreeArrays, n_columns: int) -> 
     learner = field_of(document, "learner")
     names, types = (_texts(learner, key, n_columns) for key in ("feature_names", "feature_types"))
     stored = _stored_levels(model, n_columns)
-    highest = found.highest_category(n_columns).tolist()
+    highest = arrays.highest_category(n_columns).tolist()
     columns = []
     for i in range(n_columns):
         name = names[i] if names else f"f{i}"
@@ -507,10 +507,10 @@ def ensemble_of(document: Any, use: Use) -> Ensemble:
     if n_trees == 0:
         raise NotFitted("this XGBoost model has no trees; train it for at least one round.")
     n_columns = count_of(learner, "num_feature")
-    found = joined_trees(trees[:n_trees], n_columns, outputs)
-    columns = columns_of(document, model, found, n_columns)
+    arrays = joined_trees(trees[:n_trees], n_columns, outputs)
+    columns = columns_of(document, model, arrays, n_columns)
     return Ensemble.build(
-        found.nodes(
+        arrays.nodes(
             np.array([len(column.levels) for column in columns], dtype=np.int64),
             whole_numbers(field_of(model, "tree_info"), "tree_info")[:n_trees],
             None if weights is None else weights[:n_trees].astype(np.float64),
