@@ -11,6 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 from tests.cli.running import call, refused
 
 import knothole as kh
+from knothole import storage
 from knothole.errors import DamagedFile, FewCalibrationRows, InvalidInput, NotAMean, NotFitted
 from knothole.inspection import conformal
 
@@ -391,7 +392,7 @@ def test_saved_and_loaded_to_the_last_bit(calibrated, tmp_path):
 
 
 def test_damaged_calibration_is_refused(calibrated, tmp_path, monkeypatch):
-    monkeypatch.setattr(conformal.Calibration, "arrays", lambda self: {"points": self.points})
+    monkeypatch.setattr(storage, "describe_calibration", lambda one: {"points": one.points})
     calibrated.save(tmp_path / "model.knothole")
     with pytest.raises(DamagedFile):
         kh.load(tmp_path / "model.knothole")
