@@ -1,6 +1,8 @@
 """``wrap`` and ``Robust``: the face over trees, densities and reach."""
 
+import os
 import pickle
+import sys
 
 import catboost
 import lightgbm
@@ -468,6 +470,32 @@ def test_displays_say_which_model_which_density_and_how_good(data):
                  "columns with NaN in training", "exact"):  # fmt: skip
         assert part in page
     assert "http" not in page
+
+
+def test_a_row_passes_ten_classes_at_most():
+    """The calls are listed in CONTRIBUTING.md; without missing values, and with them."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4)) + rng.normal(size=(600, 1))
+    X = pd.DataFrame(X, columns=list("abcd"))
+    robust = kh.wrap(xgboost.XGBRegressor(**QUIET).fit(X, X.sum(axis=1)), X)
+    package = os.path.dirname(kh.__file__)
+    row = X.head(1)
+    for rows in (row, row.assign(a=np.nan), row.assign(a=np.nan, c=np.nan)):
+        robust.predict(rows, n_jobs=1)  # what is made once is made
+        classes = set()
+
+        def called(frame, event, _, classes=classes):
+            if event == "call" and frame.f_code.co_filename.startswith(package):
+                classes.add(type(frame.f_locals.get("self")))
+
+        sys.setprofile(called)
+        try:
+            robust.predict(rows, n_jobs=1)
+        finally:
+            sys.setprofile(None)
+        names = {one.__name__ for one in classes if one.__module__.startswith("knothole")}
+        assert {"Robust", "Columns", "Expectation", "Evidence"} <= names
+        assert len(names) <= 10, sorted(names)
 
 
 def test_the_same_bits_for_any_number_of_threads(data):

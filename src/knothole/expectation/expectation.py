@@ -27,6 +27,7 @@ from knothole.expectation.tolerance import (
     Spread,
     Tolerance,
     check_tol,
+    tolerance_of,
     warn_missed,
 )
 from knothole.trees.ensemble import Ensemble
@@ -178,7 +179,7 @@ class Expectation:
         return self.given_spread or _spread_under(engine)
 
     def _tolerance(self, unit: Floats) -> Tolerance:
-        return Tolerance(unit, np.inf if self.tol is None else self.tol)
+        return tolerance_of(unit, self.tol)
 
     @cached_property
     def used(self) -> Ints:

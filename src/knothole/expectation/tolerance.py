@@ -62,19 +62,22 @@ class Tolerance(NamedTuple):
 
     unit: Floats
     share: float
-
-    @property
-    def allowed(self) -> Floats:
-        """The largest standard error, for each answer."""
-        return np.asarray(self.unit * self.share)
+    allowed: Floats  # the largest standard error of each answer
 
     def repeated(self, n: int) -> Tolerance:
         """For ``n`` answers of each output, those of one output after those of another."""
-        return Tolerance(np.tile(self.unit, n), self.share)
+        return tolerance_of(np.tile(self.unit, n), self.share)
+
+
+def tolerance_of(unit: Floats, share: float | None) -> Tolerance:
+    """Allow errors up to a share of the unit; None for any error."""
+    if share is None or share == np.inf:
+        return Tolerance(unit, np.inf, np.full_like(unit, np.inf))
+    return Tolerance(unit, share, unit * share)
 
 
 #: Nothing is asked for: what the first draws give will do.
-NONE = Tolerance(np.ones(1), np.inf)
+NONE = tolerance_of(np.ones(1), None)
 
 
 def check_tol(tol: Any) -> float | None:

@@ -41,7 +41,7 @@ from knothole.columns.evidence import Evidence
 from knothole.errors import InvalidInput, MissingExtra
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.replicates import n_groups, replicates
-from knothole.expectation.tolerance import NONE, Tolerance, warn_missed
+from knothole.expectation.tolerance import Tolerance, tolerance_of, warn_missed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -193,7 +193,7 @@ def explain(
     """
     answers = expectation.margin if margins else expectation.predict
     unit = expectation.spread.margin if margins else expectation.spread.prediction
-    tolerance = NONE if tol is None else Tolerance(unit, tol)
+    tolerance = tolerance_of(unit, tol)
     nothing = Evidence(np.full((1, evidence.points.shape[1]), np.nan))
     total, total_error = answers(evidence, threads=threads)
     base, base_error = answers(nothing, threads=threads)

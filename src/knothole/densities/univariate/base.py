@@ -105,7 +105,7 @@ class Univariate(Stored, ABC):
         """Number of states."""
         return int(self.form.table.shape[1])
 
-    @property
+    @cached_property
     def n_codes(self) -> int:
         """Number of codes."""
         return len(self.form.table)

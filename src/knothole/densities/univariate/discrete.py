@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -96,7 +97,7 @@ class Count(Univariate):
     table: Floats
     marginal: Floats
 
-    @property
+    @cached_property
     def n_codes(self) -> int:
         """Count, or negative."""
         return 2

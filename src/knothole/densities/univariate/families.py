@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -122,7 +123,7 @@ class Atoms(Univariate):
     marginal: Floats
     rest: Univariate
 
-    @property
+    @cached_property
     def n_codes(self) -> int:
         """The rest's codes and the points."""
         return self.rest.n_codes + len(self.points)
