@@ -76,8 +76,8 @@ def probe_rows(ensemble: Ensemble, rows: int, rng: np.random.Generator) -> Float
     inner = np.flatnonzero(ensemble.feature >= 0)
     if len(inner):
         steer(ensemble, rng.choice(inner, rows // 2), X[: rows // 2], rng)
-    holes = rng.random(X.shape) < rng.choice([0.0, 0.0, 0.1, 0.5], rows)[:, None]
-    X[holes] = np.nan
+    missing = rng.random(X.shape) < rng.choice([0.0, 0.0, 0.1, 0.5], rows)[:, None]
+    X[missing] = np.nan
     X[rows - 1] = np.nan
     return X
 

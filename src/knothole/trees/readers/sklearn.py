@@ -401,8 +401,8 @@ def levels_of(model: Any) -> dict[int, tuple[Hashable, ...]]:
         if None in known:
             raise UnsupportedModel(
                 f"{type(model).__name__}: column {column} has None among its categories, which "
-                f"the model takes for a category and knothole for a hole. Fit it with NaN instead "
-                f"of None."
+                f"the model takes for a category and knothole for a missing value. Fit it with "
+                f"NaN instead of None."
             )
         levels[column] = tuple(known)
     return levels
