@@ -18,6 +18,7 @@ from knothole.expectation import tables as module
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.gaussian import BY_NUMBER
 from knothole.expectation.tables import LEAVES, leaf_sets, read_rows
+from knothole.leaves.sums import LeafSums, Summands
 from knothole.trees.read import read
 
 
@@ -109,13 +110,12 @@ def test_sums_over_rows_are_those_of_the_matrix(seed, density):
     engine, rng = expectation.engine, np.random.default_rng(seed)
     y, row_weight = rng.normal(size=(40, options["n_outputs"])), rng.random(40)
     assert 0 < evidence.partly_observed().sum() < 40
-    weight, target = np.ones(engine.ensemble.n_leaves), np.ones(engine.value.shape)
-    engine.add_sums(evidence, y, row_weight, weight, target)
+    sums = LeafSums.gathered(engine, Summands(evidence, y, row_weight))
     weighted = expectation.leaf_probabilities(evidence).toarray() * row_weight[:, None]
     output = engine.ensemble.tree_output[engine.ensemble.leaf_tree]
-    np.testing.assert_allclose(weight - 1, weighted.sum(axis=0), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(sums.weight, weighted.sum(axis=0), rtol=1e-12, atol=1e-13)
     expected = (weighted.T @ y)[np.arange(len(output)), output]
-    np.testing.assert_allclose(target[:, 0] - 1, expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(sums.target[:, 0], expected, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("how", ["Mixture", "LatentTree", "completions"])

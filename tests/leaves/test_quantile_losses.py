@@ -73,10 +73,11 @@ def test_no_leaves_of_a_tree_are_better(recipe, seed, ridge, averaged):
     found = tune(*world.arguments, **world.options, ridge=ridge)
     summary, ensemble = found.summary, found.ensemble
     assert summary.exact and summary.method == "tree" and summary.objective == "expected"
-    start = problem_of(world).offset
-    told = []
+    start, old = problem_of(world).offset, world.case.ensemble
+    told, told_before = [], []
     for tree, (first, stop) in enumerate(pairwise(ensemble.leaf_start)):
         told.append(0.0)
+        told_before.append(0.0)
         for leaf, k in np.ndindex(stop - first, 2):
             rows = [(world.y[n, k], w * r) for n, w, r in leaf_rows(world, first + leaf)]
             if not rows:
@@ -92,13 +93,17 @@ def test_no_leaves_of_a_tree_are_better(recipe, seed, ridge, averaged):
 
             least = objective(value)
             told[-1] += weight @ slow_loss(recipe, rest - value, k)
+            before = old.value[first + leaf, k]
+            before = before if averaged else before * old.tree_weight[tree]
+            told_before[-1] += weight @ slow_loss(recipe, y - old.base[k] - before, k)
             around = minimize_scalar(objective, bounds=(-9, 9), method="bounded").fun
             assert least <= min(*map(objective, rest), objective(0.0), around) + 1e-9
             if recipe.loss:
                 slope = (objective(value + 1e-6) - objective(value - 1e-6)) / 2e-6
                 assert slope == pytest.approx(0.0, abs=1e-5)
-    total = np.mean(told) if averaged else np.sum(told)
-    assert summary.after == pytest.approx(total / world.weight.sum(), abs=1e-9)
+    for own, each in ((summary.after, told), (summary.before, told_before)):
+        total = np.mean(each) if averaged else np.sum(each)
+        assert own == pytest.approx(total / world.weight.sum(), abs=1e-9)
     assert ridge or summary.after <= summary.before + 1e-9
 
 

@@ -74,14 +74,6 @@ class Engine(ABC):
     def moments(self, evidence: Evidence) -> Moments:
         """Mean and variance of the margin (Lemmas 1 and 2)."""
 
-    @abstractmethod
-    def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
-        """Add the rows' weighted probabilities of pairs of leaves to ``out`` (leaves, leaves).
-
-        Only entries (i, j) with i = j, or leaf i's tree before leaf j's, are written: the matrix
-        is symmetric, and two leaves of one tree are never reached at once.
-        """
-
     def leaf_probabilities(self, evidence: Evidence, by_tree: bool = False) -> sparse.csr_matrix:
         """Leaf probabilities of a chunk, (rows, leaves), without zeros, in no order of leaves.
 
@@ -108,31 +100,6 @@ class Engine(ABC):
             matrix.sum_duplicates()
         return matrix
 
-    def summed_entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """Leaf probabilities as learning adds them up over rows.
-
-        Errors of single rows cancel out there, so that each may have draws of its own.
-        """
-        return self.entries(evidence)
-
-    def add_sums(
-        self,
-        evidence: Evidence,
-        y: Floats,
-        row_weight: Floats,
-        weight: Floats,
-        target: Floats,
-    ) -> None:
-        """Add weighted leaf probabilities, and these times the target, to sums (Prop. 2).
-
-        ``y`` is (rows, outputs), ``weight`` (leaves,) and ``target`` (leaves, width).
-        """
-        output = self.ensemble.tree_output[self.ensemble.leaf_tree]
-        for rows, part in evidence.parts():
-            of_rows = y[rows], row_weight[rows]
-            for entries in self.summed_entries(part):
-                _add_sums(*entries, *of_rows, output, weight, target)
-
     def with_values(self, ensemble: Ensemble) -> Self:
         """The engine for the same trees with other leaf values; all else is shared."""
         other = copy(self)
@@ -148,6 +115,14 @@ class ExactEngine(Engine):
     @abstractmethod
     def squares(self, evidence: Evidence) -> Floats:
         """E[margin^2] of each output, without the base, (rows, outputs): Lemma 2."""
+
+    @abstractmethod
+    def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
+        """Add the rows' weighted probabilities of pairs of leaves to ``out`` (leaves, leaves).
+
+        Only entries (i, j) with i = j, or leaf i's tree before leaf j's, are written: the matrix
+        is symmetric, and two leaves of one tree are never reached at once.
+        """
 
     def moments(self, evidence: Evidence) -> Moments:
         """Lemmas 1 and 2, over all pairs of trees that serve the same output.
@@ -170,15 +145,6 @@ class ExactEngine(Engine):
 def weighted_values(ensemble: Ensemble) -> Floats:
     """Leaf values times the weight of their tree, (leaves, width)."""
     return np.asarray(ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None])
-
-
-@njit
-def _add_sums(row, leaf, reach, y, row_weight, output, weight, target):  # type: ignore[no-untyped-def]
-    for i in range(len(row)):
-        share = reach[i] * row_weight[row[i]]
-        weight[leaf[i]] += share
-        for j in range(target.shape[1]):
-            target[leaf[i], j] += share * y[row[i], output[leaf[i]] + j]
 
 
 @njit

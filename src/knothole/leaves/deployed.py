@@ -57,6 +57,8 @@ from knothole.trees.ensemble import Ensemble
 
 # Trees with more leaves do not move: their matrices would take too long to take apart.
 MOST_LEAVES = 1024
+# Leaf probabilities below this are rounding.
+ROUNDING = 1e-12
 # Choices of kappa, beside infinity.
 KAPPAS = np.geomspace(1.0, 1000.0, 7)
 # The least rows of a block, and the most blocks that sums are gathered in.
@@ -168,7 +170,7 @@ def move(
                 aim = problem.loss.part(outputs.start, width).aim(left, problem.row_weight)
                 sums = _gathered(probability, aim, problem.row_weight, threads)
                 step, kappa = sums.solve(ridge, change[leaves] / rate)
-                reached[leaves] = np.diag(sums.gram) > 0
+                reached[leaves] = np.diag(sums.gram) > ROUNDING**2 * sums.weight
                 if np.isfinite(kappa):
                     n_moved += 1
                     change[leaves] += rate * step

@@ -32,7 +32,7 @@ from scipy import linalg, sparse
 from knothole.arrays import Floats, Ints, joined
 from knothole.columns.evidence import Evidence
 from knothole.compiled.threads import over_chunks
-from knothole.expectation.engine import Engine
+from knothole.expectation.engine import Engine, ExactEngine
 from knothole.expectation.expectation import Expectation
 from knothole.out_of_core.partitions import Partitions
 from knothole.progress import Advance, silent
@@ -158,6 +158,7 @@ class LeafSystem(LeafSums):
         cls, engine: Engine, rows: Summands, threads: int | None = None, advance: Advance = silent
     ) -> Self:
         """The system of rows; ``advance`` is told how many are done."""
+        assert isinstance(engine, ExactEngine)
         # One matrix for each of a fixed number of parts, whatever the threads: the same bits.
         chunks = -(-len(rows) // engine.chunk)
         size = engine.chunk * max(1, -(-chunks // PARTS))
@@ -224,10 +225,10 @@ def _gathered(rows: Summands, kind: type[LeafSums], expectation: Expectation) ->
 
 
 def _sums_of(engine: Engine, rows: Summands) -> tuple[Floats, Floats, Floats, Floats]:
-    ensemble = engine.ensemble
-    weight, target = np.zeros(ensemble.n_leaves), np.zeros(ensemble.value.shape)
-    engine.add_sums(rows.evidence, rows.y, rows.weight, weight, target)
-    return weight, target, *squares_of(ensemble, rows.y, rows.weight)
+    ensemble, by_leaf = engine.ensemble, engine.leaf_probabilities(rows.evidence).T
+    outputs = ensemble.tree_output[ensemble.leaf_tree][:, None] + np.arange(ensemble.value.shape[1])
+    target = np.take_along_axis(by_leaf @ (rows.weight[:, None] * rows.y), outputs, axis=1)
+    return by_leaf @ rows.weight, target, *squares_of(ensemble, rows.y, rows.weight)
 
 
 def squares_of(ensemble: Ensemble, y: Floats, row_weight: Floats) -> tuple[Floats, Floats]:

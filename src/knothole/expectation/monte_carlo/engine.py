@@ -228,18 +228,13 @@ class CompletionsEngine(Engine):
             step = self._rows_at_once(n)
             for start in range(0, len(rows), step):
                 some = rows[start : start + step]
-                yield from self._entries(evidence[some], some, range(n), None)
-
-    def _entries(
-        self, evidence: Evidence, rows: NDArray[np.intp], words: range, keys: Words | None
-    ) -> Iterator[Entries]:
-        draws = self._draws(evidence, words, keys)
-        for word in range(len(words)):
-            for first, reached in self._reached(evidence, draws, word):
-                counts = np.diff(reached.stop[:, -1], prepend=0)
-                row = np.repeat(rows[first : first + len(counts)], counts).astype(np.int32)
-                share = np.bitwise_count(reached.mask) / (WORD * len(words))
-                yield Entries(row, reached.leaf, share)
+                draws = self._draws(evidence[some], range(n))
+                for word in range(n):
+                    for first, reached in self._reached(evidence[some], draws, word):
+                        counts = np.diff(reached.stop[:, -1], prepend=0)
+                        row = np.repeat(some[first : first + len(counts)], counts)
+                        share = np.bitwise_count(reached.mask) / (WORD * n)
+                        yield Entries(row.astype(np.int32), reached.leaf, share)
 
     def _reached(
         self, evidence: Evidence, draws: Floats, word: int = 0
@@ -260,11 +255,13 @@ class CompletionsEngine(Engine):
             )
             yield first, Reached(out.leaf[:count], out.mask[:count], out.stop[first:row])
 
-    # ---- what learning adds up over rows: each has points of its own ---------------------------
+    # ---- what learning adds up over rows: errors of rows with draws of their own cancel out -----
 
     def masks(self, evidence: Evidence, word: int) -> Reached:
         """Leaves that one word of a chunk's draws reaches, and the words of those that do."""
-        parts = [reached for _, reached in self._reached(evidence, self._own_draws(evidence, word))]
+        keys = row_keys(evidence.points, evidence.allowed)
+        draws = self._draws(evidence, range(word, word + 1), keys)
+        parts = [reached for _, reached in self._reached(evidence, draws)]
         ends = np.cumsum([0, *(len(part.leaf) for part in parts)])
         return Reached(
             np.concatenate([np.empty(0, np.int32), *(part.leaf for part in parts)]),
@@ -276,19 +273,6 @@ class CompletionsEngine(Engine):
                 ]
             ),
         )
-
-    def summed_entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """Shares of the draws of one word that reach each leaf."""
-        keys = row_keys(evidence.points, evidence.allowed)
-        yield from self._entries(evidence, np.arange(len(keys)), range(1), keys)
-
-    def add_pairs(self, evidence: Evidence, row_weight: Floats, out: Floats) -> None:
-        """Add shares of the draws of one word that reach two leaves at once."""
-        kernels.add_pairs(self.masks(evidence, 0), row_weight, out)
-
-    def _own_draws(self, evidence: Evidence, word: int) -> Floats:
-        keys = row_keys(evidence.points, evidence.allowed)
-        return self._draws(evidence, range(word, word + 1), keys)
 
     # ---- draws -----------------------------------------------------------------------------------
 

@@ -582,21 +582,6 @@ def fill_reached(points, sets, draws, word, forest, small, leaves, row, scratch,
     return count, row
 
 
-@njit
-def add_pairs(reached, row_weight, out):  # type: ignore[no-untyped-def]
-    """Add the rows' weighted shares of draws in two leaves to the upper part of ``out``."""
-    leaf, mask, stop = reached
-    n_trees, first = stop.shape[1], 0
-    for row in range(len(stop)):
-        unit, end = row_weight[row] / WORD, stop[row, n_trees - 1]
-        for tree in range(n_trees):
-            for i in range(first, stop[row, tree]):
-                out[leaf[i], leaf[i]] += unit * float(popcount(mask[i]))
-                for j in range(stop[row, tree], end):
-                    out[leaf[i], leaf[j]] += unit * float(popcount(mask[i] & mask[j]))
-            first = stop[row, tree]
-
-
 # ---- draws that all rows share ------------------------------------------------------------------
 
 
