@@ -292,22 +292,22 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
             table = table[:, places] if package == "polars" else table.select(places)
         _check_types(table)
     table = as_table(table)
-    labels, named = names_of(table)
-    if not labels:
+    table_names, named = names_of(table)
+    if not table_names:
         raise InvalidInput("X must have at least one row and one column; got 0 columns.")
-    if len(set(labels)) < len(labels):
-        picked = labels if names is None or not named else names
-        twice = sorted(name for name in set(picked) if labels.count(name) > 1)
+    if len(set(table_names)) < len(table_names):
+        picked = table_names if names is None or not named else names
+        twice = sorted(name for name in set(picked) if table_names.count(name) > 1)
         if twice:
             raise InvalidInput(f"columns must have different names; {twice[0]!r} occurs twice.")
-    if names is None or labels == tuple(names):
+    if names is None or table_names == tuple(names):
         return table
     if not named:
         return as_many_as(table, names)
-    place_of = {name: place for place, name in enumerate(labels)}
+    place_of = {name: place for place, name in enumerate(table_names)}
     if place_of.keys() >= set(names):
         return table.iloc[:, [place_of[name] for name in names]]
-    check_absent(names, labels, absent)
+    check_absent(names, table_names, absent)
     present = [name for name in names if name in place_of]
     return (
         table.iloc[:, [place_of[name] for name in present]]
