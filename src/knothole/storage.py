@@ -23,8 +23,7 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.storage import density_from, describe_density
 from knothole.densities.univariate.base import owned, part_of
 from knothole.errors import DamagedFile, InvalidInput
-from knothole.expectation.expectation import Expectation
-from knothole.expectation.registry import largest_kernel
+from knothole.expectation.expectation import LARGEST, Expectation, by_class
 from knothole.expectation.tolerance import Spread
 from knothole.files import fitting_together, read_container, write_container
 from knothole.inspection.conformal import Calibration, Scale
@@ -117,7 +116,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
         if os.path.getsize(path) <= MOST_BYTES:
             drawn = isinstance(density, GaussianMixture) and header["trees"]["classes"] is None
             file = os.path.abspath(path)
-            compile_ahead(largest_kernel(density), "use_file", file, walks=drawn)
+            compile_ahead(by_class(LARGEST, density), "use_file", file, walks=drawn)
         ensemble = ensemble_from(header["trees"], part_of(arrays, TREES))
         check_type("model", header["model"], str)
         check_type("integrate", header["integrate"], list)

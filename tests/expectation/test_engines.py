@@ -11,9 +11,8 @@ from tests.expectation.cases import EXACT, as_table, random_case
 from knothole.columns.columns import Column, Columns
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Factorized, Mixture
-from knothole.expectation import registry
 from knothole.expectation.exact.mixture import MixtureEngine
-from knothole.expectation.expectation import Expectation
+from knothole.expectation.expectation import ENGINES, Expectation, by_class
 from knothole.expectation.monte_carlo.engine import CompletionsEngine
 from knothole.trees.links import Link
 from knothole.trees.read import read
@@ -103,11 +102,11 @@ class Drawn:
 
 
 def test_engines_are_found_by_class():
-    assert registry.exact_engine(Factorized()) is MixtureEngine
-    assert registry.exact_engine(Own()) is MixtureEngine
-    assert registry.exact_engine(GaussianMixture()) is None
+    assert by_class(ENGINES, Factorized()) is MixtureEngine
+    assert by_class(ENGINES, Own()) is MixtureEngine
+    assert by_class(ENGINES, GaussianMixture()) is None
     drawn = Drawn(Columns((Column("a"),)))
-    assert registry.exact_engine(drawn) is None
+    assert by_class(ENGINES, drawn) is None
 
 
 def test_anything_that_completes_rows_can_be_integrated_over():

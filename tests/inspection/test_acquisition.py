@@ -14,7 +14,6 @@ from tests.expectation.cases import random_case
 import knothole as kh
 from knothole.errors import ColumnMismatch, InvalidInput
 from knothole.expectation.expectation import Expectation
-from knothole.inspection import acquisition
 from knothole.inspection.acquisition import Gains
 from knothole.inspection.shapley import Players
 
@@ -260,7 +259,7 @@ def test_noise_of_draws_is_no_gain(monkeypatch):
     """Nothing is found out, and yet every group of draws has means of its own."""
     rng, rows, levels, groups = np.random.default_rng(0), 400, 5, 8
     then = rng.normal(size=(rows * levels, groups, 1))
-    monkeypatch.setattr(acquisition, "replicates", lambda *how: then)
+    monkeypatch.setattr(Expectation, "by_group", lambda *how: then)
     gains = object.__new__(Gains)
     now = rng.normal(size=(rows, groups, 1))
     gains.__dict__.update(expectation=None, criterion="variance", binary=False, _now=now)

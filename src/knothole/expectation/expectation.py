@@ -1,8 +1,8 @@
-"""An ensemble and a density become one thing that answers rows with holes."""
+"""An ensemble and a density become one thing that answers rows with missing values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -14,13 +14,29 @@ from scipy import sparse
 from knothole.arrays import Floats, Ints, Mask
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import Evidence, Holes, mark_holes
+from knothole.compiled.sobol import GROUPS
 from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
+from knothole.densities.circuit.density import Circuit
+from knothole.densities.gaussian.density import GaussianMixture
+from knothole.densities.gaussian.draws import fill
+from knothole.densities.latent_tree.density import LatentTree
+from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
+from knothole.expectation.circuit import CircuitEngine
 from knothole.expectation.engine import Engine, Moments
-from knothole.expectation.monte_carlo.engine import CompletionsEngine
-from knothole.expectation.monte_carlo.statistics import MeanOf, quantiles_of, std_of
-from knothole.expectation.registry import EngineMaker, completions_engine, exact_engine
+from knothole.expectation.exact.latent_tree import LatentTreeEngine
+from knothole.expectation.exact.mixture import MixtureEngine, add_expected
+from knothole.expectation.exact.walk import add_margin
+from knothole.expectation.gaussian import GaussianEngine
+from knothole.expectation.monte_carlo.engine import CompletionsEngine, SharedEngine
+from knothole.expectation.monte_carlo.statistics import (
+    MeanOf,
+    by_group,
+    group_means,
+    quantiles_of,
+    std_of,
+)
 from knothole.expectation.tolerance import (
     SHARE,
     SPREAD_OF_PROBABILITIES,
@@ -35,6 +51,27 @@ from knothole.trees.in_variables import in_variables
 from knothole.trees.links import Link
 
 T = TypeVar("T")
+
+EngineMaker = Callable[[Ensemble, Any], Engine]
+
+#: Exact engines by class of density, made from an ensemble over variables and a density of the
+#: class, or of one derived from it. For a class of your own, add an entry.
+ENGINES: dict[type, EngineMaker] = {
+    Circuit: CircuitEngine,
+    LatentTree: LatentTreeEngine,
+    Mixture: MixtureEngine,
+}
+#: Monte Carlo engines of classes that have one of their own.
+DRAWING_ENGINES: dict[type, type[CompletionsEngine]] = {
+    GaussianMixture: GaussianEngine,
+    Mixture: SharedEngine,
+}
+#: The kernel that takes longest to compile before a first prediction.
+LARGEST: dict[type, Any] = {
+    GaussianMixture: fill,
+    LatentTree: add_margin,
+    Mixture: add_expected,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +139,7 @@ class Expectation:
         """
         if method not in ("auto", "exact", "completions"):
             raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
-        exactly = None if method == "completions" else exact_engine(density)
+        exactly = None if method == "completions" else by_class(ENGINES, density)
         if exactly is None and method == "exact":
             raise InvalidInput(
                 f"method='exact': {type(density).__name__} has no closed form for regions; use "
@@ -141,12 +178,12 @@ class Expectation:
 
     @property
     def exact(self) -> bool:
-        """Whether margins and reach are exact."""
+        """Whether margins and leaf probabilities are exact."""
         return self.exact_engine is not None
 
     @cached_property
     def engine(self) -> Engine:
-        """What margins and reach come from."""
+        """What margins and leaf probabilities come from."""
         if self.exact_engine is None:
             return self.completions
         if self.source is not None:
@@ -159,7 +196,8 @@ class Expectation:
         if self.source is not None:
             engine = self.source.completions.with_values(self.ensemble)
         else:
-            engine = completions_engine(self.ensemble, self.density, self.seed)
+            kind = by_class(DRAWING_ENGINES, self.density) or CompletionsEngine
+            engine = kind(self.ensemble, self.density, self.seed)
         engine.tolerance = self._tolerance(self._spread_by(engine).margin)
         return engine
 
@@ -380,6 +418,44 @@ class Expectation:
         found, error = (part.reshape(-1, n, len(levels)) for part in np.hsplit(both, 2))
         return found, error
 
+    def is_exact(self, margins: bool) -> bool:
+        """Whether expected margins, or predictions, are exact."""
+        return self.exact if margins else self.exact_predictions
+
+    def by_group(
+        self, evidence: Evidence, margins: bool, words: range, *, threads: int | None = None
+    ) -> Floats:
+        """Expected margins, or predictions, by independent groups of draws of these words.
+
+        :meth:`predict` gives every row the draws that its own tolerance needs. Here all rows have
+        the same draws, so that what is common to their errors cancels out in differences such as
+        v(S and j) - v(S); how far the groups' own differences lie apart then tells the error that
+        is left. There is one group where answers are exact.
+
+        Returns
+        -------
+        float64 (rows, groups, outputs)
+        """
+        if self.is_exact(margins):
+            answers = self.margin if margins else self.predict
+            return answers(evidence, threads=threads)[0][:, None]
+        ensemble, engine, link = self.ensemble, self.completions, self.ensemble.link
+
+        def of_holes(part: Evidence) -> tuple[Floats, ...]:
+            if margins or link.linear:
+                scale = 1.0 if margins else link.scale
+                return (engine.group_margins(part, words) * scale,)
+            drawn = by_group(engine.margins(part, words))
+            known = self.engine.margin(part)[0] if self.corrects else None
+            return (group_means(link(drawn), drawn, known),)
+
+        def native(points: Floats, threads: int) -> Floats:
+            answers = (ensemble.margin if margins else ensemble.predict)(points, threads)
+            return np.repeat(answers[:, None], GROUPS, axis=1)
+
+        (found,) = self._answers(1, engine.chunk, evidence, of_holes, threads, native)
+        return found
+
     def _drawn(
         self,
         what: str,
@@ -422,7 +498,7 @@ class Expectation:
         threads: int | None,
         of_complete: Callable[[Floats, int], Floats] | None = None,
     ) -> list[Floats]:
-        """``n`` arrays (rows, outputs): from the engine for rows with a hole that matters.
+        """``n`` arrays (rows, ...): from the engine for rows with a hole that matters.
 
         Other rows are answered by the trees alone: their margin, or what ``of_complete`` makes of
         them, in the first array, and 0 in the others.
@@ -440,7 +516,7 @@ class Expectation:
             answered = [(holes[rows], of_holes(some)) for rows, some in part[holes].parts()]
             own = points[~has_hole, : len(self.ensemble.columns)]
             first = np.asarray(native(np.ascontiguousarray(own), 1))
-            out = [np.zeros((len(points), first.shape[1])) for _ in range(n)]
+            out = [np.zeros((len(points), *first.shape[1:])) for _ in range(n)]
             out[0][~has_hole] = first
             for rows, found in answered:
                 for whole, some in zip(out, found, strict=True):
@@ -449,9 +525,20 @@ class Expectation:
 
         parts = self._by_chunk(chunk, evidence, work, threads)
         if not parts:
-            width = native(np.empty((0, len(self.ensemble.columns))), 1).shape[1]
-            parts = [[np.empty((0, width))] * n]
+            parts = [[native(np.empty((0, len(self.ensemble.columns))), 1)] * n]
         return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+
+
+def by_class(entries: Mapping[type, T], density: Any) -> T | None:
+    """The entry of a density's class, or of the nearest class that it is derived from.
+
+    Examples
+    --------
+    >>> from knothole.densities.mixture.density import Factorized
+    >>> by_class(ENGINES, Factorized()).__name__, by_class(ENGINES, GaussianMixture())
+    ('MixtureEngine', None)
+    """
+    return next((entries[kind] for kind in type(density).__mro__ if kind in entries), None)
 
 
 # Forests up to this size have their second moments exactly by default: the work grows with the

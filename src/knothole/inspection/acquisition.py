@@ -34,7 +34,6 @@ from knothole.densities.base import drawn_rows
 from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.statistics import by_group, standard_error
-from knothole.expectation.replicates import replicates
 from knothole.inspection.shapley import Players
 
 Criterion = Literal["variance", "brier", "entropy"]
@@ -182,7 +181,7 @@ class Gains:
     @cached_property
     def _now(self) -> Floats:
         """E[f | x_o] by groups of draws, (rows, groups, outputs)."""
-        return replicates(self.expectation, self.evidence, False, range(1))
+        return self.expectation.by_group(self.evidence, False, range(1))
 
     def _levels(self, v: int) -> int:
         """Levels of a category that can be weighed; 0 for what has to be drawn."""
@@ -273,7 +272,7 @@ class Gains:
         self, rows: NDArray[np.intp], told: Evidence, weight: Floats | None
     ) -> tuple[Floats, Floats]:
         """Mean gain over values that may be acquired, by weights (rows, values) or over draws."""
-        then = replicates(self.expectation, told, False, range(1))
+        then = self.expectation.by_group(told, False, range(1))
         drawn = weight is None
         weight = np.full((len(rows), WORD), 1 / WORD) if weight is None else weight
         groups = then.shape[1]

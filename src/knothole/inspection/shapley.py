@@ -40,7 +40,6 @@ from knothole.columns.columns import NOT_RECORDED, Columns, Kind, Variable, vari
 from knothole.columns.evidence import Evidence
 from knothole.errors import InvalidInput, MissingExtra
 from knothole.expectation.expectation import Expectation
-from knothole.expectation.replicates import n_groups, replicates
 from knothole.expectation.tolerance import Tolerance, tolerance_of, warn_missed
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ class Game:
     def values(self, evidence: Evidence, coalitions: Mask, words: range) -> Floats:
         """v(S) of coalitions (coalitions, players) of rows: (rows, groups, outputs, coalitions).
 
-        The groups are those of :func:`~knothole.expectation.replicates.replicates`. Rows of one
+        The groups are those of :meth:`.Expectation.by_group`. Rows of one
         coalition stand together: what a density computes for a pattern serves all of them.
         """
         n = len(evidence.points)
@@ -240,7 +239,7 @@ class Game:
             some = coalitions[start : start + step]
             hide = (~some[:, :, None] & self.players.members).any(axis=1)
             told = evidence[np.tile(np.arange(n), len(some))].hidden(np.repeat(hide, n, axis=0))
-            parts.append(replicates(self.expectation, told, self.margins, words, self.threads))
+            parts.append(self.expectation.by_group(told, self.margins, words, threads=self.threads))
         joined = np.concatenate(parts)
         shaped = joined.reshape(len(coalitions), n, *joined.shape[1:])
         return np.ascontiguousarray(np.moveaxis(shaped, 0, 3))
@@ -258,7 +257,7 @@ class Game:
         ``total`` (rows, outputs) is E[f | x_o] - E[f].
         """
         n = int(pattern.sum())
-        few, drawn = n <= FEW_PLAYERS, n_groups(self.expectation, self.margins) > 1
+        few, drawn = n <= FEW_PLAYERS, not self.expectation.is_exact(self.margins)
         sizes = PAIRS if not few else WORDS if drawn else WORDS[:1]
         replicate = self._by_words if few else self._by_pairs
         value, error = np.zeros((2, len(total), n, total.shape[1]))
@@ -291,7 +290,7 @@ class Game:
 
     def _by_pairs(self, evidence: Evidence, pattern: Mask, first: int, last: int) -> Floats:
         """Shapley values by pairs of orders, (rows, outputs, players, pairs)."""
-        drawn = n_groups(self.expectation, self.margins) > 1
+        drawn = not self.expectation.is_exact(self.margins)
         parts = []
         # Exact values know no draws: all pairs at once, and no coalition twice.
         for start in range(first, last, 1 if drawn else last):
