@@ -1,6 +1,7 @@
 """What to find out next: gains are those of enumeration, and what they promise comes true."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -255,14 +256,14 @@ def test_bad_input_is_refused(robust, options, error, message):
         robust.acquire(nothing(), **options)
 
 
-def test_noise_of_draws_is_no_gain(monkeypatch):
+def test_noise_of_draws_is_no_gain():
     """Nothing is found out, and yet every group of draws has means of its own."""
     rng, rows, levels, groups = np.random.default_rng(0), 400, 5, 8
     then = rng.normal(size=(rows * levels, groups, 1))
-    monkeypatch.setattr(Expectation, "by_group", lambda *how: then)
+    expectation = SimpleNamespace(by_group=lambda *how: then)
     gains = object.__new__(Gains)
     now = rng.normal(size=(rows, groups, 1))
-    gains.__dict__.update(expectation=None, criterion="variance", binary=False, _now=now)
+    gains.__dict__.update(expectation=expectation, criterion="variance", binary=False, _now=now)
     gain, _ = gains._weighed(np.arange(rows), None, np.full((rows, levels), 1 / levels))
     assert abs(gain.mean()) < 4 * gain.std() / np.sqrt(rows)
     by_chance = 2 / groups  # the variance of a mean then, and of the one now
