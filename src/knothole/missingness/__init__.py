@@ -1,4 +1,4 @@
-"""Pokes holes into tables, in the three senses of Rubin and as whole columns that fail.
+"""Make entries of tables missing: in the three senses of Rubin, and whole columns that fail.
 
 =========  ==========================================================================
 MCAR       an entry goes missing by chance alone
@@ -7,15 +7,15 @@ MNAR       whether it does depends on the entry itself
 outage     whole columns are gone
 =========  ==========================================================================
 
-Every mechanism comes three times: as a table with holes (``mar``), as the mask alone
+Every mechanism comes three times: as a table with missing values (``mar``), as the mask alone
 (``mar_mask``, True where an entry goes missing) and as the probabilities the mask is drawn from
 (``mar_probability``). The rate is exact in those: in every column that can go missing, the
 probabilities of the entries that were there average to ``rate``, so a mask differs from it by
-chance alone. Entries that are holes already stay holes and do not count.
+chance alone. Entries that are missing already stay so and do not count.
 
 By default each column goes missing by itself, which for a one-hot table is masking *after*
 encoding. With ``blocks`` (a mapping, or "auto"; see :class:`~knothole.columns.columns.Columns`) all
-dummies of a block go missing together, as if the holes had been there *before* encoding.
+dummies of a block go missing together, as if the values had gone missing *before* encoding.
 
 A mechanism that differs between training and deployment is two calls. One that is the same is two
 calls with the same ``mechanism`` seed, the second with ``reference=`` the first table, from which

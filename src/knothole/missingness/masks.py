@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from knothole.arrays import Floats, Mask
-from knothole.checks import check_choice, check_number
-from knothole.columns.columns import Blocks
+from knothole.checks import check_choice, check_number, check_whole
+from knothole.columns.columns import Blocks, Columns, Kind, variable_of
 from knothole.errors import InvalidInput
-from knothole.missingness.variables import VariableTable, apply_mask
 
 __all__ = [
     "apply_mask", "mar", "mar_mask", "mar_probability", "mcar", "mcar_mask",
@@ -37,13 +37,13 @@ def mcar(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Any
     rate : float
         Probability that an entry goes missing, 0 to 1.
     seed : int
-        The same seed gives the same holes.
+        The same seed gives the same mask.
     blocks : "auto" or mapping, optional
         One-hot blocks whose dummies go missing together.
 
     Returns
     -------
-    The same kind of table with holes; columns of whole numbers or booleans that lose an entry
+    The same kind of table with missing values; columns of whole numbers or booleans that lose an entry
     become float.
 
     Examples
@@ -52,16 +52,16 @@ def mcar(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Any
     array([[nan, nan, nan, nan],
            [ 1.,  1., nan,  1.]])
     """
-    return _table(_mcar, X, rate, seed, blocks=blocks).poked()
+    return _table(_mcar, X, rate, seed, blocks=blocks).with_missing()
 
 
 def mcar_mask(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Mask:
-    """Where :func:`mcar` makes holes."""
+    """Where :func:`mcar` makes entries missing."""
     return _table(_mcar, X, rate, seed, blocks=blocks).mask()
 
 
 def mcar_probability(X: Any, rate: float, *, blocks: Blocks | None = None) -> Floats:
-    """How likely :func:`mcar` is to make each entry a hole."""
+    """How likely :func:`mcar` is to make each entry missing."""
     return _table(_mcar, X, rate, 0, blocks=blocks).probability()
 
 
@@ -89,7 +89,7 @@ def mar(
     p = 1 / (1 + exp(-a - strength * z)), where z is a random combination of the observed columns
     with mean 0 and standard deviation 1, and ``a`` is found by bisection so that p averages to
     ``rate``. In the observed columns a category acts through a random number of its own, and a
-    hole as the mean.
+    missing value as the mean.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def mar(
     rate : float
         Share of entries that go missing *in the columns that can*.
     seed : int
-        The same seed gives the same holes.
+        The same seed gives the same mask.
     observed : float, or names or positions of columns
         Which columns (or blocks) stay observed; a share of them is chosen at random, at least one.
     strength : float
@@ -115,25 +115,25 @@ def mar(
     --------
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(1000, 2))
-    >>> holes = np.isnan(mar(X, 0.3, seed=1, observed=[0]))
-    >>> holes.mean(axis=0).round(2).tolist()
+    >>> missing = np.isnan(mar(X, 0.3, seed=1, observed=[0]))
+    >>> missing.mean(axis=0).round(2).tolist()
     [0.0, 0.28]
-    >>> bool(abs(X[holes[:, 1], 0].mean() - X[~holes[:, 1], 0].mean()) > 0.5)
+    >>> bool(abs(X[missing[:, 1], 0].mean() - X[~missing[:, 1], 0].mean()) > 0.5)
     True
     """
     return _table(
         _mar, X, rate, seed, observed=observed, strength=strength, blocks=blocks,
         reference=reference, mechanism=mechanism,
-    ).poked()  # fmt: skip
+    ).with_missing()  # fmt: skip
 
 
 def mar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
-    """Where :func:`mar` makes holes; it takes the same options."""
+    """Where :func:`mar` makes entries missing; it takes the same options."""
     return _table(_mar, X, rate, seed, **options).mask()
 
 
 def mar_probability(X: Any, rate: float, seed: int, **options: Any) -> Floats:
-    """How likely :func:`mar` is to make each entry a hole; it takes the same options."""
+    """How likely :func:`mar` is to make each entry missing; it takes the same options."""
     return _table(_mar, X, rate, seed, **options).probability()
 
 
@@ -202,16 +202,16 @@ def mnar(
     return _table(
         _mnar, X, rate, seed, kind=kind, strength=strength, tail=tail, share=share, blocks=blocks,
         reference=reference, mechanism=mechanism,
-    ).poked()  # fmt: skip
+    ).with_missing()  # fmt: skip
 
 
 def mnar_mask(X: Any, rate: float, seed: int, **options: Any) -> Mask:
-    """Where :func:`mnar` makes holes; it takes the same options."""
+    """Where :func:`mnar` makes entries missing; it takes the same options."""
     return _table(_mnar, X, rate, seed, **options).mask()
 
 
 def mnar_probability(X: Any, rate: float, seed: int, **options: Any) -> Floats:
-    """How likely :func:`mnar` is to make each entry a hole; it takes the same options."""
+    """How likely :func:`mnar` is to make each entry missing; it takes the same options."""
     return _table(_mnar, X, rate, seed, **options).probability()
 
 
@@ -273,7 +273,7 @@ def outage(X: Any, columns: Sequence[str | int], *, blocks: Blocks | None = None
 
 
 def outage_mask(X: Any, columns: Sequence[str | int], *, blocks: Blocks | None = None) -> Mask:
-    """Where :func:`outage` makes holes."""
+    """Where :func:`outage` makes entries missing."""
     if isinstance(columns, (str, int)):
         raise InvalidInput(f"columns must be a list of names or positions; got {columns!r}.")
     table = VariableTable(X, 0, blocks)
@@ -316,3 +316,134 @@ def _table(
     table = VariableTable(X, seed, blocks, reference, mechanism)
     table.p = model(table, float(rate), **options)
     return table
+
+
+# --- a table as variables ------------------------------------------------------------------------
+
+
+def apply_mask(X: Any, mask: Mask) -> Any:
+    """Copy a table without the entries where the mask is True: NaN, or what the column has for it.
+
+    Columns of whole numbers or booleans become float.
+
+    Examples
+    --------
+    >>> apply_mask(np.array([[1, 2]]), np.array([[True, False]]))
+    array([[nan,  2.]])
+    """
+    mask = np.asarray(mask)
+    if mask.dtype != np.bool_ or mask.shape != np.shape(X):
+        raise InvalidInput(
+            f"mask must hold booleans and have the table's shape {np.shape(X)}; got {mask.dtype} "
+            f"of shape {mask.shape}."
+        )
+    if isinstance(X, np.ndarray):
+        out = X.astype(np.float64) if X.dtype.kind in "biu" else X.copy()
+        out[mask] = None if out.dtype == object else np.nan
+        return out
+    import pandas as pd  # numpy arrays do without it
+
+    if not isinstance(X, pd.DataFrame):
+        raise InvalidInput(
+            f"X must be a numpy array or a pandas DataFrame; got {type(X).__name__}. Convert "
+            f"it, or take the mask alone."
+        )
+    plain = [isinstance(dtype, np.dtype) and dtype.kind in "biu" for dtype in X.dtypes]
+    lost = X.columns[np.array(plain, dtype=np.bool_) & mask.any(axis=0)]
+    return X.astype(dict.fromkeys(lost, np.float64)).mask(mask)
+
+
+class VariableTable:
+    """A table as points of its variables, and the reference the mechanism is fixed by.
+
+    A mechanism sets ``p``, how likely each variable is to go missing in each row.
+    """
+
+    p: Floats
+
+    def __init__(
+        self,
+        X: Any,
+        seed: int,
+        blocks: Blocks | None = None,
+        reference: Any = None,
+        mechanism: int | None = None,
+    ) -> None:
+        self.table, self.seed = X, seed
+        self.rng = generator(seed if mechanism is None else mechanism, 0)
+        self.columns = Columns.infer(X if reference is None else reference, blocks=blocks)
+        self.matrix = self.columns.matrix(X, unseen="hole")
+        self.points = self.reference = self.columns.evidence(self.matrix).points
+        if reference is not None:
+            fixed = self.columns.matrix(reference, unseen="hole")
+            self.reference = self.columns.evidence(fixed).points
+        self.reference_known = ~np.isnan(self.reference)
+
+    def variable_of(self, column: str | int, parameter: str) -> int:
+        """Variable of a column that a parameter names."""
+        return variable_of(column, self.columns.names, self.columns.variables, parameter)
+
+    def drivers(self, observed: float | Sequence[str | int]) -> NDArray[np.intp]:
+        """Variables that stay observed."""
+        n = len(self.columns.variables)
+        if isinstance(observed, (int, float)):
+            if not 0 < observed < 1:
+                raise InvalidInput(f"observed must be a share between 0 and 1; got {observed}.")
+            count = min(max(1, round(observed * n)), n - 1)
+            drivers = np.sort(self.rng.permutation(n)[:count])
+        else:
+            found = {self.variable_of(column, "observed") for column in observed}
+            drivers = np.array(sorted(found), dtype=np.intp)
+        if not 0 < len(drivers) < n:
+            raise InvalidInput(
+                f"observed must leave at least one column that stays observed and one that can go "
+                f"missing; of {n} columns {len(drivers)} would stay."
+            )
+        return drivers
+
+    def scores(self) -> tuple[Floats, Floats]:
+        """Points and reference, standardised: a category has a random number, a missing value 0."""
+        own, fitted = self.points.copy(), self.reference.copy()
+        for j, variable in enumerate(self.columns.variables):
+            if variable.kind is Kind.CATEGORICAL:
+                number = np.append(self.rng.normal(size=len(variable.levels)), np.nan)
+                own[:, j], fitted[:, j] = (
+                    number[np.where(np.isnan(codes), -1, codes).astype(np.intp)]
+                    for codes in (self.points[:, j], self.reference[:, j])
+                )
+        known = self.reference_known
+        count = np.maximum(known.sum(axis=0), 1)
+        mean = np.where(known, fitted, 0.0).sum(axis=0) / count
+        spread = np.sqrt((np.where(known, fitted - mean, 0.0) ** 2).sum(axis=0) / count)
+        spread[spread == 0] = 1.0
+        return np.nan_to_num((own - mean) / spread), np.nan_to_num((fitted - mean) / spread)
+
+    def probability(self) -> Floats:
+        """How likely each entry is to go missing, (rows, columns)."""
+        return self.spread(self.p)
+
+    def mask(self) -> Mask:
+        """A mask of the columns, drawn."""
+        uniform = generator(self.seed, 1).random(self.p.shape)
+        return self.spread(uniform < self.p) & ~np.isnan(self.matrix)
+
+    def with_missing(self) -> Any:
+        """The table with missing values."""
+        return apply_mask(self.table, self.mask())
+
+    def spread(self, of_variables: NDArray[Any]) -> NDArray[Any]:
+        """From variables to columns: the dummies of a block share what the block has."""
+        out = np.empty((len(of_variables), len(self.columns)), dtype=of_variables.dtype)
+        for j, variable in enumerate(self.columns.variables):
+            out[:, list(variable.columns)] = of_variables[:, [j]]
+        return out
+
+
+def generator(seed: int, stream: int) -> np.random.Generator:
+    """A generator for one of the streams of a seed.
+
+    Draws of a mask have their own, so that they do not depend on how much randomness the mechanism
+    used.
+    """
+    check_whole("seed", seed, least=0)
+    return np.random.default_rng([int(seed), stream])
