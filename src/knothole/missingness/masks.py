@@ -43,8 +43,8 @@ def mcar(X: Any, rate: float, seed: int, *, blocks: Blocks | None = None) -> Any
 
     Returns
     -------
-    The same kind of table with missing values; columns of whole numbers or booleans that lose an entry
-    become float.
+    The same kind of table with missing values; columns of whole numbers or booleans that lose an
+    entry become float.
 
     Examples
     --------
