@@ -18,7 +18,7 @@ import knothole as kh
 from knothole.errors import ColumnMismatch, InvalidInput, ToleranceMissed
 from knothole.expectation.expectation import Expectation
 from knothole.inspection import shapley as module
-from knothole.inspection.shapley import Players, all_coalitions, explain, orders, pairs
+from knothole.inspection.shapley import Players, Surrogate, all_coalitions, explain, orders, pairs
 
 matplotlib.use("Agg")
 
@@ -207,6 +207,52 @@ def test_values_under_a_drawn_density_are_within_their_errors(few, monkeypatch):
     z = np.array(z)
     assert 0.5 < np.sqrt((z**2).mean()) < 1.25
     assert (np.abs(z) < 1.96).mean() > 0.9
+
+
+def test_the_surrogate_adds_what_regressions_of_all_prefixes_say():
+    """Twin: w(S) by least squares for each set on the way, a group of two joining as one."""
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(5, 5))
+    covariance = root @ root.T + np.eye(5)
+    scale = np.sqrt(np.diag(covariance))
+    correlation = (covariance / np.outer(scale, scale))[None]
+    slope = rng.normal(size=(1, 5))
+    surrogate = Surrogate([], [], correlation, slope)
+    variables, owner = np.array([4, 0, 2, 3]), np.array([0, 1, 1, 2])
+    order = np.array([[1, 2, 0], [0, 1, 2]])
+    shares = surrogate.shares(variables, owner, order)
+    z = rng.normal(size=4)
+
+    def w(players):
+        told = np.isin(owner, list(players))
+        own = variables[told]
+        weights = np.linalg.solve(correlation[0][np.ix_(own, own)], slope[0, own])
+        return weights @ z[told]
+
+    for number, way in enumerate(order):
+        for player in range(3):
+            added = [
+                w({*before, player}) - w(before)
+                for one in (way.tolist(), way[::-1].tolist())
+                for before in [set(one[: one.index(player)])]
+            ]
+            assert_allclose((shares[number, 0] @ z)[player], np.mean(added), atol=1e-12)
+
+
+def test_the_surrogate_takes_off_most_of_what_orders_add(monkeypatch):
+    """An additive model of dependent columns: as many orders, a fraction of the error."""
+    X = world(600, 0, 12)
+    model = xgboost.XGBRegressor(n_estimators=60, max_depth=2).fit(X, X @ np.arange(1.0, 13.0))
+    robust = kh.wrap(model, X, density=kh.Mixture(6, random_state=0))
+    found = robust.explain(X[:10], tol=None)
+    own = robust.expectation_
+    game = module.Game(own, Players.of(own), margins=True, threads=1)
+    plain = game._by_pairs(own.evidence(X[:10]), np.ones(12, dtype=bool), 0, 8)
+    error = plain.std(axis=3, ddof=1) / np.sqrt(8)
+    assert np.sqrt((found.errors**2).mean()) < 0.7 * np.sqrt((error**2).mean())
+    monkeypatch.setattr(module, "_MOST_PLAYERS", 11)
+    alone = robust.explain(X[:10], tol=None)
+    assert_allclose(alone.values, plain.mean(axis=3)[:, 0], atol=1e-9)
 
 
 def test_a_tolerance_that_cannot_be_met_is_told(robust, monkeypatch):

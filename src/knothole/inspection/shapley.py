@@ -17,15 +17,25 @@ For few players all coalitions are valued. For many, orders are drawn, each with
 
 where S_j are those before j, R_j those after. Under Monte Carlo each pair has draws of its own, the
 same for all of its coalitions. Orders and draws are the same for all rows with as many players, so
-that values are smooth in what a row says. The spread of pairs gives the standard error, of orders
-and draws alike; a row whose error is too large is given more of them.
+that values are smooth in what a row says. What a surrogate game has along these orders beyond its
+own mean over many orders is taken off (a control variate): with 20 columns that takes half to two
+thirds off the time. The spread of pairs gives the standard error, of orders and draws alike; a row
+whose error is too large is given more of them.
+
+The surrogate: let z_j = E[f | x_j], by bins of x_j, over draws from the density. Its value of a
+coalition is the linear regression of f on the z of its players,
+
+    w(S) = E[f] + Cov(f, z_S) Cov(z_S)^-1 (z_S - E[z_S]).
+
+Let players join in an order, L L' be Cov(z) in that order, u = L^-1 (z - E[z]) and
+g = L^-1 Cov(z, f): then the k-th variable adds g_k u_k, and one factorization serves all rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from html import escape
 from math import comb
 from typing import TYPE_CHECKING, Any
@@ -38,6 +48,7 @@ from scipy.stats import t as student
 from knothole.arrays import Floats, Mask
 from knothole.columns.columns import NOT_RECORDED, Columns, Kind, Variable, variable_of
 from knothole.columns.evidence import Evidence
+from knothole.densities.base import drawn_rows
 from knothole.errors import InvalidInput, MissingExtra
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import Tolerance, tolerance_of, warn_missed
@@ -48,12 +59,20 @@ if TYPE_CHECKING:
 #: How groups of columns are given: by name, with the names (or positions) of their columns.
 Groups = Mapping[str, Sequence[str | int]]
 Rows = NDArray[np.intp]
+Orders = NDArray[np.intp]
 
 #: With so many players or fewer, all coalitions are valued.
 FEW_PLAYERS = 10
 # How many pairs of orders a row may have, and how many words of draws where there are no orders.
 PAIRS = tuple(n << k for k in range(6) for n in (8, 12))
 WORDS = (1, 2, 4, 8, 16, 32, 64)
+# Pairs of orders that tell the surrogate's mean, in groups that tell its error; others than v's.
+_FIRST_ORDER, _ORDER_GROUPS, _ORDER_GROUP = 1 << 20, 8, 128
+# With more players the surrogate, whose work grows with their cube, is left out.
+_MOST_PLAYERS = 64
+# Draws that the surrogate is learned from, bins of a numeric variable, and what correlations are
+# drawn towards 0 by, so that no variable is a sum of others.
+_SURROGATE_DRAWS, _SURROGATE_BINS, _RIDGE = 4096, 32, 1e-3
 # Values, and rows of evidence, that are held at once.
 _VALUES, _EVIDENCE = 1 << 18, 1 << 14
 # Rows that a notebook shows, and players that a plot does.
@@ -226,6 +245,11 @@ class Game:
     margins: bool
     threads: int | None = None
 
+    @cached_property
+    def surrogate(self) -> Surrogate:
+        """Nearly the same game."""
+        return Surrogate.of(self.expectation, self.margins)
+
     def values(self, evidence: Evidence, coalitions: Mask, words: range) -> Floats:
         """v(S) of coalitions (coalitions, players) of rows: (rows, groups, outputs, coalitions).
 
@@ -259,12 +283,24 @@ class Game:
         n = int(pattern.sum())
         few, drawn = n <= FEW_PLAYERS, not self.expectation.is_exact(self.margins)
         sizes = PAIRS if not few else WORDS if drawn else WORDS[:1]
-        replicate = self._by_words if few else self._by_pairs
         value, error = np.zeros((2, len(total), n, total.shape[1]))
+        control, unsure = None, np.zeros(value.shape)
+        if not few and n <= _MOST_PLAYERS:
+            control = ControlVariate.of(self.surrogate, self.players, pattern)
+            unsure = control.error(evidence.points)
+
+        def replicate(evidence: Evidence, first: int, last: int) -> Floats:
+            by = self._by_words if few else self._by_pairs
+            shares = by(evidence, pattern, first, last)
+            if control is None:
+                return shares
+            return shares - control.beyond(evidence.points, first, last)
+
         late = np.arange(len(total))
-        shares, done = replicate(evidence, pattern, 0, sizes[0]), sizes[0]
+        shares, done = replicate(evidence, 0, sizes[0]), sizes[0]
         for size in (*sizes[1:], 0):
             value[late], now = settle(shares, total[late], total_error[late])
+            now = np.hypot(now, unsure[late])
             # As for predictions: those that stop would be those whose error happens to look small.
             before = error[late]
             error[late] = np.where(before > 0, np.sqrt((now**2 + before**2) / 2), now)
@@ -272,7 +308,7 @@ class Game:
             late, shares = late[over], shares[over]
             if not len(late) or not size:
                 break
-            further = replicate(evidence[late], pattern, done, size)
+            further = replicate(evidence[late], done, size)
             if few:
                 shares = (shares * done + further * (size - done)) / size
             else:
@@ -344,7 +380,7 @@ def all_coalitions(n: int) -> tuple[Mask, Floats]:
     return coalitions, np.where(coalitions.T, joined, -joins)
 
 
-def orders(n: int, first: int, last: int) -> NDArray[np.intp]:
+def orders(n: int, first: int, last: int) -> Orders:
     """Orders of n players, from the first to the last, (orders, players)."""
     rngs = (np.random.default_rng([n, number]) for number in range(first, last))
     return np.stack([rng.permutation(n) for rng in rngs])
@@ -372,6 +408,132 @@ def pairs(n: int, first: int, last: int) -> tuple[Mask, NDArray[np.intp], NDArra
     now, then = (np.take_along_axis(at, (place + k)[None], axis=2) for k in (0, 1))
     plus, minus = np.stack([then[0], now[1]]), np.stack([now[0], then[1]])
     return both[which], plus, minus
+
+
+# ---- the surrogate --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogate:
+    """The surrogate game of a model under its density.
+
+    Attributes
+    ----------
+    edges : list of float64 arrays
+        Between the bins of each variable.
+    scores : list of float64 arrays (outputs, bins)
+        z of each bin, in units of its standard deviation, 0 on average.
+    correlation : float64 (outputs, variables, variables)
+    slope : float64 (outputs, variables)
+        Covariance of z and f.
+    """
+
+    edges: list[Floats]
+    scores: list[Floats]
+    correlation: Floats
+    slope: Floats
+
+    @classmethod
+    def of(cls, expectation: Expectation, margins: bool) -> Surrogate:
+        """Learned from draws; of margins or of predictions."""
+        ensemble, variables = expectation.ensemble, expectation.columns.variables
+        nothing = Evidence(np.full((1, len(expectation.density.variables_)), np.nan))
+        points = drawn_rows(expectation.density, nothing, _SURROGATE_DRAWS, expectation.seed)[0]
+        points = np.ascontiguousarray(points[:, : len(variables)])
+        f = (ensemble.margin if margins else ensemble.predict)(points, 1)
+        f = f - f.mean(axis=0)
+        edges, scores, z = [], [], np.empty((f.shape[1], *points.shape))
+        for v, variable in enumerate(variables):
+            width = _SURROGATE_DRAWS // _SURROGATE_BINS
+            cuts = np.unique(np.sort(points[:, v])[width::width])
+            edges.append(np.arange(1.0, len(variable.levels)) if variable.levels else cuts)
+            bins = np.searchsorted(edges[v], points[:, v], "right")
+            count = np.maximum(np.bincount(bins, minlength=len(edges[v]) + 1), 1)
+            means = [np.bincount(bins, own, minlength=len(count)) / count for own in f.T]
+            spread = np.stack(means)[:, bins].std(axis=1, keepdims=True)
+            scores.append(np.stack(means) / np.where(spread > 0, spread, 1.0))
+            z[:, :, v] = scores[v][:, bins]
+        correlation = np.einsum("oni,onj->oij", z, z) / _SURROGATE_DRAWS * (1 - _RIDGE)
+        correlation[:, range(len(variables)), range(len(variables))] = 1.0
+        return cls(edges, scores, correlation, np.einsum("oni,no->oi", z, f) / _SURROGATE_DRAWS)
+
+    def z(self, points: Floats, variables: Orders) -> Floats:
+        """Scores of points, (rows, outputs, variables); 0 where nothing is known."""
+        found = np.zeros((len(points), len(self.slope), len(variables)))
+        for place, v in enumerate(variables):
+            known = ~np.isnan(points[:, v])
+            bins = np.searchsorted(self.edges[v], points[known, v], "right")
+            found[known, :, place] = self.scores[v][:, bins].T
+        return found
+
+    def shares(self, variables: Orders, owner: Orders, orders: Orders) -> Floats:
+        """What each player adds, by z of the variables, (orders, outputs, players, variables).
+
+        Mean of an order and its reverse.
+
+        Parameters
+        ----------
+        variables, owner : int arrays
+            Variables that are told, and the player of each.
+        orders : int (orders, players)
+        """
+        place = np.argsort(orders, axis=1)
+        both = [self._one_way(variables, owner, way) for way in (place, -place)]
+        added = (both[0] + both[1]) / 2
+        own = owner == np.arange(orders.shape[1])[:, None]
+        return np.stack([added[:, :, one].sum(axis=2) for one in own], axis=2)
+
+    def _one_way(self, variables: Orders, owner: Orders, place: Orders) -> Floats:
+        """What each variable adds, by z, (orders, outputs, variables, variables)."""
+        order = np.argsort(place[:, owner], axis=1, kind="stable")
+        at = variables[order]
+        whole = self.correlation[:, at[:, :, None], at[:, None, :]]
+        inverse = np.linalg.inv(np.linalg.cholesky(whole))
+        added = (inverse * self.slope[:, at][:, :, None, :]).sum(axis=3, keepdims=True) * inverse
+        back = np.argsort(order, axis=1)
+        rows = np.arange(len(order))[:, None, None]
+        return np.asarray(added[:, rows, back[:, :, None], back[:, None, :]].swapaxes(0, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class ControlVariate:
+    """What the surrogate adds along orders of a pattern's players, and its mean over many."""
+
+    surrogate: Surrogate
+    variables: Orders
+    owner: Orders
+    n: int
+    mean: Floats  # by groups of orders, (groups, outputs, players, variables)
+
+    @classmethod
+    def of(cls, surrogate: Surrogate, players: Players, pattern: Mask) -> ControlVariate:
+        """For the players of a pattern."""
+        own = [list(players.variables[player]) for player in np.flatnonzero(pattern)]
+        variables = np.array([v for each in own for v in each])
+        owner = np.repeat(np.arange(len(own)), [len(each) for each in own])
+        size = _ORDER_GROUP
+        starts = range(_FIRST_ORDER, _FIRST_ORDER + _ORDER_GROUPS * size, size)
+        many = [
+            surrogate.shares(variables, owner, orders(len(own), first, first + size)).mean(axis=0)
+            for first in starts
+        ]
+        return cls(surrogate, variables, owner, len(own), np.stack(many))
+
+    def beyond(self, points: Floats, first: int, last: int) -> Floats:
+        """What pairs of orders have beyond the mean, (rows, outputs, players, pairs)."""
+        shares = self.surrogate.shares(self.variables, self.owner, orders(self.n, first, last))
+        return self._added(points, shares - self.mean.mean(axis=0))
+
+    def error(self, points: Floats) -> Floats:
+        """The standard error of the mean, (rows, players, outputs)."""
+        spread = self._added(points, self.mean).std(axis=3, ddof=1)
+        return np.asarray(spread / np.sqrt(_ORDER_GROUPS)).swapaxes(1, 2)
+
+    def _added(self, points: Floats, shares: Floats) -> Floats:
+        """By shares (orders, outputs, players, variables), (rows, outputs, players, orders)."""
+        z = self.surrogate.z(points, self.variables)[:, :, None]
+        # Sums along the last axis have the same bits for any number of rows.
+        return np.stack([(own * z).sum(axis=3) for own in shares], axis=3)
 
 
 # ---- what users get -------------------------------------------------------------------------
