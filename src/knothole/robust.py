@@ -289,13 +289,11 @@ class Robust:
         expectation = self._corrected if corrected else self.expectation_
         threads = threads_of(n_jobs)
         if quantiles is not None:
-            found = expectation.quantiles(evidence, quantiles, threads=threads)
+            values = expectation.quantiles(evidence, quantiles, threads=threads)
             if self.ensemble_.n_responses == 1:
-                found = tuple(like(X, each[:, 0], list(quantiles)) for each in found)
-            return found if return_error else found[0]
-        mean, error = expectation.predict(evidence, threads=threads)
-        of_spread = expectation.std(evidence, threads=threads) if return_std else None
-        beside = _asked_for(error, of_spread, return_error)
+                values = tuple(like(X, each[:, 0], list(quantiles)) for each in values)
+            return values if return_error else values[0]
+        mean, *beside = _predicted(expectation, evidence, return_std, return_error, threads)
         if is_classifier(self.ensemble_):
             shares = probabilities(self.ensemble_, mean)
             beside = [of_label(shares, by_class(self.ensemble_, each)) for each in beside]
@@ -323,21 +321,13 @@ class Robust:
         of tables, as in scikit-learn. ``corrected=False`` leaves out the correction
         (:attr:`correction_`), if there is one.
         """
-        ensemble, threads = self.ensemble_, threads_of(n_jobs)
+        ensemble = self.ensemble_
         evidence = self.encode(X, holes, unseen=unseen, absent=absent)
         expectation = self._corrected if corrected else self.expectation_
-        mean, error = expectation.predict(evidence, threads=threads)
-        of_spread = expectation.std(evidence, threads=threads) if return_std else None
-        beside = _asked_for(error, of_spread, return_error)
+        threads = threads_of(n_jobs)
+        mean, *beside = _predicted(expectation, evidence, return_std, return_error, threads)
         parts = [probabilities(ensemble, mean), *(by_class(ensemble, each) for each in beside)]
-        return _alone([self._tables(X, each) for each in parts])
-
-    def _tables(self, X: Any, values: list[Floats]) -> Any:
-        """Numbers of each target's classes as tables like ``X``."""
-        lists = class_lists(self.ensemble_)
-        tables = [like(X, each, names) for names, each in zip(lists, values, strict=True)]
-        tables = [Shares(each) if isinstance(each, pd.DataFrame) else each for each in tables]
-        return tables[0] if len(tables) == 1 else tables
+        return _alone([_class_tables(X, class_lists(ensemble), each) for each in parts])
 
     @lazily
     def margin(
@@ -356,8 +346,8 @@ class Robust:
         Corrections apply to predictions; margins are always those under the density.
         """
         evidence = self.encode(X, holes, unseen=unseen, absent=absent)
-        found = self.expectation_.margin(evidence, threads=threads_of(n_jobs))
-        margin, error = (like(X, flat(each)) for each in found)
+        mean_and_error = self.expectation_.margin(evidence, threads=threads_of(n_jobs))
+        margin, error = (like(X, flat(each)) for each in mean_and_error)
         return (margin, error) if return_error else margin
 
     def reach(
@@ -500,9 +490,8 @@ class Robust:
         evidence = self.encode(X, holes, unseen=unseen, absent=absent)
         if self.calibration_ is None:
             raise NotFitted(
-                "predict_interval: how far y lies from predictions is not known yet; call "
-                "robust.calibrate(X, y) with rows that the model was not trained on, and use what "
-                "it returns."
+                "predict_interval: call robust.calibrate(X, y) first, with rows that the model was "
+                "not trained on, and use what it returns."
             )
         ends = self.calibration_.intervals(self._corrected, evidence, coverage, threads_of(n_jobs))
         return like(X, ends, ["low", "high"])
@@ -944,13 +933,27 @@ class Robust:
         )
 
 
-def _asked_for(
-    error: Floats, of_spread: tuple[Floats, Floats] | None, errors: bool
+def _predicted(
+    expectation: Expectation,
+    evidence: Evidence,
+    return_std: bool,
+    return_error: bool,
+    threads: int | None,
 ) -> list[Floats]:
-    """What is returned beside a prediction: the spread, and the errors of both."""
-    spread, spread_error = of_spread or (None, None)
-    parts = [spread, error if errors else None, spread_error if errors else None]
-    return [each for each in parts if each is not None]
+    """The expected prediction; if asked its spread, then the standard errors of both."""
+    mean, mean_error = expectation.predict(evidence, threads=threads)
+    values, errors = [mean], [mean_error]
+    if return_std:
+        std, std_error = expectation.std(evidence, threads=threads)
+        values, errors = [mean, std], [mean_error, std_error]
+    return values + errors if return_error else values
+
+
+def _class_tables(X: Any, lists: tuple[list[Any], ...], values: list[Floats]) -> Any:
+    """Numbers of each target's classes as tables like ``X``; one table for one target."""
+    tables = [like(X, each, names) for names, each in zip(lists, values, strict=True)]
+    tables = [Shares(each) if isinstance(each, pd.DataFrame) else each for each in tables]
+    return tables[0] if len(tables) == 1 else tables
 
 
 def _alone(parts: list[Any]) -> Any:
