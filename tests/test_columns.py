@@ -656,3 +656,27 @@ def test_decode_undoes_evidence():
     X = np.array(rows, dtype=float)
     np.testing.assert_array_equal(MIXED.decode(MIXED.evidence(X).points), X)
     assert np.isnan(MIXED.decode(np.full((2, 3), NAN))).all()
+
+
+@pytest.mark.parametrize(
+    ("codes", "levels", "expected"),
+    [
+        ([0, 1, 0], ["x", None], [0.0, np.nan, 0.0]),
+        ([0, 1, 2], ["x", "x", "y"], [0.0, 0.0, 1.0]),
+        ([0, 1, None], [2**60, 2**60 + 1], [0.0, 1.0, np.nan]),
+        ([0, 1, 2], [2**60, None, 2**60 + 1], [2.0**60, np.nan, 2.0**60]),
+    ],
+    ids=["null", "twice", "integers", "integers and null"],
+)
+def test_dictionaries_of_arrow_are_read_whatever_their_values(codes, levels, expected):
+    array = pa.DictionaryArray.from_arrays(pa.array(codes, pa.uint8()), pa.array(levels))
+    for table in (pa.table({"a": array}), pa.record_batch({"a": array})):
+        matrix = Columns.infer(table).matrix(table)
+        np.testing.assert_array_equal(matrix.ravel(), expected)
+
+
+def test_integers_of_dictionaries_that_float64_takes_for_one_are_two_categories():
+    rows = [{"a": 2**60}, {"a": 2**60 + 1}, {"a": None}]
+    columns = Columns.infer(rows, categorical=["a"])
+    assert columns[0].levels == (2**60, 2**60 + 1)
+    np.testing.assert_array_equal(columns.matrix(rows).ravel(), [0.0, 1.0, np.nan])

@@ -205,6 +205,8 @@ def _from_arrow(table: Any) -> pd.DataFrame:
     pa = sys.modules["pyarrow"]
     columns, nullable = [], False
     for column in table.columns:
+        if pa.types.is_dictionary(column.type) and not _are_categories(column):
+            column = column.cast(column.type.value_type)
         kind = column.type
         if pa.types.is_decimal(kind) or pa.types.is_null(kind):
             column = column.cast(pa.float64(), safe=False)
@@ -219,6 +221,13 @@ def _from_arrow(table: Any) -> pd.DataFrame:
     )
     frame.columns = pd.Index(table.schema.names, dtype=object)
     return frame
+
+
+def _are_categories(column: Any) -> bool:
+    """Whether a dictionary's values can be pandas' categories: all different, none null."""
+    chunks = getattr(column, "chunks", [column])
+    levels = [chunk.dictionary for chunk in chunks]
+    return all(not one.null_count and len(one.unique()) == len(one) for one in levels)
 
 
 @cache
