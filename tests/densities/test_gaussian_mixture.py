@@ -36,8 +36,8 @@ from knothole.densities.gaussian.em import (
     ScoreRows,
 )
 from knothole.densities.gaussian.learner import sizes_for
-from knothole.densities.gaussian.masses import below, box_mass
 from knothole.densities.gaussian.splits import best_cuts
+from knothole.densities.normal import below, box_mass
 from knothole.densities.search import Tried
 from knothole.errors import InvalidInput
 

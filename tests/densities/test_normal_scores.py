@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from knothole.densities.gaussian.normal_scores import GRID, NormalScores, truncated_moments
+from knothole.densities.gaussian.normal_scores import GRID, NormalScores
+from knothole.densities.normal import truncated_moments
 
 
 def fit(x, whole=False, points=(), empirical=True, weight=None):

@@ -1,6 +1,6 @@
-"""The normal quantile in kernels: Wichura's AS 241, to about 1e-15.
+"""Normal quantiles of the lower tail in kernels: Wichura's AS 241, to about 1e-15.
 
-A ratio of two polynomials in the middle, which vectorises, and two more for the tails.
+Scipy has the others: :mod:`knothole.compiled.sobol` keeps a table of them.
 """
 
 from __future__ import annotations
@@ -9,14 +9,6 @@ import math
 
 from knothole.compiled.policy import inlined, inner
 
-#: How far from 1/2 the middle goes, and what its polynomials are in the distance from, squared.
-MIDDLE, SQUARE = 0.425, 0.180625
-_NEAR = (
-    (3.3871328727963666080, 133.14166789178437745, 1971.5909503065514427, 13731.693765509461125,
-     45921.953931549871457, 67265.770927008700853, 33430.575583588128105, 2509.0809287301226727),
-    (1.0, 42.313330701600911252, 687.18700749205790830, 5394.1960214247511077,
-     21213.794301586595867, 39307.895800092710610, 28729.085735721942674, 5226.4952788528545610),
-)  # fmt: skip
 _FAR = (
     (1.42343711074968357734, 4.63033784615654529590, 5.76949722146069140550, 3.64784832476320460504,
      1.27045825245236838258, 0.241780725177450611770, 2.27238449892691845833e-2,
@@ -48,13 +40,6 @@ def polynomial(c, x):  # type: ignore[no-untyped-def]
     return (((high * x + c[3]) * x + c[2]) * x + c[1]) * x + c[0]
 
 
-@inlined
-def middle_quantile(u):  # type: ignore[no-untyped-def]
-    """The normal quantile of a ``u`` that is not in a tail."""
-    away = u - 0.5
-    return away * ratio(_NEAR, SQUARE - away * away)
-
-
 @inner
 def lower_quantile(u):  # type: ignore[no-untyped-def]
     """The normal quantile of a ``u`` in the lower tail; finite at 0, too."""
@@ -62,15 +47,3 @@ def lower_quantile(u):  # type: ignore[no-untyped-def]
     if r <= 5.0:
         return -ratio(_FAR, r - 1.6)
     return -ratio(_FARTHEST, min(r, 40.0) - 5.0)
-
-
-@inlined
-def quantiles(uniform, out):  # type: ignore[no-untyped-def]
-    """Normal quantiles of numbers from 0 to 1."""
-    for n in range(len(uniform)):
-        out[n] = middle_quantile(uniform[n])
-    for n in range(len(uniform)):
-        if uniform[n] < 0.5 - MIDDLE:
-            out[n] = lower_quantile(uniform[n])
-        elif uniform[n] > 0.5 + MIDDLE:
-            out[n] = -lower_quantile(1.0 - uniform[n])

@@ -34,8 +34,8 @@ from knothole.densities.gaussian.learner import (
     Layout,
     sizes_for,
 )
-from knothole.densities.gaussian.masses import MOST_INTERVALS, box_mass
 from knothole.densities.gaussian.normal_scores import NormalScores
+from knothole.densities.normal import MOST_INTERVALS, box_mass
 from knothole.densities.search import Wanted, learn
 from knothole.densities.univariate.base import Univariate, log_of, part_of
 from knothole.densities.univariate.discrete import Categorical

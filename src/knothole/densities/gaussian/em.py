@@ -26,7 +26,7 @@ from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.kernels import Packed
 from knothole.densities.mixture.em import gather, join
 from knothole.densities.univariate import packed
-from knothole.densities.univariate.base import Statistics, Univariate, maximised
+from knothole.densities.univariate.base import Statistics, Univariate, log_prior_of, maximised
 from knothole.densities.univariate.packed import Stacked
 
 # The least variance of the prior's rows, for columns that do not vary.
@@ -332,7 +332,7 @@ class Prior:
     def log_density(self, components: GaussianComponents) -> float:
         """Log prior of the parameters, up to a constant."""
         total = ANCHOR * float(np.log(components.weight).sum())
-        total += sum(one.log_prior(self.strength) for one in components.discrete)
+        total += log_prior_of(components.discrete, self.strength)
         precision, log_det = components.inverse
         size = log_det + np.einsum("kii,i->k", precision, self.variance)
         # GaussianComponents that share a covariance share the prior's rows for it, too.

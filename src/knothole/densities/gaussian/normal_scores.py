@@ -30,12 +30,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_positive, require
 from knothole.compiled.exp import FARTHEST
 from knothole.compiled.policy import inlined, njit
+from knothole.densities.normal import truncated_moments
 from knothole.densities.univariate.base import Stored, observed
 from knothole.densities.univariate.continuous import location_and_scale
 
@@ -46,8 +47,6 @@ CELLS_PER_UNIT = 64
 GRID = np.linspace(-END, END, int(2 * END) * CELLS_PER_UNIT + 1)
 # The search for a cell goes to one of 16 blocks of 32 grid points first.
 COARSE, STRIDE = 16, 32
-
-_LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,15 +252,6 @@ def _flats(values: Floats) -> Floats:
     for start, stop in zip(starts, stops, strict=True):
         out[start] = truncated_moments(GRID[start], GRID[stop])
     return out
-
-
-def truncated_moments(low: float, high: float) -> tuple[float, float, float]:
-    """Mean, variance and entropy of the standard normal confined to ``[low, high]``."""
-    mass = float(ndtr(high) - ndtr(low) if low <= 0 else ndtr(-low) - ndtr(-high))
-    peak_low, peak_high = (math.exp(-0.5 * z * z - _LOG_ROOT_TWO_PI) for z in (low, high))
-    mean = (peak_low - peak_high) / mass
-    second = 1 + (low * peak_low - high * peak_high) / mass
-    return mean, max(second - mean * mean, 0.0), math.log(mass) + _LOG_ROOT_TWO_PI + 0.5 * second
 
 
 @inlined

@@ -28,7 +28,7 @@ from knothole.compiled.policy import inner, njit
 from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.em import EncodedRows, Expected
 from knothole.densities.latent_tree.chow_liu import Tree
-from knothole.densities.univariate.base import Univariate, maximised
+from knothole.densities.univariate.base import Univariate, log_prior_of, maximised
 from knothole.densities.univariate.packed import Packed, Stacked, Values
 
 # Rows that go through a pass together: a few variables' messages should stay in the cache.
@@ -425,7 +425,7 @@ class TreeParameters:
         inner = self.tree.order[1:]
         latents = np.log(self.prior).sum() + np.log(self.transition[inner]).sum()
         objective = expected.log_likelihood + strength / len(self) * float(latents)
-        objective += sum(one.log_prior(strength) for one in self.distributions)
+        objective += log_prior_of(self.distributions, strength)
         return objective, self.maximised(expected, strength)
 
     def maximised(self, expected: Expected, strength: float) -> TreeParameters:

@@ -19,7 +19,7 @@ from knothole.compiled.exp import exponentials
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.em import EncodedRows, Expected
-from knothole.densities.univariate.base import Univariate, log_of, maximised
+from knothole.densities.univariate.base import Univariate, log_of, log_prior_of, maximised
 from knothole.densities.univariate.packed import Packed, Stacked, Values
 
 
@@ -218,7 +218,7 @@ class ProductMixture:
         if strength == 0:
             return 0.0
         of_weights = strength * float(np.log(self.weight).mean())
-        return of_weights + sum(one.log_prior(strength) for one in self.distributions)
+        return of_weights + log_prior_of(self.distributions, strength)
 
     def log_density(self, rows: EncodedRows) -> Floats:
         """Log p of each row."""

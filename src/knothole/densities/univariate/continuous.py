@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import ndtri
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_positive, require
 from knothole.columns.columns import Variable
 from knothole.compiled.exp import FARTHEST
-from knothole.compiled.normal import quantiles
-from knothole.compiled.policy import njit
+from knothole.densities.normal import normal_mass
 from knothole.densities.univariate.base import (
+    TINY,
     Encoded,
     Natural,
     Statistics,
@@ -103,9 +103,8 @@ class Gaussian(Univariate):
         """Normal quantiles."""
         mean = self.location + self.scale * self.mean
         deviation = self.scale * np.sqrt(self.variance)
-        out = np.empty(len(uniform))
-        fill_normals(state, uniform, mean, deviation, out)
-        return out
+        inside = np.clip(uniform, TINY, np.nextafter(1.0, 0.0))  # quantiles of 0 and 1 are infinite
+        return np.asarray(mean[state] + deviation[state] * ndtri(inside))
 
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """Only these states."""
@@ -129,14 +128,6 @@ class Gaussian(Univariate):
         """From fields."""
         location, scale = arrays["column"].tolist()
         return cls(location, scale, arrays["mean"], arrays["variance"])
-
-
-@njit
-def fill_normals(state, uniform, mean, deviation, out):  # type: ignore[no-untyped-def]
-    """Normal draws in states, from uniform numbers."""
-    quantiles(uniform, out)
-    for n in range(len(out)):
-        out[n] = mean[state[n]] + deviation[state[n]] * out[n]
 
 
 def standardised(
@@ -167,14 +158,6 @@ def location_and_scale(x: Floats, weight: Floats) -> tuple[float, float]:
     mean = float(np.average(scaled, weights=weight))
     sd = float(np.sqrt(np.average((scaled - mean) ** 2, weights=weight)))
     return mean * unit, (sd if sd > ROUNDING else 1.0) * unit
-
-
-def normal_mass(low: Floats, high: Floats) -> Floats:
-    """P(low <= N(0, 1) < high), accurate in both tails."""
-    # In the upper tail both distribution functions are near 1: mirror it to the lower one.
-    upper = low > 0
-    mass = ndtr(np.where(upper, -low, high)) - ndtr(np.where(upper, -high, low))
-    return np.asarray(np.maximum(mass, 0.0))
 
 
 MAX_BINS = 64

@@ -8,7 +8,7 @@ levels. So kernels need to know neither families nor sets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -97,22 +97,8 @@ class Packed:
     def parameters(self, distributions: Sequence[Univariate]) -> Stacked:
         """The parameters of all distributions."""
         if self.sets or self.offset[-1] > FEW:
-            return self._stack(distributions)
+            return _stack(distributions, self.sets)
         return _parameters(tuple(distributions))
-
-    def _stack(self, distributions: Sequence[Univariate]) -> Stacked:
-        table, linear, square = stacked = self.nothing(distributions[0].n_states)
-        for v, distribution in enumerate(distributions):
-            natural = distribution.form
-            start = self.offset[v]
-            table[start : start + distribution.n_codes] = natural.table
-            if v in self.sets:
-                masses = distribution.set_mass(self.sets[v])
-                table[start + distribution.n_codes : self.offset[v + 1]] = log_of(masses)
-            if self.slot[v] >= 0:
-                linear[self.slot[v]] = natural.linear
-                square[self.slot[v]] = natural.square
-        return stacked
 
     def statistics(self, distributions: Sequence[Univariate], sums: Stacked) -> list[Statistics]:
         """Each variable's statistics from the stacked ones, given ``distributions``."""
@@ -224,5 +210,19 @@ def _order(distributions: tuple[Univariate, ...]) -> _Order:
 
 @lru_cache(maxsize=4)
 def _parameters(distributions: tuple[Univariate, ...]) -> Stacked:
-    nothing = pack(distributions, Evidence(np.empty((0, len(distributions)))))
-    return nothing._stack(distributions)
+    return _stack(distributions, {})
+
+
+def _stack(distributions: Sequence[Univariate], sets: Mapping[int, NDArray[np.bool_]]) -> Stacked:
+    tables, linear, square = [], [], []
+    for v, distribution in enumerate(distributions):
+        form = distribution.form
+        tables.append(form.table)
+        if v in sets:
+            tables.append(log_of(distribution.set_mass(sets[v])))
+        if form.linear is not None and form.square is not None:
+            linear.append(form.linear)
+            square.append(form.square)
+    table = np.concatenate(tables)
+    shape = (len(linear), table.shape[1])
+    return Stacked(table, np.array(linear).reshape(shape), np.array(square).reshape(shape))

@@ -1,14 +1,27 @@
-"""Masses of intervals under normal distributions, one and two at a time."""
+"""Normal distribution functions on scipy's: masses of intervals, one and two at a time, moments.
+
+Kernels have quantiles of their own, in :mod:`knothole.compiled.sobol`.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from scipy.special import ndtr, owens_t
 
 from knothole.arrays import Floats
-from knothole.densities.univariate.continuous import normal_mass
 
+_LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 MOST_INTERVALS = 2
+
+
+def normal_mass(low: Floats, high: Floats) -> Floats:
+    """P(low <= N(0, 1) < high), accurate in both tails."""
+    # In the upper tail both distribution functions are near 1: mirror it to the lower one.
+    upper = low > 0
+    mass = ndtr(np.where(upper, -low, high)) - ndtr(np.where(upper, -high, low))
+    return np.asarray(np.maximum(mass, 0.0))
 
 
 def box_mass(mean: Floats, covariance: Floats, low: Floats, high: Floats) -> Floats:
@@ -49,3 +62,12 @@ def below(h: Floats, k: Floats, rho: Floats) -> Floats:
     outer = np.where(np.isposinf(h), ndtr(k), np.where(np.isposinf(k), ndtr(h), 0.0))
     outer = np.where(np.isneginf(h) | np.isneginf(k), 0.0, outer)
     return np.asarray(np.where(finite, inner, outer))
+
+
+def truncated_moments(low: float, high: float) -> tuple[float, float, float]:
+    """Mean, variance and entropy of the standard normal confined to ``[low, high]``."""
+    mass = float(normal_mass(np.asarray(low), np.asarray(high)))
+    peak_low, peak_high = (math.exp(-0.5 * z * z - _LOG_ROOT_TWO_PI) for z in (low, high))
+    mean = (peak_low - peak_high) / mass
+    second = 1 + (low * peak_low - high * peak_high) / mass
+    return mean, max(second - mean * mean, 0.0), math.log(mass) + _LOG_ROOT_TWO_PI + 0.5 * second
