@@ -17,7 +17,7 @@ from knothole.columns.columns import Blocks, Columns, Kind
 from knothole.columns.evidence import nullable_as_met, with_nan, without_nullable
 from knothole.columns.read import check_absent, check_rows, row_weights
 from knothole.compiled.ahead import compile_ahead
-from knothole.densities.base import Density, OwnDensity, go_on
+from knothole.densities.base import Density, UserDensity, go_on
 from knothole.densities.gaussian.draws import fill
 from knothole.densities.held_out import (
     TOO_FEW_TO_HOLD_OUT,
@@ -333,7 +333,7 @@ def _choose(
         advance(type(fitted).__name__, work)
         return fitted, None
     if hasattr(density, "complete") and not isinstance(density, type):
-        return OwnDensity(density, columns), None
+        return UserDensity(density, columns), None
     raise InvalidInput(
         f"density must be 'auto', a density such as knothole.Mixture(), or an object with a method "
         f"complete(X, draws); got {density!r}."

@@ -7,7 +7,7 @@ import pytest
 
 from knothole.columns.columns import Columns
 from knothole.densities.em import PATIENCE, Training, WeightedRows, train
-from knothole.densities.gaussian.learner import ROWS_TO_GROW, Covariances, GaussianLearner
+from knothole.densities.gaussian.learner import ROWS_TO_GROW, GaussianLearner
 from knothole.densities.mixture.density import ProductLearner
 from knothole.densities.search import split
 
@@ -28,7 +28,7 @@ def product_learner(rows):
 
 def gaussian_learner(rows):
     by_rank = np.zeros(len(rows.variables), dtype=np.bool_)
-    return GaussianLearner.of(rows, TRAINING, Covariances(), by_rank)
+    return GaussianLearner.of(rows, TRAINING, by_rank)
 
 
 @pytest.mark.parametrize("learner_of", [product_learner, gaussian_learner])

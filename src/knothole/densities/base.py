@@ -805,7 +805,7 @@ def encode(part: Partition, density: Density, sentinel: Floats | None) -> Any:
     return density.encoded(density.extended(columns.evidence(matrix), None), weights_of(part))
 
 
-class OwnDensity:
+class UserDensity:
     """What completions need of a density, from an object that completes matrices of columns.
 
     ``density.complete(X, draws)`` is given a float64 matrix (rows, columns), categories as codes

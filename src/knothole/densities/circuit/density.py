@@ -202,12 +202,12 @@ class Circuit(LatentDensity):
     @classmethod
     def from_json(cls, text: str) -> Self:
         """A circuit with all its parameters, from text; see the notes of the class."""
-        document = read_circuit(text)
-        circuit = cls(document.nodes)
-        circuit._take_columns(Columns(document.columns))
+        nodes, columns, distributions = read_circuit(text)
+        circuit = cls(nodes)
+        circuit._take_columns(Columns(columns))
         circuit.variables_ = circuit.columns_.variables
         circuit.indicated_, circuit.target_ = np.arange(0), False
-        return circuit._assembled(document.distributions)
+        return circuit._assembled(distributions)
 
     @classmethod
     def of(

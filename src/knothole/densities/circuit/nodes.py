@@ -374,15 +374,6 @@ VERSION = 1
 _BROKEN = (KeyError, ValueError, TypeError, IndexError, AttributeError)
 
 
-@dataclass(frozen=True, eq=False)
-class Document:
-    """What a JSON text says: nodes with weights alone, columns, a distribution for each of them."""
-
-    nodes: list[dict[str, Any]]
-    columns: tuple[Column, ...]
-    distributions: tuple[Univariate, ...]
-
-
 def write_circuit(
     structure: Structure,
     weights: Floats,
@@ -449,8 +440,10 @@ def _json_numbers(value: Any) -> Any:
     return value
 
 
-def read_circuit(text: str) -> Document:
-    """Parse and check a circuit's text."""
+def read_circuit(
+    text: str,
+) -> tuple[list[dict[str, Any]], tuple[Column, ...], tuple[Univariate, ...]]:
+    """Nodes with weights alone, columns, and a distribution for each of them, from JSON."""
     try:
         document = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
@@ -473,7 +466,7 @@ def read_circuit(text: str) -> Document:
         columns.append(column)
         distributions.append(_distribution(column, entry, parameters))
     plain = weighted_nodes(structure, structure.weights)
-    return Document(plain, tuple(columns), tuple(distributions))
+    return plain, tuple(columns), tuple(distributions)
 
 
 def _entries(entries: Any, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:

@@ -29,7 +29,6 @@ from knothole.densities.gaussian.em import (
 from knothole.densities.gaussian.learner import NOT_RECORDED as NOT_RECORDED_CODE
 from knothole.densities.gaussian.learner import (
     RECORDED,
-    Covariances,
     GaussianLearner,
     Layout,
     sizes_for,
@@ -151,15 +150,17 @@ class GaussianMixture(Density):
     def _fit(self, evidence: Evidence, weight: Floats) -> None:
         rows, training = self._prepared(evidence, weight)
         layout = self._layout
-        rank = self.rank or max(1, round(len(layout.numeric) ** 0.5))
-        form = Covariances(
-            self.covariance == "tied", rank if self.covariance == "low-rank" else None
-        )
+        rank = None
+        if self.covariance == "low-rank":
+            rank = self.rank or max(1, round(len(layout.numeric) ** 0.5))
         ways = layout.ways_to_read(rows, self.normal_scores)
         before = self._beginning()
-        begun = before._parameters if before is not None and form.rank is None else None
+        begun = before._parameters if before is not None and rank is None else None
         learners = [
-            replace(GaussianLearner.of(rows, training, form, by_rank), begun=begun)
+            replace(
+                GaussianLearner.of(rows, training, by_rank, self.covariance == "tied", rank),
+                begun=begun,
+            )
             for by_rank in ways
         ]
         given = self.components

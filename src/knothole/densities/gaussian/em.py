@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
@@ -42,8 +41,6 @@ LEAST_NOISE = 1e-6
 BLOCKS = (1024, 16)
 # Numbers of residuals that are worked on at once: few enough to stay near the processor.
 AT_ONCE = 2**17
-# With more variables, rows are measured one by one, by LAPACK, in chunks of so many.
-MANY_VARIABLES, CHUNK = 64, 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,30 +266,7 @@ class GaussianComponents:
 
     def log_density(self, rows: ScoreRows) -> Floats:
         """Log p of what is known of each row."""
-        if len(self) == 1 and self.mean.shape[1] > MANY_VARIABLES:
-            return self._log_density_of_one(rows)
         return np.asarray(logsumexp(self.log_joint(rows), axis=1))
-
-    def _log_density_of_one(self, rows: ScoreRows) -> Floats:
-        """The same of a single component with many variables: LAPACK is quicker there."""
-        (precision,), log_det = self.inverse
-        holes = np.isnan(rows.z)
-        residual = np.where(holes, 0.0, rows.z - self.mean)
-        product = residual @ precision
-        out = -0.5 * ((product * residual).sum(axis=1) + log_det[0])
-        out -= 0.5 * (~holes).sum(axis=1) * np.log(2 * np.pi)
-        if rows.variance.shape[1]:
-            out -= 0.5 * rows.variance @ self.sharpness(rows.repeats)[:, 0]
-
-        def work(start: int, stop: int) -> None:
-            for n in range(start, stop):
-                at = np.flatnonzero(holes[n])
-                root = np.linalg.cholesky(precision[at[:, None], at])
-                solved = solve_triangular(root, product[n, at], lower=True, check_finite=False)
-                out[n] += 0.5 * solved @ solved - np.log(np.diag(root)).sum()
-
-        over_chunks(work, len(rows), CHUNK)
-        return np.asarray(out + rows.base + self.discrete_terms(rows)[:, 0])
 
 
 @dataclass(frozen=True, eq=False)

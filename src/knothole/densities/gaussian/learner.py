@@ -186,21 +186,16 @@ ROWS_TO_GROW = 8192
 ROWS_PER_PARAMETER = 20
 
 
-@dataclass(frozen=True)
-class Covariances:
-    """The form of the covariances: one for all components, or of low rank."""
-
-    tied: bool = False
-    rank: int | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class GaussianLearner(Learner):
     """Trains Gaussian mixtures.
 
     Attributes
     ----------
-    form : Covariances
+    tied : bool
+        Whether all components share one covariance.
+    rank : int or None
+        Of low-rank covariances.
     by_rank : bool (numeric variables,)
         Which of them are taken by rank.
     layout : Layout
@@ -217,7 +212,8 @@ class GaussianLearner(Learner):
     starts_of_folds: ClassVar[int] = 1
 
     encoded: ScoreRows
-    form: Covariances
+    tied: bool
+    rank: int | None
     by_rank: NDArray[np.bool_]
     layout: Layout
     scores: NormalScores
@@ -226,18 +222,23 @@ class GaussianLearner(Learner):
 
     @classmethod
     def of(
-        cls, rows: WeightedRows, training: Training, form: Covariances, by_rank: NDArray[np.bool_]
+        cls,
+        rows: WeightedRows,
+        training: Training,
+        by_rank: NDArray[np.bool_],
+        tied: bool = False,
+        rank: int | None = None,
     ) -> Self:
         """A learner for some rows."""
         layout = Layout.of(rows.variables)
         scores, distributions = layout.scores(rows, by_rank), layout.start_distributions(rows)
         weight = rows.own_weight()
         encoded = layout.rows(rows.evidence, weight, scores, distributions, rows.order)
-        return cls(rows, encoded, training, form, by_rank, layout, scores, distributions)
+        return cls(rows, encoded, training, tied, rank, by_rank, layout, scores, distributions)
 
     def on(self, rows: WeightedRows) -> Self:
         """A learner for other rows, which alone say how columns are read."""
-        return self.of(rows, self.training, self.form, self.by_rank)
+        return self.of(rows, self.training, self.by_rank, self.tied, self.rank)
 
     def few_rows_for(self, size: int) -> bool:
         """Whether rows are so few that the strength of the prior makes a difference."""
@@ -253,7 +254,7 @@ class GaussianLearner(Learner):
 
     def prior(self, strength: float) -> Prior:
         """Centred on the variances of the scores."""
-        return Prior.of(self.encoded, strength, self.form.tied)
+        return Prior.of(self.encoded, strength, self.tied)
 
     def start(self, size: int, prior: Prior, number: int) -> GaussianComponents:
         """The first start is grown; others, and where no variable is numeric, are around rows."""
@@ -310,7 +311,7 @@ class GaussianLearner(Learner):
         weight = share.sum(axis=0) + 1
         everywhere = np.zeros(size, dtype=np.int64)
         discrete = tuple(one.take(everywhere) for one in self.distributions)
-        rank = self.form.rank
+        rank = self.rank
         loading = np.zeros((size, d, min(rank, d))) if rank is not None and d else None
         return GaussianComponents(weight / weight.sum(), mean, covariance, discrete, loading)
 

@@ -132,7 +132,6 @@ class Univariate(Stored, ABC):
         """:meth:`natural`, worked out once: a distribution never changes."""
         return self.natural()
 
-    @abstractmethod
     def maximise(self, statistics: Statistics, strength: float) -> Self:
         """The maximum a posteriori distribution given expected statistics.
 
@@ -140,17 +139,14 @@ class Univariate(Stored, ABC):
         the marginal that :meth:`start` saw (Dirichlet, normal-inverse-gamma). 0 is plain maximum
         likelihood, kept away from singular solutions.
         """
+        return self.maximise_each([self], [statistics], np.array([strength]))[0]
 
     @classmethod
+    @abstractmethod
     def maximise_each(
         cls, distributions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
     ) -> list[Self]:
-        """:meth:`maximise` of several distributions, each with its own strength.
-
-        A family that is met often does so for all of them at once.
-        """
-        each = zip(distributions, statistics, strengths.tolist(), strict=True)
-        return [distribution.maximise(own, strength) for distribution, own, strength in each]
+        """:meth:`maximise` of several distributions at once, each with its own strength."""
 
     @abstractmethod
     def log_prior(self, strength: float) -> float:
@@ -290,15 +286,11 @@ class UnivariateTable(Univariate):
         """Number of codes."""
         return len(self.marginal)
 
-    def maximise(self, statistics: Statistics, strength: float) -> Self:
-        """Frequencies of the rows and of the prior's rows together."""
-        return self.maximise_each([self], [statistics], np.array([strength]))[0]
-
     @classmethod
     def maximise_each(
         cls, distributions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
     ) -> list[Self]:
-        """The tables of all of them as one."""
+        """Frequencies of the rows and of the prior's rows together, all tables as one."""
         marginals = [one.marginal for one in distributions]
         tables = maximise_tables([own.count for own in statistics], marginals, strengths)
         pairs = zip(distributions, tables, strict=True)

@@ -68,15 +68,11 @@ class Gaussian(Univariate):
         table -= np.log(self.scale)
         return Natural(table[None], self.mean / self.variance, -0.5 / self.variance)
 
-    def maximise(self, statistics: Statistics, strength: float) -> Self:
-        """Moments of the rows and of the prior's rows together."""
-        return self.maximise_each([self], [statistics], np.array([strength]))[0]
-
     @classmethod
     def maximise_each(
         cls, distributions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
     ) -> list[Self]:
-        """Moments of all of them, (distributions, states)."""
+        """Moments of the rows and of the prior's rows together."""
         prior = PRIOR_PART * strengths[:, None]
         rows = np.array([own.count[0] for own in statistics]) + prior
         some = np.maximum(rows, np.finfo(np.float64).tiny)

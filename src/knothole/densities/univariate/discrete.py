@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -145,8 +146,15 @@ class Count(Univariate):
         table[0] += constant
         return Natural(table, slope, np.zeros_like(slope))
 
-    def maximise(self, statistics: Statistics, strength: float) -> Self:
-        """Mean of the rows' counts and the prior's together."""
+    @classmethod
+    def maximise_each(
+        cls, distributions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
+    ) -> list[Self]:
+        """Means of the rows' counts and the prior's together."""
+        each = zip(distributions, statistics, strengths.tolist(), strict=True)
+        return [distribution._maximised(own, strength) for distribution, own, strength in each]
+
+    def _maximised(self, statistics: Statistics, strength: float) -> Self:
         prior = strength * self.marginal[0]
         rows = statistics.count[0] + prior
         some = np.maximum(rows, np.finfo(np.float64).tiny)

@@ -169,10 +169,6 @@ class Atoms(Univariate):
         table = np.concatenate([natural.table + self.table[0], self.table[1:]])
         return replace(natural, table=table)
 
-    def maximise(self, statistics: Statistics, strength: float) -> Self:
-        """Each part by its own statistics."""
-        return self.maximise_each([self], [statistics], np.array([strength]))[0]
-
     @classmethod
     def maximise_each(
         cls, distributions: Sequence[Self], statistics: Sequence[Statistics], strengths: Floats
