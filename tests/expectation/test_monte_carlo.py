@@ -22,11 +22,9 @@ from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.engine import (
     DECAY,
+    FIRST_WORDS,
     RESOLUTION,
-    RESOLUTION_OF_ONE_WORD,
-    SETTLED_AT_ONCE,
     CompletionsEngine,
-    SharedEngine,
 )
 from knothole.expectation.monte_carlo.kernels import (
     LANES,
@@ -239,7 +237,7 @@ def test_shared_draws_are_the_same_whenever_they_are_made(numbers, ensemble):
 @pytest.mark.parametrize("parts", [(1,), (4,), (1, 3), (1, 3, 4, 8)])
 @pytest.mark.parametrize("far", [0.0, 1e6])
 def test_summaries_tell_of_means_what_all_draws_do(parts, far):
-    """The slow twin has all margins at once. The first word by itself is not corrected."""
+    """The slow twin has all margins at once."""
     rng = np.random.default_rng(0)
     words, n = sum(parts), 12
     margins = rng.normal(size=(n, words, 64, 2)) + rng.normal(size=(n, 1, 1, 2)) + far
@@ -257,8 +255,7 @@ def test_summaries_tell_of_means_what_all_draws_do(parts, far):
         mean.settle(np.concatenate(found, axis=1), np.arange(n))
         value, error = mean.settle(np.concatenate(found, axis=1)[rows], rows)
         drawn = by_group(margins[rows])
-        corrects = expected is not None and words > 1
-        groups = group_means(link(drawn), drawn, known[rows] if corrects else None)
+        groups = group_means(link(drawn), drawn, None if expected is None else known[rows])
         slow, slow_error = mean_and_error(groups)
         np.testing.assert_allclose(value, slow, rtol=1e-6 if far else 1e-12)
         np.testing.assert_allclose(error, slow_error, rtol=1e-4 if far else 1e-9, atol=1e-12)
@@ -292,33 +289,23 @@ def words_asked_for(expectation, rows):
     return asked, error
 
 
+@pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
 @pytest.mark.parametrize("scale", [0.02, 1.0])
-def test_few_words_settle_a_prediction_and_more_where_they_must(scale, numbers, ensemble):
-    """The first word alone must be well below the tolerance; then come four, eight, ..."""
-    fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
+def test_four_words_settle_a_prediction_and_more_where_they_must(scale, density, numbers, ensemble):
+    """Then come eight, sixteen, ..."""
+    fitted = DENSITIES[density]({}).fit(numbers)
     model = replace(ensemble.with_values(scale * ensemble.value), link=Link("sigmoid"))
     rows = np.where(np.random.default_rng(0).random((200, 4)) < 0.5, np.nan, numbers[:200])
-    expectation = Expectation.of(model, fitted)
-    four = words_asked_for(expectation, rows)[0]
-    assert [words for _, words in four][:3] == [range(4), range(4, 8), range(8, 16)][: len(four)]
-    assert (four[1:] == []) == (scale < 1)
-    expectation.completions.first_words = 1  # as of other densities
-    asked, error = words_asked_for(expectation, rows)
+    asked, error = words_asked_for(Expectation.of(model, fitted), rows)
     words = [words for _, words in asked]
-    steps = [range(1), range(1, 4), range(4, 8), range(8, 16)]
-    assert words[:4] == steps[: len(words)]
-    settled = asked[0][0] - asked[1][0]
-    assert (settled > 0, len(words) > 2) == (scale < 1, scale == 1)
-    allowed = SHARE * SPREAD_OF_PROBABILITIES
-    assert error.max() <= allowed
-    drawn = np.sort(error[error > 0])  # of single numbers it is 0
-    assert len(drawn) == asked[0][0]
-    assert drawn[:settled].max(initial=0) <= SETTLED_AT_ONCE * allowed
+    assert words[:3] == [range(4), range(4, 8), range(8, 16)][: len(words)]
+    assert (len(words) == 1) == (scale < 1)
+    assert error.max() <= SHARE * SPREAD_OF_PROBABILITIES
+    assert (error > 0).sum() == asked[0][0]  # of single numbers it is 0
 
 
 @pytest.mark.parametrize("density", ["Mixture", "LatentTree"])
 def test_draws_that_agree_have_the_error_of_what_so_many_can_tell(density, numbers, ensemble):
-    """A mixture's come four words at a time."""
     fitted = DENSITIES[density]({}).fit(numbers)
     far = np.where(np.isin(ensemble.feature, [1, 2]), 1e9, ensemble.cut)  # no draw is there
     model = replace(ensemble, link=Link("sigmoid"), cut=far)
@@ -327,10 +314,7 @@ def test_draws_that_agree_have_the_error_of_what_so_many_can_tell(density, numbe
     expectation = Expectation.of(model, fitted)
     value, error = expectation.predict(expectation.evidence(rows))
     np.testing.assert_allclose(value, expit(model.margin(np.nan_to_num(rows))), rtol=1e-12)
-    part = RESOLUTION_OF_ONE_WORD
-    if density == "Mixture":
-        part = np.sqrt(((RESOLUTION / 4) ** 2 + (SharedEngine.decay**2 * part) ** 2) / 2)
-    np.testing.assert_allclose(error, part * SPREAD_OF_PROBABILITIES / 64)
+    np.testing.assert_allclose(error, RESOLUTION * SPREAD_OF_PROBABILITIES / (64 * FIRST_WORDS))
 
 
 @njit
@@ -422,7 +406,7 @@ def test_a_later_error_is_told_together_with_the_ones_before(numbers, ensemble):
     _, found = engine.margin(evidence)
     for row, told in enumerate(found):
         error = None
-        for words in 2 ** np.arange(12):
+        for words in FIRST_WORDS * 2 ** np.arange(9):
             _, own = mean_and_error(engine.group_margins(evidence[[row]], range(words)))
             own = np.hypot(own, RESOLUTION * tolerance.unit / (64 * words))[0]
             error = own if error is None else np.sqrt((own**2 + (DECAY * error) ** 2) / 2)

@@ -330,9 +330,9 @@ class Expectation:
         For an identity link that is the expected margin; so it is where a prediction depends on
         one tree alone, with its leaves put through the link. For other models it comes from the
         completions' margins, because E[link(F)] is not link(E[F]), corrected by what their mean
-        misses the expected margin by, where that is known exactly. (Under a mixture, of which
-        more draws are quicker, after 1,024. Not for softmax: classes that were corrected one by one
-        would no longer add up to 1. Nor for a blend, of which no prediction has its own margin.)
+        misses the expected margin by, where that is known exactly. (Not for softmax: classes that
+        were corrected one by one would no longer add up to 1. Nor for a blend, of which no
+        prediction has its own margin.)
         """
         link = self.ensemble.link
         if link.linear:

@@ -45,17 +45,11 @@ from knothole.expectation.tolerance import NONE, Tolerance
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
 
-# Words that a row begins with: for means, and for what needs the draws themselves.
-FIRST_WORDS = 1
-FIRST_WORDS_OF_DRAWS = 4
+# Words that a row begins with: as many as go through the trees together.
+FIRST_WORDS = LANES
 # Groups may agree because none of them has met a rare step. So a standard error is never told to be
 # less than this part of what one draw more or less could change an answer by.
 RESOLUTION = 0.15
-# A mean of predictions is settled by its first word of draws, which may miss what happens once in
-# a hundred times, only with an error of less than this part of what is allowed; and it has a
-# coarser resolution, so that in effect its groups must agree.
-SETTLED_AT_ONCE = 0.5
-RESOLUTION_OF_ONE_WORD = 0.3
 # What twice as many draws are taken to multiply a standard error by. The first doubling gains more
 # than later ones; with this number told errors are calibrated (tests/trust/test_errors_hold.py).
 DECAY = 0.48
@@ -65,13 +59,9 @@ LEAST_ROWS, MOST_ROWS = 16, 256
 # A chunk has more of them: as many as may keep all the margins that their draws can have.
 # (Of means, what is kept is less.)
 KEPT_BYTES, MOST_ROWS_OF_CHUNK, MOST_ROWS_OF_MEANS = 1 << 27, 1024, 4096
-
-
 # The most memory for the masks of shared draws, and for margins of rows at once.
 SHARED_BYTES = 1 << 26
 MARGIN_BYTES = 1 << 19
-# Words after which means are corrected.
-CORRECTED = 16
 
 
 #: From the numbers of some rows of a chunk, and consecutive words, to something of their draws.
@@ -99,8 +89,6 @@ class CompletionsEngine(Engine):
     """
 
     exact = False
-    # Of means of predictions.
-    first_words, decay = FIRST_WORDS, DECAY
 
     def __init__(
         self,
@@ -170,10 +158,10 @@ class CompletionsEngine(Engine):
 
         def settle(sums: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
             # Parts after the first have as many draws as all before them.
-            draws = SIZE * FIRST_WORDS << (sums.shape[1] - 1)
-            return mean_and_error(sums.sum(axis=1) / draws)
+            words = FIRST_WORDS << (sums.shape[1] - 1)
+            return mean_and_error(sums.sum(axis=1) / (SIZE * words))
 
-        return self._refined(evidence, collect, settle, self.tolerance, FIRST_WORDS)
+        return self._refined(evidence, collect, settle, self.tolerance)
 
     def group_margins(self, evidence: Evidence, words: range) -> Floats:
         """Mean margins of the independent groups of some words, (rows, groups, outputs)."""
@@ -192,8 +180,7 @@ class CompletionsEngine(Engine):
         def settle(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
             return statistic(by_group(margins), rows)
 
-        first, margins = min(FIRST_WORDS_OF_DRAWS, self.max_words), self.margins_of(evidence)
-        value, error, _ = self._refined(evidence, margins, settle, tolerance, first)
+        value, error, _ = self._refined(evidence, self.margins_of(evidence), settle, tolerance)
         return value, error
 
     def mean(
@@ -202,15 +189,10 @@ class CompletionsEngine(Engine):
         """Means of predictions, and their standard errors."""
         margins = self.margins_of(evidence, rounded=True)
 
-        many = min(FIRST_WORDS_OF_DRAWS, self.max_words)
-        first = self.first_words if tolerance.share < np.inf else many
-        ends = (FIRST_WORDS,) if first == self.first_words > FIRST_WORDS else ()
-
         def collect(rows: NDArray[np.intp], words: range) -> Floats:
-            return mean.summary(margins(rows, words), () if words.start else ends)
+            return mean.summary(margins(rows, words))
 
-        settle, decay = mean.settle, self.decay
-        value, error, _ = self._refined(evidence, collect, settle, tolerance, first, many, decay)
+        value, error, _ = self._refined(evidence, collect, mean.settle, tolerance)
         return value, error
 
     def moments(self, evidence: Evidence) -> Moments:
@@ -325,17 +307,13 @@ class CompletionsEngine(Engine):
         collect: Collect,
         settle: Callable[[Floats, NDArray[np.intp]], tuple[Floats, Floats]],
         tolerance: Tolerance,
-        words: int,
-        least: int = 0,
-        decay: float = DECAY,
     ) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Answers, their standard errors, and how many words each row was given.
 
         ``collect`` is asked for consecutive words of some rows, ``settle`` makes answers of all
-        that was collected, (rows, parts, ...). Rows with a larger error than allowed go on, with
-        ``least`` words or more; their new error is told together with what the last one leads to
-        expect, or those that stop would be the ones whose error happens to look small. So is that
-        of the first words where the first of them is a part by itself.
+        that was collected, (rows, parts, ...). Rows with a larger error than allowed get twice as
+        many words; their new error is told together with what the last one leads to expect, or
+        those that stop would be the ones whose error happens to look small.
         """
 
         def collected(rows: NDArray[np.intp], words: range) -> Floats:
@@ -343,27 +321,22 @@ class CompletionsEngine(Engine):
             parts = [rows[i : i + step] for i in range(0, len(rows), step)]
             return np.concatenate([collect(part, words) for part in parts])
 
-        rows = np.arange(len(evidence.points))
+        def resolved(error: Floats) -> Floats:
+            return np.hypot(error, RESOLUTION * tolerance.unit / (WORD * words))
+
+        rows, words = np.arange(len(evidence.points)), FIRST_WORDS
         kept = collected(rows, range(words)) if len(rows) else collect(rows, range(words))
         value, error = settle(kept, rows)
-        begins = words < least
-        error = _resolved(error, tolerance, words, RESOLUTION_OF_ONE_WORD if begins else RESOLUTION)
-        if kept.shape[1] > 1:
-            _, one = settle(kept[:, :1], rows)
-            one = _resolved(one, tolerance, FIRST_WORDS, RESOLUTION_OF_ONE_WORD)
-            error = _together(error, one, decay ** np.log2(words / FIRST_WORDS))
-        used = np.full(len(rows), words)
+        error, used = resolved(error), np.full(len(rows), words)
         while words < self.max_words:
-            allowed = tolerance.allowed * (SETTLED_AT_ONCE if words < least else 1.0)
-            late = (error[rows] > allowed).any(axis=1)
+            late = (error[rows] > tolerance.allowed).any(axis=1)
             rows, kept = rows[late], kept[late]
             if not len(rows):
                 break
-            before, words = words, max(2 * words, least)
+            before, words = words, 2 * words
             kept = np.concatenate([kept, collected(rows, range(before, words))], axis=1)
             value[rows], now = settle(kept, rows)
-            now = _resolved(now, tolerance, words)
-            error[rows] = _together(now, error[rows], decay ** np.log2(words / before))
+            error[rows] = np.sqrt((resolved(now) ** 2 + (DECAY * error[rows]) ** 2) / 2)
             used[rows] = words
         return value, error, used
 
@@ -381,18 +354,6 @@ class CompletionsEngine(Engine):
         return kernels.scratch_for(self.ensemble, self.forest, self.small)
 
 
-def _together(error: Floats, before: Floats, part: float) -> Floats:
-    """A standard error, with what that of fewer draws leads to expect: a part of it."""
-    return np.asarray(np.sqrt((error**2 + (part * before) ** 2) / 2))
-
-
-def _resolved(
-    error: Floats, tolerance: Tolerance, words: int, resolution: float = RESOLUTION
-) -> Floats:
-    """Standard errors, with what so many draws can tell."""
-    return np.hypot(error, resolution * tolerance.unit / (WORD * words))
-
-
 class SharedEngine(CompletionsEngine):
     """Draws under a mixture: the first words of draws are the same for all rows.
 
@@ -401,9 +362,6 @@ class SharedEngine(CompletionsEngine):
     of every split, is worked out once for all rows, when first asked for; should two threads do
     so, their results are alike.
     """
-
-    # One word by itself would take half the time of four; errors that nothing corrects fall slower.
-    first_words, decay = LANES, 0.55
 
     def __init__(self, ensemble: Ensemble, density: Mixture, seed: int) -> None:
         super().__init__(ensemble, density, seed)
@@ -426,8 +384,7 @@ class SharedEngine(CompletionsEngine):
     def mean(
         self, evidence: Evidence, mean: MeanOf, tolerance: Tolerance = NONE
     ) -> tuple[Floats, Floats]:
-        """Exactly where a single number is missing; more draws are quicker than correcting."""
-        mean.after = CORRECTED * WORD
+        """Exactly where a single number is missing."""
         if self.small is None or evidence.allowed is not None:
             return super().mean(evidence, mean, tolerance)
         points, ensemble = self._points(evidence), self.ensemble
@@ -441,9 +398,7 @@ class SharedEngine(CompletionsEngine):
             return super().mean(evidence, mean, tolerance)
         value = np.empty((len(points), ensemble.n_responses))
         error = np.zeros_like(value)
-        of_rest = mean.of(rest)
-        of_rest.after = mean.after
-        value[rest], error[rest] = super().mean(evidence[rest], of_rest, tolerance)
+        value[rest], error[rest] = super().mean(evidence[rest], mean.of(rest), tolerance)
         sets = self._sets(points[single])
         assert sets is not None
         for number in np.unique(variable[single]).tolist():

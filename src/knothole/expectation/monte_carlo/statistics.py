@@ -58,8 +58,7 @@ class MeanOf:
     """Means of predictions, from what is summed up of draws as they come.
 
     Where the expected margin is known exactly, what the draws' own mean margin misses it by
-    corrects the answer: a control variate. It never goes beyond what draws have. A row that is
-    settled by its first word has no need of it.
+    corrects the answer: a control variate. It never goes beyond what draws have.
 
     Parameters
     ----------
@@ -73,7 +72,6 @@ class MeanOf:
         self, link: Link, expected_margin: Callable[[NDArray[np.intp]], Floats] | None = None
     ) -> None:
         self.link, self.expected_margin = link, expected_margin
-        self.after = SIZE * GROUPS  # so many draws, means are corrected
         self._known: tuple[NDArray[np.intp], Floats] | None = None
 
     def of(self, some: NDArray[np.intp]) -> MeanOf:
@@ -81,13 +79,12 @@ class MeanOf:
         expected = self.expected_margin
         return MeanOf(self.link, None if expected is None else lambda rows: expected(some[rows]))
 
-    def summary(self, margins: Floats, ends: tuple[int, ...] = ()) -> Floats:
-        """What is kept of margins (rows, words, 64, outputs), in parts that end so, by part."""
+    def summary(self, margins: Floats) -> Floats:
+        """What is kept of margins (rows, words, 64, outputs): one part, (rows, 1, ...)."""
         values = np.ascontiguousarray(self.link(margins))
-        bounds, corrects = np.array([0, *ends, values.shape[1]]), self.expected_margin is not None
-        shape = len(values), len(bounds) - 1, values.shape[3], len(Summary._fields), GROUPS
-        out = np.empty(shape)
-        summarise(margins if corrects else values, values, bounds, corrects, out)
+        corrects = self.expected_margin is not None
+        out = np.empty((len(values), 1, values.shape[3], len(Summary._fields), GROUPS))
+        summarise(margins if corrects else values, values, corrects, out[:, 0])
         return out
 
     def settle(self, summaries: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
@@ -96,7 +93,7 @@ class MeanOf:
         draws = parts.draws[:1, :, :1]
         part = draws / draws.sum(axis=1, keepdims=True)
         means = (part * parts.value).sum(axis=1)
-        if self.expected_margin is not None and draws.sum() > self.after:
+        if self.expected_margin is not None:
             means -= _slope(parts, part) * (
                 (part * parts.margin).sum(axis=1) - self._expected(rows)[:, :, None]
             )
@@ -143,22 +140,20 @@ def _slope(parts: Summary, part: Floats) -> Floats:
 
 
 @njit
-def summarise(margins, values, bounds, corrects, out):  # type: ignore[no-untyped-def]
-    """Summaries of draws (rows, words, 64, outputs), ``out`` (rows, parts, outputs, ...).
+def summarise(margins, values, corrects, out):  # type: ignore[no-untyped-def]
+    """Summaries of draws (rows, words, 64, outputs), ``out`` (rows, outputs, ...).
 
     Squares and products only where something ``corrects``.
     """
-    n_rows, _, _, n_outputs = values.shape
-    for i in range(n_rows * (len(bounds) - 1)):
-        row, part = divmod(i, len(bounds) - 1)
-        first, words = bounds[part], bounds[part + 1] - bounds[part]
+    n_rows, words, _, n_outputs = values.shape
+    for row in range(n_rows):
         for output in range(n_outputs):
-            draws, value, margin, square, product, least, most = out[row, part, output]
+            draws, value, margin, square, product, least, most = out[row, output]
             middle, centre = 0.0, 0.0
             for group in range(GROUPS):
                 total, of_margins = 0.0, 0.0
                 low, high = np.inf, -np.inf
-                for word in range(first, first + words):
+                for word in range(words):
                     for draw in range(group * SIZE, (group + 1) * SIZE):
                         x = values[row, word, draw, output]
                         total += x
@@ -171,7 +166,7 @@ def summarise(margins, values, bounds, corrects, out):  # type: ignore[no-untype
                 middle += margin[group] / GROUPS
             for group in range(GROUPS if corrects else 0):
                 squares, products = 0.0, 0.0
-                for word in range(first, first + words):
+                for word in range(words):
                     for draw in range(group * SIZE, (group + 1) * SIZE):
                         off = margins[row, word, draw, output] - middle
                         squares += off * off
