@@ -13,7 +13,7 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.expectation import ENGINES, Expectation, by_class
-from knothole.expectation.monte_carlo.engine import CompletionsEngine
+from knothole.expectation.monte_carlo.engine import MonteCarloEngine
 from knothole.trees.links import Link
 from knothole.trees.read import read
 
@@ -67,7 +67,7 @@ def test_nothing_is_tabulated_that_is_not_asked_for(monkeypatch):
     def refuse(*_):
         raise AssertionError("not needed")
 
-    monkeypatch.setattr(CompletionsEngine, "__init__", refuse)
+    monkeypatch.setattr(MonteCarloEngine, "__init__", refuse)
     expectation = Expectation.of(case.ensemble, case.density)
     evidence = known(case, expectation)
     assert "engine" not in expectation.__dict__

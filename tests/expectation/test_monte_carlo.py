@@ -24,7 +24,7 @@ from knothole.expectation.monte_carlo.engine import (
     DECAY,
     FIRST_WORDS,
     RESOLUTION,
-    CompletionsEngine,
+    MonteCarloEngine,
 )
 from knothole.expectation.monte_carlo.kernels import (
     LANES,
@@ -36,9 +36,9 @@ from knothole.expectation.monte_carlo.kernels import (
 )
 from knothole.expectation.monte_carlo.statistics import (
     FACTOR,
+    ROUNDING,
     MeanOf,
     by_group,
-    group_means,
     mean_and_error,
     quantiles_of,
 )
@@ -178,7 +178,7 @@ def test_draws_at_cuts_go_right_when_they_are_divided(numbers, ensemble):
 
 def walked_margins(engine, evidence, words):
     """Margins of rows' own draws that walk all trees."""
-    return CompletionsEngine.margins(walking(engine), evidence, words)
+    return MonteCarloEngine.margins(walking(engine), evidence, words)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -195,7 +195,7 @@ def test_splits_that_are_left_lead_where_walks_do(seed, density, outputs, monkey
         assert len(rows)
         found = engine.margins(part, range(1, 4))
         np.testing.assert_allclose(found, walked_margins(engine, part, range(1, 4)), atol=1e-12)
-        drawn = CompletionsEngine.margins(engine, part, range(1, 4))
+        drawn = MonteCarloEngine.margins(engine, part, range(1, 4))
         np.testing.assert_array_equal(drawn, found)
         monkeypatch.setitem(engine.__dict__, "shared_words", 0)  # as if there were no room
         np.testing.assert_array_equal(engine.margins(part, range(1, 4)), found)
@@ -232,6 +232,18 @@ def test_shared_draws_are_the_same_whenever_they_are_made(numbers, ensemble):
     again = pickle.loads(pickle.dumps(other.completions))
     assert not again._made and other.completions._made
     np.testing.assert_array_equal(again.margins(evidence, range(4)), whole)
+
+
+def group_means(values, margins, expected):
+    """Means of groups of draws, corrected by the expected margin if it is known."""
+    means = values.mean(axis=2)
+    if expected is None:
+        return means
+    about = margins - margins.mean(axis=(1, 2), keepdims=True)
+    square, product = (about**2).sum(axis=(1, 2)), (about * values).sum(axis=(1, 2))
+    differ = square > ROUNDING * (margins**2).sum(axis=(1, 2))
+    slope = np.divide(product, square, out=np.zeros_like(square), where=differ)
+    return means - slope[:, None] * (margins.mean(axis=2) - expected[:, None])
 
 
 @pytest.mark.parametrize("parts", [(1,), (4,), (1, 3), (1, 3, 4, 8)])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import knothole as kh
-from knothole.expectation.monte_carlo.engine import CompletionsEngine
+from knothole.expectation.monte_carlo.engine import MonteCarloEngine
 
 ROWS = 24
 
@@ -135,7 +135,7 @@ def test_chunks_and_threads(wrapped, whole, monkeypatch):
     for robust in wrapped:
         for engine in {robust.expectation_.engine, robust.expectation_.completions}:
             monkeypatch.setattr(engine, "chunk", 5)
-    monkeypatch.setattr(CompletionsEngine, "_rows_at_once", lambda self, words: 3)
+    monkeypatch.setattr(MonteCarloEngine, "_rows_at_once", lambda self, words: 3)
     for threads in ("1", "8"):
         monkeypatch.setenv("KNOTHOLE_THREADS", threads)
         for name, values in as_arrays(answers(wrapped, X)).items():

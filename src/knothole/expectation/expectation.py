@@ -29,11 +29,9 @@ from knothole.expectation.exact.latent_tree import LatentTreeEngine
 from knothole.expectation.exact.mixture import MixtureEngine, add_expected
 from knothole.expectation.exact.walk import add_margin
 from knothole.expectation.gaussian import GaussianEngine
-from knothole.expectation.monte_carlo.engine import CompletionsEngine, SharedEngine
+from knothole.expectation.monte_carlo.engine import MixtureMonteCarlo, MonteCarloEngine
 from knothole.expectation.monte_carlo.statistics import (
     MeanOf,
-    by_group,
-    group_means,
     quantiles_of,
     std_of,
 )
@@ -62,9 +60,9 @@ ENGINES: dict[type, EngineMaker] = {
     Mixture: MixtureEngine,
 }
 #: Monte Carlo engines of classes that have one of their own.
-DRAWING_ENGINES: dict[type, type[CompletionsEngine]] = {
+DRAWING_ENGINES: dict[type, type[MonteCarloEngine]] = {
     GaussianMixture: GaussianEngine,
-    Mixture: SharedEngine,
+    Mixture: MixtureMonteCarlo,
 }
 #: The kernel that takes longest to compile before a first prediction.
 LARGEST: dict[type, Any] = {
@@ -191,12 +189,12 @@ class Expectation:
         return self.exact_engine(self.ensemble, self.density)
 
     @cached_property
-    def completions(self) -> CompletionsEngine:
+    def completions(self) -> MonteCarloEngine:
         """What answers that are not linear in the leaves come from."""
         if self.source is not None:
             engine = self.source.completions.with_values(self.ensemble)
         else:
-            kind = by_class(DRAWING_ENGINES, self.density) or CompletionsEngine
+            kind = by_class(DRAWING_ENGINES, self.density) or MonteCarloEngine
             engine = kind(self.ensemble, self.density, self.seed)
         engine.tolerance = self._tolerance(self._spread_by(engine).margin)
         return engine
@@ -211,7 +209,7 @@ class Expectation:
         """How far the model's outputs lie apart: the unit of tolerances."""
         return self.given_spread or self._spread_by(self.completions)
 
-    def _spread_by(self, engine: CompletionsEngine) -> Spread:
+    def _spread_by(self, engine: MonteCarloEngine) -> Spread:
         if self.source is not None:
             return self.source.spread
         return self.given_spread or _spread_under(engine)
@@ -342,13 +340,17 @@ class Expectation:
             return self._linked.margin(evidence, threads=threads)
 
         def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
-            mean = MeanOf(link)
-            if self.corrects:
-                mean = MeanOf(link, lambda rows: self.engine.margin(part[rows])[0])
-            return self.completions.mean(part, mean, tolerance)
+            return self.completions.mean(part, self._mean(part), tolerance)
 
         chunk, native = self.completions.chunk_of_means, self.ensemble.predict
         return self._drawn("prediction", chunk, evidence, of_holes, threads, native)
+
+    def _mean(self, part: Evidence) -> MeanOf:
+        """How predictions are averaged over draws."""
+        link = self.ensemble.link
+        if not self.corrects:
+            return MeanOf(link)
+        return MeanOf(link, lambda rows: self.engine.margin(part[rows])[0])
 
     @property
     def exact_predictions(self) -> bool:
@@ -445,9 +447,9 @@ class Expectation:
             if margins or link.linear:
                 scale = 1.0 if margins else link.scale
                 return (engine.group_margins(part, words) * scale,)
-            drawn = by_group(engine.margins(part, words))
-            known = self.engine.margin(part)[0] if self.corrects else None
-            return (group_means(link(drawn), drawn, known),)
+            mean = self._mean(part)
+            summary = mean.summary(engine.margins(part, words))
+            return (mean.group_means(summary, np.arange(len(summary))),)
 
         def native(points: Floats, threads: int) -> Floats:
             answers = (ensemble.margin if margins else ensemble.predict)(points, threads)
@@ -548,7 +550,7 @@ EXACT_TREES = 16
 WORDS_FOR_SPREAD = 8
 
 
-def _spread_under(engine: CompletionsEngine) -> Spread:
+def _spread_under(engine: MonteCarloEngine) -> Spread:
     """The spread of outputs over rows drawn from the density."""
     nothing = Evidence(np.full((1, engine.n_variables), np.nan))
     margins = engine.margins(nothing, range(WORDS_FOR_SPREAD))

@@ -39,7 +39,7 @@ from knothole.expectation.exact.mixture import (
     start,
 )
 from knothole.expectation.exact.walk import Tables, WalkEngine, provide, reset_region
-from knothole.expectation.monte_carlo.engine import CompletionsEngine
+from knothole.expectation.monte_carlo.engine import MonteCarloEngine
 from knothole.expectation.tables import LEAVES, TREES, read_sets
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
@@ -54,7 +54,7 @@ LEAST_SHARE = 1e-10
 END, STEPS = 8.5, 256.0
 
 
-class GaussianEngine(CompletionsEngine):
+class GaussianEngine(MonteCarloEngine):
     """Monte Carlo, and exact answers for rows that lack a single number, or categories alone."""
 
     def __init__(self, ensemble: Ensemble, density: GaussianMixture, seed: int) -> None:

@@ -13,7 +13,7 @@ from knothole.columns.evidence import Evidence
 from knothole.compiled.sobol import COMMON, Points
 from knothole.densities.gaussian.draws import Normals
 from knothole.expectation.gaussian import SingleMissing
-from knothole.expectation.monte_carlo.engine import CompletionsEngine
+from knothole.expectation.monte_carlo.engine import MonteCarloEngine
 from knothole.trees.ensemble import Ensemble, Nodes
 
 
@@ -29,7 +29,7 @@ def use_walks(ensemble: Ensemble | None = None, drawn: bool = True) -> None:
     Points(0, 1).uniform(range(1), COMMON)
     ensemble = _small() if ensemble is None else ensemble
     nothing = _Nothing(len(ensemble.columns))
-    walk = CompletionsEngine(ensemble, nothing, 0)
+    walk = MonteCarloEngine(ensemble, nothing, 0)
     numbers = ensemble.feature[(ensemble.feature >= 0) & (ensemble.set_start < 0)]
     points = np.zeros((1, len(ensemble.columns)))
     points[:, numbers[:1]] = np.nan

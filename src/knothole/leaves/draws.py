@@ -25,7 +25,7 @@ from knothole.columns.evidence import Evidence
 from knothole.compiled.policy import njit
 from knothole.compiled.sobol import GROUPS, SIZE, WORD
 from knothole.compiled.threads import over_chunks
-from knothole.expectation.monte_carlo.engine import CompletionsEngine
+from knothole.expectation.monte_carlo.engine import MonteCarloEngine
 from knothole.leaves.losses import Pinball
 from knothole.leaves.problem import Problem
 from knothole.leaves.sums import LeafSums, squares_of, symmetric_solver
@@ -48,7 +48,7 @@ class DrawnLeaves:
 
     Parameters
     ----------
-    engine : CompletionsEngine
+    engine : MonteCarloEngine
     evidence : Evidence
         Rows; their missing values are drawn.
     row_weight : float64 (rows,)
@@ -71,7 +71,7 @@ class DrawnLeaves:
 
     def __init__(
         self,
-        engine: CompletionsEngine,
+        engine: MonteCarloEngine,
         evidence: Evidence,
         row_weight: Floats,
         first_word: int = 0,

@@ -1,1 +1,1 @@
-"""Reach by completions: 64 draws of a row's holes as the bits of a word."""
+"""Monte Carlo expectations: draws of missing values go through trees as the bits of words."""

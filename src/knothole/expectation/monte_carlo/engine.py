@@ -53,7 +53,7 @@ RESOLUTION = 0.15
 # What twice as many draws are taken to multiply a standard error by. The first doubling gains more
 # than later ones; with this number told errors are calibrated (tests/trust/test_errors_hold.py).
 DECAY = 0.48
-# Rows whose holes are drawn together: as many as draws of this size allow, within limits.
+# Rows whose missing values are drawn together: as many as draws of this size allow, within limits.
 DRAWS_BYTES = 1 << 23
 LEAST_ROWS, MOST_ROWS = 16, 256
 # A chunk has more of them: as many as may keep all the margins that their draws can have.
@@ -68,8 +68,8 @@ MARGIN_BYTES = 1 << 19
 Collect = Callable[[NDArray[np.intp], range], Floats]
 
 
-class CompletionsEngine(Engine):
-    """Expectations over draws of the holes, each with its standard error.
+class MonteCarloEngine(Engine):
+    """Expectations over draws of missing values, each with its standard error.
 
     Parameters
     ----------
@@ -80,29 +80,23 @@ class CompletionsEngine(Engine):
         :class:`~knothole.densities.base.Density` has them.
     seed : int
         Which points draws are made of.
-    tolerance : Tolerance, optional
-        Of margins, and of their standard deviations; :data:`~knothole.expectation.tolerance.NONE`
-        for
-        what the first draws give.
+
+    Attributes
+    ----------
+    tolerance : Tolerance
+        Of margins, and of their standard deviations; at first
+        :data:`~knothole.expectation.tolerance.NONE`, for what the first draws give.
     max_words : int
         Most words a row is given.
     """
 
     exact = False
 
-    def __init__(
-        self,
-        ensemble: Ensemble,
-        density: Any,
-        seed: int,
-        tolerance: Tolerance = NONE,
-        max_words: int = WORDS,
-    ) -> None:
+    def __init__(self, ensemble: Ensemble, density: Any, seed: int) -> None:
         self.merged = Merged.of(ensemble)
         self.ensemble = ensemble = self.merged.ensemble
         self.density = density
-        self.tolerance = tolerance
-        self.max_words = max_words
+        self.tolerance, self.max_words = NONE, WORDS
         self.value = weighted_values(ensemble)
         self.forest = Forest.of(ensemble)
         self._memory = Memory()
@@ -175,7 +169,7 @@ class CompletionsEngine(Engine):
     def of_draws(
         self, evidence: Evidence, statistic: Statistic, tolerance: Tolerance = NONE
     ) -> tuple[Floats, Floats]:
-        """A statistic of the completions' margins, and its standard error."""
+        """A statistic of the draws' margins, and its standard error."""
 
         def settle(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
             return statistic(by_group(margins), rows)
@@ -196,7 +190,7 @@ class CompletionsEngine(Engine):
         return value, error
 
     def moments(self, evidence: Evidence) -> Moments:
-        """Moments of the completions' margins; the tolerance is for mean and standard deviation."""
+        """Moments of the draws' margins; the tolerance is for mean and standard deviation."""
         found, error = self.of_draws(evidence, mean_and_std, self.tolerance.repeated(2))
         mean, std = np.split(found, 2, axis=1)
         error, std_error = np.split(error, 2, axis=1)
@@ -354,7 +348,7 @@ class CompletionsEngine(Engine):
         return kernels.scratch_for(self.ensemble, self.forest, self.small)
 
 
-class SharedEngine(CompletionsEngine):
+class MixtureMonteCarlo(MonteCarloEngine):
     """Draws under a mixture: the first words of draws are the same for all rows.
 
     Given the component, missing values are independent of observed ones, and the points of

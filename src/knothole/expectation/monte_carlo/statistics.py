@@ -87,8 +87,8 @@ class MeanOf:
         summarise(margins if corrects else values, values, corrects, out[:, 0])
         return out
 
-    def settle(self, summaries: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
-        """Answers and standard errors (rows, outputs) from summaries (rows, parts, ...)."""
+    def group_means(self, summaries: Floats, rows: NDArray[np.intp]) -> Floats:
+        """Means of groups of draws, (rows, groups, outputs), from summaries (rows, parts, ...)."""
         parts = Summary(*np.moveaxis(summaries, 3, 0))
         draws = parts.draws[:1, :, :1]
         part = draws / draws.sum(axis=1, keepdims=True)
@@ -97,7 +97,12 @@ class MeanOf:
             means -= _slope(parts, part) * (
                 (part * parts.margin).sum(axis=1) - self._expected(rows)[:, :, None]
             )
-        mean, error = mean_and_error(means.swapaxes(1, 2))
+        return np.asarray(means.swapaxes(1, 2))
+
+    def settle(self, summaries: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """Answers and standard errors, (rows, outputs) each."""
+        mean, error = mean_and_error(self.group_means(summaries, rows))
+        parts = Summary(*np.moveaxis(summaries, 3, 0))
         return np.clip(mean, parts.least.min(axis=(1, 3)), parts.most.max(axis=(1, 3))), error
 
     def _expected(self, rows: NDArray[np.intp]) -> Floats:
@@ -172,25 +177,6 @@ def summarise(margins, values, corrects, out):  # type: ignore[no-untyped-def]
                         squares += off * off
                         products += off * (values[row, word, draw, output] - centre)
                 square[group], product[group] = squares, products
-
-
-def group_means(values: Floats, margins: Floats, expected_margin: Floats | None) -> Floats:
-    """Means of the predictions of each group, (rows, groups, outputs); see :class:`MeanOf`."""
-    means = np.asarray(values.mean(axis=2))
-    if expected_margin is None:
-        return means
-    return np.asarray(means - _control(values, margins, expected_margin))
-
-
-def _control(values: Floats, margins: Floats, expected: Floats) -> Floats:
-    """What means of groups are off by, as far as margins tell, (rows, groups, outputs)."""
-    about = margins - margins.mean(axis=(1, 2), keepdims=True)
-    square = (about**2).sum(axis=(1, 2))
-    product = (about * values).sum(axis=(1, 2))
-    # Margins that differ by rounding alone have no slope.
-    differ = square > ROUNDING * (margins**2).sum(axis=(1, 2))
-    slope = np.divide(product, square, out=np.zeros_like(square), where=differ)
-    return np.asarray(slope[:, None] * (margins.mean(axis=2) - expected[:, None]))
 
 
 def std_of(link: Link) -> Statistic:
