@@ -58,6 +58,7 @@ def compile_ahead(
         "knothole compiles its kernels, once on this machine ...",
         verbose=tell and sys.stderr.isatty(),
     )
+    stop()  # closes the pipe of one that has ended
     # -P: nothing of the current directory is imported, whatever it is called.
     _started[:] = [
         subprocess.Popen(
