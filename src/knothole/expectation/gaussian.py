@@ -31,11 +31,9 @@ from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.gaussian.draws import Normals
 from knothole.expectation.engine import Entries
 from knothole.expectation.exact.mixture import (
+    REGION_FUNCTIONS,
     MixtureEngine,
     MixturePosition,
-    advance_regions,
-    leave_inside,
-    place_inside,
     start,
 )
 from knothole.expectation.exact.walk import Tables, WalkEngine, provide, reset_region
@@ -225,14 +223,7 @@ def place(position, tree, nodes, given, row):  # type: ignore[no-untyped-def]
     start(position, nodes.roots[tree], given.weights, given.components)
 
 
-provide(
-    NumberGiven,
-    begin_row=begin_row,
-    place=place,
-    place_inside=place_inside,
-    leave_inside=leave_inside,
-    advance=advance_regions,
-)
+provide(NumberGiven, begin_row=begin_row, place=place, **REGION_FUNCTIONS)
 
 
 @cache

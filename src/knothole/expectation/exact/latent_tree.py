@@ -22,13 +22,12 @@ from knothole.columns.evidence import Evidence
 from knothole.compiled.bits import has
 from knothole.compiled.exp import exponentials
 from knothole.compiled.pointers import prefetch, shift
-from knothole.compiled.policy import inlined, inner, njit
+from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import (
     AT_ONCE,
     CACHE_LINE,
     add,
     copy,
-    difference,
     dot,
     fill,
     load,
@@ -58,20 +57,19 @@ from knothole.expectation.exact.latent_messages import (
     undo,
 )
 from knothole.expectation.exact.walk import (
-    ENTER,
     LEAVE,
     RIGHT,
     WalkEngine,
+    advance_regions,
     both_sides,
-    confine,
     merged_levels,
     next_split,
     place_at_root,
     provide,
     reset_region,
-    save_region,
+    start_frame,
 )
-from knothole.expectation.tables import follow, plain
+from knothole.expectation.tables import plain
 from knothole.trees.ensemble import Ensemble
 
 
@@ -179,8 +177,6 @@ class LatentTreeEngine(WalkEngine):
             mark=np.empty(self.depth, dtype=np.int64),
             focus=np.empty(self.depth, dtype=np.int64),
             belief=room(self.states),
-            left_mass=np.empty(self.states),
-            right_mass=np.empty(self.states),
         )
 
 
@@ -221,8 +217,6 @@ class LatentPosition(NamedTuple):
     mark: Any  # (frames,) length of the log on arrival
     focus: Any  # (frames,)
     belief: Any  # (states,) scratch
-    left_mass: Any
-    right_mass: Any
 
 
 def place(position, tree, nodes, given, row):  # type: ignore[no-untyped-def]
@@ -232,7 +226,7 @@ def place(position, tree, nodes, given, row):  # type: ignore[no-untyped-def]
 
 def place_region(position, tree, nodes, given, row):  # type: ignore[no-untyped-def]
     """See :func:`.walk.place`."""
-    start(position, nodes.roots[tree], 1.0)
+    start_frame(position.frames, nodes.roots[tree], 1.0)
 
 
 def place_inside(position, root, outer, given):  # type: ignore[no-untyped-def]
@@ -241,23 +235,13 @@ def place_inside(position, root, outer, given):  # type: ignore[no-untyped-def]
     top = outer.frames.top[0]
     outer.mark[top + 1] = given.messages.at[LENGTH]
     outer.focus[top + 1] = given.messages.at[FOCUS]
-    start(position, root, outer.frames.reach[top])
+    start_frame(position.frames, root, outer.frames.reach[top])
 
 
 def leave_inside(outer, given):  # type: ignore[no-untyped-def]
     """See :func:`.walk.leave_inside`."""
     top = outer.frames.top[0]
     undo(outer.mark[top + 1], outer.focus[top + 1], given.messages)
-
-
-@inlined
-def start(position, root, reach):  # type: ignore[no-untyped-def]
-    """One frame at ``root``, with this reach."""
-    frames = position.frames
-    frames.top[0] = 0
-    frames.reach[0] = reach
-    frames.node[0] = root
-    frames.phase[0] = ENTER
 
 
 def begin_row(x, rows, row, tables, region, given):  # type: ignore[no-untyped-def]
@@ -377,94 +361,38 @@ def left_share(goes_left, goes_right, left, right, n_states):  # type: ignore[no
     return goes_left / both if both > 0.0 else 0.0
 
 
-def advance_regions(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
-    """See :func:`.walk.advance`."""
-    feature, left = nodes.feature, nodes.left
-    reduced, messages, frames = given.reduced, given.messages, position.frames
-    leaves, reaches = found.leaves, found.reaches
-    belief, left_mass, right_mass = position.belief, position.left_mass, position.right_mass
+def divide_region(position, given, top, v, left, right):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.divide_region`: by the belief of the variable, brought into focus."""
+    reduced, messages = given.reduced, given.messages
+    i, states, reach = reduced.slot[v], messages.states, position.frames.reach[top]
+    if messages.at[CONFINED] == 0:
+        messages.at[FOCUS] = i
+    move_focus(i, reduced, messages, position.belief)
+    goes_left, goes_right = dot(position.belief, left, states), dot(position.belief, right, states)
+    share = left_share(goes_left, goes_right, left, right, states)
+    position.mark[top] = messages.at[LENGTH]
+    messages.at[CONFINED] += 1
+    copy(shift(position.e, top * states), shift(messages.e, i * states), states)
+    copy(shift(position.right, top * states), right, states)
+    return reach * share, reach - reach * share
+
+
+def enter_side(position, given, top, v, left, right):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.enter_side`."""
+    messages, i = given.messages, given.reduced.slot[v]
+    undo(position.mark[top], i, messages)
     states = messages.states
-    # Whoever takes leaves one by one wants the leaf's region in hand, and others only its reach.
-    one_by_one = found.size == 1
-    count = 0
-    top = frames.top[0]
-    while top >= 0 and count < found.size:
-        n = frames.node[top]
-        phase = frames.phase[top]
-        if phase == ENTER:
-            n = follow(x, n, nodes, False)
-            frames.node[top] = n
-            if feature[n] < 0:
-                frames.phase[top] = LEAVE
-                leaves[count] = left[n]
-                reaches[count] = frames.reach[top]
-                count += 1
-                continue
-        v = feature[n]
-        if v < 0:
-            top -= 1
-            continue
-        i = reduced.slot[v]
-        e = shift(messages.e, i * states)
-        if phase == ENTER:
-            if messages.at[CONFINED] == 0:
-                messages.at[FOCUS] = i
-            move_focus(i, reduced, messages, belief)
-            share = divide_region(v, n, nodes, tables, region, belief, left_mass, right_mass)
-            left_reach = frames.reach[top] * share
-            right_reach = frames.reach[top] - left_reach
-            left_node = follow(x, left[n], nodes, False)
-            right_node = follow(x, left[n] + 1, nodes, False)
-            left_ends = not one_by_one and (feature[left_node] < 0 or left_reach <= 0.0)
-            right_ends = not one_by_one and (feature[right_node] < 0 or right_reach <= 0.0)
-            if left_ends and left_reach > 0.0:
-                leaves[count] = left[left_node]
-                reaches[count] = left_reach
-                count += 1
-            if right_ends and right_reach > 0.0:
-                leaves[count] = left[right_node]
-                reaches[count] = right_reach
-                count += 1
-            if left_ends and right_ends:
-                top -= 1
-                continue
-            expect(left_node, nodes, tables)
-            expect(right_node, nodes, tables)
-            position.mark[top] = messages.at[LENGTH]
-            messages.at[CONFINED] += 1
-            save_region(top, v, tables, region, frames, False)
-            copy(shift(position.e, top * states), e, states)
-            confine(top, n, v, left_ends, nodes, tables, region, frames)
-            frames.reach[top] = right_reach
-            if left_ends:
-                frames.phase[top] = LEAVE
-                copy(e, right_mass, states)
-                child, child_reach = right_node, right_reach
-            else:
-                frames.phase[top] = LEAVE if right_ends else RIGHT
-                copy(e, left_mass, states)
-                copy(shift(position.right, top * states), right_mass, states)
-                child, child_reach = left_node, left_reach
-        elif phase == RIGHT:
-            frames.phase[top] = LEAVE
-            undo(position.mark[top], i, messages)
-            copy(e, shift(position.right, top * states), states)
-            confine(top, n, v, True, nodes, tables, region, frames)
-            child, child_reach = left[n] + 1, frames.reach[top]
-        else:
-            undo(position.mark[top], i, messages)
-            messages.at[CONFINED] -= 1
-            copy(e, shift(position.e, top * states), states)
-            save_region(top, v, tables, region, frames, True)
-            top -= 1
-            continue
-        if child_reach > 0.0:
-            top += 1
-            frames.node[top] = child
-            frames.reach[top] = child_reach
-            frames.phase[top] = ENTER
-    frames.top[0] = top
-    return count
+    masses = shift(position.right, top * states) if right else left
+    copy(shift(messages.e, i * states), masses, states)
+
+
+def leave_split(position, given, top, v):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.leave_split`."""
+    messages, i = given.messages, given.reduced.slot[v]
+    states = messages.states
+    undo(position.mark[top], i, messages)
+    messages.at[CONFINED] -= 1
+    copy(shift(messages.e, i * states), shift(position.e, top * states), states)
 
 
 provide(LatentGiven, begin_row=begin_row, place=place, advance=advance)
@@ -474,60 +402,11 @@ provide(
     place=place_region,
     place_inside=place_inside,
     leave_inside=leave_inside,
+    divide_region=divide_region,
+    enter_side=enter_side,
+    leave_split=leave_split,
     advance=advance_regions,
 )
-
-
-@inlined
-def expect(node, nodes, tables):  # type: ignore[no-untyped-def]
-    """Start to load the masses below a node's cut: their table is too large for the near caches."""
-    v = nodes.feature[node]
-    if v >= 0:
-        below = shift(tables.mass, (tables.offset[v] + tables.position[node]) * tables.states)
-        for z in range(0, tables.states, CACHE_LINE):
-            prefetch(shift(below, z))
-
-
-@inlined
-def divide_region(v, node, nodes, tables, region, belief, left_mass, right_mass):  # type: ignore[no-untyped-def]
-    """Masses of a missing variable's two sides at a split; return the left one's probability."""
-    states = tables.states
-    if tables.n_levels[v] > 0:
-        divide_codes(v, node, nodes, tables, region, left_mass, right_mass)
-    else:
-        divide_interval(v, node, nodes, tables, region, left_mass, right_mass)
-    goes_left = dot(belief, left_mass, states)
-    goes_right = dot(belief, right_mass, states)
-    return left_share(goes_left, goes_right, left_mass, right_mass, states)
-
-
-@inlined
-def divide_interval(v, node, nodes, tables, region, left_mass, right_mass):  # type: ignore[no-untyped-def]
-    """Masses of the two sides of what remains of a numeric variable."""
-    states, first = tables.states, tables.offset[v]
-    low, high = region.low[v], region.high[v]
-    middle = min(max(tables.position[node], low), high)
-    below_low = shift(tables.mass, (first + low) * states)
-    below_middle = shift(tables.mass, (first + middle) * states)
-    below_high = shift(tables.mass, (first + high) * states)
-    difference(left_mass, below_middle, below_low, states)
-    difference(right_mass, below_high, below_middle, states)
-    if not region.recorded[v]:
-        absent = shift(tables.absent, v * states)
-        add(left_mass if nodes.missing_left[node] else right_mass, absent, states)
-
-
-@inner
-def divide_codes(v, node, nodes, tables, region, left_mass, right_mass):  # type: ignore[no-untyped-def]
-    """Masses of the two sides of what remains of a categorical variable."""
-    states = tables.states
-    remaining, goes = tables.set_offset[v], nodes.set_start[node]
-    fill(left_mass, 0.0, states)
-    fill(right_mass, 0.0, states)
-    for code in range(tables.n_levels[v]):
-        if has(region.sets, remaining, code):
-            mass = shift(tables.mass, (tables.offset[v] + code) * states)
-            add(left_mass if has(nodes.sets, goes, code) else right_mass, mass, states)
 
 
 @njit

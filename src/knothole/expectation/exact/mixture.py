@@ -16,36 +16,33 @@ is joined from its leaves upwards, at the splits where what is left of it by a r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import has, highest_bit, lowest_bit, popcount
+from knothole.compiled.bits import highest_bit, lowest_bit, popcount
 from knothole.compiled.pointers import pointers, shift
-from knothole.compiled.policy import inlined, inner, njit
+from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import AT_ONCE, copy, dot, fill, load, padded, spread, store, whole
 from knothole.densities.base import warn_impossible
 from knothole.densities.univariate.base import Univariate
 from knothole.expectation.exact.walk import (
-    ENTER,
-    LEAVE,
-    RIGHT,
     WalkEngine,
+    advance_regions,
     both_sides,
-    confine,
     merged_levels,
     next_split,
     place_at_root,
     provide,
     reset_region,
-    save_region,
+    start_frame,
 )
 from knothole.expectation.tables import (
     LEAVES,
     TREES,
-    follow,
     plain,
     read_sets,
     several,
@@ -185,12 +182,8 @@ def leave_inside(outer, given):  # type: ignore[no-untyped-def]
 @inlined
 def start(position, root, weights, components):  # type: ignore[no-untyped-def]
     """One frame at ``root``, with these weights."""
-    frames = position.frames
-    frames.top[0] = 0
-    frames.node[0] = root
-    frames.phase[0] = ENTER
     copy(position.weight, weights, components)
-    frames.reach[0] = whole(weights, components)
+    start_frame(position.frames, root, whole(weights, components))
 
 
 def advance(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
@@ -223,111 +216,44 @@ def advance(x, nodes, tables, region, given, position, found):  # type: ignore[n
         at, weight = frames.node[top], shift(position.weight, top * n)
 
 
-def advance_regions(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
-    """See :func:`.walk.advance`: weights divide by the masses of the two sides of a region."""
-    frames, components = position.frames, given.components
-    count = 0
-    top = frames.top[0]
-    while top >= 0 and count < found.size:
-        n = frames.node[top]
-        if frames.phase[top] == ENTER:
-            n = follow(x, n, nodes, False)
-            frames.node[top] = n
-            if nodes.feature[n] < 0:
-                frames.phase[top] = LEAVE
-                found.leaves[count] = nodes.left[n]
-                found.reaches[count] = frames.reach[top]
-                count += 1
-                continue
-        v = nodes.feature[n]
-        if v < 0:
-            top -= 1
-            continue
-        weight = shift(position.weight, top * components)
-        child_weight = shift(weight, components)
-        child_reach = 0.0
-        if frames.phase[top] == ENTER:
-            frames.phase[top] = RIGHT
-            child_reach = divide_region(n, v, nodes, tables, region, weight, child_weight)
-            save_region(top, v, tables, region, frames, False)
-            confine(top, n, v, False, nodes, tables, region, frames)
-            child = nodes.left[n]
-        elif frames.phase[top] == RIGHT:
-            frames.phase[top] = LEAVE
-            confine(top, n, v, True, nodes, tables, region, frames)
-            copy(child_weight, weight, components)
-            child_reach = whole(weight, components)
-            child = nodes.left[n] + 1
-        else:
-            save_region(top, v, tables, region, frames, True)
-            top -= 1
-            continue
-        # Most pairs of regions do not meet: a side without weight is not visited.
-        if child_reach > 0.0:
-            top += 1
-            frames.reach[top] = child_reach
-            frames.node[top] = child
-            frames.phase[top] = ENTER
-    frames.top[0] = top
-    return count
+def divide_region(position, given, top, v, left, right):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.divide_region`: what goes left is the next frame's, the rest stays.
 
-
-provide(MixtureGiven, begin_row=begin_row, place=place, advance=advance)
-provide(
-    RegionGiven,
-    begin_row=begin_region,
-    place=place_region,
-    place_inside=place_inside,
-    leave_inside=leave_inside,
-    advance=advance_regions,
-)
-
-
-@inlined
-def divide_region(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
-    """Move the part of ``weight`` that goes left at a split on ``v``; return its sum.
-
-    The sum has an order of its own: a compiler's would depend on where arrays lie in memory.
+    Sums have an order of their own: a compiler's would depend on where arrays lie in memory.
     """
-    components = tables.states
-    if tables.n_levels[v] > 0:
-        return divide_set(node, v, nodes, tables, region, weight, goes_left)
-    first = tables.offset[v]
-    low, high = region.low[v], region.high[v]
-    middle = min(max(tables.position[node], low), high)
-    below_low = shift(tables.mass, (first + low) * components)
-    below_middle = shift(tables.mass, (first + middle) * components)
-    below_high = shift(tables.mass, (first + high) * components)
-    absent = shift(tables.absent, v * components)
-    may_be_absent = 1.0 - region.recorded[v]
-    absent_left = may_be_absent * nodes.missing_left[node]
-    for k in range(components):
-        part = below_middle[k] - below_low[k] + absent_left * absent[k]
-        total = below_high[k] - below_low[k] + may_be_absent * absent[k]
-        moved = weight[k] * (part / total) if total > 0.0 else 0.0
+    n = given.components
+    weight = shift(position.weight, top * n)
+    goes_left = shift(weight, n)
+    for k in range(n):
+        both = left[k] + right[k]
+        moved = weight[k] * (left[k] / both) if both > 0.0 else 0.0
         goes_left[k] = moved
         weight[k] -= moved
-    return whole(goes_left, components)
+    return whole(goes_left, n), whole(weight, n)
 
 
-@inner
-def divide_set(node, v, nodes, tables, region, weight, goes_left):  # type: ignore[no-untyped-def]
-    """:func:`divide_region` where the variable is categorical."""
-    components = tables.states
-    remaining, goes = tables.set_offset[v], nodes.set_start[node]
-    for k in range(components):
-        part = 0.0
-        total = 0.0
-        for code in range(tables.n_levels[v]):
-            if has(region.sets, remaining, code):
-                mass = tables.mass[(tables.offset[v] + code) * components + k]
-                total += mass
-                if has(nodes.sets, goes, code):
-                    part += mass
-        moved = weight[k] * (part / total) if total > 0.0 else 0.0
-        goes_left[k] = moved
-        weight[k] -= moved
-    return whole(goes_left, components)
+def enter_side(position, given, top, v, left, right):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.enter_side`."""
+    if right:
+        weight = shift(position.weight, top * given.components)
+        copy(shift(weight, given.components), weight, given.components)
+
+
+def leave_split(position, given, top, v):  # type: ignore[no-untyped-def]
+    """See :func:`.walk.leave_split`: what arrived is in the frame above."""
+
+
+#: For walks with regions, whatever the components' weights come from.
+REGION_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "place_inside": place_inside,
+    "leave_inside": leave_inside,
+    "divide_region": divide_region,
+    "enter_side": enter_side,
+    "leave_split": leave_split,
+    "advance": advance_regions,
+}
+provide(MixtureGiven, begin_row=begin_row, place=place, advance=advance)
+provide(RegionGiven, begin_row=begin_region, place=place_region, **REGION_FUNCTIONS)
 
 
 # ---- sets of leaves -----------------------------------------------------------------------------

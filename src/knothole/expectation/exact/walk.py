@@ -27,10 +27,10 @@ from numba.extending import overload
 
 from knothole.arrays import Floats, Words
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import highest_bit, lowest_bit, set_words, word_offsets
-from knothole.compiled.pointers import pointers, shift
-from knothole.compiled.policy import OPTIONS, inlined, njit
-from knothole.compiled.simd import padded
+from knothole.compiled.bits import has, highest_bit, lowest_bit, set_words, word_offsets
+from knothole.compiled.pointers import pointers, prefetch, shift
+from knothole.compiled.policy import OPTIONS, inlined, inner, njit
+from knothole.compiled.simd import CACHE_LINE, add, difference, fill, padded
 from knothole.compiled.threads import Memory
 from knothole.densities.univariate.base import Univariate
 from knothole.expectation.engine import ENTRIES, Entries, ExactEngine, weighted_values
@@ -195,6 +195,8 @@ class WalkEngine(ExactEngine):
             phase=np.empty(self.depth, dtype=np.int64),
             saved=_region(self.depth, self.depth * words),
             words=words,
+            left=np.empty(self.tables.states),
+            right=np.empty(self.tables.states),
         )
 
 
@@ -266,6 +268,8 @@ class Frames(NamedTuple):
     phase: Any
     saved: Any  # Region: what remained of the split's variable on arrival
     words: int  # of a saved set
+    left: Any  # (states,) masses of the sides of the last split that divided
+    right: Any
 
 
 class LeafWords(NamedTuple):
@@ -326,6 +330,27 @@ def advance(
 
 def leave_inside(outer: Any, given: Any) -> None:
     """Forget a position that was placed inside another's leaf and has no more leaves."""
+    raise NotImplementedError
+
+
+def divide_region(position: Any, given: Any, top: Any, v: Any, left: Any, right: Any) -> Any:
+    """Divide what arrives at a split on ``v`` by the masses (states,) of its two sides.
+
+    Returns the probabilities of both sides.
+    """
+    raise NotImplementedError
+
+
+def enter_side(position: Any, given: Any, top: Any, v: Any, left: Any, right: Any) -> None:
+    """Go on at one side of the last split in frame ``top``: the right one, if so.
+
+    ``left`` has the masses of the left side, as they were when the split divided.
+    """
+    raise NotImplementedError
+
+
+def leave_split(position: Any, given: Any, top: Any, v: Any) -> None:
+    """Return to what arrived at the split in frame ``top``."""
     raise NotImplementedError
 
 
@@ -393,6 +418,121 @@ def confine(frame, node, v, right, nodes, tables, region, frames):  # type: igno
     # NaN goes to one side; on the other, the variable is known to be recorded.
     elsewhere = (nodes.missing_left[node] != 0) == right
     region.recorded[v] = 1 if elsewhere else saved.recorded[frame]
+
+
+@inlined
+def side_masses(v, node, nodes, tables, region, left, right):  # type: ignore[no-untyped-def]
+    """Masses of the two sides of what remains of a variable at a split."""
+    states, first = tables.states, tables.offset[v]
+    if tables.n_levels[v] > 0:
+        code_masses(v, node, nodes, tables, region, left, right)
+        return
+    low, high = region.low[v], region.high[v]
+    middle = min(max(tables.position[node], low), high)
+    below_low = shift(tables.mass, (first + low) * states)
+    below_middle = shift(tables.mass, (first + middle) * states)
+    below_high = shift(tables.mass, (first + high) * states)
+    difference(left, below_middle, below_low, states)
+    difference(right, below_high, below_middle, states)
+    if not region.recorded[v]:
+        absent = shift(tables.absent, v * states)
+        add(left if nodes.missing_left[node] else right, absent, states)
+
+
+@inner
+def code_masses(v, node, nodes, tables, region, left, right):  # type: ignore[no-untyped-def]
+    """:func:`side_masses` of a categorical variable."""
+    states = tables.states
+    remaining, goes = tables.set_offset[v], nodes.set_start[node]
+    fill(left, 0.0, states)
+    fill(right, 0.0, states)
+    for code in range(tables.n_levels[v]):
+        if has(region.sets, remaining, code):
+            mass = shift(tables.mass, (tables.offset[v] + code) * states)
+            add(left if has(nodes.sets, goes, code) else right, mass, states)
+
+
+@inlined
+def prefetch_masses(node, nodes, tables):  # type: ignore[no-untyped-def]
+    """Start to load the masses below a node's cut: their table is too large for the near caches."""
+    v = nodes.feature[node]
+    if v >= 0:
+        below = shift(tables.mass, (tables.offset[v] + tables.position[node]) * tables.states)
+        for z in range(0, tables.states, CACHE_LINE):
+            prefetch(shift(below, z))
+
+
+@inlined
+def start_frame(frames, root, reach):  # type: ignore[no-untyped-def]
+    """One frame at ``root``, with this probability."""
+    frames.top[0] = 0
+    frames.reach[0] = reach
+    frames.node[0] = root
+    frames.phase[0] = ENTER
+
+
+def advance_regions(x, nodes, tables, region, given, position, found):  # type: ignore[no-untyped-def]
+    """See :func:`advance`: with the regions of missing values in hand."""
+    frames, feature = position.frames, nodes.feature
+    left, right = frames.left, frames.right
+    # Whoever takes leaves one by one wants the leaf's region in hand, others its probability alone.
+    one_by_one = found.size == 1
+    count, top = 0, frames.top[0]
+    while top >= 0 and count < found.size:
+        node, phase, to_right = frames.node[top], frames.phase[top], True
+        if phase == ENTER:
+            node = follow(x, node, nodes, False)
+            frames.node[top] = node
+        v = feature[node]
+        if v < 0:
+            if phase == ENTER:
+                frames.phase[top] = LEAVE
+                found.leaves[count], found.reaches[count] = nodes.left[node], frames.reach[top]
+                count += 1
+            else:
+                top -= 1
+            continue
+        if phase == ENTER:
+            side_masses(v, node, nodes, tables, region, left, right)
+            left_reach, right_reach = divide_region(position, given, top, v, left, right)
+            left_node = follow(x, nodes.left[node], nodes, False)
+            right_node = follow(x, nodes.left[node] + 1, nodes, False)
+            left_ends = not one_by_one and (feature[left_node] < 0 or left_reach <= 0.0)
+            right_ends = not one_by_one and (feature[right_node] < 0 or right_reach <= 0.0)
+            if left_ends and left_reach > 0.0:
+                found.leaves[count], found.reaches[count] = nodes.left[left_node], left_reach
+                count += 1
+            if right_ends and right_reach > 0.0:
+                found.leaves[count], found.reaches[count] = nodes.left[right_node], right_reach
+                count += 1
+            if left_ends and right_ends:
+                leave_split(position, given, top, v)
+                top -= 1
+                continue
+            prefetch_masses(left_node, nodes, tables)
+            prefetch_masses(right_node, nodes, tables)
+            save_region(top, v, tables, region, frames, False)
+            frames.phase[top] = LEAVE if left_ends or right_ends else RIGHT
+            frames.reach[top], to_right = right_reach, left_ends
+            child_reach = right_reach if left_ends else left_reach
+        elif phase == RIGHT:
+            frames.phase[top] = LEAVE
+            child_reach = frames.reach[top]
+        else:
+            leave_split(position, given, top, v)
+            save_region(top, v, tables, region, frames, True)
+            top -= 1
+            continue
+        # Most pairs of regions do not meet: a side without probability is not visited.
+        if child_reach > 0.0:
+            confine(top, node, v, to_right, nodes, tables, region, frames)
+            enter_side(position, given, top, v, left, to_right)
+            top += 1
+            frames.reach[top] = child_reach
+            frames.node[top] = nodes.left[node] + to_right
+            frames.phase[top] = ENTER
+    frames.top[0] = top
+    return count
 
 
 # ---- walks without regions: all leaves of a tree at once ----------------------------------------
