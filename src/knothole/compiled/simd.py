@@ -144,68 +144,6 @@ def _adds(width: int) -> Any:
 add_where, add_where_of_four = _adds(1), _adds(AT_ONCE)
 
 
-@intrinsic
-def below(typing_context: Any, values: Any, limit: Any) -> Any:
-    """Which of 64 numbers are below a limit, as the bits of a word; its bits are at a pointer."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        own = builder.load(builder.bitcast(args[1], ir.DoubleType().as_pointer()))
-        same = _everywhere(builder, own, 64)
-        numbers = builder.load(builder.bitcast(args[0], same.type.as_pointer()), align=8)
-        return builder.bitcast(builder.fcmp_ordered("<", numbers, same), ir.IntType(64))
-
-    return types.uint64(values, limit), codegen
-
-
-@intrinsic
-def ends(typing_context: Any, values: Any) -> Any:
-    """The least and the largest of 64 numbers."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.VectorType(ir.DoubleType(), 64)
-        numbers = builder.load(builder.bitcast(args[0], kind.as_pointer()), align=8)
-        found = []
-        for sign in "<>":
-            rest, n = numbers, 64
-            while n > 1:
-                n //= 2
-                first, last = (
-                    builder.shuffle_vector(
-                        rest, rest, ir.Constant(ir.VectorType(ir.IntType(32), n), list(places))
-                    )
-                    for places in (range(n), range(n, 2 * n))
-                )
-                rest = builder.select(builder.fcmp_ordered(sign, first, last), first, last)
-            found.append(builder.extract_element(rest, ir.Constant(ir.IntType(32), 0)))
-        return context.make_tuple(builder, signature.return_type, found)
-
-    return types.UniTuple(types.float64, 2)(values), codegen
-
-
-@intrinsic
-def add_counts(typing_context: Any, out: Any, words: Any, values: Any, n: Any) -> Any:
-    """Add each of ``n`` numbers to eight at ``out``, times the bits in the bytes of its word."""
-    octets = ir.VectorType(ir.IntType(8), 8)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        out, words, values, n = args
-        place = builder.bitcast(out, ir.VectorType(ir.DoubleType(), 8).as_pointer())
-        count = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(octets, [octets]), "llvm.ctpop.v8i8"
-        )
-        total = cgutils.alloca_once_value(builder, builder.load(place, align=8))
-        with cgutils.for_range(builder, n) as loop:
-            word = builder.load(builder.gep(words, [loop.index]))
-            counts = builder.call(count, [builder.bitcast(word, octets)])
-            same = _everywhere(builder, builder.load(builder.gep(values, [loop.index])), 8)
-            part = builder.fmul(builder.uitofp(counts, same.type), same, flags=_FLAGS)
-            builder.store(builder.fadd(builder.load(total), part, flags=_FLAGS), total)
-        builder.store(builder.load(total), place, align=8)
-        return context.get_dummy_value()
-
-    return types.none(out, words, values, types.int64), codegen
-
-
 _OCTETS = ir.VectorType(ir.IntType(8), 64)
 _BITS = ir.VectorType(ir.IntType(1), 64)
 
