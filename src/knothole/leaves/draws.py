@@ -35,6 +35,8 @@ from knothole.progress import Advance, silent
 WORDS = 1
 # Bytes of leaf numbers that are held in memory; more of them are in a temporary file.
 MEMORY = 1 << 31
+# Sums over draws that a thread keeps at a time.
+LANES = 8
 # Steps on a bound stop where one gains less than this part of the objective, or after so many.
 GAIN, STEPS = 1e-6, 200
 # A rise of the objective by less than this part of it is rounding.
@@ -128,16 +130,16 @@ class DrawnLeaves:
         """Margins of a block without the base, (draws, outputs), from what leaves add to them."""
         out = np.zeros((draws.stop - draws.start, self.ensemble.n_outputs))
         for tree in range(self.ensemble.n_trees):
-            added = theta[self.leaves_of(tree)].take(self.leaf[tree, draws], axis=0)
-            out[:, self.outputs_of(tree)] += added
+            step = theta[self.leaves_of(tree)]
+            _add_step(self.leaf[tree, draws], step, self.outputs_of(tree).start, out)
         return out
 
     def by_leaf(self, tree: int, values: Floats, draws: slice) -> Floats:
         """Weighted values (draws, outputs) of a block, summed by leaf, (leaves, width)."""
-        leaf, leaves = self.leaf[tree, draws], self.leaves_of(tree)
-        weighted = self.weight[draws, None] * values[:, self.outputs_of(tree)]
-        size = leaves.stop - leaves.start
-        return np.column_stack([np.bincount(leaf, column, size) for column in weighted.T])
+        leaves, outputs = self.leaves_of(tree), self.outputs_of(tree)
+        out = np.zeros((LANES, leaves.stop - leaves.start, outputs.stop - outputs.start))
+        _add_by_leaf(self.leaf[tree, draws], self.weight[draws], values, outputs.start, out)
+        return np.asarray(out.sum(axis=0))
 
     def by_all_leaves(self, values: Floats, draws: slice) -> Floats:
         """The same for all trees, (leaves of all, width)."""
@@ -177,8 +179,12 @@ class DrawnLeaves:
     @property
     def unreached(self) -> NDArray[np.intp]:
         """Leaves that no draw of a row with a weight falls into."""
-        nothing = np.zeros((int(self.row[-1]) + 1, self.ensemble.n_outputs))
-        return self.sums(nothing, nothing[:, 0]).unreached
+
+        def weights(draws: slice) -> Floats:
+            ones = np.ones((draws.stop - draws.start, self.ensemble.n_outputs))
+            return self.by_all_leaves(ones, draws)[:, 0]
+
+        return np.flatnonzero(self.total(weights) <= 0)
 
     def group_sums(self, values: Floats) -> Floats:
         """Weighted values of all draws (draws,), summed over rows, by each group, (groups,)."""
@@ -202,14 +208,35 @@ def _place_leaves(leaf, mask, ends, leaf_start, first, incomplete, out):  # type
     for row in range(len(ends)):
         for tree in range(ends.shape[1]):
             while entry < ends[row, tree]:
-                number = leaf[entry] - leaf_start[tree]
+                number, own = out.dtype.type(leaf[entry] - leaf_start[tree]), mask[entry]
                 if incomplete[row]:
-                    for draw in range(WORD):
-                        if (mask[entry] >> np.uint64(draw)) & np.uint64(1):
-                            out[tree, first[row] + draw] = number
+                    draws = out[tree, first[row] : first[row] + WORD]
+                    for draw in range(WORD):  # without branches
+                        inside = (own >> np.uint64(draw)) & np.uint64(1) != 0
+                        draws[draw] = number if inside else draws[draw]
                 else:
                     out[tree, first[row]] = number
                 entry += 1
+
+
+@njit
+def _add_by_leaf(leaf, weight, values, output, out):  # type: ignore[no-untyped-def]
+    """Add weighted values (draws, outputs) from an output on to the leaves of the draws.
+
+    Draws next to each other are often in the same leaf: in several sums, none waits for another.
+    """
+    for draw in range(len(leaf)):
+        lane = out[draw % LANES]
+        for j in range(lane.shape[1]):
+            lane[leaf[draw], j] += weight[draw] * values[draw, output + j]
+
+
+@njit
+def _add_step(leaf, step, output, out):  # type: ignore[no-untyped-def]
+    """Add what the leaves of the draws have to margins (draws, outputs) from an output on."""
+    for draw in range(len(leaf)):
+        for j in range(step.shape[1]):
+            out[draw, output + j] += step[leaf[draw], j]
 
 
 @njit
@@ -259,26 +286,25 @@ def boosting(
 
     Returns theta (leaves, width), and the expected loss there, summed over rows.
     """
-    loss, y = problem.loss, problem.y
+    loss, y = problem.loss, problem.y[drawn.row]
     margin = np.tile(problem.offset, (len(drawn.row), 1))
 
     def value() -> float:
         def work(draws: slice) -> float:
-            values = loss.value(margin[draws], y[drawn.row[draws]])
-            return float(drawn.weight[draws] @ values)
+            return float(drawn.weight[draws] @ loss.value(margin[draws], y[draws]))
 
         return float(drawn.total(work))
 
     def add(tree: int, step: Floats) -> None:
-        outputs = drawn.outputs_of(tree)
+        output = drawn.outputs_of(tree).start
 
         def work(draws: slice) -> None:
-            margin[draws, outputs] += step.take(drawn.leaf[tree, draws], axis=0)
+            _add_step(drawn.leaf[tree, draws], step, output, margin[draws])
 
         drawn.by_block(work)
 
     def derivatives(tree: int, draws: slice) -> Floats:
-        first, second = loss.derivatives(margin[draws], y[drawn.row[draws]])
+        first, second = loss.derivatives(margin[draws], y[draws])
         several = [first, second, *([np.ones_like(first)] if loss.may_overshoot else [])]
         return np.stack([drawn.by_leaf(tree, each, draws) for each in several])
 
@@ -287,7 +313,7 @@ def boosting(
     for tree in range(problem.ensemble.n_trees):
         leaves, outputs = drawn.leaves_of(tree), drawn.outputs_of(tree)
         if isinstance(loss, Pinball):
-            rest = y[drawn.row, outputs] - margin[:, outputs]
+            rest = y[:, outputs] - margin[:, outputs]
             level = loss.part(outputs.start, rest.shape[1])
             n_leaves = leaves.stop - leaves.start
             step = level.by_leaf(drawn.leaf[tree], rest, drawn.weight, n_leaves, ridge)
