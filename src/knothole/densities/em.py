@@ -293,6 +293,8 @@ class Learner(ABC):
     unit: ClassVar[str] = "components"
     strengths: ClassVar[tuple[float, ...]] = (0.1, STRENGTH, 10.0, 100.0)
     one_is_independent: ClassVar[bool] = True
+    # Steps of each stage on a part of the rows.
+    steps_of_stages: ClassVar[int] = SHORT
     # The least gain of a step in held-out log p, in ``tol``.
     least_gain: ClassVar[float] = 0.0
     # As many times the starts of a fold are needed to come to what all folds came to.
@@ -358,11 +360,12 @@ class Learner(ABC):
         prior = self.prior(strength)
         few = self.first(FIRST_ROWS)
         starts = range(self.training.n_init if size > 1 else 1)
-        runs = [few.train(few.start(size, prior, i), prior, strength, SHORT) for i in starts]
+        short = SHORT if few is self else self.steps_of_stages
+        runs = [few.train(few.start(size, prior, i), prior, strength, short) for i in starts]
         parameters = max(runs, key=lambda run: float(run.objective[-1])).parameters
         part = FIRST_ROWS * GROWTH
         while part < len(self.rows):
-            parameters = self.first(part).train(parameters, prior, strength, SHORT).parameters
+            parameters = self.first(part).train(parameters, prior, strength, short).parameters
             part *= GROWTH
         return self.train(parameters, prior, strength, self.training.max_iter, held)
 
