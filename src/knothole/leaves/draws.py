@@ -14,6 +14,7 @@ by draws that took no part.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -176,15 +177,20 @@ class DrawnLeaves:
         over_chunks(work, len(trees), 1, self.threads)
         return out
 
+    @cached_property
+    def leaf_weight(self) -> Floats:
+        """Weights of all draws, summed by leaf, (leaves, width): the same for all outputs."""
+
+        def work(draws: slice) -> Floats:
+            ones = np.ones((draws.stop - draws.start, self.ensemble.n_outputs))
+            return self.by_all_leaves(ones, draws)
+
+        return np.asarray(self.total(work))
+
     @property
     def unreached(self) -> NDArray[np.intp]:
         """Leaves that no draw of a row with a weight falls into."""
-
-        def weights(draws: slice) -> Floats:
-            ones = np.ones((draws.stop - draws.start, self.ensemble.n_outputs))
-            return self.by_all_leaves(ones, draws)[:, 0]
-
-        return np.flatnonzero(self.total(weights) <= 0)
+        return np.flatnonzero(self.leaf_weight[:, 0] <= 0)
 
     def group_sums(self, values: Floats) -> Floats:
         """Weighted values of all draws (draws,), summed over rows, by each group, (groups,)."""
@@ -305,7 +311,7 @@ def boosting(
 
     def derivatives(tree: int, draws: slice) -> Floats:
         first, second = loss.derivatives(margin[draws], y[draws])
-        several = [first, second, *([np.ones_like(first)] if loss.may_overshoot else [])]
+        several = [first, second] if loss.may_overshoot else [first]
         return np.stack([drawn.by_leaf(tree, each, draws) for each in several])
 
     theta, may_rise = problem.leaf_start.copy(), loss.may_overshoot
@@ -320,11 +326,13 @@ def boosting(
             step *= learning_rate
             add(tree, step)
         else:
-            gradient, hessian, *weight = drawn.total(lambda draws: derivatives(tree, draws))  # noqa: B023
+            weight = drawn.leaf_weight[leaves]
+            found = drawn.total(lambda draws: derivatives(tree, draws))  # noqa: B023
+            gradient, hessian = found if may_rise else (found[0], weight)
             step = learning_rate * _newton(gradient, hessian, ridge)
             add(tree, step)
             if may_rise and (after := value()) > before:
-                bound = learning_rate * _newton(gradient, loss.curvature * weight[0], ridge)
+                bound = learning_rate * _newton(gradient, loss.curvature * weight, ridge)
                 add(tree, bound - step)
                 step, after = bound, value()
             before = after if may_rise else before
