@@ -431,18 +431,18 @@ def test_a_later_error_is_told_together_with_the_ones_before(numbers, ensemble):
 
 @pytest.mark.parametrize("density", ["Mixture", "GaussianMixture"])
 def test_later_words_are_other_draws(density, numbers, ensemble):
-    """A row that is given four words has the mean of all their draws, none of which is a copy."""
+    """A row that is given eight words has the mean of all their draws, none of which is a copy."""
     columns = ensemble.columns.describe(numbers)
     fitted = DENSITIES[density]({}).fit(numbers, columns=columns)
     expectation = Expectation.of(ensemble, fitted, method="completions", tol=1e-6)
     rows = numbers[:5].copy()
     rows[:, :3] = np.nan
     evidence, engine = expectation.evidence(rows), expectation.completions
-    engine.max_words = 4
-    margins = engine.margins(evidence, range(4))
+    engine.max_words = 8
+    margins = engine.margins(evidence, range(8))
     words = margins.mean(axis=2)[:, :, 0]
-    assert all(len(set(row)) == 4 for row in words.round(9).tolist())
-    for word in range(4):
+    assert all(len(set(row)) == 8 for row in words.round(9).tolist())
+    for word in range(8):
         alone = engine.margins(evidence, range(word, word + 1))
         np.testing.assert_array_equal(margins[:, word], alone[:, 0])
     mean, _ = engine.margin(evidence)
