@@ -360,12 +360,14 @@ class Learner(ABC):
         prior = self.prior(strength)
         few = self.first(FIRST_ROWS)
         starts = range(self.training.n_init if size > 1 else 1)
-        short = SHORT if few is self else self.steps_of_stages
-        runs = [few.train(few.start(size, prior, i), prior, strength, short) for i in starts]
+        runs = [few.train(few.start(size, prior, i), prior, strength, SHORT) for i in starts]
         parameters = max(runs, key=lambda run: float(run.objective[-1])).parameters
+        steps = self.steps_of_stages
+        if few is not self and steps > SHORT:
+            parameters = few.train(parameters, prior, strength, steps - SHORT).parameters
         part = FIRST_ROWS * GROWTH
         while part < len(self.rows):
-            parameters = self.first(part).train(parameters, prior, strength, short).parameters
+            parameters = self.first(part).train(parameters, prior, strength, steps).parameters
             part *= GROWTH
         return self.train(parameters, prior, strength, self.training.max_iter, held)
 

@@ -183,7 +183,7 @@ def default_candidates(columns: Columns, random_state: Any = 0) -> list[Density]
     if len(variables) >= 2:
         candidates.append(Mixture(n_init=1, random_state=random_state))
     if len(variables) >= 3:
-        candidates.append(LatentTree(random_state=random_state))
+        candidates.append(LatentTree(n_init=1, random_state=random_state))
     if len(numeric) >= 2:
         candidates.append(GaussianMixture(random_state=random_state))
     return candidates

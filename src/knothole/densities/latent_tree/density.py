@@ -8,7 +8,7 @@ the variable below it. With h = 1 the variables are independent.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -158,6 +158,8 @@ class LatentTree(LatentDensity):
     stored_arrays = ("parent", "order", "prior", "transition")
 
     states: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    n_init: int = 3
 
     states_: int = field(init=False)
     parent_: NDArray[np.int64] = field(init=False)
