@@ -390,7 +390,7 @@ def test_a_density_of_ones_own(data):
 @pytest.mark.parametrize(
     ("complete", "message"),
     [
-        (lambda X, draws: X, r"must return \(1, 64, 3\)"),
+        (lambda X, draws: X, r"must return \(1, 256, 3\)"),
         (lambda X, draws: np.repeat(X[:, None], draws, axis=1), "left holes in 'x1'"),
     ],
 )

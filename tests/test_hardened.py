@@ -45,7 +45,9 @@ def fitted():
     mixture = kh.Mixture(4, families=families, **seeded).fit_matrix(matrix, columns, holes=holes)
     return {
         "mixture": mixture,
-        "tree": kh.LatentTree(2, **seeded).fit_matrix(matrix, columns, holes=holes),
+        "tree": kh.LatentTree(2, **(seeded | {"max_iter": 20})).fit_matrix(
+            matrix, columns, holes=holes
+        ),
         "gaussian": kh.GaussianMixture(2, normal_scores=True, **seeded).fit_matrix(
             matrix, columns, holes=holes
         ),
