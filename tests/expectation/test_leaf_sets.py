@@ -10,6 +10,7 @@ from tests.trees.generate import random_ensemble
 
 from knothole.columns.columns import NOT_RECORDED
 from knothole.compiled.bits import has
+from knothole.densities.base import Within
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
@@ -216,3 +217,39 @@ def test_leaves_that_a_tree_has_not_are_its_own_first(monkeypatch):
         owner = ensemble.leaf_tree[trees.leaf]
         assert (owner == owner[:, :1]).all()
         assert len(np.unique(owner[:, 0])) == len(owner)
+
+
+def regions_of_leaves(ensemble, node, low, high):
+    """Leaf number and the interval of each variable, for every leaf below a node."""
+    v, left = ensemble.feature[node], ensemble.left[node]
+    if v < 0:
+        yield left, low, high
+        return
+    below, above = high.copy(), low.copy()
+    below[v], above[v] = min(high[v], ensemble.cut[node]), max(low[v], ensemble.cut[node])
+    yield from regions_of_leaves(ensemble, left, low, below)
+    yield from regions_of_leaves(ensemble, left + 1, above, high)
+
+
+@pytest.mark.parametrize("density", [Mixture(4, random_state=0), LatentTree(4, random_state=0)])
+def test_two_splits_in_a_row_on_one_variable_after_another(density):
+    """What the first variable says of the second is still known at the second's second split."""
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=2000)
+    X = np.column_stack([first, first + 0.3 * rng.normal(size=2000)])
+    y = 100.0 * (X[:, 0] > 0) + np.digitize(X[:, 1], [-1.0, -0.3, 0.4, 1.2])
+    ensemble = read(DecisionTreeRegressor(max_depth=4, random_state=0).fit(X, y))
+    assert ensemble.feature[ensemble.roots[0]] == 0
+    assert (ensemble.feature == 1).sum() > 2
+    density = density.fit(X)
+    expectation = Expectation.of(ensemble, density)
+    nothing = density.evidence([[np.nan, np.nan]])
+    everywhere = np.full(2, np.inf)
+    expected = np.zeros(ensemble.n_leaves)
+    for leaf, low, high in regions_of_leaves(ensemble, ensemble.roots[0], -everywhere, everywhere):
+        within = [Within(v, low[v], high[v]) for v in range(2)]
+        expected[leaf] = np.exp(density.log_evidence(nothing, within)[0])
+    found = expectation.leaf_probabilities(nothing).toarray()[0]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    margin, _ = expectation.margin(nothing)
+    np.testing.assert_allclose(margin[0], ensemble.base + expected @ ensemble.value, rtol=1e-12)
