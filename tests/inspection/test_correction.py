@@ -221,7 +221,7 @@ def learner(wrapped):
     robust, _ = wrapped
     X, y = copied(400, 11)
     held_out = learn.HeldOutPredictions(robust.expectation_, X, X, y[:, None])
-    return learn.Learner(robust.expectation_, [held_out], None, 0)
+    return learn.CorrectionLearner(robust.expectation_, [held_out], None, 0)
 
 
 def test_no_row_is_answered_by_trees_that_it_has_taught(learner, monkeypatch):
@@ -396,9 +396,9 @@ class Counted(DecisionTreeRegressor):
 def test_tables_with_many_columns_have_fewer_copies(wide, monkeypatch):
     """Here three columns are many; it is nearer to f all the same."""
     monkeypatch.setattr(learn, "WIDE", wide)
-    copies, made = [], learn.Learner.copies
+    copies, made = [], learn.CorrectionLearner.copies
     monkeypatch.setattr(
-        learn.Learner,
+        learn.CorrectionLearner,
         "copies",
         lambda self, count, hide: copies.append(count) or made(self, count, hide),
     )

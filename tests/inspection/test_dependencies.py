@@ -12,7 +12,7 @@ from knothole.columns.columns import NOT_RECORDED, Block, Column, Columns, Evide
 from knothole.errors import DamagedFile
 from knothole.files import read_container, write_container
 from knothole.inspection import dependencies as module
-from knothole.inspection.correction import Copies, HeldOutPredictions, Learner
+from knothole.inspection.correction import Copies, CorrectionLearner, HeldOutPredictions
 from knothole.inspection.dependencies import FAILURES, OFTEN, FunctionalDependencies
 from knothole.robust import Robust
 
@@ -208,7 +208,7 @@ def test_rules_are_left_out_where_y_speaks_against_them(wrapped, monkeypatch):
     held_out = [
         HeldOutPredictions(robust.expectation_, points, shapes(400, 5)[:, :4], np.zeros((400, 1)))
     ]
-    learner = Learner(robust.expectation_, held_out, None, 0)
+    learner = CorrectionLearner(robust.expectation_, held_out, None, 0)
     rng = np.random.default_rng(0)
     rows, f, y = np.arange(400), held_out[0].output, np.zeros((400, 1))
     for mean, kept in ((0.5 * f, False), (2.0 * f, True), (f, True)):

@@ -36,7 +36,7 @@ from knothole.expectation.exact.mixture import (
     MixturePosition,
     start,
 )
-from knothole.expectation.exact.walk import Tables, WalkEngine, provide, reset_region
+from knothole.expectation.exact.walk import WalkEngine, WalkTables, provide, reset_region
 from knothole.expectation.monte_carlo.engine import MonteCarloEngine
 from knothole.expectation.tables import LEAVES, TREES, read_sets
 from knothole.trees.ensemble import Ensemble
@@ -182,7 +182,7 @@ class SingleMissing(WalkEngine):
         n = normals.share.shape[1]
         return NumberGiven(weights, self.tables.states, 1, variable, normals, n, *tables)
 
-    def _tables(self) -> Tables:
+    def _tables(self) -> WalkTables:
         return self.tables._replace(mass=self.memory.once(self._mass))
 
     def _mass(self) -> Floats:

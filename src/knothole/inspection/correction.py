@@ -568,7 +568,7 @@ class Trial(NamedTuple):
         return ""
 
 
-class Learner:
+class CorrectionLearner:
     """All that parts of a correction are learned from."""
 
     def __init__(
@@ -767,11 +767,13 @@ def learn(
         return None, no_correction(f"outputs beyond {LARGEST:g} cannot be squared")
     import pandas as pd
 
-    learner = Learner(expectation, held_out, patterns, seed)
+    learner = CorrectionLearner(expectation, held_out, patterns, seed)
     parts: list[Part] = []
     table: list[dict[str, Any]] = []
     if dependencies.targets:  # by draws of its own: parts are what they would be without it
-        gain, error, why = Learner(expectation, held_out, patterns, seed).judged(dependencies)
+        gain, error, why = CorrectionLearner(expectation, held_out, patterns, seed).judged(
+            dependencies
+        )
         dependencies = FunctionalDependencies.none() if why else dependencies
         about = {"trees": 0, "share": 1.0, "kept": not why, "why": why}
         table.append({"holes": "determined by others", "gain": gain, "error": error, **about})

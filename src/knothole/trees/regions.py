@@ -25,7 +25,7 @@ from knothole.trees.ensemble import Ensemble
 
 
 @dataclass(frozen=True, eq=False)
-class Values:
+class ValueRanges:
     """What can be in a column on the way to somewhere, one entry for each such place.
 
     Attributes
@@ -48,7 +48,7 @@ class Values:
 
 
 @dataclass(frozen=True, eq=False)
-class Regions(Values):
+class Regions(ValueRanges):
     """For every leaf, the values that lead to it, column by column.
 
     Attributes
@@ -64,7 +64,7 @@ class Regions(Values):
     column: Integers
 
 
-def arrivals(ensemble: Ensemble) -> Values:
+def arrivals(ensemble: Ensemble) -> ValueRanges:
     """For every inner node, what arrives there in the node's own split column; (nodes,).
 
     The probability of going left at a node, given arrival, is mass(arrival and left) /
@@ -73,7 +73,7 @@ def arrivals(ensemble: Ensemble) -> Values:
     return _arrivals(_tree(ensemble))
 
 
-def _arrivals(tree: _Tree) -> Values:
+def _arrivals(tree: _Tree) -> ValueRanges:
     n = len(tree.feature)
     low, high, missing = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_)
     inner = np.flatnonzero(tree.feature >= 0)
@@ -90,7 +90,7 @@ def _arrivals(tree: _Tree) -> Values:
             here = numeric & side
             bound[node[here]] = nearer(bound[node[here]], tree.cut[at[here]])
         below = split
-    return Values(low, high, tree.arriving_set, tree.sets, missing)
+    return ValueRanges(low, high, tree.arriving_set, tree.sets, missing)
 
 
 def regions(ensemble: Ensemble) -> Regions:

@@ -24,7 +24,7 @@ from knothole.compiled.simd import AT_ONCE, load, store
 from knothole.compiled.sobol import WORD
 from knothole.compiled.threads import Memory
 from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.kernels import Packed
+from knothole.densities.gaussian.kernels import PackedComponents
 from knothole.densities.gaussian.normal_scores import (
     NormalScores,
     cell_of,
@@ -76,7 +76,7 @@ class Discrete(NamedTuple):
 class Workspace(NamedTuple):
     """Working memory of :func:`fill`; not to be shared between threads."""
 
-    kernel: kernels.Scratch
+    kernel: kernels.GaussianScratch
     score: Floats
     variance: Floats
     joint: Floats
@@ -97,12 +97,12 @@ class Normals(NamedTuple):
     deviation: Floats
 
 
-class Tables(NamedTuple):
+class DrawTables(NamedTuple):
     """A fitted mixture as plain arrays.
 
     Attributes
     ----------
-    packed : Packed
+    packed : PackedComponents
     sharpness : float64 (d, k)
         What lowers log p by half its product with a score's variance.
     maps : Maps
@@ -113,7 +113,7 @@ class Tables(NamedTuple):
         The table of :func:`~knothole.compiled.sobol.quantiles`.
     """
 
-    packed: Packed
+    packed: PackedComponents
     sharpness: Floats
     maps: Maps
     numeric: NDArray[np.int64]
@@ -126,14 +126,14 @@ class Drawing:
 
     def __init__(
         self,
-        packed: Packed,
+        packed: PackedComponents,
         sharpness: Floats,
         scores: NormalScores,
         numeric: NDArray[np.int64],
         discrete: Discrete,
     ) -> None:
         maps = Maps(*(getattr(scores, name) for name in Maps._fields))
-        self.tables = Tables(packed, sharpness, maps, numeric, discrete, sobol.quantiles())
+        self.tables = DrawTables(packed, sharpness, maps, numeric, discrete, sobol.quantiles())
         self.memory = Memory()
 
     def draw(self, evidence: Evidence, uniform: Floats) -> Floats:
@@ -319,7 +319,7 @@ def fill(tables, points, allowed, uniform, workspace, standard, normals, out):  
 
     Parameters
     ----------
-    tables : Tables
+    tables : DrawTables
     points : float64 (rows, variables)
         What is known of each variable, as in :class:`~knothole.columns.evidence.Evidence`.
     allowed : uint64 (rows, words)

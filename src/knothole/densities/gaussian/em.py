@@ -22,7 +22,7 @@ from knothole.arrays import Floats
 from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.em import Expected
 from knothole.densities.gaussian import kernels as kernels
-from knothole.densities.gaussian.kernels import Packed
+from knothole.densities.gaussian.kernels import PackedComponents
 from knothole.densities.mixture.em import gather, join
 from knothole.densities.univariate import packed
 from knothole.densities.univariate.base import Statistics, Univariate, log_prior_of, maximised
@@ -135,7 +135,7 @@ class GaussianComponents:
         """Inverses (k, d, d) and log determinants (k,) of the covariances."""
         return kernels.invert(self.covariance)
 
-    def packed(self) -> Packed:
+    def packed(self) -> PackedComponents:
         """The Gaussian part as kernels take it."""
         return kernels.pack(self.weight, self.mean, *self.inverse)
 

@@ -45,7 +45,7 @@ _LOG_TWO_PI = math.log(2 * math.pi)
 _FAR_BELOW = -37.0
 
 
-class Packed(NamedTuple):
+class PackedComponents(NamedTuple):
     """A mixture of k components in the form that the kernels take.
 
     Attributes
@@ -63,7 +63,7 @@ class Packed(NamedTuple):
     log_weight: Floats
 
 
-class Scratch(NamedTuple):
+class GaussianScratch(NamedTuple):
     """Working memory of one kernel call; not to be shared between threads.
 
     Attributes
@@ -94,10 +94,10 @@ class Scratch(NamedTuple):
     slope: Floats
 
 
-def pack(weight: Floats, mean: Floats, precision: Floats, log_det: Floats) -> Packed:
+def pack(weight: Floats, mean: Floats, precision: Floats, log_det: Floats) -> PackedComponents:
     """Arrays for kernels from weights (k,), means (k, d), and :func:`invert` of covariances."""
     log_weight = log_of(weight) - 0.5 * log_det
-    return Packed(_components_last(mean), _components_last(precision), log_weight)
+    return PackedComponents(_components_last(mean), _components_last(precision), log_weight)
 
 
 def _components_last(array: Floats) -> Floats:
@@ -118,12 +118,12 @@ def invert(covariance: Floats) -> tuple[Floats, Floats]:
     return precision, log_det
 
 
-def scratch(packed: Packed) -> Scratch:
+def scratch(packed: PackedComponents) -> GaussianScratch:
     """Working memory for kernels on this mixture."""
     d, n = packed.mean.shape
     places = np.zeros((2, d + 4), dtype=np.int64)
     places[1, d] = -1  # no row's pattern
-    return Scratch(
+    return GaussianScratch(
         places,
         lower=room(d + 3, d, n),
         covariance=np.empty((d, d, n)),

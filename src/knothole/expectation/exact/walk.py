@@ -65,7 +65,7 @@ class WalkEngine(ExactEngine):
         mass = padded(self.grid.masses(distributions, merged))
         n_levels = ensemble.n_levels.astype(np.int64)
         set_offset = word_offsets(n_levels)
-        self.tables = Tables(
+        self.tables = WalkTables(
             position=self.grid.position,
             offset=self.grid.offset,
             mass=mass,
@@ -86,7 +86,7 @@ class WalkEngine(ExactEngine):
     def _position(self) -> Any:
         """Working memory for a position: frames (:meth:`_frames`), and what else it needs."""
 
-    def _tables(self) -> Tables:
+    def _tables(self) -> WalkTables:
         """What kernels read of trees and univariate distributions."""
         return self.tables
 
@@ -220,7 +220,7 @@ def _region(n: int, words: int) -> Region:
 ENTER, RIGHT, LEAVE = 0, 1, 2
 
 
-class Tables(NamedTuple):
+class WalkTables(NamedTuple):
     """What trees and univariate distributions say together (:mod:`knothole.expectation.tables`)."""
 
     position: Any  # (nodes,) of the cut, in its variable's grid

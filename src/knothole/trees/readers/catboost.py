@@ -217,7 +217,7 @@ def _columns(
     return Columns(tuple(columns), named=named)
 
 
-def _nodes(parts: CatBoostModel, splits: Questions) -> Nodes:
+def _nodes(parts: CatBoostModel, splits: SplitQuestions) -> Nodes:
     trees = parts.trees
     check_within(trees.split + 1, len(splits.cut) + 1, NO_SUCH_SPLIT)  # -1 at leaves
     # The last of each of these is for leaves, whose split is -1.
@@ -272,7 +272,7 @@ def _texts(column: Column, codes: Floats) -> NDArray[np.object_]:
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
+class SplitQuestions:
     """One entry a question, in CatBoost's numbering; columns as in ``Nodes``."""
 
     feature: Ints
@@ -296,7 +296,7 @@ def known_hashes(parts: CatBoostModel) -> dict[int, NDArray[np.uint32]]:
     return {index: np.unique(np.concatenate(pieces)) for index, pieces in pieces_of.items()}
 
 
-def splits_of(parts: CatBoostModel, known: dict[int, NDArray[np.uint32]]) -> Questions:
+def splits_of(parts: CatBoostModel, known: dict[int, NDArray[np.uint32]]) -> SplitQuestions:
     """All questions, numeric first, then one-hot, then CTR."""
     n_borders = [len(feature.borders) for feature in parts.numeric]
     column = np.array([feature.column for feature in parts.numeric], dtype=np.int64)
@@ -306,7 +306,7 @@ def splits_of(parts: CatBoostModel, known: dict[int, NDArray[np.uint32]]) -> Que
     require(not np.isnan(borders).any(), "a border that is not a number")
     sets = list(_left_sets(parts, known))
     start, words = pack_sides([left for _, left in sets])
-    return Questions(
+    return SplitQuestions(
         feature=np.append(np.repeat(column, n_borders), [column for column, _ in sets]),
         cut=np.append(cut_less_equal_float32(borders), np.full(len(sets), np.nan)),
         # CatBoost itself takes no NaN for a category: here it goes where an unseen one goes.

@@ -222,7 +222,7 @@ def replace_leaf_values(data: bytes, value: Floats) -> bytes:
     return data[:start] + replaced + data[start + len(replaced) :]
 
 
-def _core(data: bytes) -> tuple[Table, bytes]:
+def _core(data: bytes) -> tuple[FlatTable, bytes]:
     """The model core, and the bytes after it."""
     require(data.startswith(MAGIC), "not a cbm file: it does not begin with 'CBM1'")
     size, width = _size_at(data, len(MAGIC))
@@ -241,7 +241,7 @@ def _size_at(data: bytes, position: int) -> tuple[int, int]:
     return (size, 4) if size != 2**32 - 1 else (buffer.number(position + 4, "<Q"), 12)
 
 
-def _numeric(table: Table) -> NumericFeature:
+def _numeric(table: FlatTable) -> NumericFeature:
     return NumericFeature(
         column=table.number(2, "<i", -1),
         name=table.string(4),
@@ -250,13 +250,13 @@ def _numeric(table: Table) -> NumericFeature:
     )
 
 
-def _categorical(table: Table) -> CategoricalFeature:
+def _categorical(table: FlatTable) -> CategoricalFeature:
     return CategoricalFeature(
         column=table.number(1, "<i", -1), index=table.number(0, "<i", -1), name=table.string(2)
     )
 
 
-def _ctr_key(base: Table) -> CtrKey:
+def _ctr_key(base: FlatTable) -> CtrKey:
     combination = base.table(0)
     kind = base.number(1, "<b", 0)
     require(0 <= kind < len(CTR_KINDS), f"no kind of CTR has number {kind}")
@@ -268,7 +268,7 @@ def _ctr_key(base: Table) -> CtrKey:
     )
 
 
-def _ctr(table: Table) -> CtrFeature:
+def _ctr(table: FlatTable) -> CtrFeature:
     ctr = table.table(0)
     return CtrFeature(
         key=_ctr_key(ctr.table(0)),
@@ -295,7 +295,7 @@ def _ctr_tables(data: bytes) -> dict[CtrKey, CtrTable]:
     return tables
 
 
-def _ctr_table(table: Table, key: CtrKey) -> CtrTable:
+def _ctr_table(table: FlatTable, key: CtrKey) -> CtrTable:
     buckets = table.vector(1, "u1").view(BUCKET)
     buckets = buckets[buckets["key"] != NO_BUCKET]
     blob = table.vector(2, "u1")
@@ -317,7 +317,7 @@ def _ctr_table(table: Table, key: CtrKey) -> CtrTable:
     )
 
 
-def _trees(table: Table, outputs: int, n_leaves: int) -> BinaryTrees:
+def _trees(table: FlatTable, outputs: int, n_leaves: int) -> BinaryTrees:
     split = table.vector(1, "<i4").astype(np.int64)
     size = table.vector(2, "<i4").astype(np.int64)
     start = table.vector(3, "<i4").astype(np.int64)
@@ -417,12 +417,12 @@ class Buffer:
         require(inside and self._budget >= 0, TRUNCATED)
         return np.frombuffer(self.data, dtype, count, position)
 
-    def root(self) -> Table:
+    def root(self) -> FlatTable:
         """The table that the buffer is about."""
-        return Table(self, self.number(0, "<I"))
+        return FlatTable(self, self.number(0, "<I"))
 
 
-class Table:
+class FlatTable:
     """One table; fields are named by their number in the schema, absent ones take the default."""
 
     def __init__(self, buffer: Buffer, position: int) -> None:
@@ -460,16 +460,16 @@ class Table:
         """A string, or the empty one."""
         return self.vector(slot, "u1").tobytes().decode("utf-8")
 
-    def table(self, slot: int) -> Table:
+    def table(self, slot: int) -> FlatTable:
         """A table, which must be there."""
         target = self._target(slot)
         if target is None:
             raise DamagedFile(TRUNCATED)
-        return Table(self._buffer, target)
+        return FlatTable(self._buffer, target)
 
-    def tables(self, slot: int) -> list[Table]:
+    def tables(self, slot: int) -> list[FlatTable]:
         """A vector of tables."""
-        return [Table(self._buffer, target) for target in self._targets(slot)]
+        return [FlatTable(self._buffer, target) for target in self._targets(slot)]
 
     def strings(self, slot: int) -> list[str]:
         """A vector of strings."""
