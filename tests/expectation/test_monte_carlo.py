@@ -23,6 +23,7 @@ from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.engine import (
     DECAY,
     FIRST_WORDS,
+    FIRST_WORDS_OF_MARGINS,
     RESOLUTION,
     MonteCarloEngine,
 )
@@ -418,7 +419,7 @@ def test_a_later_error_is_told_together_with_the_ones_before(numbers, ensemble):
     _, found = engine.margin(evidence)
     for row, told in enumerate(found):
         error = None
-        for words in FIRST_WORDS * 2 ** np.arange(9):
+        for words in FIRST_WORDS_OF_MARGINS * 2 ** np.arange(9):
             _, own = mean_and_error(engine.group_margins(evidence[[row]], range(words)))
             own = np.hypot(own, RESOLUTION * tolerance.unit / (64 * words))[0]
             error = own if error is None else np.sqrt((own**2 + (DECAY * error) ** 2) / 2)

@@ -186,6 +186,43 @@ def put_where(typing_context: Any, out: Any, octets: Any, words: Any) -> Any:
 
 
 @intrinsic
+def below(typing_context: Any, values: Any, limit: Any) -> Any:
+    """Which of 64 numbers are below a limit, as the bits of a word; its bits are at a pointer."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        own = builder.load(builder.bitcast(args[1], ir.DoubleType().as_pointer()))
+        same = _everywhere(builder, own, 64)
+        numbers = builder.load(builder.bitcast(args[0], same.type.as_pointer()), align=8)
+        return builder.bitcast(builder.fcmp_ordered("<", numbers, same), ir.IntType(64))
+
+    return types.uint64(values, limit), codegen
+
+
+@intrinsic
+def add_counts(typing_context: Any, out: Any, words: Any, values: Any, n: Any) -> Any:
+    """Add each of ``n`` numbers to eight at ``out``, times the bits in the bytes of its word."""
+    octets = ir.VectorType(ir.IntType(8), 8)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        out, words, values, n = args
+        place = builder.bitcast(out, ir.VectorType(ir.DoubleType(), 8).as_pointer())
+        count = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(octets, [octets]), "llvm.ctpop.v8i8"
+        )
+        total = cgutils.alloca_once_value(builder, builder.load(place, align=8))
+        with cgutils.for_range(builder, n) as loop:
+            word = builder.load(builder.gep(words, [loop.index]))
+            counts = builder.call(count, [builder.bitcast(word, octets)])
+            same = _everywhere(builder, builder.load(builder.gep(values, [loop.index])), 8)
+            part = builder.fmul(builder.uitofp(counts, same.type), same, flags=_FLAGS)
+            builder.store(builder.fadd(builder.load(total), part, flags=_FLAGS), total)
+        builder.store(builder.load(total), place, align=8)
+        return context.get_dummy_value()
+
+    return types.none(out, words, values, types.int64), codegen
+
+
+@intrinsic
 def total(typing_context: Any, values: Any) -> Any:
     """Sum of the four."""
 
@@ -325,6 +362,16 @@ def rescale(vector, its_sum, n):  # type: ignore[no-untyped-def]
     """Make the mean of a vector 1, given its sum; leave zeros alone."""
     if its_sum > 0.0:
         times(vector, n / its_sum, n)
+
+
+@inlined
+def ends(x, n):  # type: ignore[no-untyped-def]
+    """The least and the largest of x."""
+    least, largest = x[0], x[0]
+    for z in range(1, n):
+        least = x[z] if x[z] < least else least
+        largest = x[z] if x[z] > largest else largest
+    return least, largest
 
 
 def padded(array: NDArray[np.float64], axes: int = 1) -> NDArray[np.float64]:

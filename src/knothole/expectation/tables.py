@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,10 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Words
 from knothole.compiled.bits import has, unpack_at
+from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, inner, njit
+from knothole.compiled.simd import ends
+from knothole.compiled.sobol import WORD
 from knothole.densities.univariate.base import Univariate
 from knothole.trees.ensemble import Ensemble, some_trees
 from knothole.trees.in_variables import Merged
@@ -40,6 +44,8 @@ LEAVES = 64
 TREES = 128
 # The most memory for sets.
 BYTES = 1 << 27
+# Of so many cuts one has sets of the leaves on its sides.
+EVERY = 8
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -499,6 +505,62 @@ def read_rows(points, trees, out):  # type: ignore[no-untyped-def]
     """The leaves that what is observed leaves, ``out`` (rows, trees)."""
     for row in range(len(points)):
         read_sets(points[row], trees, out[row])
+
+
+class RangeSets(NamedTuple):
+    """The leaves that ranges of a missing number leave of some trees; numeric variables alone.
+
+    Attributes
+    ----------
+    first : int64 (variables,)
+        First row of each variable in the two that follow.
+    from_on, up_to : uint64 (rows, trees)
+        The leaves that values from a cut on, or "not recorded", leave, and values up to one: of
+        the first and the last of so many cuts (:data:`EVERY`), so that tables stay small.
+    """
+
+    first: Any
+    from_on: Any
+    up_to: Any
+
+    @classmethod
+    def of(cls, trees: LeafSets) -> RangeSets:
+        """Of the trees' sets of leaves."""
+        first, parts = [0], []
+        for start, stop in pairwise(trees.look.offset.tolist()):
+            after = np.bitwise_or.accumulate(trees.sets[start:stop][::-1], axis=0)[::-1]
+            before = np.bitwise_or.accumulate(trees.sets[start : stop - 1], axis=0)
+            last = np.minimum(np.arange(0, len(before), EVERY) + EVERY, len(before)) - 1
+            parts.append((after[:-1][::EVERY], before[last]))
+            first.append(first[-1] + len(last))
+        return cls(np.array(first), *map(np.concatenate, zip(*parts, strict=True)))
+
+
+@njit
+def narrow_rows(points, draws, trees, ranges, sets, out):  # type: ignore[no-untyped-def]
+    """Leave of sets (rows, trees) what each word of draws can reach, ``out`` (rows, words, trees).
+
+    That is, what the least and the largest of 64 draws (rows, variables, 64 words) leave.
+    """
+    _, start, cells, rulers, _, _, n_levels, used = trees.look
+    for row in range(len(points)):
+        for word in range(out.shape[1]):
+            narrowed = out[row, word]
+            for tree in range(len(narrowed)):
+                narrowed[tree] = sets[row, tree]
+            for v in range(len(used)):
+                if not used[v] or n_levels[v] > 0 or not np.isnan(points[row, v]):
+                    continue
+                least, largest = ends(shift(pointers(draws[row, v]), word * WORD), WORD)
+                # All cuts of cells before that of a value are below it, those of cells after it are
+                # not; a cell more on either side, since rounding may have led to the one beside.
+                cell = max(cell_of(least, rulers[v, 0], rulers[v, 1]), np.uint32(1)) - 1
+                at = np.int64(cells[v, cell] - start[v]) // EVERY
+                meet(ranges.from_on[ranges.first[v] + at], narrowed)
+                cell = cell_of(largest, rulers[v, 0], rulers[v, 1]) + 2
+                if cell < CELLS and largest < np.inf:
+                    at = np.int64(cells[v, cell] - start[v]) // EVERY
+                    meet(ranges.up_to[ranges.first[v] + at], narrowed)
 
 
 @inlined

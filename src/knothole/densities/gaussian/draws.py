@@ -358,11 +358,11 @@ def fill(tables, points, allowed, uniform, workspace, standard, normals, out):  
         if len(normals.share) > 0:
             describe(mean, scratch, joint, n, normals)
         for w in range(out.shape[2] // WORD):
-            numbers = uniform[0 if common else n, :, w * WORD : (w + 1) * WORD]
+            source, begin, end = 0 if common else n, w * WORD, (w + 1) * WORD
             for j in range(0 if ready else d):
                 if common or np.isnan(score[j]):
-                    sobol.normals(numbers[1 + j], quantile, standard[w, j])
-            sobol.allot(joint, numbers[0], chosen, first, component, place)
+                    sobol.normals(uniform[source, 1 + j, begin:end], quantile, standard[w, j])
+            sobol.allot(joint, uniform[source, 0, begin:end], chosen, first, component, place)
             for i in range(n_missing):
                 j = places[1, i]
                 for t in range(WORD):
@@ -390,7 +390,8 @@ def fill(tables, points, allowed, uniform, workspace, standard, normals, out):  
                 v = discrete.variable[e]
                 if not np.isnan(points[n, v]):
                     continue
-                draw_codes(e, words, discrete, component, place, numbers[1 + d + e], code)
+                numbers = uniform[source, 1 + d + e, begin:end]
+                draw_codes(e, words, discrete, component, place, numbers, code)
                 for t in range(WORD):
                     if not discrete.flag[e]:
                         out[n, v, w * WORD + place[t]] = code[t]

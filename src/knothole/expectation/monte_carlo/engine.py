@@ -40,12 +40,14 @@ from knothole.expectation.monte_carlo.statistics import (
     mean_and_error,
     mean_and_std,
 )
-from knothole.expectation.tables import Grid, LeafSets, leaf_sets, read_rows
+from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets, narrow_rows, read_rows
 from knothole.expectation.tolerance import NONE, Tolerance
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
 
-# Words that a row begins with: as many as go through the trees together.
+# Words that a row begins with: for expected margins, whose groups tell their error soon, and for
+# everything else as many as go through the trees together.
+FIRST_WORDS_OF_MARGINS = 1
 FIRST_WORDS = LANES
 # Groups may agree because none of them has met a rare step. So a standard error is never told to be
 # less than this part of what one draw more or less could change an answer by.
@@ -118,6 +120,11 @@ class MonteCarloEngine(Engine):
         return leaf_sets(self.ensemble)
 
     @cached_property
+    def range_sets(self) -> list[RangeSets]:
+        """What ranges of draws leave of them."""
+        return [RangeSets.of(group) for group in self.leaf_sets]
+
+    @cached_property
     def small(self) -> SmallTrees | None:
         """The trees as draws are divided at their splits; None where draws walk."""
         return SmallTrees.of(self.leaf_sets, self.forest) if self.leaf_sets else None
@@ -130,6 +137,18 @@ class MonteCarloEngine(Engine):
         first = 0
         for group in self.leaf_sets:
             read_rows(points, group, out[:, first : first + len(group.root)])
+            first += len(group.root)
+        return out
+
+    def _narrowed(self, points: Floats, draws: Floats) -> Words:
+        """Those of them that each word of draws may reach, (rows, words, trees)."""
+        sets = self._sets(points)
+        assert sets is not None
+        out = np.empty((len(sets), draws.shape[2] // WORD, sets.shape[1]), dtype=np.uint64)
+        first = 0
+        for group, ranges in zip(self.leaf_sets, self.range_sets, strict=True):
+            own = slice(first, first + len(group.root))
+            narrow_rows(points, draws, group, ranges, sets[:, own], out[:, :, own])
             first += len(group.root)
         return out
 
@@ -152,10 +171,11 @@ class MonteCarloEngine(Engine):
 
         def settle(sums: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
             # Parts after the first have as many draws as all before them.
-            words = FIRST_WORDS << (sums.shape[1] - 1)
+            words = FIRST_WORDS_OF_MARGINS << (sums.shape[1] - 1)
             return mean_and_error(sums.sum(axis=1) / (SIZE * words))
 
-        return self._refined(evidence, collect, settle, self.tolerance)
+        first = FIRST_WORDS_OF_MARGINS
+        return self._refined(evidence, collect, settle, self.tolerance, first)
 
     def group_margins(self, evidence: Evidence, words: range) -> Floats:
         """Mean margins of the independent groups of some words, (rows, groups, outputs)."""
@@ -276,7 +296,15 @@ class MonteCarloEngine(Engine):
 
     def _group_sums(self, evidence: Evidence, words: range) -> Floats:
         """Margins summed over the draws of each group, (rows, 1, groups, outputs)."""
-        return np.asarray(by_group(self.margins(evidence, words)).sum(axis=2)[:, None])
+        if self.small is None or not self.forest.plain:
+            return np.asarray(by_group(self.margins(evidence, words)).sum(axis=2)[:, None])
+        points, draws, leaves = self._points(evidence), self._draws(evidence, words), self._leaves()
+        out = np.empty((len(points), GROUPS, self.ensemble.n_outputs))
+        kernels.fill_group_sums(
+            self._narrowed(points, draws), draws, self.forest, self.small, leaves,
+            self._scratch(leaves), out,
+        )  # fmt: skip
+        return out[:, None]
 
     def margins_of(self, evidence: Evidence, rounded: bool = False) -> Collect:
         """:meth:`margins` of some rows of a chunk, which may be asked for again and again."""
@@ -301,6 +329,7 @@ class MonteCarloEngine(Engine):
         collect: Collect,
         settle: Callable[[Floats, NDArray[np.intp]], tuple[Floats, Floats]],
         tolerance: Tolerance,
+        first: int = FIRST_WORDS,
     ) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Answers, their standard errors, and how many words each row was given.
 
@@ -318,7 +347,7 @@ class MonteCarloEngine(Engine):
         def resolved(error: Floats) -> Floats:
             return np.hypot(error, RESOLUTION * tolerance.unit / (WORD * words))
 
-        rows, words = np.arange(len(evidence.points)), FIRST_WORDS
+        rows, words = np.arange(len(evidence.points)), first
         kept = collected(rows, range(words)) if len(rows) else collect(rows, range(words))
         value, error = settle(kept, rows)
         error, used = resolved(error), np.full(len(rows), words)

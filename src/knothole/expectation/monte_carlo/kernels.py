@@ -28,8 +28,10 @@ from knothole.compiled.bits import has, highest_bit, lowest_bit, popcount
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import apart, inlined, inner, njit
 from knothole.compiled.simd import (
+    add_counts,
     add_where,
     add_where_of_four,
+    below,
     load,
     mark_below,
     put_where,
@@ -37,7 +39,7 @@ from knothole.compiled.simd import (
     spread,
     store,
 )
-from knothole.compiled.sobol import WORD
+from knothole.compiled.sobol import GROUPS, SIZE, WORD
 from knothole.expectation.tables import (
     LEAVES,
     Grid,
@@ -80,6 +82,8 @@ class Forest(NamedTuple):
     mask_row : uint32 (nodes,)
         Row of masks with the draws that go left. It differs from ``cut_row`` at splits on
         categories, and where values that are not recorded go left: these have rows of their own.
+    row_variable, row_cut : int64, float64 (rows of thresholds,)
+        What the first rows of masks are of.
     set_nodes : int64
         The nodes with rows of their own, in their order.
     look : Lookup
@@ -93,6 +97,8 @@ class Forest(NamedTuple):
     nodes: NodeArrays
     cut_row: Any
     mask_row: Any
+    row_variable: Any
+    row_cut: Any
     set_nodes: Any
     look: Lookup
     plain: bool
@@ -112,10 +118,14 @@ class Forest(NamedTuple):
         set_nodes = set_nodes[np.argsort(feature[set_nodes], kind="stable")]
         mask_row = cut_row.copy()
         mask_row[set_nodes] = n_rows + 1 + np.arange(len(set_nodes))
+        row_cut = np.zeros(n_rows)
+        row_cut[rows[numeric]] = ensemble.cut[numeric]
         return cls(
             node_arrays(ensemble),
             cut_row,
             mask_row,
+            np.repeat(np.arange(len(grid.cuts)), np.diff(grid.offset)),
+            row_cut,
             set_nodes,
             lookup(ensemble, grid),
             not len(ensemble.sets) and not bool(ensemble.columns.nullable.any()),
@@ -191,9 +201,11 @@ class LeafValues(NamedTuple):
         if small is None:
             return cls(value, value, 1.0, base)
         values = np.ascontiguousarray(value[:, 0][small.leaf])
+        if not rounded:
+            return cls(values, values, 1.0, base)
         spread = np.bincount(small.output, np.ptp(values, axis=1)).max()
         unit = max(float(spread) / (1 << 30), np.finfo(np.float64).tiny)
-        if not (rounded and unit * np.sqrt(len(values)) <= ROUNDED):
+        if not unit * np.sqrt(len(values)) <= ROUNDED:
             return cls(values, values, 1.0, base)
         steps = np.rint((values - values.min(axis=1, keepdims=True)) / unit)
         return cls(values, steps.astype(np.int32), unit, base)
@@ -364,11 +376,14 @@ def list_splits(sets, n_trees, small, leaves, work):  # type: ignore[no-untyped-
     parting, nodes, output = small.parting, small.node, small.output
     queue, split, step, first, start = work.queue, work.split, work.step, work.first, work.start
     values, rounded = leaves.value, leaves.rounded
-    n_splits, n = np.int64(0), np.int64(0)
+    n_splits, n, total = np.int64(0), np.int64(0), 0.0
     for t in range(n_trees):
         first[t] = n_splits
         n_splits += np.int64(popcount(sets[t])) - 1
-        start[output[t]] += values[t * LEAVES + np.int64(lowest_bit(sets[t]))]
+        total += values[t * LEAVES + np.int64(lowest_bit(sets[t]))]
+        if t + 1 == n_trees or output[t + 1] != output[t]:
+            start[output[t]] += total
+            total = 0.0
     first[n_trees] = n_splits
     for t in range(n_trees):
         queue[n], split[2 * n] = sets[t], both(n_splits + t, t)
@@ -542,6 +557,53 @@ def fill_margins(points, sets, draws, forest, small, leaves, scratch, out):  # t
                 walk(pointers(points[row]), lanes, n_trees, n_masks - n_set_nodes, trees, work)
                 outputs = trees.tree_output
                 write_walked(leaves.value, n_trees, outputs, lanes, word, work, out[row])
+
+
+@njit
+def fill_group_sums(sets, draws, forest, small, leaves, scratch, out):  # type: ignore[no-untyped-def]
+    """Margins of rows' own draws, summed over groups of draws: ``out`` (rows, groups, outputs).
+
+    Of small trees whose splits are plain, by the leaves that each word may reach, ``sets`` (rows,
+    words, trees): draws are compared with the thresholds that part them, and the bits of each
+    group are counted.
+    """
+    n_trees, own, work = len(small.output), pointers(small), pointers(scratch)
+    n_draws, rows = draws.shape[2], pointers((forest.row_variable, forest.row_cut))
+    for row in range(len(sets)):
+        for group in range(GROUPS):
+            for output in range(len(leaves.base)):
+                out[row, group, output] = 0.0
+        for word in range(sets.shape[1]):
+            for output in range(len(leaves.base)):
+                scratch.start[output] = leaves.base[output]
+            known, drawn = pointers(sets[row, word]), shift(pointers(draws[row]), word * WORD)
+            n_splits = list_splits(known, n_trees, own, pointers(leaves), work)
+            divide_word(n_trees, n_splits, drawn, n_draws, rows, work)
+            t = 0
+            for output in range(len(leaves.base)):
+                entry = scratch.first[t]
+                while t < n_trees and small.output[t] == output:
+                    t += 1
+                for group in range(GROUPS):
+                    scratch.total[group] = SIZE * scratch.start[output]
+                n = scratch.first[t] - entry
+                add_counts(work.total, shift(work.word, entry), shift(work.step, entry), n)
+                for group in range(GROUPS):
+                    out[row, group, output] += scratch.total[group]
+
+
+@inlined
+def divide_word(n_trees, n_splits, draws, n_draws, rows, work):  # type: ignore[no-untyped-def]
+    """Divide one word of draws, (variables, n_draws) from there on, at all listed splits."""
+    word, split, (variable, cut) = work.word, work.split, rows
+    for t in range(n_trees):
+        word[n_splits + t] = ALL
+    for s in range(n_splits):
+        entry, row = split[2 * s], np.int64(split[2 * s + 1])
+        here = word[first_of(entry)]
+        left = here & below(shift(draws, n_draws * variable[row]), shift(cut, row))
+        word[first_of(entry)] = left
+        word[second_of(entry)] = here ^ left
 
 
 @njit
