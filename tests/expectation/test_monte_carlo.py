@@ -18,9 +18,10 @@ from knothole.compiled.threads import Memory
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
-from knothole.errors import InvalidInput
+from knothole.errors import InvalidInput, ToleranceMissed
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.engine import (
+    CORRECTED,
     DECAY,
     FIRST_WORDS,
     FIRST_WORDS_OF_MARGINS,
@@ -31,6 +32,7 @@ from knothole.expectation.monte_carlo.kernels import (
     LANES,
     ROUNDED,
     Scratch,
+    fill_group_sums,
     fill_margins,
     fill_masks,
     slots_of,
@@ -175,6 +177,10 @@ def test_draws_at_cuts_go_right_when_they_are_divided(numbers, ensemble):
     fill_margins(*rows, leaves, engine._scratch(), out)
     margins = ensemble.margin(draws.transpose(0, 2, 1).reshape(-1, 4), 1)
     np.testing.assert_allclose(out.ravel(), margins.ravel(), atol=1e-11)
+    narrowed, sums = engine._narrowed(points, draws), np.empty((200, 8, 1))
+    assert np.bitwise_count(narrowed).sum() < np.bitwise_count(sets).sum()
+    fill_group_sums(narrowed, draws, *rows[3:], leaves, engine._scratch(), sums)
+    np.testing.assert_allclose(sums.ravel(), margins.reshape(-1, 8).sum(axis=1), atol=1e-11)
 
 
 def walked_margins(engine, evidence, words):
@@ -279,6 +285,25 @@ def test_a_mean_is_within_what_draws_have():
     mean = MeanOf(expit, lambda rows: np.full((1, 1), 90.0))
     value, _ = mean.settle(mean.summary(margins), np.zeros(1, dtype=np.intp))
     np.testing.assert_allclose(value, expit(3.1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("words", "corrects"), [(CORRECTED, False), (2 * CORRECTED, True)])
+def test_means_under_a_mixture_are_corrected_after_many_draws(words, corrects, numbers, ensemble):
+    """An exact walk takes longer than the draws that it saves, unless a row needs many."""
+    model = replace(ensemble, link=Link("sigmoid"))
+    fitted = Mixture(4, n_init=1, tol=0.01, random_state=0).fit(numbers)
+    rows = np.where(np.random.default_rng(0).random((200, 4)) < 0.5, np.nan, numbers[:200])
+    expectation, asked = Expectation.of(model, fitted, tol=1e-4), []
+    expectation.completions.max_words, margin = words, expectation.engine.margin
+
+    def expected(part):
+        asked.append(len(part.points))
+        return margin(part)
+
+    expectation.engine.margin = expected
+    with pytest.warns(ToleranceMissed):
+        expectation.predict(expectation.evidence(rows), threads=1)
+    assert bool(asked) == corrects
 
 
 def words_asked_for(expectation, rows):

@@ -199,6 +199,31 @@ def below(typing_context: Any, values: Any, limit: Any) -> Any:
 
 
 @intrinsic
+def ends(typing_context: Any, values: Any) -> Any:
+    """The least and the largest of 64 numbers."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.VectorType(ir.DoubleType(), 64)
+        numbers = builder.load(builder.bitcast(args[0], kind.as_pointer()), align=8)
+        found = []
+        for sign in "<>":
+            rest, n = numbers, 64
+            while n > 1:
+                n //= 2
+                first, last = (
+                    builder.shuffle_vector(
+                        rest, rest, ir.Constant(ir.VectorType(ir.IntType(32), n), list(places))
+                    )
+                    for places in (range(n), range(n, 2 * n))
+                )
+                rest = builder.select(builder.fcmp_ordered(sign, first, last), first, last)
+            found.append(builder.extract_element(rest, ir.Constant(ir.IntType(32), 0)))
+        return context.make_tuple(builder, signature.return_type, found)
+
+    return types.UniTuple(types.float64, 2)(values), codegen
+
+
+@intrinsic
 def add_counts(typing_context: Any, out: Any, words: Any, values: Any, n: Any) -> Any:
     """Add each of ``n`` numbers to eight at ``out``, times the bits in the bytes of its word."""
     octets = ir.VectorType(ir.IntType(8), 8)
@@ -362,16 +387,6 @@ def rescale(vector, its_sum, n):  # type: ignore[no-untyped-def]
     """Make the mean of a vector 1, given its sum; leave zeros alone."""
     if its_sum > 0.0:
         times(vector, n / its_sum, n)
-
-
-@inlined
-def ends(x, n):  # type: ignore[no-untyped-def]
-    """The least and the largest of x."""
-    least, largest = x[0], x[0]
-    for z in range(1, n):
-        least = x[z] if x[z] < least else least
-        largest = x[z] if x[z] > largest else largest
-    return least, largest
 
 
 def padded(array: NDArray[np.float64], axes: int = 1) -> NDArray[np.float64]:

@@ -508,15 +508,15 @@ def read_rows(points, trees, out):  # type: ignore[no-untyped-def]
 
 
 class RangeSets(NamedTuple):
-    """The leaves that ranges of a missing number leave of some trees; numeric variables alone.
+    """The leaves that ranges of a number leave of some trees, whose splits are all numeric.
 
     Attributes
     ----------
     first : int64 (variables,)
         First row of each variable in the two that follow.
     from_on, up_to : uint64 (rows, trees)
-        The leaves that values from a cut on, or "not recorded", leave, and values up to one: of
-        the first and the last of so many cuts (:data:`EVERY`), so that tables stay small.
+        The leaves that values from a cut on, or up to one, leave: of the first and the last of
+        so many cuts (:data:`EVERY`), so that tables are small.
     """
 
     first: Any
@@ -528,10 +528,11 @@ class RangeSets(NamedTuple):
         """Of the trees' sets of leaves."""
         first, parts = [0], []
         for start, stop in pairwise(trees.look.offset.tolist()):
-            after = np.bitwise_or.accumulate(trees.sets[start:stop][::-1], axis=0)[::-1]
-            before = np.bitwise_or.accumulate(trees.sets[start : stop - 1], axis=0)
-            last = np.minimum(np.arange(0, len(before), EVERY) + EVERY, len(before)) - 1
-            parts.append((after[:-1][::EVERY], before[last]))
+            sets = trees.sets[start : stop - 1]
+            after = np.bitwise_or.accumulate(sets[::-1], axis=0)[::-1]
+            before = np.bitwise_or.accumulate(sets, axis=0)
+            last = np.minimum(np.arange(0, len(sets), EVERY) + EVERY, len(sets)) - 1
+            parts.append((after[::EVERY], before[last]))
             first.append(first[-1] + len(last))
         return cls(np.array(first), *map(np.concatenate, zip(*parts, strict=True)))
 
@@ -542,23 +543,23 @@ def narrow_rows(points, draws, trees, ranges, sets, out):  # type: ignore[no-unt
 
     That is, what the least and the largest of 64 draws (rows, variables, 64 words) leave.
     """
-    _, start, cells, rulers, _, _, n_levels, used = trees.look
+    _, start, cells, rulers, _, _, _, used = trees.look
     for row in range(len(points)):
         for word in range(out.shape[1]):
             narrowed = out[row, word]
             for tree in range(len(narrowed)):
                 narrowed[tree] = sets[row, tree]
             for v in range(len(used)):
-                if not used[v] or n_levels[v] > 0 or not np.isnan(points[row, v]):
+                if not used[v] or not np.isnan(points[row, v]):
                     continue
-                least, largest = ends(shift(pointers(draws[row, v]), word * WORD), WORD)
+                least, largest = ends(shift(pointers(draws[row, v]), word * WORD))
                 # All cuts of cells before that of a value are below it, those of cells after it are
                 # not; a cell more on either side, since rounding may have led to the one beside.
                 cell = max(cell_of(least, rulers[v, 0], rulers[v, 1]), np.uint32(1)) - 1
                 at = np.int64(cells[v, cell] - start[v]) // EVERY
                 meet(ranges.from_on[ranges.first[v] + at], narrowed)
                 cell = cell_of(largest, rulers[v, 0], rulers[v, 1]) + 2
-                if cell < CELLS and largest < np.inf:
+                if cell < CELLS:
                     at = np.int64(cells[v, cell] - start[v]) // EVERY
                     meet(ranges.up_to[ranges.first[v] + at], narrowed)
 

@@ -64,6 +64,8 @@ KEPT_BYTES, MOST_ROWS_OF_CHUNK, MOST_ROWS_OF_MEANS = 1 << 27, 1024, 4096
 # The most memory for the masks of shared draws, and for margins of rows at once.
 SHARED_BYTES = 1 << 26
 MARGIN_BYTES = 1 << 19
+# Words of shared draws after which means are corrected.
+CORRECTED = 16
 
 
 #: From the numbers of some rows of a chunk, and consecutive words, to something of their draws.
@@ -407,7 +409,8 @@ class MixtureMonteCarlo(MonteCarloEngine):
     def mean(
         self, evidence: Evidence, mean: MeanOf, tolerance: Tolerance = NONE
     ) -> tuple[Floats, Floats]:
-        """Exactly where a single number is missing."""
+        """Exactly where a single number is missing; more draws are quicker than correcting few."""
+        mean.after = CORRECTED * WORD
         if self.small is None or evidence.allowed is not None:
             return super().mean(evidence, mean, tolerance)
         points, ensemble = self._points(evidence), self.ensemble

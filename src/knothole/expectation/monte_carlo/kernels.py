@@ -9,6 +9,10 @@ splits are listed once a row, parents before their children (:func:`list_splits`
 draws are divided at one split after the other (:func:`divide`). Larger trees are walked from their
 roots (:func:`walk`). Both end with the leaves that some draw reaches and the words of those draws.
 
+Of expected margins only the sums over groups of draws are asked for. Where all splits are plain,
+they are had word by word (:func:`fill_group_sums`): the least and the largest draw of a word leave
+few splits of a row, so that no masks are made, and bits are counted.
+
 Under a mixture, missing values are independent of observed ones given the component, and all rows
 have the same points: in one component a draw has the same values for every row, and on which side
 of each split it lies is tabulated before any row is seen (:class:`SharedDraws`). A row then says
@@ -214,8 +218,8 @@ class LeafValues(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory of one thread.
 
-    After a division, ``draws`` holds the words of the leaves beyond the first of each tree, tree
-    by tree from ``first[tree]`` on, then those of the trees' first leaves. After a walk it holds
+    After a division, ``draws`` holds the words of the trees' first leaves, then those of the leaves
+    beyond the first of each tree, tree by tree from ``first[tree]`` on. After a walk it holds
     those of all leaves that some draw reaches, tree by tree, before ``first[tree + 1]``.
     """
 
@@ -376,18 +380,18 @@ def list_splits(sets, n_trees, small, leaves, work):  # type: ignore[no-untyped-
     parting, nodes, output = small.parting, small.node, small.output
     queue, split, step, first, start = work.queue, work.split, work.step, work.first, work.start
     values, rounded = leaves.value, leaves.rounded
-    n_splits, n, total = np.int64(0), np.int64(0), 0.0
+    end, n, total = np.int64(n_trees), np.int64(0), 0.0
     for t in range(n_trees):
-        first[t] = n_splits
-        n_splits += np.int64(popcount(sets[t])) - 1
+        first[t] = end
+        end += np.int64(popcount(sets[t])) - 1
+        queue[n], split[2 * n] = sets[t], both(t, t)
+        n += several(sets[t])
         total += values[t * LEAVES + np.int64(lowest_bit(sets[t]))]
         if t + 1 == n_trees or output[t + 1] != output[t]:
             start[output[t]] += total
             total = 0.0
-    first[n_trees] = n_splits
-    for t in range(n_trees):
-        queue[n], split[2 * n] = sets[t], both(n_splits + t, t)
-        n += several(sets[t])
+    first[n_trees] = end
+    n_splits = end - n_trees
     for s in range(n_splits):
         part, here = queue[s], split[2 * s]
         t = second_of(here)
@@ -424,7 +428,7 @@ def divide(n_trees, n_splits, lanes, work):  # type: ignore[no-untyped-def]
     draws, masks, split = work.draws, work.masks, work.split
     for t in range(n_trees):
         for lane in range(LANES):
-            draws[LANES * (n_splits + t) + lane] = ALL if lane < lanes else np.uint64(0)
+            draws[LANES * t + lane] = ALL if lane < lanes else np.uint64(0)
     for s in range(n_splits):
         entry, to = LANES * first_of(split[2 * s]), LANES * second_of(split[2 * s])
         here = load(draws, entry)
@@ -597,7 +601,7 @@ def divide_word(n_trees, n_splits, draws, n_draws, rows, work):  # type: ignore[
     """Divide one word of draws, (variables, n_draws) from there on, at all listed splits."""
     word, split, (variable, cut) = work.word, work.split, rows
     for t in range(n_trees):
-        word[n_splits + t] = ALL
+        word[t] = ALL
     for s in range(n_splits):
         entry, row = split[2 * s], np.int64(split[2 * s + 1])
         here = word[first_of(entry)]
@@ -628,7 +632,7 @@ def fill_reached(points, sets, draws, word, forest, small, leaves, row, scratch,
         for tree in range(n_trees):
             if small is not None:
                 t = small.place[tree]
-                rest, entry, after = sets[row, t], n_splits + t, scratch.first[t]
+                rest, entry, after = sets[row, t], t, scratch.first[t]
                 while rest != 0:
                     out.leaf[count] = small.leaf[t, lowest_bit(rest)]
                     out.mask[count] = scratch.draws[entry, 0]

@@ -72,12 +72,15 @@ class MeanOf:
         self, link: Link, expected_margin: Callable[[NDArray[np.intp]], Floats] | None = None
     ) -> None:
         self.link, self.expected_margin = link, expected_margin
+        self.after = 0  # so many draws, means are corrected
         self._known: tuple[NDArray[np.intp], Floats] | None = None
 
     def of(self, some: NDArray[np.intp]) -> MeanOf:
         """The same for some of the rows."""
         expected = self.expected_margin
-        return MeanOf(self.link, None if expected is None else lambda rows: expected(some[rows]))
+        other = MeanOf(self.link, None if expected is None else lambda rows: expected(some[rows]))
+        other.after = self.after
+        return other
 
     def summary(self, margins: Floats) -> Floats:
         """What is kept of margins (rows, words, 64, outputs): one part, (rows, 1, ...)."""
@@ -93,7 +96,7 @@ class MeanOf:
         draws = parts.draws[:1, :, :1]
         part = draws / draws.sum(axis=1, keepdims=True)
         means = (part * parts.value).sum(axis=1)
-        if self.expected_margin is not None:
+        if self.expected_margin is not None and draws.sum() > self.after:
             means -= _slope(parts, part) * (
                 (part * parts.margin).sum(axis=1) - self._expected(rows)[:, :, None]
             )
