@@ -4,6 +4,7 @@ import itertools
 import os
 import tracemalloc
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -191,6 +192,14 @@ def test_expectations_against_their_twin(k):
     np.testing.assert_allclose(share, shares, rtol=1e-7, atol=1e-12)
     np.testing.assert_allclose(found.latents[1], first, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(found.latents[2], second, rtol=1e-8, atol=1e-9)
+
+
+def test_a_single_component_of_many_variables(monkeypatch):
+    rows = replace(random_rows(), base=np.linspace(-1, 1, 80))
+    components = GaussianComponents(*mixture(1, 5))
+    by_kernel = components.log_density(rows)
+    monkeypatch.setattr("knothole.densities.gaussian.em.MANY_VARIABLES", 4)
+    np.testing.assert_allclose(components.log_density(rows), by_kernel, rtol=1e-9)
 
 
 def test_patterns_are_told_apart():

@@ -48,9 +48,11 @@ REHEARSALS: dict[str, tuple[dict[str, Any], ...]] = {
         {"components": 4, "strength": 1.0, "normal_scores": way} for way in (True, "repeated")
     ),
 }
-# More variables than this are wide, and there a covariance is all that a rehearsal has time for.
+# More variables than this are wide: there a rehearsal has time for one covariance, and for some of
+# the 200 steps that a latent tree of 500 variables takes.
 WIDE = 100
 REHEARSALS_OF_WIDE: dict[str, tuple[dict[str, Any], ...]] = {
+    "LatentTree": ({"states": 8, "strength": 1.5, "max_iter": 40},),
     "GaussianMixture": ({"components": 1, "strength": 1.0, "normal_scores": True},),
 }
 # Parts of 100 that rehearsals, searches and learning from all rows take, as bars have it.
@@ -204,7 +206,7 @@ def rehearse(
     for candidate in tried:
         modest = known.get(type(candidate.density).__name__, ())
         given = candidate.density.get_params()
-        if modest and all(given[parameter] == "auto" for parameter in modest[0]):
+        if modest and all(given[name] == "auto" for name in modest[0] if name != "max_iter"):
             ways = [clone(candidate.density).set_params(**way) for way in modest]
             left.append((candidate, ways))
     rounds = [(parts, BEHIND)]

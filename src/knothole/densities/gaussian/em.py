@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
@@ -41,6 +42,10 @@ LEAST_NOISE = 1e-6
 BLOCKS = (1024, 16)
 # Numbers of residuals that are worked on at once: few enough to stay near the processor.
 AT_ONCE = 2**17
+# A single component with more variables is evaluated by LAPACK, in chunks of so many rows. Where
+# 30 % of the values are missing, that takes 0.27 of the kernel's time with 500 variables, 0.76 with
+# 200 and 2.1 with 100.
+MANY_VARIABLES, CHUNK = 200, 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +271,30 @@ class GaussianComponents:
 
     def log_density(self, rows: ScoreRows) -> Floats:
         """Log p of what is known of each row."""
+        if len(self) == 1 and self.mean.shape[1] > MANY_VARIABLES:
+            return self._log_density_of_one(rows)
         return np.asarray(logsumexp(self.log_joint(rows), axis=1))
+
+    def _log_density_of_one(self, rows: ScoreRows) -> Floats:
+        """The same for a single component, by LAPACK."""
+        (precision,), log_det = self.inverse
+        missing = np.isnan(rows.z)
+        residual = np.where(missing, 0.0, rows.z - self.mean)
+        product = residual @ precision
+        distance = (product * residual).sum(axis=1) + log_det[0]
+        distance += (~missing).sum(axis=1) * np.log(2 * np.pi)
+        if rows.variance.shape[1]:
+            distance += rows.variance @ self.sharpness(rows.repeats)[:, 0]
+
+        def work(start: int, stop: int) -> None:
+            for n in range(start, stop):
+                at = np.flatnonzero(missing[n])
+                root = np.linalg.cholesky(precision[at[:, None], at])
+                solved = solve_triangular(root, product[n, at], lower=True, check_finite=False)
+                distance[n] += 2 * np.log(np.diag(root)).sum() - solved @ solved
+
+        over_chunks(work, len(rows), CHUNK)
+        return np.asarray(rows.base + self.discrete_terms(rows)[:, 0] - 0.5 * distance)
 
 
 @dataclass(frozen=True, eq=False)
