@@ -45,7 +45,7 @@ TREES = 128
 # The most memory for sets.
 BYTES = 1 << 27
 # Of so many cuts one has sets of the leaves on its sides.
-EVERY = 8
+EVERY = 4
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
