@@ -57,5 +57,9 @@ class ImpossibleRow(UserWarning):
     """A row's observed values have no probability under the density; a fallback answered."""
 
 
+class UnknownRate(UserWarning):
+    """Rows do not tell how often some columns are lost."""
+
+
 class FewCalibrationRows(UserWarning):
     """Intervals rest on so few calibration rows that their coverage may be well off."""

@@ -28,7 +28,7 @@ from knothole.columns.evidence import (
     Variables,
     checked_mask,
     decode_points,
-    holes_in,
+    missing_in,
     read_evidence,
 )
 from knothole.columns.read import (
@@ -338,8 +338,8 @@ class Columns:
         places = read.places_of(read.as_table(table), self.names) if self.named else []
         return [number for number, place in enumerate(places) if place is None]
 
-    def mask(self, holes: Any, table: Any) -> Any:
-        """A mask of a table's entries as one of these columns; what is no mask, as it is.
+    def mask(self, mask: Any, table: Any) -> Any:
+        """A mask of a table's entries as one of these columns.
 
         Examples
         --------
@@ -348,19 +348,19 @@ class Columns:
         >>> Columns((Column("a"), Column("b"))).mask(table.isna(), table).tolist()
         [[False, True]]
         """
-        if isinstance(holes, str) or not self.named:
-            return holes
-        by_name = hasattr(holes, "columns")
-        places = read.places_of(holes if by_name else read.as_table(table), self.names)
+        if not self.named:
+            return mask
+        by_name = hasattr(mask, "columns")
+        places = read.places_of(mask if by_name else read.as_table(table), self.names)
         if places == list(range(len(self))):
-            return np.asarray(holes)
+            return np.asarray(mask)
         order = [place for place in places if place is not None]
         if not by_name or len(order) < len(self):
             raise InvalidInput(
-                "holes: X has other columns than the model or another order of them, and the mask "
+                "lost: X has other columns than the model or another order of them, and the mask "
                 "does not name each of the model's. Pass a DataFrame of booleans with their names."
             )
-        return np.asarray(holes)[:, order]
+        return np.asarray(mask)[:, order]
 
     @cached_property
     def _are_numbers(self) -> bool:
@@ -483,7 +483,7 @@ class Columns:
         holes : bool (rows, columns), optional
             True where an entry is a hole. A NaN that is none is the model's own value, "not
             recorded", which the variable must have as a state. By default as
-            :func:`knothole.columns.evidence.holes_in` has it.
+            :func:`knothole.columns.evidence.missing_in` has it.
 
         Returns
         -------
@@ -511,9 +511,9 @@ class Columns:
         if X.ndim != 2 or X.shape[1] != len(self):
             raise InvalidInput(f"X must have shape (rows, {len(self)}); got {X.shape}.")
         if holes is not None:
-            holes = checked_mask(holes, X.shape)
+            holes = checked_mask(holes, X.shape, "holes")
         elif self.nullable.any():
-            holes = holes_in(self, X)
+            holes = missing_in(self, X)
         return read_evidence(self._arrays, self.variables, X, holes)
 
     def decode(self, points: Floats) -> Floats:

@@ -6,26 +6,26 @@ known to be one of a set of categories.
 A NaN can be one of three things.
 
 =====================  ============================================================================
-a hole                 Nobody knows the value. Predictions integrate over it.
+lost                   There was a value. Predictions integrate over it.
 not recorded           NaN was there in training, and the model has learned a side for it: that
                        nothing was recorded is a value of the model's own. The columns where it can
                        be are *nullable*, and a density has a state for it.
 taken for NaN          A number in the table that the model itself reads as NaN: XGBoost's
                        ``missing=0``, LightGBM's zeros. It becomes NaN (:func:`with_nan`); then it
-                       is "not recorded" where the column is nullable, and elsewhere a hole.
+                       is "not recorded" where the column is nullable, and elsewhere missing.
 =====================  ============================================================================
 
-In a nullable column the first two look the same. By default ("auto") NaN is "not recorded" there,
-unless the column is one to ``integrate`` over; "all" makes every NaN a hole; a mask says it entry
-by entry. A one-hot block is "not recorded" where all of its dummies are NaN: if only some are, they
-are holes.
+In a nullable column the first two look the same. Which of them it is, is inferred
+(:mod:`knothole.missingness.inference`), unless the policy or a mask of lost values says it. A
+one-hot block is "not recorded" where all of its dummies are NaN: if only some are, they are lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,12 +38,39 @@ from knothole.errors import InvalidInput
 if TYPE_CHECKING:
     from knothole.columns.columns import Columns, Variable
 
-#: How a caller says which NaN are holes.
-Holes = Literal["auto", "all"] | Mask
-
 #: The point of a numeric variable whose state is "not recorded". Tables never hold infinite
 #: values, so the number is free. A categorical variable has one further level for it instead.
 NOT_RECORDED = np.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Hypotheses:
+    """What may have happened to rows, some of whose values are missing for an unknown reason.
+
+    Attributes
+    ----------
+    chance : float64 (rows, hypotheses)
+        The probability of each, the largest first; 0 where a row has fewer.
+    rate : float64 (rows, hypotheses)
+        The probability with which a recorded value was lost; 0 says that nothing was.
+    gone : int64 (rows, hypotheses)
+        The variable that was lost whatever it was, -1 for none.
+    unknown : bool (rows, variables)
+        The missing values that ``rate`` is about.
+    not_recorded : float64 (variables,)
+        The point of each variable that is not recorded.
+    """
+
+    chance: Floats
+    rate: Floats
+    gone: NDArray[np.int64]
+    unknown: Mask
+    not_recorded: Floats
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Hypotheses:
+        """Those of some of the rows."""
+        of_rows = self.chance[rows], self.rate[rows], self.gone[rows], self.unknown[rows]
+        return Hypotheses(*of_rows, self.not_recorded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +90,44 @@ class Evidence:
         block in part observed those that remain; it is NaN in ``points``.
     n_levels : int64 (variables,)
         Levels of each variable that ``allowed`` is about, 0 where it is numeric.
+    odds : float64 (rows, variables) or None
+        What a missing value says of a nullable variable: how likely it is if nothing was recorded,
+        against 1 for every recorded value. 1, which None is everywhere, says nothing; at 0 the
+        value was recorded, and lost.
+    hypotheses : Hypotheses or None
+        None where all is said. Otherwise what may have happened to each row.
     """
 
     points: Floats
     allowed: Words | None = None
     n_levels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    odds: Floats | None = None
+    hypotheses: Hypotheses | None = None
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Evidence:
         """The evidence of some of the rows."""
         allowed = None if self.allowed is None else self.allowed[rows]
-        return Evidence(self.points[rows], allowed, self.n_levels)
+        odds = None if self.odds is None else self.odds[rows]
+        hypotheses = None if self.hypotheses is None else self.hypotheses[rows]
+        return Evidence(self.points[rows], allowed, self.n_levels, odds, hypotheses)
+
+    def cases(self) -> tuple[NDArray[np.intp], Floats, Evidence]:
+        """A row for each hypothesis of each row: the row it is about, its probability, and it."""
+        what = self.hypotheses
+        assert what is not None
+        row, number = np.nonzero(what.chance > 0)
+        rate, unknown = what.rate[row, number][:, None], what.unknown[row]
+        cases = replace(self, hypotheses=None)[row]
+        n = unknown.shape[1]
+        odds = np.ones_like(cases.points) if cases.odds is None else cases.odds.copy()
+        with np.errstate(divide="ignore"):
+            odds[:, :n] = np.where(unknown, 1 / rate, odds[:, :n])
+        gone = what.gone[row, number]
+        odds[gone >= 0, gone[gone >= 0]] = 1.0
+        points = cases.points.copy()
+        points[:, :n] = np.where(np.isinf(odds[:, :n]), what.not_recorded, points[:, :n])
+        odds[np.isinf(odds)] = 1.0
+        return row, what.chance[row, number], replace(cases, points=points, odds=odds)
 
     def hidden(self, hide: Mask) -> Evidence:
         """The same rows where some variables (rows, variables) are not told.
@@ -82,37 +137,45 @@ class Evidence:
         >>> Evidence(np.array([[1.0, 2.0]])).hidden(np.array([[False, True]])).points.tolist()
         [[1.0, nan]]
         """
-        points = np.where(hide, np.nan, self.points)
+        points, odds, what = np.where(hide, np.nan, self.points), self.odds, self.hypotheses
+        if odds is not None:
+            odds = np.where(hide[:, : odds.shape[1]], 1.0, odds)
+        if what is not None:  # not even that it is missing is told
+            what = replace(what, unknown=what.unknown & ~hide[:, : what.unknown.shape[1]])
+        hidden = replace(self, points=points, odds=odds, hypotheses=what)
         if self.allowed is None:
-            return Evidence(points)
+            return hidden
         categorical = np.flatnonzero(self.n_levels)
         levels = self.n_levels[categorical]
         owner = np.repeat(np.arange(len(levels)), levels)
         _, anything = pack(levels, owner, np.arange(len(owner)) - starts(levels)[owner])
         words = np.repeat(categorical, set_words(levels))
-        allowed = np.where(hide[:, words], anything, self.allowed)
-        return replace(self, points=points, allowed=allowed)
+        return replace(hidden, allowed=np.where(hide[:, words], anything, self.allowed))
 
     def parts(self, size: int | None = None) -> Iterator[tuple[NDArray[np.intp], Evidence]]:
         """The rows without sets, then those of which some block is observed in part.
 
-        At most ``size`` at a time, with their numbers. What is computed of a row does then not
-        depend on whether another row has sets.
+        Likewise those whose missing values say nothing, and those with ``odds``. At most ``size``
+        at a time, with their numbers. What is computed of a row does then not depend on whether
+        another row has sets, or odds.
         """
-        if self.allowed is None:
+        if self.allowed is None and self.odds is None:
             step = size or max(1, len(self.points))
             for start in range(0, len(self.points), step):
                 stop = min(start + step, len(self.points))
                 yield np.arange(start, stop), self[start:stop]
             return
-        partly = self.partly_observed()
-        for some in (~partly, partly):
-            rows = np.flatnonzero(some)
+        partly, told = self.partly_observed(), np.zeros(len(self.points), dtype=np.bool_)
+        for _, rows, _ in self.telling():
+            told[rows] = True
+        for sets, odds in product((False, True), repeat=2):
+            rows = np.flatnonzero((partly == sets) & (told == odds))
             step = size or max(1, len(rows))
             for start in range(0, len(rows), step):
                 own = rows[start : start + step]
                 part = self[own]
-                yield own, part if partly[own[0]] else replace(part, allowed=None)
+                allowed = part.allowed if sets else None
+                yield own, replace(part, allowed=allowed, odds=part.odds if odds else None)
 
     def partly_observed(self) -> NDArray[np.bool_]:
         """Rows in which some block is observed in part, (rows,)."""
@@ -133,6 +196,15 @@ class Evidence:
             partly = ~allowed.all(axis=1)
             if partly.any():
                 yield v, rows[partly], allowed[partly]
+
+    def telling(self) -> Iterator[tuple[int, NDArray[np.intp], Floats]]:
+        """Variables with missing values that say something: (variable, rows, odds (rows,))."""
+        if self.odds is None:
+            return
+        says = np.isnan(self.points[:, : self.odds.shape[1]]) & (self.odds != 1)
+        for v in np.flatnonzero(says.any(axis=0)).tolist():
+            rows = np.flatnonzero(says[:, v])
+            yield v, rows, self.odds[rows, v]
 
 
 # What `read_categories` reports.
@@ -215,9 +287,9 @@ def _refusal(
     where = f"in row {row}, "
     if problem == NOT_NULLABLE:
         return InvalidInput(
-            f"{where}variable {name!r} is said to be the model's own NaN, not a hole, but "
+            f"{where}variable {name!r} is said to be not recorded, but "
             f"'not recorded' is not one of the variable's states. Declare the column nullable "
-            f"(Columns.with_nullable) before the density is fitted, or call it a hole."
+            f"(Columns.with_nullable) before the density is fitted, or mark it as missing."
         )
     got = X[row, members].tolist()
     if problem == NOT_A_CODE:
@@ -238,7 +310,7 @@ def _refusal(
     )
 
 
-# --- which NaN is a hole -------------------------------------------------------------------------
+# --- which NaN is missing ------------------------------------------------------------------------
 
 
 def nowhere(variable: Variable, matrix: Floats) -> Mask:
@@ -246,22 +318,20 @@ def nowhere(variable: Variable, matrix: Floats) -> Mask:
     return np.asarray(np.isnan(matrix[:, list(variable.columns)]).all(axis=1))
 
 
-def holes_in(columns: Columns, matrix: Floats, integrate: Mask | None = None) -> Mask:
-    """Every NaN but those that are "not recorded", (rows, columns).
-
-    ``integrate`` (columns,) marks nullable columns in which every NaN is a hole all the same.
+def missing_in(columns: Columns, matrix: Floats) -> Mask:
+    """Every NaN but those of variables that are "not recorded", (rows, columns).
 
     Examples
     --------
     >>> from knothole.columns.columns import Column, Columns
     >>> columns = Columns((Column("a"), Column("b"))).with_nullable([False, True])
-    >>> holes_in(columns, np.array([[np.nan, np.nan]])).tolist()
+    >>> missing_in(columns, np.array([[np.nan, np.nan]])).tolist()
     [[True, False]]
     """
     holes = np.isnan(matrix)
     for variable in columns.variables:
         members = list(variable.columns)
-        if variable.nullable and not (integrate is not None and integrate[members].any()):
+        if variable.nullable:
             holes[:, members] &= ~nowhere(variable, matrix)[:, None]
     return holes
 
@@ -283,7 +353,7 @@ def nullable_as_met(columns: Columns, matrix: Floats) -> Columns:
 
 
 def without_nullable(columns: Columns) -> Columns:
-    """The columns where every NaN is a hole."""
+    """The columns, none of them nullable."""
     return columns.with_nullable(np.zeros(len(columns), dtype=np.bool_))
 
 
@@ -302,56 +372,61 @@ def with_nan(matrix: Floats, sentinel: Floats, columns: Columns) -> Floats:
     return np.where(applies & (low <= matrix) & (high >= matrix), np.nan, matrix)
 
 
-def checked_mask(holes: Any, shape: tuple[int, ...], what: str = "a matrix of booleans") -> Mask:
+def checked_mask(mask: Any, shape: tuple[int, ...], name: str = "lost") -> Mask:
     """A mask that a caller gave, which must have the rows' shape."""
-    mask = np.asarray(holes)
-    if mask.shape != shape or mask.dtype != np.bool_:
+    given: Mask = np.asarray(mask)
+    if given.shape != shape or given.dtype != np.bool_:
         raise InvalidInput(
-            f"holes must be {what} of shape {shape}; got {mask.dtype} of shape {mask.shape}."
+            f"{name} must be booleans of shape {shape}; got {given.dtype} of shape {given.shape}."
         )
-    return mask
+    return given
 
 
-def mark_holes(
+def mark_missing(
     matrix: Floats,
     sentinel: Floats,
     columns: Columns,
-    holes: Holes = "auto",
-    integrate: Mask | None = None,
+    native: bool,
+    lost: Mask | None = None,
     absent: Sequence[int] = (),
 ) -> tuple[Floats, Mask | None]:
-    """Rows as the model takes them (:func:`with_nan`), and which of their NaN are holes.
+    """Rows as the model takes them (:func:`with_nan`), and which of their NaN are missing values.
 
-    None says that all are. A mask may mark what is NaN in ``matrix``, which is as
-    ``columns.matrix`` gives it. ``integrate`` (columns,) marks nullable columns in which "auto"
-    makes every NaN a hole. Columns that are ``absent`` from the table are holes, whatever NaN is in
-    others.
+    None says that all are. The others are known to be "not recorded": what the model itself takes
+    for NaN, in nullable columns, and if ``native`` every NaN of such a column that is neither
+    ``lost`` (rows, columns) nor ``absent`` from the table.
 
     Examples
     --------
     >>> from knothole.columns.columns import Column, Columns
     >>> columns = Columns((Column("a"), Column("b"))).with_nullable([False, True])
     >>> zero_is_nan = np.zeros((2, 2))
-    >>> values, holes = mark_holes(np.array([[0.0, 0.0]]), zero_is_nan, columns)
-    >>> values.tolist(), holes.tolist()
+    >>> values, missing = mark_missing(np.array([[0.0, 0.0]]), zero_is_nan, columns, native=False)
+    >>> values.tolist(), missing.tolist()
     ([[nan, nan]], [[True, False]])
     """
     values = with_nan(matrix, sentinel, columns)
-    if not isinstance(holes, str):
-        mask = checked_mask(holes, matrix.shape, "'auto', 'all' or booleans")
-        if not np.isnan(matrix[mask]).all():
-            raise InvalidInput("holes: an entry that is not NaN was marked as a hole.")
-        return values, mask
-    if holes not in ("auto", "all"):
-        raise InvalidInput(f"holes must be 'auto', 'all' or a mask; got {holes!r}.")
     if not columns.nullable.any():
         return values, None
-    # What the model takes for NaN is known to be that: a value of its own where it has one.
-    known = ~np.isnan(matrix) & columns.nullable
-    unknown = holes_in(columns, values, integrate) if holes == "auto" else True
-    marked = np.asarray(np.isnan(values) & ~known & unknown)
-    marked[:, list(absent)] = True
-    return values, marked
+    marked = np.isnan(values)
+    if native:
+        marked = missing_in(columns, values)
+        if lost is not None:
+            marked |= lost
+        marked[:, list(absent)] = True
+    return values, np.asarray(marked & (np.isnan(matrix) | ~columns.nullable))
+
+
+def checked_lost(lost: Any, matrix: Floats) -> Mask:
+    """The caller's mask of lost entries, which must be NaN in ``matrix``."""
+    mask = checked_mask(lost, matrix.shape)
+    if not np.isnan(matrix[mask]).all():
+        row, column = np.argwhere(mask & ~np.isnan(matrix))[0].tolist()
+        raise InvalidInput(
+            f"lost: row {row}, column {column} is marked as lost, but it has a value; mark missing "
+            f"values alone."
+        )
+    return mask
 
 
 # --- kernels -------------------------------------------------------------------------------------

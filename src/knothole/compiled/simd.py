@@ -321,6 +321,14 @@ def add(out, x, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def add_times(out, x, factor, n):  # type: ignore[no-untyped-def]
+    """``out`` += x * factor."""
+    everywhere = spread(factor)
+    for z in range(0, n, AT_ONCE):
+        store(out, z, load(out, z) + load(x, z) * everywhere)
+
+
+@inlined
 def times(out, factor, n):  # type: ignore[no-untyped-def]
     """``out`` *= factor."""
     everywhere = spread(factor)

@@ -3,8 +3,7 @@
 ``fit`` takes tables with holes and never imputes; ``score_samples`` is log p of the observed part,
 holes marginalised, so that an all-missing row scores 0; ``complete`` draws the holes from
 p(x_m | x_o); ``log_mass`` confines some variables to regions. A density works on *variables*
-(:class:`~knothole.columns.columns.Variable`): the columns' own, then, if asked for, a binary
-indicator for every variable that had holes in training (``informative=True``), and last a target.
+(:class:`~knothole.columns.columns.Variable`): the columns' own and, if there is one, last a target.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from knothole.columns.columns import (
     describe_column,
     describe_columns,
 )
-from knothole.columns.evidence import with_nan
+from knothole.columns.evidence import NOT_RECORDED, with_nan
 from knothole.columns.read import read_table, row_weights
 from knothole.compiled.sobol import WORD, Points, row_keys
 from knothole.compiled.threads import over_chunks
@@ -87,6 +86,8 @@ def of_same_size(density: D, fitted: Density) -> D:
 
 # Rows whose (rows, variables, states) terms are held in memory at once.
 BLOCK = 1024
+# What is left of a uniform number is kept off 0 and 1, where tails are infinite.
+LEAST_LEFT = 2.0**-33
 # Uniform numbers that are held in memory at once.
 UNIFORM = 1 << 22
 
@@ -110,16 +111,14 @@ class Density(BaseEstimator):
     """Base of all densities.
 
     A subclass implements ``_fit``, ``log_evidence``, ``coordinate_variables`` and ``draw``,
-    all in terms of variables; tables, targets and indicators are handled here.
+    all in terms of variables; tables and targets are handled here.
 
     Attributes
     ----------
     columns_ : Columns
         Description of the training table.
     variables_ : tuple of Variable
-        What p is over: the columns' variables, indicators, the target, in this order.
-    indicated_ : int array
-        Variables that have an indicator.
+        What p is over: the columns' variables and, last, the target.
     target_ : bool
         Whether the last variable is a target.
     """
@@ -132,13 +131,11 @@ class Density(BaseEstimator):
     tol: float = 1e-3
     n_init: int = 1
     validation_fraction: float = 0.1
-    informative: bool = False
     random_state: Any = None
     verbose: bool = False
 
     columns_: Columns = field(init=False)
     variables_: tuple[Variable, ...] = field(init=False)
-    indicated_: NDArray[np.int64] = field(init=False)
     target_: bool = field(init=False)
     objective_: Floats = field(init=False)
     n_iter_: int = field(init=False)
@@ -246,16 +243,9 @@ class Density(BaseEstimator):
         evidence = self.columns_.evidence(matrix, holes)
         variables = self.columns_.variables
         _check_observed(evidence, variables)
-        self.indicated_ = np.arange(0)
-        if self.informative:
-            self.indicated_ = np.flatnonzero(np.isnan(evidence.points).any(axis=0))
-        indicators = tuple(
-            Variable(f"{variables[v].name} is missing", Kind.CATEGORICAL, (False, True), ())
-            for v in self.indicated_
-        )
         self.target_ = target is not None
         targets = (describe_target(target),) if target is not None else ()
-        self.variables_ = variables + indicators + targets
+        self.variables_ = variables + targets
         weight = row_weights(sample_weight, len(matrix))
         self._check_parameters()
         self._fit(self.extended(evidence, target), weight)
@@ -360,18 +350,14 @@ class Density(BaseEstimator):
         return self.extended(own, target)
 
     def extended(self, own: Evidence, target: Any) -> Evidence:
-        """Add indicators and target to the evidence of the columns' own variables."""
-        rows = len(own.points)
-        parts = [own.points]
-        if len(self.indicated_):
-            parts.append(np.isnan(own.points[:, self.indicated_]).astype(np.float64))
-        if self.target_:
-            variable = self.variables_[-1]
-            values = np.full(rows, np.nan) if target is None else encode_target(variable, target)
-            parts.append(values[:, None])
-        elif target is not None:
-            raise InvalidInput("target: this density was fitted without one.")
-        return own if len(parts) == 1 else replace(own, points=np.hstack(parts))
+        """Add the target, if there is one, to the evidence of the columns' own variables."""
+        if not self.target_:
+            if target is not None:
+                raise InvalidInput("target: this density was fitted without one.")
+            return own
+        rows, variable = len(own.points), self.variables_[-1]
+        values = np.full(rows, np.nan) if target is None else encode_target(variable, target)
+        return replace(own, points=np.hstack([own.points, values[:, None]]))
 
     def _region(self, name: str, region: Any) -> Within:
         check_names("within", [name], self.variables_)
@@ -421,7 +407,7 @@ class Density(BaseEstimator):
             tol=self.tol,
             n_init=self.n_init,
             fraction=self.validation_fraction,
-            may_mask=not self.informative,
+            may_mask=True,
             seed=int(rng.integers(2**31)),
             report=self._report,
         )
@@ -468,7 +454,7 @@ class Density(BaseEstimator):
             "converged": self.converged_,
             "strength": self.strength_,
         }
-        names = ("indicated", "objective", *self.stored_arrays)
+        names = ("objective", *self.stored_arrays)
         return header, {name: getattr(self, f"{name}_") for name in names}
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -481,7 +467,7 @@ class Density(BaseEstimator):
         self.variables_ = self.columns_.variables + extra
         for name in ("target", "converged", "strength"):
             setattr(self, f"{name}_", header[name])
-        for name in ("indicated", "objective", *self.stored_arrays):
+        for name in ("objective", *self.stored_arrays):
             setattr(self, f"{name}_", arrays[name])
         self.n_iter_ = len(self.objective_)
 
@@ -491,24 +477,14 @@ class Density(BaseEstimator):
         A subclass adds what it has to ``super().check()``. Kernels rely on all of it.
         """
         self._check_parameters()
-        for name in ("informative", "verbose"):
-            check_type(name, getattr(self, name), bool)
+        check_type("verbose", self.verbose, bool)
         seed = self.random_state
         require(
             seed is None or (type(seed) is int and 0 <= seed < 2**32), f"random_state: {seed!r}"
         )
         check_type("target", self.target_, bool)
-        check_array("indicated", self.indicated_, (None,), "i")
         own = len(self.columns_.variables)
-        within = (self.indicated_ >= 0).all() and (self.indicated_ < own).all()
-        rising = (np.diff(self.indicated_) > 0).all()
-        require(within and rising, "indicated must be variables of the columns, each once")
-        extra, indicators = self.variables_[own:], len(self.indicated_)
-        require(len(extra) == indicators + self.target_, "extra must be indicators and a target")
-        yes_or_no = all(
-            v.kind is Kind.CATEGORICAL and len(v.levels) == 2 for v in extra[:indicators]
-        )
-        require(yes_or_no, "an indicator must have two levels")
+        require(len(self.variables_) == own + self.target_, "extra must be a target, if anything")
         require(own > 0, "a density must have a variable")
         check_type("converged", self.converged_, bool)
         check_type("strength", self.strength_, float, int)
@@ -595,6 +571,8 @@ class LatentDensity(Density):
         ]
         for v, rows, allowed in evidence.restricted():
             terms[v][rows] = log_of(self.distributions_[v].set_mass(allowed))
+        for v, rows, odds in evidence.telling():
+            terms[v][rows] = self.distributions_[v].log_missing(odds)
         for region in within:
             terms[region.variable] = terms[region.variable] + self.log_region(region)
         return terms
@@ -643,7 +621,33 @@ class LatentDensity(Density):
             table, sets = self.distributions_[v].form.table, np.repeat(allowed, len(out[0]), axis=0)
             state, own = states[rows, :, v].reshape(-1), uniform[rows, :, n + v].reshape(-1)
             out[rows, :, v] = draw_allowed(table, state, sets, own).reshape(len(rows), -1)
+        for v, rows, odds in evidence.telling():
+            state, own = states[rows, :, v], uniform[rows, :, n + v]
+            out[rows, :, v] = self._draw_telling(v, odds[:, None], state, own)
         return out
+
+    def _draw_telling(
+        self, v: int, odds: Floats, state: NDArray[np.int64], uniform: Floats
+    ) -> Floats:
+        """Draws of a nullable variable, (rows, draws), whose missing values say something.
+
+        What a missing value says beyond nothing is, with some probability, that nothing was
+        recorded; otherwise the draw is as if it said nothing. A value that is known to have been
+        recorded is drawn from a distribution of its own.
+        """
+        distribution, variable = self.distributions_[v], self.variables_[v]
+        more = np.maximum(odds - 1, 0) * distribution.not_recorded()[state]
+        share = more / (1 + more)
+        left = np.clip((uniform - share) / (1 - share), LEAST_LEFT, 1 - LEAST_LEFT)
+        drawn = distribution.invert(state.ravel(), left.ravel()).reshape(state.shape)
+        recorded = np.flatnonzero(odds < 1)
+        for value in np.unique(odds[recorded]):
+            some = recorded[odds[recorded, 0] == value]
+            given = distribution.given_missing(float(value))
+            own = given.invert(state[some].ravel(), uniform[some].ravel())
+            drawn[some] = own.reshape(len(some), -1)
+        point = len(variable.levels) - 1 if variable.levels else NOT_RECORDED
+        return np.where(uniform < share, point, drawn)
 
     def draw_given(
         self, missing: Sequence[NDArray[np.intp]], states: NDArray[np.int64], uniform: Floats
@@ -677,7 +681,7 @@ class LatentDensity(Density):
 
 def drawn_rows(density: Any, evidence: Evidence, draws: int, seed: int) -> Floats:
     """Rows with their missing values drawn, (rows, draws, variables), from points of their own."""
-    coordinates = len(density.coordinate_variables)
+    coordinates = len(density.coordinate_variables) + (evidence.hypotheses is not None)
     points = Points(seed, coordinates)
     out = np.empty((len(evidence.points), draws, evidence.points.shape[1]))
     at_once = getattr(density, "drawn_at_once", BLOCK)
@@ -688,11 +692,70 @@ def drawn_rows(density: Any, evidence: Evidence, draws: int, seed: int) -> Float
             keys, known = row_keys(part.points, part.allowed), part.points[:, None]
             for word, first in enumerate(range(0, draws, WORD)):
                 uniform = points.uniform(range(word, word + 1), keys)[:, : draws - first]
-                drawn = density.draw(part, uniform)
+                drawn = draw(density, part, uniform)
                 out[rows, first : first + WORD] = np.where(np.isnan(known), drawn, known)
 
     over_chunks(work, len(parts), 1)
     return out
+
+
+def draw(density: Any, evidence: Evidence, uniform: Floats) -> Floats:
+    """:meth:`Density.draw`, also of rows with hypotheses.
+
+    The last uniform number of a draw, which the density does not use, chooses one of them.
+    """
+    if evidence.hypotheses is None:
+        return np.asarray(density.draw(evidence, uniform))
+    row, _, cases = evidence.cases()
+    chance, draws = evidence.hypotheses.chance, uniform.shape[1]
+    first, n_cases = np.searchsorted(row, np.arange(len(chance))), np.count_nonzero(chance, axis=1)
+    out = np.empty((len(chance), evidence.points.shape[1], draws)).transpose(0, 2, 1)
+    alone, several = np.flatnonzero(n_cases == 1), np.flatnonzero(n_cases > 1)
+    numbers = uniform if len(uniform) == 1 else uniform[alone]
+    # What a hypothesis says is not recorded.
+    asked = np.flatnonzero(evidence.hypotheses.unknown.any(axis=0))
+    out[alone] = _with_known(density, cases[first[alone]], numbers, asked)
+    if not len(several):
+        return out
+    uniform = uniform if len(uniform) == 1 else uniform[several]
+    passed = uniform[:, :, -1:] >= np.cumsum(chance[several], axis=1)[:, None]
+    number = np.minimum(passed.sum(axis=2), n_cases[several, None] - 1)
+    if not isinstance(density, LatentDensity):  # draws cost little beside their places
+        for each in range(int(number.max()) + 1):
+            its = number == each
+            rows = np.flatnonzero(its.any(axis=1))
+            own = uniform if len(uniform) == 1 else uniform[rows]
+            drawn = _with_known(density, cases[first[several[rows]] + each], own, asked)
+            out[several[rows]] = np.where(its[rows][:, :, None], drawn, out[several[rows]])
+        return out
+    # The draws of each case, one case after the other; cases with about as many draws together.
+    case = (first[several, None] + number).ravel()
+    order = np.argsort(case, kind="stable")
+    count = np.bincount(case, minlength=len(row))
+    start, most = np.cumsum(count) - count, np.maximum(count - 1, 0)
+    for size in np.unique(_size_of(count[count > 0])).tolist():
+        some = np.flatnonzero((_size_of(count) == size) & (count > 0))
+        place = order[start[some, None] + np.minimum(np.arange(size), most[some, None])]
+        numbers = uniform[0 if len(uniform) == 1 else place // draws, place % draws]
+        drawn = _with_known(density, cases[some], numbers, asked)
+        out[several[place // draws], place % draws] = drawn
+    return out
+
+
+def _with_known(
+    density: Any, evidence: Evidence, uniform: Floats, variables: NDArray[np.intp]
+) -> Floats:
+    """Draws of missing values; of some variables also what is known."""
+    drawn = np.asarray(density.draw(evidence, uniform))
+    for v in variables.tolist():
+        rows = np.flatnonzero(~np.isnan(evidence.points[:, v]))
+        drawn[rows, :, v] = evidence.points[rows, v][:, None]
+    return drawn
+
+
+def _size_of(count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The power of two that is next to a number of draws, 8 at least."""
+    return np.maximum(8, 2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(np.int64))
 
 
 def warn_impossible(log_p: Floats) -> None:

@@ -171,9 +171,8 @@ class Training:
     """How to train, whatever the rows, the size and the prior.
 
     ``max_iter``, ``tol`` and ``n_init`` are as for all densities; ``fraction`` of the rows is held
-    out, and given missing values where there are hardly any, if it ``may_mask`` them (not where
-    missing values are variables themselves); ``seed`` is for everything random; ``report`` is told
-    of progress.
+    out, and given missing values where there are hardly any, if it ``may_mask`` them; ``seed`` is
+    for everything random; ``report`` is told of progress.
     """
 
     max_iter: int

@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns
-from knothole.columns.evidence import holes_in
+from knothole.columns.evidence import missing_in
 
 Rows = NDArray[np.intp]
 
@@ -108,7 +108,7 @@ def hold_out(
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     rows = rng.permutation(len(matrix))[:ROWS]
     candidates = rows if eligible is None else rows[eligible[rows]]
-    holes = holes_in(columns, matrix)
+    holes = missing_in(columns, matrix)
     if len(matrix) < FEW_ROWS:
         parts = [candidates[held] for _, held in folds(len(candidates)) if len(held)]
     else:

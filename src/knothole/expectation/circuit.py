@@ -25,6 +25,7 @@ from knothole.compiled.bits import unpack_at
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import njit
 from knothole.densities.base import LatentDensity, warn_impossible
+from knothole.densities.univariate.base import Univariate, log_of
 from knothole.expectation.engine import (
     Entries,
     ExactEngine,
@@ -118,12 +119,16 @@ class CircuitEngine(ExactEngine):
             at = np.flatnonzero(known.hole[row, v] & confined)
             if len(at):
                 own = [entry[at, v] for entry in entries]
-                with np.errstate(divide="ignore"):
-                    terms[v][at] = np.log(self._mass(v, own, known.allowed(v, row[at])))
+                mass = self._mass(v, own, known.allowed(v, row[at]), known.odds(v, row[at]))
+                terms[v][at] = log_of(mass)
         return np.asarray(np.exp(self.density.combine(terms) - known.log_p[row]))
 
     def _mass(
-        self, v: int, entries: list[NDArray[Any]], allowed: NDArray[np.bool_] | None
+        self,
+        v: int,
+        entries: list[NDArray[Any]],
+        allowed: NDArray[np.bool_] | None,
+        odds: Floats | None,
     ) -> Floats:
         """Mass of what several regions leave of a variable; an entry of -1 leaves it free."""
         box, distribution = self.regions, self.density.distributions_[v]
@@ -135,13 +140,16 @@ class CircuitEngine(ExactEngine):
             for entry in entries:
                 some = entry >= 0
                 codes[some] &= unpack_at(box.sets, box.set_start[entry[some]], n_levels)
-            return distribution.set_mass(codes)
+            mass = distribution.set_mass(codes)
+            missing = codes[:, -1]
+            return mass if odds is None else mass + _more(distribution, missing, odds)
         low = np.max([np.where(entry < 0, -np.inf, box.low[entry]) for entry in entries], axis=0)
         high = np.min([np.where(entry < 0, np.inf, box.high[entry]) for entry in entries], axis=0)
         missing = np.all([(entry < 0) | box.missing[entry] for entry in entries], axis=0)
         nothing = low >= high
         low, high = np.where(nothing, 0.0, low), np.where(nothing, 0.0, high)
-        return distribution.mass(low, high, missing)
+        mass = distribution.mass(low, high, missing)
+        return mass if odds is None else mass + _more(distribution, missing, odds)
 
     def _candidates(self, evidence: Evidence) -> tuple[Integers, Integers]:
         """(row, leaf) of all leaves that agree with what is observed, tree by tree."""
@@ -174,6 +182,7 @@ class Known:
         self.terms = density.terms(evidence)
         for v, term in enumerate(self.terms):
             scale(term, ~self.hole[:, v])
+        self._odds = None if evidence.odds is None else evidence.odds.copy()
         self._allowed = {}
         for v, rows, allowed in evidence.restricted():
             self._allowed[v] = np.ones((len(self.hole), allowed.shape[1]), dtype=np.bool_)
@@ -185,6 +194,8 @@ class Known:
         if np.isneginf(self.log_p).any():  # blocks observed in part, of categories that never occur
             for allowed in self._allowed.values():
                 allowed[np.isneginf(self.log_p)] = True
+            if self._odds is not None:
+                self._odds[np.isneginf(self.log_p)] = 1.0
             self._forget(density, np.ones_like(self.hole))
 
     def _forget(self, density: LatentDensity, what: NDArray[np.bool_]) -> None:
@@ -194,9 +205,18 @@ class Known:
             term[impossible & what[:, v]] = 0.0
         self.log_p = density.combine(self.terms)
 
+    def odds(self, v: int, row: NDArray[Any]) -> Floats | None:
+        """What rows say of a missing variable (``Evidence.odds``); None where they say nothing."""
+        return None if self._odds is None or v >= self._odds.shape[1] else self._odds[row, v]
+
     def allowed(self, v: int, row: NDArray[Any]) -> NDArray[np.bool_] | None:
         """Categories that rows allow a variable, (rows, levels); None where all do."""
         return self._allowed[v][row] if v in self._allowed else None
+
+
+def _more(distribution: Univariate, missing: NDArray[np.bool_], odds: Floats) -> Floats:
+    """What regions have more where "not recorded", if it is in them, is so many times as likely."""
+    return (missing * (odds - 1))[:, None] * distribution.not_recorded()
 
 
 def scale(term: Floats, observed: NDArray[np.bool_]) -> None:

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from knothole.arrays import Floats, Ints, Mask
 from knothole.columns.columns import Columns
-from knothole.columns.evidence import Evidence, Holes, mark_holes
+from knothole.columns.evidence import Evidence, mark_missing
 from knothole.compiled.sobol import GROUPS
 from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
@@ -44,12 +44,15 @@ from knothole.expectation.tolerance import (
     tolerance_of,
     warn_missed,
 )
+from knothole.missingness.inference import INFER, Reading, lost_probability
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_variables
 from knothole.trees.links import Link
 
 T = TypeVar("T")
 
+#: From the shares of hypotheses (rows, hypotheses) and their answers to those of the rows.
+Combine = Callable[[sparse.csr_matrix, Sequence[Floats]], Sequence[Floats]]
 EngineMaker = Callable[[Ensemble, Any], Engine]
 
 #: Exact engines by class of density, made from an ensemble over variables and a density of the
@@ -94,7 +97,7 @@ class Expectation:
     original: Ensemble  # over columns
     ensemble: Ensemble  # over variables
     density: Density
-    integrate: Mask  # columns in which holes="auto" integrates over every NaN
+    reading: Reading  # of missing values
     tol: float | None
     seed: int
     exact_engine: EngineMaker | None  # None where holes are not integrated exactly
@@ -109,7 +112,7 @@ class Expectation:
         method: Literal["auto", "exact", "completions"] = "auto",
         tol: float | None = SHARE,
         seed: int = 0,
-        integrate: Mask | None = None,
+        reading: Reading = INFER,
         spread: Spread | None = None,
     ) -> Expectation:
         """A model under a density.
@@ -129,9 +132,8 @@ class Expectation:
             the model's outputs; None for what the first draws give.
         seed : int
             For completions: which draws.
-        integrate : bool (columns,), optional
-            Columns in which ``holes="auto"`` integrates over NaN, where elsewhere it is the
-            model's own value; by default those that are not nullable.
+        reading : Reading
+            What missing values of nullable variables mean.
         spread : Spread, optional
             Of the model's outputs on training rows; by default over rows drawn from the density.
         """
@@ -143,14 +145,13 @@ class Expectation:
                 f"method='exact': {type(density).__name__} has no closed form for regions; use "
                 f"method='completions', or a Mixture, LatentTree or Circuit."
             )
-        everywhere = ~density.columns_.nullable | (False if integrate is None else integrate)
         own = in_variables(ensemble, density.columns_)
-        return cls(ensemble, own, density, everywhere, check_tol(tol), seed, exactly, spread)
+        return cls(ensemble, own, density, reading, check_tol(tol), seed, exactly, spread)
 
-    def under(self, density: Density, integrate: Mask | None) -> Expectation:
+    def under(self, density: Density) -> Expectation:
         """The same model under another density of the same columns."""
         return Expectation.of(
-            self.original, density, tol=self.tol, seed=self.seed, integrate=integrate,
+            self.original, density, tol=self.tol, seed=self.seed, reading=self.reading,
             spread=self.given_spread,
         )  # fmt: skip
 
@@ -224,38 +225,69 @@ class Expectation:
 
     # ---- what rows say --------------------------------------------------------------------------
 
-    def evidence(self, table: Any, holes: Holes = "auto", target: Any = None) -> Evidence:
+    def evidence(self, table: Any, lost: Mask | None = None, target: Any = None) -> Evidence:
         """What the rows of a table say about the density's variables.
 
         Parameters
         ----------
         table : table
             With the density's columns.
-        holes : "auto", "all" or bool (rows, columns)
-            Which NaN to integrate over; see :mod:`knothole.columns.evidence`.
+        lost : bool (rows, columns), optional
+            Missing values that are known to have been lost.
         target : array (rows,), optional
             For a density that was fitted with one.
         """
-        return self.evidence_of(self.columns.matrix(table), holes, target)
+        return self.evidence_of(self.columns.matrix(table), lost, target)
 
     def evidence_of(
         self,
         matrix: Floats,
-        holes: Holes = "auto",
+        lost: Mask | None = None,
         target: Any = None,
         absent: Sequence[int] = (),
+        not_recorded: Mask | None = None,
     ) -> Evidence:
-        """:meth:`evidence` of rows that ``columns.matrix`` has encoded; some may be absent."""
-        sentinel, columns = self.original.sentinel, self.columns
-        marked = mark_holes(matrix, sentinel, columns, holes, self.integrate, absent)
-        return self.density.extended(columns.evidence(*marked), target)
+        """:meth:`evidence` of rows that ``columns.matrix`` has encoded.
+
+        Columns may be ``absent``, and missing values known to be ``not_recorded``.
+        """
+        columns, reading = self.columns, self.reading
+        native = reading.policy == "native"
+        values, missing = mark_missing(
+            matrix, self.original.sentinel, columns, native, lost, absent
+        )
+        if missing is not None and not_recorded is not None:
+            missing &= ~not_recorded
+        evidence = self.density.extended(columns.evidence(values, missing), target)
+        if not columns.nullable.any():
+            return evidence
+        return reading.read(self.density, evidence, columns.variables, lost, absent)
+
+    def lost_probability(self, evidence: Evidence) -> Floats:
+        """The probability that each missing value was recorded, and lost, (rows, variables).
+
+        NaN where it is observed, and for nullable variables under a density of the user's own.
+        """
+        nullable = np.array([v.nullable for v in self.columns.variables])
+        density: Any = self.density
+        if isinstance(density, Density):
+            out = lost_probability(density, evidence, nullable)
+        else:
+            missing = np.isnan(evidence.points[:, : len(nullable)])
+            out = np.where(missing & ~nullable, 1.0, np.nan)
+        for v, rows, _ in evidence.restricted():
+            if v < len(nullable):
+                out[rows, v] = 1.0  # in part observed, so it was recorded
+        return out
 
     # ---- linear in the leaves ------------------------------------------------------------------
 
     def margin(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Expected margin (Prop. 1) and its standard error, (rows, outputs) each."""
         chunk = self.engine.chunk if self.exact else self.completions.chunk_of_means
-        mean, error = self._answers(2, chunk, evidence, self.engine.margin, threads)
+        mean, error = self._answers(
+            2, chunk, evidence, self.engine.margin, threads, combine=mean_of_cases
+        )
         if not self.exact:
             warn_missed(error, self._tolerance(self.spread.margin), "margin")
         return mean, error
@@ -264,8 +296,7 @@ class Expectation:
         self, evidence: Evidence, *, threads: int | None = None
     ) -> sparse.csr_matrix:
         """p(region of leaf, x_o) / p(x_o), sparse (rows, leaves)."""
-        work = self.engine.leaf_probabilities
-        chunks = self._by_chunk(self.engine.chunk, evidence, work, threads)
+        chunks = self._by_chunk(self.engine.chunk, evidence, self._leaf_probabilities, threads)
         if not chunks:
             return sparse.csr_matrix((len(evidence.points), self.ensemble.n_leaves))
         matrix = sparse.csr_matrix(sparse.vstack(chunks, format="csr"))
@@ -278,7 +309,7 @@ class Expectation:
         """Each tree and its part of the matrix, (rows, leaves of the tree), in no order."""
 
         def work(part: Evidence) -> sparse.csr_matrix:
-            return self.engine.leaf_probabilities(part, by_tree=True)
+            return self._leaf_probabilities(part, by_tree=True)
 
         chunks = self._by_chunk(self.engine.chunk, evidence, work, threads)
         for tree, (first, last) in enumerate(pairwise(self.ensemble.leaf_start.tolist())):
@@ -292,6 +323,18 @@ class Expectation:
             start = np.concatenate(count).cumsum()
             arrays = np.concatenate(probability), np.concatenate(leaf), start
             yield tree, sparse.csr_matrix(arrays, shape=(len(start) - 1, last - first))
+
+    def _leaf_probabilities(self, part: Evidence, by_tree: bool = False) -> sparse.csr_matrix:
+        if not self.exact or part.hypotheses is None:
+            return self.engine.leaf_probabilities(part, by_tree)
+        row, chance, cases = part.cases()
+        matrix = self.engine.leaf_probabilities(cases, by_tree)
+        n_rows, n_trees = len(part.points), self.ensemble.n_trees if by_tree else 1
+        tree = np.repeat(np.arange(n_trees), len(row))
+        place = tree * n_rows + np.tile(row, n_trees), np.arange(n_trees * len(row))
+        shape = n_trees * n_rows, n_trees * len(row)
+        share = sparse.csr_matrix((np.tile(chance, n_trees), place), shape=shape)
+        return sparse.csr_matrix(share @ matrix)
 
     # ---- beyond ---------------------------------------------------------------------------------
 
@@ -317,7 +360,12 @@ class Expectation:
             found = engine.moments(part)
             return found.mean, found.std, found.error, found.std_error
 
-        found = Moments(*self._answers(4, engine.chunk, evidence, of_holes, threads))
+        found = Moments(
+            *self._answers(
+                4, engine.chunk, evidence, of_holes, threads,
+                combine=moments_of_cases if exactly else None,
+            )
+        )  # fmt: skip
         if not engine.exact:
             warn_missed(found.std_error, self._tolerance(self.spread.margin), "spread")
         return found
@@ -350,7 +398,7 @@ class Expectation:
         link = self.ensemble.link
         if not self.corrects:
             return MeanOf(link)
-        return MeanOf(link, lambda rows: self.engine.margin(part[rows])[0])
+        return MeanOf(link, lambda rows: self.margin(part[rows], threads=1)[0])
 
     @property
     def exact_predictions(self) -> bool:
@@ -372,7 +420,7 @@ class Expectation:
         plain = replace(ensemble, link=Link("identity"), base=np.zeros(ensemble.n_responses))
         value = np.ascontiguousarray(ensemble.link(margin))
         plain = replace(plain, tree_weight=np.ones(1), value=value)
-        return Expectation.of(plain, self.density, integrate=self.integrate)
+        return Expectation.of(plain, self.density, reading=self.reading)
 
     def std(self, evidence: Evidence, *, threads: int | None = None) -> tuple[Floats, Floats]:
         """Standard deviation of the prediction given x_o, and its error, (rows, outputs) each.
@@ -499,19 +547,25 @@ class Expectation:
         of_holes: Callable[[Evidence], tuple[Floats, ...]],
         threads: int | None,
         of_complete: Callable[[Floats, int], Floats] | None = None,
+        combine: Combine | None = None,
     ) -> list[Floats]:
-        """``n`` arrays (rows, ...): from the engine for rows with a hole that matters.
+        """``n`` arrays (rows, ...): from the engine for rows with a missing value that matters.
 
         Other rows are answered by the trees alone: their margin, or what ``of_complete`` makes of
-        them, in the first array, and 0 in the others.
+        them, in the first array, and 0 in the others. Where the engine is exact, every hypothesis
+        of a row is answered, and ``combine`` makes one answer of them.
         """
         native = self.ensemble.margin if of_complete is None else of_complete
         used = self.used
 
         def work(part: Evidence) -> Sequence[Floats]:
+            if combine is not None and self.exact and part.hypotheses is not None:
+                row, chance, cases = part.cases()
+                share = sparse.csr_matrix((chance, (row, np.arange(len(row)))))
+                return combine(share, work(cases))
             points = part.points
             has_hole = np.isnan(points)[:, used].any(axis=1)
-            if has_hole.all() and part.allowed is None:
+            if has_hole.all() and part.allowed is None and part.odds is None:
                 return of_holes(part)
             # Holes first: while a first run compiles what they need, another process does the rest.
             holes = np.flatnonzero(has_hole)
@@ -529,6 +583,21 @@ class Expectation:
         if not parts:
             parts = [[native(np.empty((0, len(self.ensemble.columns))), 1)] * n]
         return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+
+
+def mean_of_cases(share: sparse.csr_matrix, answers: Sequence[Floats]) -> list[Floats]:
+    """Answers and errors of rows from those of their hypotheses; ``share`` (rows, hypotheses)."""
+    return [np.asarray(share @ each) for each in answers]
+
+
+def moments_of_cases(share: sparse.csr_matrix, answers: Sequence[Floats]) -> list[Floats]:
+    """Means and standard deviations, with their errors, likewise."""
+    of_mean, of_std, error, std_error = answers
+    mean = share @ of_mean
+    owner = np.repeat(np.arange(share.shape[0]), np.diff(share.indptr))
+    apart = np.empty_like(of_mean)
+    apart[share.indices] = of_mean[share.indices] - mean[owner]
+    return [mean, np.sqrt(share @ (of_std**2 + apart**2)), share @ error, share @ std_error]
 
 
 def by_class(entries: Mapping[type, T], density: Any) -> T | None:

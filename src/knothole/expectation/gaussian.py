@@ -78,9 +78,22 @@ class GaussianEngine(MonteCarloEngine):
         mean = np.empty((len(evidence.points), self.ensemble.n_outputs))
         error = np.empty_like(mean)
         for how, rows in self._ways(evidence):
-            answer = super().margin if how == DRAWN else self.exactly[how].margin
-            mean[rows], error[rows] = answer(evidence[rows])
+            if how == DRAWN:
+                mean[rows], error[rows] = super().margin(evidence[rows])
+            else:
+                mean[rows], error[rows] = self._exact_margin(how, evidence[rows]), 0.0
         return mean, error
+
+    def _exact_margin(self, how: int, evidence: Evidence) -> Floats:
+        """Expected margins of rows (rows, outputs), over their hypotheses."""
+        if evidence.hypotheses is None:
+            return self.exactly[how].margin(evidence)[0]
+        row, chance, cases = evidence.cases()
+        out = np.zeros((len(evidence.points), self.ensemble.n_outputs))
+        for some, part in cases.parts():
+            found = self.exactly[how].margin(part)[0]
+            np.add.at(out, row[some], chance[some, None] * found)
+        return out
 
     def group_margins(self, evidence: Evidence, words: range) -> Floats:
         """As margins are: where they are exact, groups agree."""
@@ -89,15 +102,25 @@ class GaussianEngine(MonteCarloEngine):
             if how == DRAWN:
                 out[rows] = super().group_margins(evidence[rows], words)
             else:
-                out[rows] = self.exactly[how].margin(evidence[rows])[0][:, None]
+                out[rows] = self._exact_margin(how, evidence[rows])[:, None]
         return out
 
     def entries(self, evidence: Evidence) -> Iterator[Entries]:
         """Leaf probabilities of a chunk, part by part."""
         for how, rows in self._ways(evidence):
-            answer = super().entries if how == DRAWN else self.exactly[how].entries
-            for part in answer(evidence[rows]):
-                yield Entries(rows[part.row].astype(np.int32), part.leaf, part.reach)
+            part = evidence[rows]
+            if how == DRAWN:
+                for entries in super().entries(part):
+                    yield entries._replace(row=rows[entries.row].astype(np.int32))
+                continue
+            row, chance = np.arange(len(rows)), np.ones(len(rows))
+            if part.hypotheses is not None:
+                row, chance, part = part.cases()
+            for some, cases in part.parts():
+                for entries in self.exactly[how].entries(cases):
+                    case = some[entries.row]
+                    place = rows[row[case]].astype(np.int32)
+                    yield Entries(place, entries.leaf, entries.reach * chance[case])
 
     def _ways(self, evidence: Evidence) -> Iterator[tuple[int, NDArray[np.intp]]]:
         """How rows are answered, and which. (To draw what is not missing is no error either.)"""

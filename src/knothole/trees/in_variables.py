@@ -158,6 +158,9 @@ class Merged:
         least = MANY if least is None else least
         many = {v: int(n) for v, n in enumerate(ensemble.n_levels) if n > least and v not in but}
         named = {v: _told_apart(ensemble, v, n) for v, n in many.items()}
+        for v, n in many.items():
+            if ensemble.columns.nullable[v]:  # "not recorded" has a class of its own
+                named[v] = np.union1d(named[v], [n - 1])
         classes = {v: np.full(n + 1, len(named[v])) for v, n in many.items()}
         for v, apart in named.items():
             classes[v][apart] = np.arange(len(apart))
@@ -169,6 +172,14 @@ class Merged:
             columns[v] = replace(columns[v], levels=tuple(range(n_classes)))
             codes[v] = np.append(apart, np.full(n_classes + 1 - len(apart), many[v]))
         return cls(_recoded(ensemble, columns, codes), classes)
+
+    def not_recorded(self) -> Ints:
+        """The class of "not recorded" of each nullable categorical column, else -1."""
+        ensemble = self.ensemble
+        out = np.where(ensemble.columns.nullable, ensemble.n_levels - 1, -1).astype(np.int64)
+        for v, classes in self.classes.items():
+            out[v] = classes[-2] if ensemble.columns.nullable[v] else -1
+        return out
 
     def points(self, points: Floats, axis: int = 1) -> Floats:
         """Points, or draws, whose ``axis`` is that of variables, with classes for levels."""

@@ -120,8 +120,6 @@ class Circuit(LatentDensity):
     warm_start : bool
         Whether ``fit`` goes on from what there is (a circuit from JSON, or fitted before), with
         its columns, instead of starting anew.
-    informative : bool
-        Whether p is also over which variables are holes.
     random_state : int, RandomState or None
         Seed of the start and of draws.
     verbose : bool
@@ -165,7 +163,7 @@ class Circuit(LatentDensity):
     continuous one ``mean`` and ``sd``. Instead, a variable can have ``"family"`` (one of
     ``knothole.densities.univariate.families.FAMILIES``), ``"arrays"`` (of all its leaves) and
     ``"nullable"``: that is what :meth:`to_json` writes, and nothing is lost. In JSON every variable
-    is a column of its own; one-hot blocks, indicators and targets keep their roles with
+    is a column of its own; one-hot blocks and targets keep their roles with
     :meth:`save`.
 
     Examples
@@ -206,7 +204,7 @@ class Circuit(LatentDensity):
         circuit = cls(nodes)
         circuit._take_columns(Columns(columns))
         circuit.variables_ = circuit.columns_.variables
-        circuit.indicated_, circuit.target_ = np.arange(0), False
+        circuit.target_ = False
         return circuit._assembled(distributions)
 
     @classmethod
@@ -217,10 +215,10 @@ class Circuit(LatentDensity):
         distributions: tuple[Univariate, ...],
     ) -> Self:
         """A circuit over the variables of another density, with the weights of ``nodes``."""
-        circuit = cls(nodes, informative=density.informative, random_state=density.random_state)
+        circuit = cls(nodes, random_state=density.random_state)
         circuit._take_columns(density.columns_)
         circuit.variables_ = density.variables_
-        circuit.indicated_, circuit.target_ = density.indicated_, density.target_
+        circuit.target_ = density.target_
         return circuit._assembled(distributions)
 
     def to_json(self) -> str:

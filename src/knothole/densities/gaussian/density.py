@@ -86,8 +86,6 @@ class GaussianMixture(Density):
     validation_fraction : float
         Part of the rows held out to stop training before it overfits; 0 for none. The last
         steps are made on all rows.
-    informative : bool
-        Whether p is also over which variables are holes, for data that is not missing at random.
     random_state : int, RandomState or None
         Seed of starts, splits and draws.
     verbose : bool
@@ -303,10 +301,15 @@ class GaussianMixture(Density):
         return share, location + scale * mean, covariance * scale[:, None] * scale
 
     def responsibilities(self, evidence: Evidence) -> tuple[Floats, Floats]:
-        """Log p(evidence), (rows,), and p(component | evidence), (rows, components)."""
+        """Log p(evidence), (rows,), and p(component | evidence), (rows, components).
+
+        A row that no component can have has log p = -inf and the weights for responsibilities.
+        """
         joint = self._log_joint(evidence)
         log_p = logsumexp(joint, axis=1, keepdims=True)
-        return log_p[:, 0], np.exp(joint - log_p)
+        possible = np.isfinite(log_p)
+        share = np.exp(joint - np.where(possible, log_p, 0.0))
+        return log_p[:, 0], np.where(possible, share, self.weights_)
 
     def cut_scores(self, variable: int, cuts: Floats) -> Floats:
         """The score z of each cut of a numeric variable: P(X < cut) = P(Z < z)."""

@@ -159,7 +159,8 @@ class Drawing:
             allowed = np.empty((len(points), 0), dtype=np.uint64)
         standard = np.empty((out.shape[2] // WORD, len(self.tables.numeric), WORD))
         workspace = self.memory.once(self._workspace)
-        fill(self.tables, points, allowed, uniform, workspace, standard, normals, out)
+        odds = np.ones((1, points.shape[1])) if evidence.odds is None else evidence.odds
+        fill(self.tables, points, allowed, odds, uniform, workspace, standard, normals, out)
 
     def _normals(self, rows: int) -> Normals:
         return Normals(*np.empty((3, rows, len(self.tables.packed.log_weight))))
@@ -220,11 +221,13 @@ def known_code(x, flag):  # type: ignore[no-untyped-def]
 
 
 @apart
-def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def]
+def add_discrete(points, words, odds, discrete, joint):  # type: ignore[no-untyped-def]
     """Add log p of a row's discrete variables to the log joint density of each component."""
     for e in range(len(discrete.variable)):
-        code = known_code(points[discrete.variable[e]], discrete.flag[e])
-        if code < 0 and len(words) == 0:
+        v = discrete.variable[e]
+        code = known_code(points[v], discrete.flag[e])
+        ratio = odds[v] if v < len(odds) else 1.0
+        if code < 0 and len(words) == 0 and ratio == 1.0:
             continue
         start, stop = discrete.first_code[e], discrete.first_code[e + 1]
         if code >= 0:
@@ -233,13 +236,18 @@ def add_discrete(points, words, discrete, joint):  # type: ignore[no-untyped-def
             mass = 0.0
             for row in range(start, stop):
                 if code >= 0 or allows(words, discrete.first_word[e], row - start):
-                    mass += discrete.probability[row, k]
+                    chance = discrete.probability[row, k]
+                    # "Not recorded" is the last of all codes.
+                    mass += chance * ratio if code < 0 and row == stop - 1 else chance
             joint[k] += math.log(mass)
 
 
 @apart
-def draw_codes(e, words, discrete, component, place, uniform, code):  # type: ignore[no-untyped-def]
-    """A code of distribution ``e`` for each draw, from its component's probabilities."""
+def draw_codes(e, words, ratio, discrete, component, place, uniform, code):  # type: ignore[no-untyped-def]
+    """A code of distribution ``e`` for each draw, from its component's probabilities.
+
+    The last one, "not recorded", is ``ratio`` times as likely as in the component.
+    """
     start, stop = discrete.first_code[e], discrete.first_code[e + 1]
     first = discrete.first_word[e]
     total = 0.0
@@ -249,12 +257,15 @@ def draw_codes(e, words, discrete, component, place, uniform, code):  # type: ig
             total = 0.0
             for row in range(start, stop):
                 if allows(words, first, row - start):
-                    total += discrete.probability[row, k]
+                    chance = discrete.probability[row, k]
+                    total += chance * ratio if row == stop - 1 else chance
         left = uniform[place[t]] * total
         for row in range(start, stop):
-            if allows(words, first, row - start) and discrete.probability[row, k] > 0.0:
+            chance = discrete.probability[row, k]
+            chance = chance * ratio if row == stop - 1 else chance
+            if allows(words, first, row - start) and chance > 0.0:
                 code[t] = row - start
-                left -= discrete.probability[row, k]
+                left -= chance
                 if left < 0.0:
                     break
 
@@ -312,7 +323,7 @@ def describe(mean, scratch, joint, row, normals):  # type: ignore[no-untyped-def
 
 
 @njit
-def fill(tables, points, allowed, uniform, workspace, standard, normals, out):  # type: ignore[no-untyped-def]
+def fill(tables, points, allowed, odds, uniform, workspace, standard, normals, out):  # type: ignore[no-untyped-def]
     """Draw the missing values of rows, 64 draws at a time; or describe their only missing number.
 
     One kernel for both: most of it is what they share, and compiling takes time.
@@ -324,6 +335,8 @@ def fill(tables, points, allowed, uniform, workspace, standard, normals, out):  
         What is known of each variable, as in :class:`~knothole.columns.evidence.Evidence`.
     allowed : uint64 (rows, words)
         Sets of categories of the same; (rows, 0) where there are none.
+    odds : float64 (rows or 1, variables)
+        What missing values say, as in the same.
     uniform : float64 (rows or 1, coordinates, draws)
         What becomes draws: of the component, of numbers, of codes. A single set serves all rows.
     workspace : Workspace
@@ -343,7 +356,7 @@ def fill(tables, points, allowed, uniform, workspace, standard, normals, out):  
     for n in range(len(points)):
         if not has_missing(points[n]):
             continue
-        words = allowed[n]
+        words, says = allowed[n], odds[0 if len(odds) == 1 else n]
         read_scores(points[n], numeric, maps, score, variance)
         n_observed, n_missing, changed = kernels.read_pattern(score, places)
         if changed:
@@ -353,7 +366,7 @@ def fill(tables, points, allowed, uniform, workspace, standard, normals, out):  
         for k in range(len(joint)):
             joint[k] = 0.0
         kernels.add_log(packed.log_weight, log_det, distance, n_observed, joint)
-        add_discrete(points[n], words, discrete, joint)
+        add_discrete(points[n], words, says, discrete, joint)
         kernels.normalise(joint)
         if len(normals.share) > 0:
             describe(mean, scratch, joint, n, normals)
@@ -390,8 +403,9 @@ def fill(tables, points, allowed, uniform, workspace, standard, normals, out):  
                 v = discrete.variable[e]
                 if not np.isnan(points[n, v]):
                     continue
+                ratio = says[v] if v < len(says) else 1.0
                 numbers = uniform[source, 1 + d + e, begin:end]
-                draw_codes(e, words, discrete, component, place, numbers, code)
+                draw_codes(e, words, ratio, discrete, component, place, numbers, code)
                 for t in range(WORD):
                     if not discrete.flag[e]:
                         out[n, v, w * WORD + place[t]] = code[t]

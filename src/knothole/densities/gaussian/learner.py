@@ -145,13 +145,23 @@ class Layout:
         if distributions:
             known = evidence if order is None else evidence[order]
             points, levels = self._discrete_points(known.points), self._levels(known)
-            discrete = packed.pack(distributions, Evidence(points, known.allowed, levels))
+            odds = None if known.odds is None else self.discrete_odds(known)
+            discrete = packed.pack(distributions, Evidence(points, known.allowed, levels, odds))
         return ScoreRows(z, variance, base, repeats, discrete, weight)
 
     def _discrete_points(self, points: Floats) -> Floats:
         flags = points[:, self.flagged]
         flags = np.where(np.isnan(flags), np.nan, np.isinf(flags))
         return np.hstack([points[:, self.categorical], flags])
+
+    def discrete_odds(self, evidence: Evidence) -> Floats:
+        """What missing values say of each discrete variable, (rows, discrete variables)."""
+        out = np.ones((len(evidence.points), self.n_discrete))
+        if evidence.odds is not None:
+            own = np.concatenate([self.categorical, self.flagged])
+            told = own < evidence.odds.shape[1]
+            out[:, told] = evidence.odds[:, own[told]]
+        return out
 
     def _levels(self, evidence: Evidence) -> NDArray[np.int64]:
         """Levels of each discrete variable that ``evidence.allowed`` has words of, else 0."""

@@ -114,8 +114,6 @@ class LatentTree(LatentDensity):
     validation_fraction : float
         Part of the rows held out to stop training before it overfits; 0 for none. The last
         steps are made on all rows.
-    informative : bool
-        Whether p is also over which variables are holes, for data that is not missing at random.
     random_state : int, RandomState or None
         Seed of starts, splits and draws.
     verbose : bool

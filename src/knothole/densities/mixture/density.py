@@ -260,8 +260,6 @@ class Mixture(LatentDensity):
     validation_fraction : float
         Part of the rows held out to stop training before it overfits; 0 for none. The last
         steps are made on all rows.
-    informative : bool
-        Whether p is also over which variables are holes, for data that is not missing at random.
     random_state : int, RandomState or None
         Seed of starts, splits and draws.
     verbose : bool
@@ -377,8 +375,6 @@ class Factorized(Mixture):
     ----------
     families : mapping from a variable's name to a family, optional
         Families for some variables; the others' are chosen from the data.
-    informative : bool
-        Whether p is also over which variables are holes.
     random_state : int, RandomState or None
         Seed of draws.
 
@@ -393,7 +389,6 @@ class Factorized(Mixture):
         self,
         *,
         families: Mapping[str, str] | None = None,
-        informative: bool = False,
         random_state: Any = None,
     ) -> None:
-        super().__init__(1, families=families, informative=informative, random_state=random_state)
+        super().__init__(1, families=families, random_state=random_state)

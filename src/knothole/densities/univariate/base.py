@@ -163,6 +163,19 @@ class Univariate(Stored, ABC):
         """P(code in the set | state): (sets, states) from a bool array (sets, levels)."""
         raise NotImplementedError
 
+    def not_recorded(self) -> Floats:
+        """P(not recorded | state) of a nullable variable, (states,)."""
+        return np.asarray(np.minimum(np.exp(self.form.table[-1]), 1.0))
+
+    def log_missing(self, odds: Floats) -> Floats:
+        """Log likelihood of missing values that say this of a nullable variable, (odds, states)."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log1p((odds[:, None] - 1) * self.not_recorded()))
+
+    def given_missing(self, odds: float) -> Self:
+        """The distribution of a nullable variable given a missing value that says this."""
+        raise NotImplementedError
+
     @abstractmethod
     def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
         """One value for each entry of ``state``: uniform numbers become draws of the family.
@@ -244,11 +257,21 @@ def part_of(arrays: dict[str, NDArray[Any]], owner: str) -> dict[str, NDArray[An
     }
 
 
+def with_last(table: Floats, odds: float) -> Floats:
+    """Log probabilities (codes, states) where the last code is so many times as likely."""
+    with np.errstate(divide="ignore"):
+        table = np.concatenate([table[:-1], table[-1:] + np.log(odds)])
+    total = np.logaddexp.reduce(table, axis=0)
+    return np.asarray(table - np.where(np.isneginf(total), 0.0, total))
+
+
 # Rows' worth of uniform counts added to a column's frequencies, so that nothing is impossible.
 SMOOTHING = 1.0
 # What is left of a uniform number within a code is kept off 0 and 1, where tails are infinite.
 LEAST = 2.0**-33
 TINY = np.finfo(np.float64).tiny
+# Codes that are counted off one by one; more are searched for, state by state.
+FEW_CODES = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,6 +333,10 @@ class UnivariateTable(Univariate):
     def mass(self, low: Floats, high: Floats, not_recorded: NDArray[np.bool_]) -> Floats:
         """Mass of intervals."""
         return np.asarray(self.coverage(low, high) @ np.exp(self.table))
+
+    def given_missing(self, odds: float) -> Self:
+        """The last code is "not recorded"."""
+        return self.with_table(with_last(self.table, odds))
 
     def invert(self, state: NDArray[np.integer[Any]], uniform: Floats) -> Floats:
         """A code, then a value of it."""
@@ -425,17 +452,19 @@ def invert_codes(
     table: Floats, state: NDArray[np.integer[Any]], uniform: Floats
 ) -> tuple[NDArray[np.int64], Floats]:
     """One code for each entry of ``state``, and the uniform number that is left within it."""
-    codes = np.empty(len(state), dtype=np.int64)
-    left = np.empty(len(state))
-    for k in np.unique(state):
-        here = np.flatnonzero(state == k)
-        possible = np.flatnonzero(np.isfinite(table[:, k]))
-        bounds = np.cumsum(np.exp(table[possible, k]))
-        place = uniform[here] * bounds[-1]
-        position = np.minimum(np.searchsorted(bounds, place, side="right"), len(possible) - 1)
-        codes[here] = possible[position]
-        below = np.where(position > 0, bounds[position - 1], 0.0)
-        left[here] = (place - below) / np.maximum(bounds[position] - below, TINY)
+    bounds = np.cumsum(np.exp(table), axis=0)
+    last = len(table) - 1 - np.argmax(np.isfinite(table[::-1]), axis=0)
+    place, codes = uniform * bounds[-1, state], np.zeros(len(state), dtype=np.int64)
+    if len(table) <= FEW_CODES:
+        for bound in bounds[:-1]:
+            codes += place >= bound[state]
+    else:
+        for k in np.unique(state):
+            here = np.flatnonzero(state == k)
+            codes[here] = np.searchsorted(bounds[:, k], place[here], side="right")
+    codes = np.minimum(codes, last[state])
+    below = np.where(codes > 0, bounds[codes - 1, state], 0.0)
+    left = (place - below) / np.maximum(bounds[codes, state] - below, TINY)
     return codes, np.clip(left, LEAST, 1 - LEAST)
 
 

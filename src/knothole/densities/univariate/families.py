@@ -27,6 +27,7 @@ from knothole.densities.univariate.base import (
     part_of,
     start_table,
     table_prior,
+    with_last,
 )
 from knothole.densities.univariate.continuous import (
     Gaussian,
@@ -207,6 +208,10 @@ class Atoms(Univariate):
         other = part == 0
         x[other] = self.rest.invert(state[other], left[other])
         return np.asarray(x)
+
+    def given_missing(self, odds: float) -> Self:
+        """The last point is "not recorded"."""
+        return replace(self, table=with_last(self.table, odds))
 
     def take(self, states: NDArray[np.integer[Any]]) -> Self:
         """Only these states."""

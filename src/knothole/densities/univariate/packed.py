@@ -3,7 +3,8 @@
 The codes of all variables index one stacked table (codes, states). A categorical variable that
 is known only to lie in a set of levels has a code of its own for each such set, whose entry of
 the table is the log mass of the set; :meth:`Packed.statistics` gives its counts back to the
-levels. So kernels need to know neither families nor sets.
+levels. A missing value that says something of whether it was recorded (``Evidence.odds``) has a
+code, too. So kernels need to know neither families nor sets.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Packed:
         First row of each variable in the stacked table.
     sets : mapping from a variable to bool (sets, levels)
         What the further codes of a variable, after its distribution's own, stand for.
+    odds : mapping from a variable to float64
+        What the codes after those stand for: missing values, by what they say.
     """
 
     code: NDArray[Any]
@@ -76,6 +79,7 @@ class Packed:
     slot: NDArray[np.int64]
     offset: NDArray[np.int64]
     sets: dict[int, NDArray[np.bool_]]
+    odds: dict[int, Floats]
 
     def __len__(self) -> int:
         return len(self.code)
@@ -96,8 +100,8 @@ class Packed:
 
     def parameters(self, distributions: Sequence[Univariate]) -> Stacked:
         """The parameters of all distributions."""
-        if self.sets or self.offset[-1] > FEW:
-            return _stack(distributions, self.sets)
+        if self.sets or self.odds or self.offset[-1] > FEW:
+            return _stack(distributions, self.sets, self.odds)
         return _parameters(tuple(distributions))
 
     def statistics(self, distributions: Sequence[Univariate], sums: Stacked) -> list[Statistics]:
@@ -135,15 +139,22 @@ def pack(
     ``passing`` rows are of no use once this thread packs others.
     """
     n_rows = len(evidence.points) if order is None else len(order)
-    if order is not None and evidence.allowed is not None:
+    if order is not None and (evidence.allowed is not None or evidence.odds is not None):
         evidence, order = evidence[order], None
-    sets, places = {}, {}
+    sets: dict[int, NDArray[np.bool_]] = {}
+    places: dict[int, list[tuple[NDArray[np.intp], NDArray[np.intp]]]] = {}
     for v, rows, allowed in evidence.restricted():
         sets[v], number = np.unique(allowed, axis=0, return_inverse=True)
-        places[v] = (rows, number.reshape(-1))
+        places[v] = [(rows, number.reshape(-1))]
+    odds: dict[int, Floats] = {}
+    for v, rows, values in evidence.telling():
+        odds[v], number = np.unique(values, return_inverse=True)
+        places.setdefault(v, []).append((rows, len(sets.get(v, ())) + number))
     few = sum(one.n_codes for one in distributions) <= FEW
     order_of = (_order if few else _order.__wrapped__)(tuple(distributions))
-    n_codes = order_of.n_codes + [len(sets.get(v, ())) for v in range(len(distributions))]
+    n_codes = order_of.n_codes + [
+        len(sets.get(v, ())) + len(odds.get(v, ())) for v in range(len(distributions))
+    ]
     offset = np.append(0, np.cumsum(n_codes))
     slot = order_of.slot
     small = offset[-1] <= np.iinfo(np.int16).max
@@ -175,9 +186,10 @@ def pack(
                 base[start:stop] += encoded.base
 
     over_chunks(work, n_rows, BLOCK)
-    for v, (rows, number) in places.items():
-        code[rows, v] = offset[v] + distributions[v].n_codes + number
-    return Packed(code, z, base, slot, offset, sets)
+    for v, further in places.items():
+        for rows, number in further:
+            code[rows, v] = offset[v] + distributions[v].n_codes + number
+    return Packed(code, z, base, slot, offset, sets, odds)
 
 
 class _Order(NamedTuple):
@@ -210,16 +222,22 @@ def _order(distributions: tuple[Univariate, ...]) -> _Order:
 
 @lru_cache(maxsize=4)
 def _parameters(distributions: tuple[Univariate, ...]) -> Stacked:
-    return _stack(distributions, {})
+    return _stack(distributions, {}, {})
 
 
-def _stack(distributions: Sequence[Univariate], sets: Mapping[int, NDArray[np.bool_]]) -> Stacked:
+def _stack(
+    distributions: Sequence[Univariate],
+    sets: Mapping[int, NDArray[np.bool_]],
+    odds: Mapping[int, Floats],
+) -> Stacked:
     tables, linear, square = [], [], []
     for v, distribution in enumerate(distributions):
         form = distribution.form
         tables.append(form.table)
         if v in sets:
             tables.append(log_of(distribution.set_mass(sets[v])))
+        if v in odds:
+            tables.append(distribution.log_missing(odds[v]))
         if form.linear is not None and form.square is not None:
             linear.append(form.linear)
             square.append(form.square)

@@ -26,7 +26,7 @@ from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import (
     AT_ONCE,
     CACHE_LINE,
-    add,
+    add_times,
     copy,
     dot,
     fill,
@@ -257,13 +257,19 @@ def begin_region(x, rows, row, tables, region, given):  # type: ignore[no-untype
     states = messages.states
     reduce_to_missing(x, row, tables.n_variables, given)
     for v in range(tables.n_variables):
-        if given.scratch.active[v] and tables.n_levels[v] > 0:
+        if not given.scratch.active[v]:
+            continue
+        e = shift(messages.e, reduced.slot[v] * states)
+        if tables.n_levels[v] > 0:
             # A one-hot group observed in part: ones where nothing is excluded, to rounding.
-            e = shift(messages.e, reduced.slot[v] * states)
             fill(e, 0.0, states)
             for code in range(tables.n_levels[v]):
                 if has(region.sets, tables.set_offset[v], code):
-                    add(e, shift(tables.mass, (tables.offset[v] + code) * states), states)
+                    mass = shift(tables.mass, (tables.offset[v] + code) * states)
+                    odds = region.odds[v] if code == tables.unrecorded[v] else 1.0
+                    add_times(e, mass, odds, states)
+        else:
+            add_times(e, shift(tables.absent, v * states), region.odds[v] - 1.0, states)
     start_messages(reduced, messages)
     # Here ``e`` changes where it is: what it says is never left out.
     for node in range(reduced.n[0]):

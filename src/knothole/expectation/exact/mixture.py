@@ -76,7 +76,7 @@ class MixtureEngine(WalkEngine):
 
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
-        if evidence.allowed is not None or not self.leaf_sets:
+        if evidence.allowed is not None or evidence.odds is not None or not self.leaf_sets:
             return super().margin(evidence)
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
         points, weights = self.merged.points(evidence.points), self._weights(evidence)

@@ -30,7 +30,7 @@ from knothole.columns.evidence import Evidence
 from knothole.compiled.bits import has, highest_bit, lowest_bit, set_words, word_offsets
 from knothole.compiled.pointers import pointers, prefetch, shift
 from knothole.compiled.policy import OPTIONS, inlined, inner, njit
-from knothole.compiled.simd import CACHE_LINE, add, difference, fill, padded
+from knothole.compiled.simd import CACHE_LINE, add_times, difference, fill, padded
 from knothole.compiled.threads import Memory
 from knothole.densities.univariate.base import Univariate
 from knothole.expectation.engine import ENTRIES, Entries, ExactEngine, weighted_values
@@ -71,6 +71,7 @@ class WalkEngine(ExactEngine):
             mass=mass,
             absent=padded(not_recorded_mass(distributions, ensemble.n_levels)),
             n_levels=n_levels,
+            unrecorded=merged.not_recorded(),
             set_offset=set_offset,
             n_variables=len(n_levels),
             n_words=int(set_offset[-1]),
@@ -156,9 +157,13 @@ class WalkEngine(ExactEngine):
         self, evidence: Evidence, weight: Floats | None = None, regions: bool = False
     ) -> tuple[Any, ...]:
         """What all kernels take."""
-        regions = regions or evidence.allowed is not None
+        regions = regions or evidence.allowed is not None or evidence.odds is not None
         weight = np.empty(0) if weight is None else weight
-        rows = WalkRows(self.merged.points(evidence.points), self._allowed(evidence), weight)
+        points = self.merged.points(evidence.points)
+        odds = np.ones((len(points), self.tables.n_variables))
+        if evidence.odds is not None:
+            odds = np.ascontiguousarray(evidence.odds[:, : self.tables.n_variables])
+        rows = WalkRows(points, self._allowed(evidence), odds, weight)
         leaves = Leaves(self.ensemble.leaf_start, self.value, self.ensemble.tree_output)
         given = self._given(evidence, regions)
         return rows, self.nodes, leaves, self._tables(), given, self.memory.once(self._working)
@@ -211,7 +216,8 @@ def merged_levels(ensemble: Ensemble, density: Any) -> Merged:
 
 def _region(n: int, words: int) -> Region:
     low, high = np.empty((2, n), dtype=np.int64)
-    return Region(low, high, np.empty(n, dtype=np.bool_), np.empty(words, dtype=np.uint64))
+    recorded, sets = np.empty(n, dtype=np.bool_), np.empty(words, dtype=np.uint64)
+    return Region(low, high, recorded, sets, np.ones(n))
 
 
 # ---- records ------------------------------------------------------------------------------------
@@ -228,6 +234,7 @@ class WalkTables(NamedTuple):
     mass: Any  # (grid rows, states)
     absent: Any  # (variables, states) mass of "not recorded" of numeric variables
     n_levels: Any  # (variables,)
+    unrecorded: Any  # (variables,) code of "not recorded" of categorical ones, else -1
     set_offset: Any  # (variables + 1,) first word of each variable in a region's sets
     n_variables: int
     n_words: int
@@ -239,6 +246,7 @@ class WalkRows(NamedTuple):
 
     points: Any  # (rows, variables)
     allowed: Any  # (rows, words)
+    odds: Any  # (rows, variables)
     weight: Any  # (rows,)
 
 
@@ -257,6 +265,7 @@ class Region(NamedTuple):
     high: Any
     recorded: Any  # (variables,) whether "not recorded" is excluded
     sets: Any  # (words,) the codes that remain
+    odds: Any  # (variables,) what missing values say (`Evidence.odds`), wherever the position is
 
 
 class Frames(NamedTuple):
@@ -381,6 +390,7 @@ def reset_region(rows, row, tables, region):  # type: ignore[no-untyped-def]
         region.low[v] = 0
         region.high[v] = tables.offset[v + 1] - tables.offset[v] - 1
         region.recorded[v] = 0
+        region.odds[v] = rows.odds[row * tables.n_variables + v]
     for word in range(tables.n_words):
         region.sets[word] = rows.allowed[row * tables.n_words + word]
 
@@ -436,7 +446,7 @@ def side_masses(v, node, nodes, tables, region, left, right):  # type: ignore[no
     difference(right, below_high, below_middle, states)
     if not region.recorded[v]:
         absent = shift(tables.absent, v * states)
-        add(left if nodes.missing_left[node] else right, absent, states)
+        add_times(left if nodes.missing_left[node] else right, absent, region.odds[v], states)
 
 
 @inner
@@ -449,7 +459,8 @@ def code_masses(v, node, nodes, tables, region, left, right):  # type: ignore[no
     for code in range(tables.n_levels[v]):
         if has(region.sets, remaining, code):
             mass = shift(tables.mass, (tables.offset[v] + code) * states)
-            add(left if has(nodes.sets, goes, code) else right, mass, states)
+            odds = region.odds[v] if code == tables.unrecorded[v] else 1.0
+            add_times(left if has(nodes.sets, goes, code) else right, mass, odds, states)
 
 
 @inlined

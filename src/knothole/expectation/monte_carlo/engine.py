@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Words
 from knothole.columns.evidence import Evidence
+from knothole.compiled.bits import unpack_at
 from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
 from knothole.compiled.threads import Memory
+from knothole.densities.base import draw
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.engine import ENTRIES, Engine, Entries, Moments, weighted_values
 from knothole.expectation.monte_carlo import kernels
@@ -32,6 +34,7 @@ from knothole.expectation.monte_carlo.kernels import (
     Reached,
     SharedDraws,
     SmallTrees,
+    Telling,
 )
 from knothole.expectation.monte_carlo.statistics import (
     MeanOf,
@@ -108,6 +111,11 @@ class MonteCarloEngine(Engine):
         self.n_variables = max(len(ensemble.columns), int(variable.max()) + 1)
         # What trees split on most has the best coordinates, after those of states.
         splits = np.bincount(ensemble.feature[ensemble.feature >= 0], minlength=self.n_variables)
+        # After those of the density: what chooses values that are not recorded, and hypotheses.
+        own = ensemble.columns.nullable
+        self.nullable = np.flatnonzero(own)
+        if len(self.nullable):
+            variable = np.concatenate([variable, self.nullable, [-1]])
         self.points = Points(seed, len(variable))
         self.points.arrange(np.where(variable < 0, np.inf, splits[variable]))
         self._common: dict[range, Floats] = {}
@@ -283,8 +291,8 @@ class MonteCarloEngine(Engine):
         Only those of missing values mean anything.
         """
         uniform = self._uniform(words) if keys is None else self.points.uniform(words, keys)
-        drawn = self.density.draw(evidence, uniform).transpose(0, 2, 1)
-        return self.merged.points(np.ascontiguousarray(drawn))
+        drawn = draw(self.density, evidence, uniform)
+        return self.merged.points(np.ascontiguousarray(drawn.transpose(0, 2, 1)))
 
     def _uniform(self, words: range) -> Floats:
         """The common points of some words; kept, since the same words are asked for again."""
@@ -416,9 +424,9 @@ class MixtureMonteCarlo(MonteCarloEngine):
         points, ensemble = self._points(evidence), self.ensemble
         numbers = (ensemble.n_levels == 0) & ~ensemble.columns.nullable
         variable = single_missing(points[:, : len(numbers)], self.forest.look.used, numbers)
-        log_p, share = self.density.responsibilities(evidence[np.flatnonzero(variable >= 0)])
-        single = np.flatnonzero(variable >= 0)[~np.isneginf(log_p)]
-        share = share[~np.isneginf(log_p)]
+        single = np.flatnonzero(variable >= 0)
+        impossible, share, _ = self._shares(evidence[single])
+        single, share = single[~impossible], share[~impossible].sum(axis=1)
         rest = np.setdiff1d(np.arange(len(points)), single, assume_unique=True)
         if not len(single):
             return super().mean(evidence, mean, tolerance)
@@ -462,27 +470,85 @@ class MixtureMonteCarlo(MonteCarloEngine):
         of_rows, last = super().margins, self.shared_words
         if self.small is None or evidence.allowed is not None:
             return lambda rows, words: of_rows(evidence[rows], words, rounded)
-        log_p, share = self.density.responsibilities(evidence)
-        impossible, sets = np.isneginf(log_p), self._sets(self._points(evidence))
+        impossible, share, odds = self._shares(evidence)
+        # What says that a value was recorded is not tabulated.
+        apart, sets = impossible | (odds < 1).any(axis=(1, 2)), self._sets(self._points(evidence))
         assert sets is not None
         leaves = self._leaves(rounded)
+        share = share.reshape(len(share), share.shape[1] * share.shape[2])
+        telling = self._telling(odds)
 
         def collect(rows: NDArray[np.intp], words: range) -> Floats:
             middle = min(max(words.start, last), words.stop)
             out = np.empty((len(rows), middle - words.start, WORD, self.ensemble.n_outputs))
             kernels.fill_shared_margins(
                 share[rows], sets[rows], self._shared(middle), words.start,
+                telling._replace(odds=telling.odds[rows] if len(telling.odds) else telling.odds),
                 self._memory.once(self._new_slots), self.small, leaves, self._scratch(leaves), out,
             )  # fmt: skip
             if middle < words.stop:
                 rest = of_rows(evidence[rows], range(middle, words.stop), rounded)
                 out = np.concatenate([out, rest], axis=1)
-            lost = impossible[rows]
-            if lost.any():
-                out[lost] = of_rows(evidence[rows[lost]], words, rounded)
+            slow = apart[rows]
+            if slow.any():
+                out[slow] = of_rows(evidence[rows[slow]], words, rounded)
             return out
 
         return collect
+
+    def _shares(self, evidence: Evidence) -> tuple[NDArray[np.bool_], Floats, Floats]:
+        """Which rows are impossible, how probable hypotheses and components are, and their odds.
+
+        (rows,), (rows, hypotheses, components) and (rows, hypotheses, nullable variables).
+        """
+        row, chance, cases = (
+            np.arange(len(evidence.points)),
+            np.ones(len(evidence.points)),
+            evidence,
+        )
+        number = np.zeros_like(row)
+        if evidence.hypotheses is not None:
+            row, chance, cases = evidence.cases()
+            number = np.nonzero(evidence.hypotheses.chance)[1]
+        log_p, share = self.density.responsibilities(cases)
+        shape = len(evidence.points), int(number.max(initial=0)) + 1
+        shares, odds = np.zeros((*shape, share.shape[1])), np.ones((*shape, len(self.nullable)))
+        shares[row, number] = chance[:, None] * share
+        if cases.odds is not None:
+            points = cases.points[:, self.nullable]
+            not_recorded = ~np.isnan(points) & np.isnan(evidence.points[row][:, self.nullable])
+            odds[row, number] = np.where(not_recorded, np.inf, cases.odds[:, self.nullable])
+            odds[row, number] = np.where(np.isnan(points) | not_recorded, odds[row, number], 1.0)
+        impossible = np.zeros(shape[0], dtype=np.bool_)
+        impossible[row[np.isneginf(log_p)]] = True
+        return impossible, shares, odds
+
+    def _telling(self, odds: Floats) -> Telling:
+        of_row, goes_left, not_recorded = self._nullable_splits
+        if (odds == 1).all():
+            odds = np.empty((0, 0, 0))
+        forced = np.empty((max(1, len(self.nullable)), LANES), dtype=np.uint64)
+        return Telling(odds, not_recorded, of_row, goes_left, forced)
+
+    @cached_property
+    def _nullable_splits(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], Floats]:
+        """See the fields of :class:`Telling`."""
+        forest, ensemble = self.forest, self.ensemble
+        place = np.full(len(ensemble.columns), -1)
+        place[self.nullable] = np.arange(len(self.nullable))
+        of_row = np.full(forest.n_masks, -1)
+        goes_left = np.zeros(forest.n_masks, dtype=np.bool_)
+        inner = np.flatnonzero(ensemble.feature >= 0)
+        of_row[forest.mask_row[inner]] = place[ensemble.feature[inner]]
+        own, code = forest.set_nodes, self.merged.not_recorded()
+        goes_left[forest.mask_row[own]] = ensemble.missing_left[own]
+        for v in np.flatnonzero(code >= 0).tolist():
+            nodes = own[ensemble.feature[own] == v]
+            sets = unpack_at(ensemble.sets, ensemble.set_start[nodes], int(ensemble.n_levels[v]))
+            goes_left[forest.mask_row[nodes]] = sets[:, code[v]]
+        distributions = self.density.distributions_
+        probability = [distributions[v].not_recorded() for v in self.nullable.tolist()]
+        return of_row, goes_left, np.array(probability).reshape(-1, len(self.density.weights_))
 
     def _new_slots(self) -> kernels.Slots:
         return kernels.new_slots(self.forest.look)
@@ -502,14 +568,17 @@ class MixtureMonteCarlo(MonteCarloEngine):
         words = range(LANES * four, LANES * (four + 1))
         uniform = self.points.uniform(words, COMMON)
         n, first = len(self.density.weights_), self.density.state_coordinates
-        shape = n, uniform.shape[1], uniform.shape[2] - first
+        shape = n, uniform.shape[1], len(self.density.distributions_)
         states = np.broadcast_to(np.arange(n)[:, None, None], shape)
         used = self.forest.look.used
         rows = [np.arange(n if v < len(used) and used[v] else 0) for v in range(shape[2])]
-        given = np.broadcast_to(uniform[:, :, first:], shape)
+        given = np.broadcast_to(uniform[:, :, first : first + shape[2]], shape)
         draws = self.density.draw_given(rows, states, given).transpose(0, 2, 1)
         draws = np.ascontiguousarray(self.merged.points(draws))
-        return kernels.draws_in_components(uniform[0, :, 0].copy(), draws, self.forest)
+        status = np.zeros((1, uniform.shape[1]))
+        if len(self.nullable):
+            status = np.ascontiguousarray(uniform[0, :, -1 - len(self.nullable) : -1].T)
+        return kernels.draws_in_components(uniform[0, :, 0].copy(), status, draws, self.forest)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the shared draws: they are large, and soon made again."""

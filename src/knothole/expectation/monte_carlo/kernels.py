@@ -664,12 +664,41 @@ class SharedDraws(NamedTuple):
         What chooses the components of draws, sorted.
     lowest : uint64 (fours, 64 LANES + 1, LANES)
         The draws with the 0, 1, ... lowest of them.
+    status, below : float64, uint64 (fours, nullable variables, ...)
+        The same of what chooses values that are not recorded because a missing value says so.
     """
 
     cells: Any
     masks: Any
     uniform: Any
     lowest: Any
+    status: Any
+    below: Any
+
+
+class Telling(NamedTuple):
+    """What missing values of some rows say of nullable variables, and which splits are on these.
+
+    Attributes
+    ----------
+    odds : float64 (rows, hypotheses, nullable variables)
+        Those of :class:`~knothole.columns.evidence.Evidence`, infinite where a variable is not
+        recorded. (0, 0, 0) where nothing is said.
+    not_recorded : float64 (nullable variables, components)
+        The probability of it.
+    variable : int64 (rows of masks,)
+        The nullable variable that a split is on, or -1.
+    goes_left : bool (rows of masks,)
+        Where "not recorded" goes.
+    forced : uint64 (nullable variables, LANES)
+        Working memory: draws in which a variable is not recorded because its missing value says so.
+    """
+
+    odds: Any
+    not_recorded: Any
+    variable: Any
+    goes_left: Any
+    forced: Any
 
 
 class Slots(NamedTuple):
@@ -688,6 +717,7 @@ class Slots(NamedTuple):
     mixed: Any  # uint8 (slots, 64 LANES): bytes of the draws of a row
     asked: Any  # int64 (slots + 1,): when they were asked for last; now
     chosen: Any  # int64: components that some draws are of,
+    case: Any  # int64: hypotheses that they are of,
     part: Any  # uint64 (.., LANES) and which
 
 
@@ -711,24 +741,38 @@ def new_slots(look: Lookup) -> Slots:
         mixed=room(int(first[-1]), LANES * WORD // 8).view(np.uint8),
         asked=np.zeros(int(first[-1]) + 1, dtype=np.int64),
         chosen=np.empty(WORD * LANES + 1, dtype=np.int64),
+        case=np.empty(WORD * LANES + 1, dtype=np.int64),
         part=room(WORD * LANES + 1, LANES).view(np.uint64),
     )
 
 
-def draws_in_components(uniform: Floats, draws: Floats, forest: Forest) -> SharedDraws:
-    """Of four words: points (draws, coordinates), and draws (components, variables, draws)."""
+def draws_in_components(
+    uniform: Floats, status: Floats, draws: Floats, forest: Forest
+) -> SharedDraws:
+    """Of four words, of draws (components, variables, draws).
+
+    ``uniform`` (draws,) chooses components, ``status`` (nullable variables, draws) what is not
+    recorded; where there are none, it has one row all the same.
+    """
     n, (first, _) = len(draws), slots_of(forest.look)
     cells = room(n, int(first[-1]), LANES * WORD // 8).view(np.uint8)
     masks = room(n, len(forest.set_nodes), LANES).view(np.uint64)
     found = np.empty(WORD, dtype=np.uint32)
     for word, part in enumerate(np.split(draws, LANES, axis=2)):
         fill_components(np.ascontiguousarray(part), forest, first, word, found, (cells, masks))
+    uniform, lowest = _sorted(uniform)
+    told, of_told = (np.stack(each) for each in zip(*map(_sorted, status), strict=True))
+    arrays = cells, masks, uniform, lowest, told, of_told
+    return SharedDraws(*(each[None] for each in arrays))
+
+
+def _sorted(uniform: Floats) -> tuple[Floats, NDArray[np.uint64]]:
+    """Numbers of the draws of four words in their order, and the draws with the lowest of them."""
     order = np.argsort(uniform, kind="stable")
     lowest = np.zeros((len(order) + 1, LANES), dtype=np.uint64)
     bits = np.uint64(1) << (order % WORD).astype(np.uint64)
     lowest[1 + np.arange(len(order)), order // WORD] = bits
-    lowest = np.bitwise_or.accumulate(lowest, axis=0)
-    return SharedDraws(cells[None], masks[None], uniform[order][None], lowest[None])
+    return uniform[order], np.bitwise_or.accumulate(lowest, axis=0)
 
 
 @njit
@@ -763,8 +807,12 @@ def fill_components(draws, forest, slots, word, found, out):  # type: ignore[no-
 
 
 @njit
-def fill_shared_margins(share, sets, shared, first, slots, small, leaves, scratch, out):  # type: ignore[no-untyped-def]
-    """Margins of shared draws, from a word on, ``out`` (rows, words, 64, outputs)."""
+def fill_shared_margins(share, sets, shared, first, telling, slots, small, leaves, scratch, out):  # type: ignore[no-untyped-def]
+    """Margins of shared draws, from a word on, ``out`` (rows, words, 64, outputs).
+
+    ``share`` (rows, hypotheses x components) says how probable each is.
+    """
+    components = shared.cells.shape[1]
     n_trees, first_own = sets.shape[1], len(scratch.masks) - shared.masks.shape[2]
     work, own = pointers(scratch), pointers(small)
     for i in range(len(share)):
@@ -772,8 +820,12 @@ def fill_shared_margins(share, sets, shared, first, slots, small, leaves, scratc
             scratch.start[output] = leaves.base[output]
         n_splits = list_splits(pointers(sets[i]), n_trees, own, pointers(leaves), work)
         for four in range(first // LANES, (first + out.shape[1] + LANES - 1) // LANES):
-            n = choose(share[i], shared.uniform[four], pointers(shared.lowest[four]), slots)
+            lowest = pointers(shared.lowest[four])
+            n = choose(share[i], components, shared.uniform[four], lowest, slots)
             tell_sides(n_splits, n, first_own, shared.cells[four], shared.masks[four], slots, work)
+            if len(telling.odds) > 0:
+                force(n, telling.odds[i], shared.status[four], shared.below[four], slots, telling)
+                tell_forced(n_splits, telling, work)
             divide(n_trees, n_splits, LANES, work)
             word = four * LANES - first
             write_divided(n_trees, own.output, leaves.unit, LANES, word, work, out[i])
@@ -807,8 +859,43 @@ def tell_sides(n_splits, n, first_own, cells, masks, slots, work):  # type: igno
             store(goes, 0, below)
 
 
+@apart
+def force(n, odds, status, below, slots, telling):  # type: ignore[no-untyped-def]
+    """Choose the draws in which a variable is not recorded because its missing value says so.
+
+    Given the component, a missing value says with probability 1 / (1 + odds of the rest) that
+    nothing was recorded, and otherwise nothing: then the component's own draw stands.
+    """
+    part, forced = pointers((slots.part, telling.forced))
+    for u in range(odds.shape[1]):
+        told = spread(0.0)
+        for i in range(n):
+            more = (odds[slots.case[i], u] - 1.0) * telling.not_recorded[u, slots.chosen[i]]
+            if more <= 0.0:
+                continue
+            share = 1.0 if more == np.inf else more / (1.0 + more)
+            count = np.searchsorted(status[u], share)
+            told = told | (load(part, LANES * i) & load(pointers(below[u]), LANES * count))
+        store(forced, LANES * u, told)
+
+
+@apart
+def tell_forced(n_splits, telling, work):  # type: ignore[no-untyped-def]
+    """Let draws that are not recorded go where such values go, at the splits of a row."""
+    forced = pointers(telling.forced)
+    for s in range(n_splits):
+        row = np.int64(work.split[2 * s + 1])
+        u = telling.variable[row]
+        if u >= 0:
+            draws, goes = load(forced, LANES * u), load(work.masks, LANES * row)
+            with_them = goes | draws
+            store(
+                work.masks, LANES * row, with_them if telling.goes_left[row] else with_them ^ draws
+            )
+
+
 @inlined
-def choose(share, uniform, lowest, slots):  # type: ignore[no-untyped-def]
+def choose(share, components, uniform, lowest, slots):  # type: ignore[no-untyped-def]
     """The components that some draws are of, and which, given their shares; returns how many.
 
     A component has the draws whose first coordinates lie from where the one before it ends, and the
@@ -824,7 +911,7 @@ def choose(share, uniform, lowest, slots):  # type: ignore[no-untyped-def]
         now = len(uniform) if k == last else before
         while now < len(uniform) and uniform[now] < reached:
             now += 1
-        slots.chosen[n] = k
+        slots.chosen[n], slots.case[n] = k % components, k // components
         draws = load(lowest, LANES * now) ^ load(lowest, LANES * before)
         store(part, LANES * n, draws)
         n += now > before

@@ -98,7 +98,7 @@ def is_composed(model: Any) -> bool:
     return kind_of(model) is not None
 
 
-def read_over(model: Any, table: Any, holes: str = "auto") -> Ensemble:
+def read_over(model: Any, table: Any, native: bool = True) -> Ensemble:
     """Read a fitted pipeline, or a model made of models, over the columns of its training table.
 
     Parameters
@@ -107,8 +107,8 @@ def read_over(model: Any, table: Any, holes: str = "auto") -> Ensemble:
         See ``KINDS``.
     table : table
         What it was trained on, or rows like it: with all values of its columns that matter.
-    holes : {"auto", "all"}
-        With "auto", NaN in the table must mean something to the model; see :func:`knothole.wrap`.
+    native : bool
+        Whether NaN in the table must mean something to the model; see :func:`knothole.wrap`.
 
     Returns
     -------
@@ -119,7 +119,7 @@ def read_over(model: Any, table: Any, holes: str = "auto") -> Ensemble:
     rows = ProbeTable(table)
     fronts = [Front.of(steps, end, table) for steps, end in ends(model)]
     domains = domains_of(rows, fronts)
-    if holes == "auto":
+    if native:
         _check_nan(rows, domains)
     ensemble = assembled(model, iter(folded(rows, fronts, domains)))
     _compare(model, rows, ensemble)
@@ -135,7 +135,7 @@ def _check_nan(rows: ProbeTable, domains: list[Domain]) -> None:
             raise InvalidInput(
                 f"X_train has NaN in column {source.name!r}, and what the pipeline makes of it "
                 f"depends on other columns, or it refuses it: NaN is no value of its own there. "
-                f"Pass holes='all', which takes every NaN for a hole."
+                f"Pass nan_policy='lost', which integrates over every missing value."
             )
 
 

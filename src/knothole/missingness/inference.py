@@ -1,0 +1,492 @@
+"""What a missing value means: was it lost, or never recorded? By Bayes' rule, row by row.
+
+A density knows which variables are *nullable* (they were missing in training), and how probable
+"not recorded" is, given everything else. Suppose that a recorded value is lost with probability r,
+independently of the others. Then a missing value of a nullable variable has likelihood 1 if it was
+not recorded, and r if it was; a missing value of any other variable has likelihood r, an observed
+one 1 - r. What r is, nobody knows: a row has *hypotheses* (:class:`~.evidence.Hypotheses`), whose
+prior is a :class:`LossPrior`, and an answer is the mean over them.
+
+=============  ====================================================================================
+nothing        Nothing was lost: r = 0, which is how the model itself takes a missing value.
+column         A single variable was lost in all rows, and nothing else.
+scattered      r has a Beta prior. A row's likelihood is a polynomial of r, of degree n for n
+               missing nullable variables, times powers of r and 1 - r: Gauss-Jacobi quadrature with
+               (n + 1) / 2 nodes, rounded up, integrates it exactly. Every node is a hypothesis;
+               of more than :data:`NODES` two are made, with the same first three moments.
+=============  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh_tridiagonal
+from scipy.special import betaln
+
+from knothole.arrays import Floats, Mask
+from knothole.columns.columns import Variable
+from knothole.columns.evidence import NOT_RECORDED, Evidence, Hypotheses
+from knothole.errors import InvalidInput
+
+#: How missing values of nullable variables are taken.
+NanPolicy = Literal["infer", "lost", "native"]
+
+# Rates that a row is answered for where losses are scattered. Where more would be exact, from four
+# missing values on, these have the same mean, variance and third moment given the row.
+NODES = 2
+# Hypotheses that are less probable than this are left out: that changes no probability by more.
+LEAST = 1e-9
+# Rows whose hypotheses are asked about at once.
+ROWS = 4096
+
+
+@dataclass(frozen=True)
+class LossPrior:
+    """What may have been lost before a row came, each with its probability.
+
+    Attributes
+    ----------
+    nothing, column : float
+        The probability that nothing was lost, or a single variable. Otherwise losses are scattered.
+    a, b : float
+        The Beta distribution of r, the probability that a value was lost, where losses are
+        scattered.
+    """
+
+    nothing: float = 0.0
+    column: float = 0.0
+    a: float = 1.0
+    b: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what is no prior."""
+        shares = self.nothing, self.column, 1 - self.nothing - self.column
+        if not all(-1e-12 <= each <= 1 for each in shares):
+            raise InvalidInput(
+                f"LossPrior: nothing and column must be probabilities that add up to at most 1; "
+                f"got nothing={self.nothing!r} and column={self.column!r}."
+            )
+        if not all(0 < each < np.inf for each in (self.a, self.b)):
+            raise InvalidInput(
+                f"LossPrior: a and b must be numbers above 0; got a={self.a!r} and b={self.b!r}."
+            )
+
+    @property
+    def scattered(self) -> float:
+        """The probability that losses are scattered."""
+        return max(0.0, round(1.0 - self.nothing - self.column, 12))
+
+
+#: What is taken to be lost unless y tells more.
+DEFAULT_PRIOR = LossPrior(column=0.3)
+#: What is chosen from, by y; None: a missing value says nothing.
+PRIORS: dict[str, LossPrior | None] = {
+    "a column, or scattered": DEFAULT_PRIOR,
+    "scattered": LossPrior(),
+    "nothing, a column, or scattered": LossPrior(nothing=0.3, column=0.3, b=9.0),
+    "mostly nothing": LossPrior(nothing=0.6, column=0.3, b=9.0),
+    "anything": None,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How missing values of nullable variables are read.
+
+    Attributes
+    ----------
+    policy : {"infer", "lost", "native"}
+        "infer": by Bayes' rule. "lost": the density knows no nullable variables. "native": they
+        were not recorded, unless the caller says that they were lost.
+    prior : LossPrior or None
+        None: a missing value says nothing.
+    rates : float64 (variables,) or None
+        Instead of a prior, the probability with which each variable is lost in every row.
+    """
+
+    policy: NanPolicy = "infer"
+    prior: LossPrior | None = DEFAULT_PRIOR
+    rates: Floats | None = None
+
+    def read(
+        self,
+        density: Any,
+        evidence: Evidence,
+        variables: Sequence[Variable],
+        lost: Mask | None = None,
+        absent: Sequence[int] = (),
+    ) -> Evidence:
+        """Evidence with what its missing values say.
+
+        ``lost`` (rows, columns) marks values that are known to have been lost, ``absent`` columns
+        that the table did not have.
+        """
+        evidence, unknown, known = reasons(evidence, variables, lost, absent)
+        if self.policy != "infer" or not unknown.any():
+            return evidence
+        if self.rates is not None:
+            return _at_rates(evidence, unknown, self.rates, variables)
+        if self.prior is None:
+            return evidence
+        missing = np.isnan(evidence.points[:, : len(variables)])
+        others = (missing & ~unknown & ~known).sum(axis=1)
+        point = not_recorded_points(variables)
+        nullable = np.array([v.nullable for v in variables])
+        unrecorded = nullable & (evidence.points[:, : len(variables)] == point)
+        observed = (~missing & ~unrecorded).sum(axis=1)  # what was not recorded cannot be lost
+        return infer(density, evidence, unknown, others, observed, point, self.prior)
+
+
+def reasons(
+    evidence: Evidence,
+    variables: Sequence[Variable],
+    lost: Mask | None = None,
+    absent: Sequence[int] = (),
+) -> tuple[Evidence, Mask, Mask]:
+    """Why variables are missing, as far as the caller says: the arguments of :meth:`Reading.read`.
+
+    Returns
+    -------
+    evidence : Evidence
+        With what is known to be lost.
+    unknown, known : bool (rows, variables)
+        Nullable variables that are missing for an unknown reason, and variables (missing or not)
+        whose reason is known.
+    """
+    n = len(variables)
+    nullable = np.array([v.nullable for v in variables])
+    missing = np.isnan(evidence.points[:, :n])
+    known = np.array([any(c in absent for c in v.columns) for v in variables])
+    known = np.broadcast_to(known, missing.shape)
+    # Of a one-hot group that is observed in part, it is known that it was recorded.
+    asked = missing & nullable
+    for v, rows, _ in evidence.restricted():
+        asked[rows, v] = False
+    if lost is not None and lost.any():
+        gone = np.stack([lost[:, list(v.columns)].any(axis=1) for v in variables], axis=1)
+        known = known | gone
+        if (gone & asked).any():
+            odds = np.ones_like(evidence.points)
+            odds[:, :n][gone & asked] = 0.0
+            evidence = replace(evidence, odds=odds)
+    return evidence, asked & ~known, known
+
+
+#: By Bayes' rule, and as the model itself takes missing values.
+INFER, NATIVE = Reading(), Reading("native")
+
+
+def _at_rates(
+    evidence: Evidence, unknown: Mask, rates: Floats, variables: Sequence[Variable]
+) -> Evidence:
+    """Evidence where each variable is lost with a probability of its own."""
+    n = len(variables)
+    odds = np.ones_like(evidence.points) if evidence.odds is None else evidence.odds.copy()
+    points = evidence.points.copy()
+    with np.errstate(divide="ignore"):
+        odds[:, :n] = np.where(unknown & (rates > 0), 1 / rates, odds[:, :n])
+    points[:, :n] = np.where(unknown & (rates == 0), not_recorded_points(variables), points[:, :n])
+    return replace(evidence, points=points, odds=odds)
+
+
+def infer(
+    density: Any,
+    evidence: Evidence,
+    unknown: Mask,
+    lost: NDArray[np.int64],
+    observed: NDArray[np.int64],
+    not_recorded: Floats,
+    prior: LossPrior,
+) -> Evidence:
+    """The evidence with the hypotheses of each row, each with its probability given the row.
+
+    ``unknown`` (rows, variables) are the values that are missing for an unknown reason, ``lost``
+    (rows,) the number of variables that are missing because they must have been lost, ``observed``
+    the number of those that were not.
+    """
+    n_rows, counts = len(unknown), unknown.sum(axis=1)
+    key = np.stack([lost, observed, counts], axis=1)
+    asked = np.flatnonzero(counts)
+    kinds, kind = np.unique(key[asked], axis=0, return_inverse=True)
+    made = [_hypotheses(m, o, n, prior) for m, o, n in kinds.tolist()]
+    width = max(len(rate) for rate, _, _ in made)
+    rate, weight = np.ones((n_rows, width)), np.full((n_rows, width), -np.inf)
+    gone = np.full((n_rows, width), -1)
+    for number, (rates, log_prior, which) in enumerate(made):
+        rows, n = asked[kind.reshape(-1) == number], len(rates)
+        rate[rows, :n], weight[rows, :n] = rates, log_prior
+        # The variables that are missing, in their order, and after them none.
+        where = np.argsort(~unknown[rows], axis=1, kind="stable")[:, : kinds[number, 2]]
+        where = np.hstack([where, np.full((len(rows), 1), -1)])
+        gone[rows, :n] = where[:, which]
+    possible = Hypotheses((weight > -np.inf).astype(np.float64), rate, gone, unknown, not_recorded)
+    asking, before = replace(evidence, hypotheses=possible), weight.copy()
+    for start in range(0, n_rows, ROWS):
+        row, place = np.nonzero(possible.chance[start : start + ROWS])
+        if len(row):
+            cases = asking[start : start + ROWS].cases()[2]
+            weight[start + row, place] += density.log_evidence(cases)
+    # A row that the density holds to be impossible says nothing.
+    impossible = np.isneginf(weight).all(axis=1)
+    weight[impossible] = before[impossible]
+    weight[counts == 0, 0] = 0.0
+    chance = _normalised(np.exp(weight - weight.max(axis=1, keepdims=True)))
+    nodes = np.zeros(n_rows, dtype=np.int64)
+    nodes[asked] = counts[asked] // 2 + 1
+    for n in np.unique(nodes[nodes > NODES]).tolist():
+        rows = np.flatnonzero((nodes == n) & (rate[:, :n] > 0).all(axis=1))
+        chance[rows, :n], rate[rows, :n] = _two_nodes(chance[rows, :n], rate[rows, :n])
+    chance[chance < LEAST] = 0.0
+    chance = _normalised(chance)
+    found = Hypotheses(chance, rate, gone, unknown, not_recorded)
+    return replace(evidence, hypotheses=_ordered(found))
+
+
+def acquired(
+    density: Any, evidence: Evidence, known: Mask, points: Floats
+) -> tuple[Evidence, Floats]:
+    """The evidence once some missing values become known, and how probable these values are.
+
+    That a value turns out to have been recorded, or not, tells of what happened to the row:
+    hypotheses have their probabilities given the values, too.
+
+    Parameters
+    ----------
+    density : Density
+    evidence : Evidence
+    known : bool (rows, variables)
+        Missing variables that become known; those of the others are not looked at.
+    points : float64 (rows, variables)
+        Their values.
+
+    Returns
+    -------
+    evidence : Evidence
+    log_p : float64 (rows,)
+        Log probability of the values, but for a constant of each row's.
+    """
+    told = evidence.hidden(known)
+    told = replace(told, points=np.where(known, points, told.points))
+    row, chance, before, after = np.arange(len(points)), np.ones(len(points)), evidence, told
+    if evidence.hypotheses is not None:
+        row, chance, before = evidence.cases()
+        after = told.cases()[2]
+    log_p = density.log_evidence(after)
+    unrecorded = not_recorded_points(density.columns_.variables)
+    for v in np.flatnonzero(known[:, : len(unrecorded)].any(axis=0)).tolist():
+        own, none = known[row, v], after.points[:, v] == unrecorded[v]
+        # A hypothesis may say that nothing was recorded, or how likely that is.
+        log_p[own & ~np.isnan(before.points[:, v]) & ~none] = -np.inf
+        if before.odds is not None:
+            with np.errstate(divide="ignore"):
+                log_odds = np.log(before.odds[:, v])
+            log_p += np.where(own & none & np.isnan(before.points[:, v]), log_odds, 0.0)
+    if evidence.hypotheses is None or told.hypotheses is None:
+        return told, log_p
+    weight = np.full_like(evidence.hypotheses.chance, -np.inf)
+    place = np.nonzero(evidence.hypotheses.chance)
+    with np.errstate(invalid="ignore"):
+        weight[place] = np.log(chance) + log_p - density.log_evidence(before)
+    weight[np.isnan(weight)] = -np.inf
+    top = weight.max(axis=1, keepdims=True)
+    possible = np.isfinite(top)
+    weight = np.exp(weight - np.where(possible, top, 0.0))
+    weight = np.where(possible, weight, evidence.hypotheses.chance)
+    log_p = np.where(possible, top + np.log(weight.sum(axis=1, keepdims=True)), -np.inf)[:, 0]
+    found = replace(told.hypotheses, chance=_normalised(weight))
+    return replace(told, hypotheses=_ordered(found)), log_p
+
+
+def _ordered(hypotheses: Hypotheses) -> Hypotheses:
+    """The most probable first, and no more than some row has."""
+    chance = hypotheses.chance
+    order = np.argsort(-chance, axis=1, kind="stable")
+    order = order[:, : int(np.count_nonzero(chance, axis=1).max(initial=1))]
+    return replace(
+        hypotheses,
+        chance=np.take_along_axis(chance, order, axis=1),
+        rate=np.take_along_axis(hypotheses.rate, order, axis=1),
+        gone=np.take_along_axis(hypotheses.gone, order, axis=1),
+    )
+
+
+def _normalised(chance: Floats) -> Floats:
+    """Probabilities of rows, whose sums have the same bits however many zeros follow them."""
+    return np.asarray(chance / np.cumsum(chance, axis=1)[:, -1:])
+
+
+def _two_nodes(chance: Floats, rate: Floats) -> tuple[Floats, Floats]:
+    """Two rates instead of many, with the same mean, variance and third moment; the rest 0."""
+    total = chance.sum(axis=1, keepdims=True)
+    share = chance / np.where(total > 0, total, 1.0)
+    mean = (share * rate).sum(axis=1, keepdims=True)
+    variance = (share * (rate - mean) ** 2).sum(axis=1, keepdims=True)
+    third = (share * (rate - mean) ** 3).sum(axis=1, keepdims=True)
+    spread = np.sqrt(variance)
+    skew = np.divide(third, spread**3, out=np.zeros_like(third), where=variance > 0) / 2
+    above = skew + np.sqrt(skew**2 + 1)  # the two of them multiply to -1
+    part = 1 / (1 + above**2)
+    out, rates = np.zeros_like(chance), rate.copy()
+    out[:, :2] = total * np.hstack([part, 1 - part])
+    rates[:, :2] = np.clip(
+        mean + spread * np.hstack([above, -1 / above]),
+        rate.min(axis=1, keepdims=True),
+        rate.max(axis=1, keepdims=True),
+    )
+    return out, rates
+
+
+def _hypotheses(
+    lost: int, observed: int, n: int, prior: LossPrior
+) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Rates, log weights before the density is asked, and which missing variable is gone (or -1).
+
+    Of a row of which ``n`` variables are missing for an unknown reason.
+    """
+    rate: list[float] = []
+    weight: list[float] = []
+    gone: list[int] = []
+    if prior.nothing > 0 and lost == 0:
+        rate, weight, gone = [0.0], [float(np.log(prior.nothing))], [-1]
+    if prior.column > 0 and lost <= 1:  # a missing variable that is nullable, or the other one
+        out = list(range(n)) if lost == 0 else [-1]
+        column = float(np.log(prior.column / (lost + observed + n)))
+        rate, weight, gone = rate + [0.0] * len(out), weight + [column] * len(out), gone + out
+    # Where the prior rules out everything else, losses are scattered all the same.
+    if prior.scattered > 0 or not weight:
+        a, b = prior.a + lost, prior.b + observed
+        nodes, log_share = gauss_jacobi(a, b, n // 2 + 1)
+        of_nodes = np.log(prior.scattered or 1.0) + betaln(a, b) - betaln(prior.a, prior.b)
+        # A case is asked for with odds of 1 / r for "not recorded": that is r**-n of its weight.
+        of_nodes = of_nodes + log_share + n * np.log(nodes)
+        rate, weight = [*nodes.tolist(), *rate], [*of_nodes.tolist(), *weight]
+        gone = [-1] * len(nodes) + gone
+    return np.array(rate), np.array(weight), np.array(gone)
+
+
+@lru_cache(maxsize=4096)
+def gauss_jacobi(a: float, b: float, n: int) -> tuple[Floats, Floats]:
+    """Nodes and log weights of quadrature under a Beta(a, b) density.
+
+    Exact for polynomials of degree 2 n - 1. The nodes are those of Golub and Welsch. Weights are
+    normalised, and their logarithms come from the orthonormal polynomials p_k at the nodes, as
+    -log(sum of p_k**2): a product of many small rates is largest at nodes of tiny weights, which
+    eigenvectors have no correct digit of.
+
+    Examples
+    --------
+    >>> nodes, log_weights = gauss_jacobi(2.0, 3.0, 2)
+    >>> weights = np.exp(log_weights)
+    >>> round(float(weights @ nodes), 12), round(float(weights @ nodes**3), 12)
+    (0.4, 0.114285714286)
+    """
+    k, total = np.arange(n, dtype=np.float64), a + b - 2.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        middle = (a - b) * total / ((2 * k + total) * (2 * k + total + 2))
+        middle[0] = (a - b) / (a + b)
+        j = k[1:]
+        beside = 4 * j * (j + a - 1) * (j + b - 1) * (j + total)
+        beside = beside / ((2 * j + total) ** 2 * (2 * j + total + 1) * (2 * j + total - 1))
+    if n > 1:
+        beside[0] = 4 * a * b / ((a + b) ** 2 * (a + b + 1))
+    beside = np.sqrt(beside)
+    x = eigh_tridiagonal(middle, beside, eigvals_only=True)
+    before, now = np.zeros(n), np.ones(n)
+    squares, scale = np.ones(n), np.zeros(n)
+    for i in range(n - 1):
+        further = (x - middle[i]) * now - (beside[i - 1] * before if i else 0.0)
+        before, now = now, further / beside[i]
+        squares = squares + now**2
+        large = np.sqrt(squares)  # so that nothing overflows
+        before, now, squares, scale = before / large, now / large, np.ones(n), scale + np.log(large)
+    return (1.0 + x) / 2, -2 * scale - np.log(squares)
+
+
+# Sweeps over the columns to learn their loss rates by, and the change at which they stop.
+SWEEPS, CHANGE = 20, 1e-3
+# Rates that are looked at, from 0 to 1. All that lower log p by less than FIT are as good; where
+# these are further apart than APART, nothing is known.
+GRID, FIT, APART = 201, 2.0, 0.5
+
+
+def learn_rates(
+    density: Any, evidence: Evidence, unknown: Mask, variables: Sequence[Variable]
+) -> tuple[Floats, Mask]:
+    """The probability with which each variable is lost, and which of them rows cannot tell.
+
+    By maximum likelihood, one variable after the other until none changes: a row in which it is
+    missing has likelihood r p(row) + (1 - r) p(row, not recorded), one in which it is observed
+    1 - r. Variables that are not nullable are lost where they are missing.
+    """
+    missing = np.isnan(evidence.points[:, : len(variables)])
+    nullable = np.array([v.nullable for v in variables])
+    rates, unsure = missing.mean(axis=0), np.zeros(len(variables), dtype=np.bool_)
+    grid = np.linspace(0.0, 1.0, GRID)
+    for _ in range(SWEEPS):
+        before = rates.copy()
+        for v in np.flatnonzero(nullable).tolist():
+            rows = np.flatnonzero(unknown[:, v])
+            others = unknown[rows].copy()
+            others[:, v] = False
+            plain = _at_rates(evidence[rows], others, rates, variables)
+            points = plain.points.copy()
+            points[:, v] = not_recorded_points(variables)[v]
+            share = np.exp(
+                density.log_evidence(replace(plain, points=points)) - density.log_evidence(plain)
+            )  # of "not recorded"
+            share = np.nan_to_num(np.minimum(share, 1.0), nan=1.0)
+            observed = np.count_nonzero(~missing[:, v])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                fit = np.log(grid[:, None] + (1 - grid[:, None]) * share).sum(axis=1)
+                fit = fit + (observed * np.log1p(-grid) if observed else 0.0)
+            as_good = grid[fit >= fit.max() - FIT]
+            rates[v], unsure[v] = grid[fit.argmax()], np.ptp(as_good) > APART
+        if np.abs(rates - before).max(initial=0.0) < CHANGE:
+            break
+    return rates, unsure
+
+
+def lost_probability(density: Any, evidence: Evidence, nullable: Mask) -> Floats:
+    """The probability that each missing value was recorded, and lost, (rows, variables).
+
+    NaN where a value is observed.
+    """
+    n = len(nullable)
+    missing = np.isnan(evidence.points[:, :n])
+    out = np.where(missing, 1.0, np.nan)
+    if not nullable.any():
+        return out
+    row, chance = np.arange(len(missing)), np.ones(len(missing))
+    cases = evidence
+    if evidence.hypotheses is not None:
+        row, chance, cases = evidence.cases()
+    log_p = density.log_evidence(cases)
+    odds = np.ones_like(cases.points) if cases.odds is None else cases.odds
+    point = not_recorded_points(density.columns_.variables)
+    possible = odds > 0
+    for v, rows, allowed in cases.restricted():
+        possible[rows, v] &= allowed[:, -1]
+    for v in np.flatnonzero(nullable).tolist():
+        asked = np.flatnonzero(np.isnan(cases.points[:, v]) & possible[:, v])
+        known = cases[asked].points.copy()
+        known[:, v] = point[v]
+        log_q = density.log_evidence(replace(cases[asked], points=known))
+        share = np.zeros(len(row))
+        with np.errstate(invalid="ignore"):
+            ratio = np.exp(np.log(odds[asked, v]) + log_q - log_p[asked])
+        share[asked] = np.nan_to_num(np.minimum(ratio, 1.0), nan=1.0)
+        share[missing[row, v] & ~np.isnan(cases.points[:, v])] = 1.0
+        unrecorded = np.bincount(row, chance * share, minlength=len(missing))
+        out[:, v] = np.where(missing[:, v], 1.0 - unrecorded, np.nan)
+    return np.clip(out, 0.0, 1.0)
+
+
+def not_recorded_points(variables: Sequence[Variable]) -> Floats:
+    """The point of each variable that says "not recorded"."""
+    return np.array([len(v.levels) - 1 if v.levels else NOT_RECORDED for v in variables])
