@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state, get_tags
 from knothole.arrays import Floats, Mask
 from knothole.checks import check_choice, check_number, check_whole
 from knothole.columns.columns import Columns, Kind
-from knothole.columns.evidence import holes_in, nullable_as_met, with_nan
+from knothole.columns.evidence import missing_in, nullable_as_met, with_nan
 from knothole.columns.read import row_weights
 from knothole.densities.base import Density, encode_target, of_same_size
 from knothole.densities.held_out import (
@@ -120,7 +120,9 @@ def learn(lesson: Lesson, ways: list[Way]) -> tuple[Robust, Any, pd.DataFrame | 
             f"{lesson.y.shape[1]} outputs; use learn='own'."
         )
     own = lesson.own()
-    first = lesson.wrapped(own, how.density, columns=how.columns, blocks=how.blocks, holes="all")
+    first = lesson.wrapped(
+        own, how.density, columns=how.columns, blocks=how.blocks, nan_policy="lost"
+    )
     if not isinstance(first.density_, Density):
         raise InvalidInput(
             "learn: a density of your own cannot be conditioned on y; pass one of knothole's, "
@@ -146,7 +148,7 @@ class Ground:
     own : object
         The estimator trained without us.
     base : Density
-        Over X; NaN is a hole wherever the caller did not declare it a value.
+        Over X; Missing values are integrated over, unless the caller declared a column nullable.
     training : TrainingTable
         The rows, encoded, NaN where the model takes a number for it.
     sentinel : float64 (columns, 2)
@@ -169,7 +171,7 @@ class Ground:
         matrix = with_nan(base.columns_.matrix(lesson.table), sentinel, base.columns_)
         training = TrainingTable(matrix, None, row_weights(lesson.weight, len(matrix)))
         ground = cls(lesson, own, base, training, sentinel, base.columns_.nullable)
-        if lesson.how.holes == "auto" and ground.holes.any():
+        if lesson.how.nan_policy == "infer" and ground.holes.any():
             return replace(ground, values=ground.meaningful())
         return ground
 
@@ -198,16 +200,16 @@ class Ground:
 
     def robust(self, way: Way, model: Any) -> Robust:
         """What was trained in a way, wrapped and (if the way says so) tuned."""
-        lesson, density, holes = self.lesson, self.density, self.lesson.how.holes
+        lesson, density, policy = self.lesson, self.density, self.lesson.how.nan_policy
         if way.learn == "own" and way.tune:
-            density, holes = self.base, "all"
-        elif way.learn == "own" and holes == "auto":  # as wrap does it by itself
+            density, policy = self.base, "lost"
+        elif way.learn == "own" and policy != "lost":  # as wrap does it by itself
             density = self._nullable(nullable_as_met(self.base.columns_, self.training.matrix))
-        robust = lesson.wrapped(model, density, holes=holes)
+        robust = lesson.wrapped(model, density, nan_policy=policy)
         if not way.tune:
             return robust
-        holes = "auto" if density.columns_.nullable.any() else "all"
-        options = lesson.tuning.changed(holes=holes)
+        native = density.columns_.nullable.any()
+        options = lesson.tuning.changed(nan_policy="native" if native else "lost")
         return robust.tune(lesson.table, lesson.y, options, sample_weight=lesson.weight)
 
     # ---- densities -------------------------------------------------------------------------------
@@ -261,13 +263,13 @@ class Ground:
         matrix = with_nan(columns.matrix(X), self.sentinel, columns)
         target = self.known.given(self.lesson.y, y)
         parts = ((self.known.density, np.arange(len(matrix))),)
-        return Completions(parts, X, matrix, holes_in(columns, matrix), target)
+        return Completions(parts, X, matrix, missing_in(columns, matrix), target)
 
     @property
     def holes(self) -> Mask:
         """Entries that are completed, (rows, columns)."""
         columns = self.base.columns_.with_nullable(self.values)
-        return holes_in(columns, self.training.matrix)
+        return missing_in(columns, self.training.matrix)
 
     def meaningful(self) -> Mask:
         """Columns in which NaN says something of y that what is observed does not, (columns,).
@@ -317,7 +319,7 @@ def compare(ground: Ground, first: Robust, ways: list[Way]) -> pd.DataFrame | No
         smaller = ground.part(rows)
         for own, way in zip(losses, ways, strict=True):
             robust = smaller.robust(way, smaller.model(way))
-            evidence = robust.expectation_.evidence_of(matrix[part.held], robust.holes_)
+            evidence = robust.expectation_.evidence_of(matrix[part.held])
             response = robust.expectation_.predict(evidence)[0]
             own.append(loss.measure(response, loss.truth[part.held]))
     if not held:

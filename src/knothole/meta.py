@@ -37,6 +37,7 @@ from knothole.inspection.acquisition import Acquisition
 from knothole.inspection.shapley import Explanation, Groups
 from knothole.leaves.induction import DRAWS, MEMORY
 from knothole.leaves.options import TuningOptions
+from knothole.missingness.inference import NanPolicy
 from knothole.progress import Verbose
 from knothole.robust import Robust
 from knothole.trees.libraries import unfitted, weight_name
@@ -57,20 +58,21 @@ SHARED = """Parameters
     density : "auto", Density, sequence of them, or any object with ``complete``
         See :func:`knothole.wrap`.
     tune : None, True, "auto", dict or TuningOptions
-        Whether to give the model new leaf values for rows with holes; a dictionary holds
+        Whether to refit leaf values for rows with missing values; a dictionary holds
         arguments of :meth:`Robust.tune`. "auto": where that predicts rows held out better (with
         ``learn="auto"`` this is tried for own trees only).
     learn : {"own", "expected", "auto"}
         "own" trains the estimator on the table as it is. "expected" grows its trees under the
         expected loss: it is trained on weighted completions of the incomplete rows, drawn from
-        p(x_m | x_o, y) (:func:`knothole.expand`); every NaN is a hole then, but in columns in
-        which it says something of y it is kept as a value (with ``holes="all"`` nowhere). "auto"
-        is what predicts rows held out better (than own trees with tuned leaves: by more than its
-        standard error). Without holes all are the same.
+        p(x_m | x_o, y) (:func:`knothole.expand`). Every missing value is integrated over then, but
+        in columns in which it says something of y it is "not recorded" (with
+        ``nan_policy="lost"`` nowhere). "auto" is what predicts rows held out better (than own
+        trees with tuned leaves: by more than its standard error). Without missing values all are
+        the same.
     draws : int
         Completions of each incomplete row, for "expected".
     redraw : float or "auto"
-        Part of what is observed in incomplete rows that is drawn anew with their holes. The rows
+        Part of what is observed in incomplete rows that is drawn anew as well. The rows
         are still draws from p, but tell less of the noise in y: good where that is large and p
         is near the truth. "auto": 0, and for ``learn="auto"`` also 0.3, if that is better.
     memory : int
@@ -84,8 +86,8 @@ SHARED = """Parameters
     unseen : {"error", "hole"}
         What a category is that training did not have, where a question does not say it: in
         cross-validation, a rare one may be in no other fold.
-    columns, blocks, holes, random_state, verbose
-        See :func:`knothole.wrap`. With ``tune``, every NaN is a hole.
+    columns, blocks, nan_policy, random_state, verbose
+        See :func:`knothole.wrap`. With ``tune`` the policy is "lost".
 
     Attributes
     ----------
@@ -93,7 +95,7 @@ SHARED = """Parameters
         The fitted model.
     robust_ : Robust
         What answers, with all that is known of it: ``ensemble_``, ``columns_``,
-        ``nan_meaning_``, ``tuning_``, ``calibration_``, ``correction_``. Its methods are here too.
+        ``nan_policy_``, ``tuning_``, ``calibration_``, ``correction_``. Its methods are here too.
     density_ : Density
         What missing values are integrated under.
     selection_ : DataFrame or None
@@ -124,7 +126,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         prefit: bool = False,
         columns: Columns | None = None,
         blocks: Blocks | None = None,
-        holes: Any = "auto",
+        nan_policy: NanPolicy = "infer",
         unseen: Unseen = "error",
         random_state: Any = 0,
         verbose: Verbose = "auto",
@@ -132,7 +134,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         self.estimator, self.prefit, self.unseen = estimator, prefit, unseen
         self.density, self.tune, self.correct = density, tune, correct
         self.learn, self.draws, self.redraw, self.memory = learn, draws, redraw, memory
-        self.columns, self.blocks, self.holes = columns, blocks, holes
+        self.columns, self.blocks, self.nan_policy = columns, blocks, nan_policy
         self.random_state, self.verbose = random_state, verbose
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -168,7 +170,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
             self.density,
             self.columns,
             blocks=self.blocks,
-            holes=self.holes if options is None else "all",
+            nan_policy=self.nan_policy if options is None else "lost",
             sample_weight=sample_weight,
             correct=self.correct if options is None else False,
             random_state=self.random_state,
@@ -186,9 +188,9 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
     ) -> tuple[NDArray[Any], ...]: ...
 
     def predict(self, X: Any, return_std: bool = False, **options: Any) -> Any:
-        """Expected prediction given what is observed, and if asked the spread holes cause.
+        """Expected prediction given what is observed, and if asked its standard deviation.
 
-        Options are those of :meth:`Robust.predict`: ``return_error``, ``quantiles``, ``holes``,
+        Options are those of :meth:`Robust.predict`: ``return_error``, ``quantiles``, ``lost``,
         ``unseen``, ``absent``, ``n_jobs``. Answers are arrays, as those of scikit-learn's own
         estimators; ``robust_.predict(X)`` has them as tables like ``X``.
         """
@@ -216,6 +218,11 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         """Intervals for y, after :meth:`calibrate`; see :meth:`Robust.predict_interval`."""
         X, options = self._known(X, options)
         return self.robust_.predict_interval(X, coverage, **options)
+
+    def lost_probability(self, X: Any, **options: Any) -> Any:
+        """The probability that missing values were lost; see :meth:`Robust.lost_probability`."""
+        X, options = self._known(X, options)
+        return self.robust_.lost_probability(X, **options)
 
     def explain(self, X: Any, groups: Groups | None = None, **options: Any) -> Explanation:
         """Conditional Shapley values; see :meth:`Robust.explain`."""
@@ -341,10 +348,10 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         return self._without_lost_rows(X, options), options
 
     def _without_lost_rows(self, X: Any, options: Mapping[str, Any]) -> Any:
-        """Refuse rows in which an encoder before this has made zeros of a hole.
+        """Refuse rows in which an encoder before this has made zeros of a missing value.
 
         Of dummies that never were all 0 in training, such a row says nothing; with ``unseen`` as
-        "hole" they are holes again.
+        "hole" they are missing again.
         """
         if not self._dummies_:
             return X
@@ -356,9 +363,9 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
                 raise InvalidInput(
                     f"row {int(np.argmax(lost))} of X has zeros in columns {dummies[0]} to "
                     f"{dummies[-1]}, of which one was 1 in every training row: an encoder has made "
-                    f"them of a hole, or of a category it did not know. Put the encoder inside, "
-                    f"{type(self).__name__}(make_pipeline(encoder, model)), so that holes are "
-                    f"seen; or pass unseen='hole'."
+                    f"them of a missing value, or of an unknown category. Put the encoder inside, "
+                    f"{type(self).__name__}(make_pipeline(encoder, model)), so that missing "
+                    f"values are seen; or pass unseen='hole'."
                 )
             matrix[np.ix_(lost, dummies)] = np.nan
             found = found or bool(lost.any())
@@ -384,7 +391,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
 
 
 class ExpectedRegressor(RegressorMixin, _Expected):
-    """A tree regressor that answers rows with holes by its expected prediction.
+    """A tree regressor that answers rows with missing values by its expected prediction.
 
     {shared}
 
@@ -404,7 +411,7 @@ class ExpectedRegressor(RegressorMixin, _Expected):
 
 
 class ExpectedClassifier(ClassifierMixin, _Expected):
-    """A tree classifier that answers rows with holes by its expected probabilities.
+    """A tree classifier that answers rows with missing values by its expected probabilities.
 
     {shared}
     classes_ : array
@@ -433,7 +440,7 @@ class ExpectedClassifier(ClassifierMixin, _Expected):
         """Expected probabilities of the classes, (rows, classes).
 
         Options are those of :meth:`Robust.predict_proba`: ``return_std``, ``return_error``,
-        ``holes``, ``unseen``, ``absent``, ``n_jobs``.
+        ``lost``, ``unseen``, ``absent``, ``n_jobs``.
         """
         X, options = self._known(X, options)
         return _arrays(self.robust_.predict_proba(X, **options))

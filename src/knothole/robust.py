@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -20,12 +22,13 @@ from knothole import storage
 from knothole.arrays import Floats
 from knothole.checks import check_choice
 from knothole.columns.columns import Columns, Evidence
-from knothole.columns.evidence import Holes, mark_holes
+from knothole.columns.evidence import checked_lost
 from knothole.columns.outputs import Shares, like, pandas_index
-from knothole.columns.read import Absent, Unseen
+from knothole.columns.read import Absent, Unseen, listed
 from knothole.compiled.threads import threads_of
 from knothole.densities.base import Density
-from knothole.errors import InvalidInput, NotFitted
+from knothole.densities.held_out import sample_rows
+from knothole.errors import InvalidInput, NotFitted, UnknownRate
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import check_tol
 from knothole.inspection.acquisition import Acquisition, Gains, acquisition, costs
@@ -35,6 +38,13 @@ from knothole.inspection.impute import imputed
 from knothole.inspection.shapley import Explanation, Groups, Players, explain
 from knothole.leaves.options import TuningOptions, TuningSummary
 from knothole.leaves.tune import tune
+from knothole.missingness.inference import (
+    LossPrior,
+    NanPolicy,
+    Reading,
+    learn_rates,
+    reasons,
+)
 from knothole.out_of_core.lazy import lazily
 from knothole.out_of_core.partitions import partitions_of, sample
 from knothole.trees.classes import (
@@ -57,6 +67,9 @@ if TYPE_CHECKING:
     from knothole.serve import Serving
 
 F = TypeVar("F", bound=Callable[..., Any])
+# Rows that loss rates are learned from, at most.
+DEPLOYED_ROWS = 5000
+
 #: Tables that are answered by arrays.
 Arrays = NDArray[Any] | list[Any]
 
@@ -84,8 +97,9 @@ class Robust:
     """A fitted tree model that integrates over what it is not told; made by :func:`wrap`.
 
     All methods take a table with the model's columns, by name in any order where there are names,
-    and some further arguments. ``holes`` says which NaN are holes: "auto" (see
-    :attr:`nan_meaning_`), "all", or a boolean mask (rows, columns). ``unseen`` says what a category
+    and some further arguments. ``lost``, booleans (rows, columns), marks missing values that are
+    known to have been lost: then it is not asked whether they were recorded at all (see
+    :attr:`nan_policy_`). ``unseen`` says what a category
     is that training did not have, ``absent`` what a column is that the table does not have:
     "error" or "hole". ``n_jobs`` is the number of threads, -1 for all cores. Instead of a table
     they take what :meth:`encode` made of one, and answer with arrays.
@@ -107,11 +121,14 @@ class Robust:
         The columns, as the training table showed them.
     selection_ : pandas.DataFrame or None
         How the candidates for the density did; None where the density was given.
-    nan_meaning_ : pandas.DataFrame
-        The columns that had NaN in training, and whether NaN is integrated over there or taken as
-        the model's own value; with what integrating gains in the loss, where it was measured.
-    holes_ : {"auto", "all"}
-        What ``holes`` is by default.
+    nan_policy_ : {"infer", "lost", "native"}
+        What a missing value means in a column that had missing values in training: see
+        :func:`wrap`.
+    loss_prior_ : LossPrior or None
+        What is taken to be lost before a row is seen; None where a missing value says nothing, or
+        loss rates were learned (:meth:`adapt`).
+    prior_selection_ : pandas.DataFrame or None
+        How such priors did on held-out rows, where one was chosen by y.
     tuning_ : TuningSummary or None
         What :meth:`tune` did.
     calibration_ : Calibration or None
@@ -131,8 +148,7 @@ class Robust:
         *,
         name: str | None = None,
         selection: pd.DataFrame | None = None,
-        nan_meaning: pd.DataFrame | None = None,
-        holes: Literal["auto", "all"] = "auto",
+        prior_selection: pd.DataFrame | None = None,
         tuning: TuningSummary | None = None,
         calibration: Calibration | None = None,
         correction: Correction | None = None,
@@ -140,8 +156,7 @@ class Robust:
     ) -> None:
         self.expectation_ = expectation
         self.selection_ = selection
-        self.nan_meaning_ = nan_meaning
-        self.holes_ = holes
+        self.prior_selection_ = prior_selection
         self.tuning_ = tuning
         self.calibration_ = calibration
         self.correction_ = correction_table
@@ -168,6 +183,25 @@ class Robust:
         return self.expectation_.columns
 
     @property
+    def nan_policy_(self) -> NanPolicy:
+        """What a missing value means in a column that had missing values in training."""
+        return self.expectation_.reading.policy
+
+    @property
+    def loss_prior_(self) -> LossPrior | None:
+        """What is taken to be lost before a row is seen."""
+        return self.expectation_.reading.prior
+
+    @property
+    def loss_rates_(self) -> dict[str, float] | None:
+        """How often each variable is lost, where :meth:`adapt` has learned it."""
+        rates = self.expectation_.reading.rates
+        if rates is None:
+            return None
+        names = [variable.name for variable in self.columns_.variables]
+        return dict(zip(names, rates.tolist(), strict=True))
+
+    @property
     def classes_(self) -> Any:
         """Labels of a classifier; a list of them for several targets."""
         self._require_classifier("classes_")
@@ -179,7 +213,7 @@ class Robust:
     def encode(
         self,
         X: Any,
-        holes: Holes | None = None,
+        lost: Any = None,
         *,
         unseen: Unseen = "error",
         absent: Absent = "error",
@@ -200,32 +234,32 @@ class Robust:
             return X
         columns = self.columns_
         matrix = columns.matrix(X, unseen, absent)
-        mask = self.holes_ if holes is None else columns.mask(holes, X)
+        mask = None if lost is None else checked_lost(columns.mask(lost, X), matrix)
         not_there = columns.absent(X) if absent == "hole" else ()
         return self.expectation_.evidence_of(matrix, mask, absent=not_there)
 
     @overload
     def predict(
-        self, X: Arrays, holes: Holes | None = None, *,
+        self, X: Arrays, lost: Any = None, *,
         quantiles: Sequence[float] | None = None, corrected: bool = True,
         unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> NDArray[Any]: ...  # fmt: skip
     @overload
     def predict(
-        self, X: pd.DataFrame, holes: Holes | None = None, *,
+        self, X: pd.DataFrame, lost: Any = None, *,
         quantiles: Sequence[float] | None = None, corrected: bool = True,
         unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> pd.Series[Any] | pd.DataFrame: ...  # fmt: skip
     @overload
     def predict(
-        self, X: Arrays, holes: Holes | None = None, *,
+        self, X: Arrays, lost: Any = None, *,
         return_std: Literal[True], return_error: bool = False,
         quantiles: Sequence[float] | None = None, corrected: bool = True,
         unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> tuple[NDArray[Any], ...]: ...  # fmt: skip
     @overload
     def predict(
-        self, X: Any, holes: Holes | None = None, *,
+        self, X: Any, lost: Any = None, *,
         return_std: bool = False, return_error: bool = False,
         quantiles: Sequence[float] | None = None, corrected: bool = True,
         unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
@@ -235,7 +269,7 @@ class Robust:
     def predict(
         self,
         X: Any,
-        holes: Holes | None = None,
+        lost: Any = None,
         *,
         return_std: bool = False,
         return_error: bool = False,
@@ -252,7 +286,8 @@ class Robust:
         Parameters
         ----------
         X : table
-        holes : "auto", "all" or mask, optional
+        lost : bool (rows, columns), optional
+            Missing values that are known to have been lost; see the class.
         return_std : bool
             Whether to return also the standard deviation that the holes cause; for a classifier
             that of the predicted label's probability.
@@ -285,7 +320,7 @@ class Robust:
                 "quantiles: they are returned alone, and for regressors only; leave out "
                 "return_std, or use predict_proba(return_std=True) for a classifier."
             )
-        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
         expectation = self._corrected if corrected else self.expectation_
         threads = threads_of(n_jobs)
         if quantiles is not None:
@@ -305,7 +340,7 @@ class Robust:
     def predict_proba(
         self,
         X: Any,
-        holes: Holes | None = None,
+        lost: Any = None,
         *,
         return_std: bool = False,
         return_error: bool = False,
@@ -322,7 +357,7 @@ class Robust:
         (:attr:`correction_`), if there is one.
         """
         ensemble = self.ensemble_
-        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
         expectation = self._corrected if corrected else self.expectation_
         threads = threads_of(n_jobs)
         mean, *beside = _predicted(expectation, evidence, return_std, return_error, threads)
@@ -333,7 +368,7 @@ class Robust:
     def margin(
         self,
         X: Any,
-        holes: Holes | None = None,
+        lost: Any = None,
         *,
         return_error: bool = False,
         unseen: Unseen = "error",
@@ -345,7 +380,7 @@ class Robust:
         With ``return_error`` also its standard error, 0 where the density allows exact answers.
         Corrections apply to predictions; margins are always those under the density.
         """
-        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
         mean_and_error = self.expectation_.margin(evidence, threads=threads_of(n_jobs))
         margin, error = (like(X, flat(each)) for each in mean_and_error)
         return (margin, error) if return_error else margin
@@ -353,22 +388,61 @@ class Robust:
     def reach(
         self,
         X: Any,
-        holes: Holes | None = None,
+        lost: Any = None,
         *,
         unseen: Unseen = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> sparse.csr_matrix:
         """Probability that each row reaches each leaf, sparse (rows, leaves)."""
-        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
         return self.expectation_.leaf_probabilities(evidence, threads=threads_of(n_jobs))
+
+    @lazily
+    def lost_probability(
+        self,
+        X: Any,
+        lost: Any = None,
+        *,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+    ) -> Any:
+        """The probability that each missing value was recorded, and lost, (rows, columns).
+
+        NaN where a value is observed. It is 1 in columns that had no missing values in training,
+        and where ``lost`` says so. In the others it is what the row's observed values, its other
+        missing values and :attr:`loss_prior_` make of it; NaN under a density of your own. All
+        columns of a one-hot group have the probability of the group.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.ensemble import HistGradientBoostingRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2)).round()
+        >>> X[X[:, 0] < 0, 1] = np.nan  # the second column is recorded where the first is >= 0
+        >>> model = HistGradientBoostingRegressor().fit(X, X[:, 0])
+        >>> robust = kh.wrap(model, X, density=kh.Mixture(4, random_state=0))
+        >>> usual, unusual = robust.lost_probability([[-1.0, np.nan], [2.0, np.nan]])[:, 1]
+        >>> bool(usual < 0.1), bool(unusual > 0.9)
+        (True, True)
+        """
+        columns = self.columns_
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        out = np.full((len(evidence.points), len(columns)), np.nan)
+        found = self.expectation_.lost_probability(evidence)
+        for v, variable in enumerate(columns.variables):
+            out[:, list(variable.columns)] = found[:, v : v + 1]
+        if not isinstance(X, Evidence):
+            out[~np.isnan(columns.matrix(X, unseen, absent))] = np.nan
+        return like(X, out, list(columns.names))
 
     def score(
         self,
         X: Any,
         y: Any,
         sample_weight: Any = None,
-        holes: Holes | None = None,
+        lost: Any = None,
         *,
         unseen: Unseen = "error",
         absent: Absent = "error",
@@ -378,7 +452,7 @@ class Robust:
         from sklearn.metrics import accuracy_score, r2_score
 
         measure = accuracy_score if is_classifier(self.ensemble_) else r2_score
-        predicted = self.predict(X, holes, unseen=unseen, absent=absent, n_jobs=n_jobs)
+        predicted = self.predict(X, lost, unseen=unseen, absent=absent, n_jobs=n_jobs)
         return float(measure(y, predicted, sample_weight=sample_weight))
 
     # ---- intervals for y -------------------------------------------------------------------------
@@ -387,7 +461,7 @@ class Robust:
         self,
         X: Any,
         y: Any,
-        holes: Holes | None = None,
+        lost: Any = None,
         *,
         unseen: Unseen = "error",
         absent: Absent = "error",
@@ -404,7 +478,8 @@ class Robust:
         y : array (rows,)
             Their targets. Where the model has several outputs, these are taken for quantiles of
             y, and intervals start from the lowest and the highest.
-        holes : "auto", "all" or mask, optional
+        lost : bool (rows, columns), optional
+            Missing values that are known to have been lost; see the class.
         unseen, absent, n_jobs
             See the class.
 
@@ -435,7 +510,7 @@ class Robust:
                 f"calibrate: the model has {ensemble.n_responses} targets, and intervals are for "
                 f"one; wrap and calibrate a model for each target."
             )
-        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
         calibrated = copy(self)
         calibrated.calibration_ = Calibration.learned(
             self._corrected, evidence, y, threads_of(n_jobs)
@@ -447,7 +522,7 @@ class Robust:
         self,
         X: Any,
         coverage: float = 0.9,
-        holes: Holes | None = None,
+        lost: Any = None,
         *,
         unseen: Unseen = "error",
         absent: Absent = "error",
@@ -461,14 +536,16 @@ class Robust:
         (:mod:`knothole.inspection.conformal` has the argument).
 
         A pattern that is asked about for the first time costs predictions for up to 1,000
-        calibration rows. Of a one-hot block that is known in part, nothing is taken as known.
+        calibration rows. These do not tell which of their values were lost, so that ``lost`` does
+        not change intervals. Of a one-hot block that is known in part, nothing is taken as known.
 
         Parameters
         ----------
         X : table
         coverage : float
             Probability that y is in the interval, between 0 and 1.
-        holes : "auto", "all" or mask, optional
+        lost : bool (rows, columns), optional
+            Missing values that are known to have been lost; see the class.
         unseen, absent, n_jobs
             See the class.
 
@@ -487,7 +564,7 @@ class Robust:
             Where so few calibration rows fit that this set's coverage may be 5 points off.
         """
         require_regressor(self.ensemble_, "predict_interval")
-        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
         if self.calibration_ is None:
             raise NotFitted(
                 "predict_interval: call robust.calibrate(X, y) first, with rows that the model was "
@@ -506,7 +583,7 @@ class Robust:
         *,
         of: Literal["prediction", "margin"] = "prediction",
         tol: float | None = 0.02,
-        holes: Holes | None = None,
+        lost: Any = None,
         unseen: Unseen = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
@@ -530,15 +607,16 @@ class Robust:
             The standard error that values may have, as a share of the spread of the model's
             outputs. Where a row has few columns and the density is exact, values are exact. None
             for what the first orders and draws give.
-        holes : "auto", "all" or mask, optional
+        lost : bool (rows, columns), optional
+            Missing values that are known to have been lost; see the class.
         unseen, absent, n_jobs
             See the class.
 
         Returns
         -------
         Explanation
-            With ``values``, ``errors``, ``base``, ``data``; ``table()``, ``bar()``,
-            ``beeswarm()``, and ``to_shap()`` for shap's own plots.
+            With ``values``, ``errors``, ``base``, ``data``, ``lost_probability``; ``table()``,
+            ``bar()``, ``beeswarm()``, and ``to_shap()`` for shap's own plots.
 
         Examples
         --------
@@ -554,7 +632,7 @@ class Robust:
         """
         check_choice("of", of, ("prediction", "margin"))
         expectation = self.expectation_
-        evidence = self.encode(X, holes, unseen=unseen, absent=absent)
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
         players = Players.of(expectation, groups)
         values, errors, base = explain(
             expectation, evidence, players, margins=of == "margin", tol=check_tol(tol),
@@ -562,13 +640,16 @@ class Robust:
         )  # fmt: skip
         one = values.shape[2] == 1
         said = players.described(evidence, expectation.columns)
+        names, index = list(players.names), pandas_index(X)
+        gone = players.of_variables(expectation.lost_probability(evidence))
         return Explanation(
             values[:, :, 0] if one else values,
             errors[:, :, 0] if one else errors,
             float(base[0]) if one else base,
-            pd.DataFrame(said, index=pandas_index(X), columns=list(players.names), dtype=object),
+            pd.DataFrame(said, index=index, columns=names, dtype=object),
             players.codes(evidence),
             output_labels(expectation.original, values.shape[2]),
+            pd.DataFrame(gone, index=index, columns=names),
         )
 
     @lazily
@@ -581,7 +662,7 @@ class Robust:
         criterion: Literal["brier", "entropy"] | None = None,
         budget: float | None = None,
         stop: float | None = None,
-        holes: Holes | None = None,
+        lost: Any = None,
         unseen: Unseen = "error",
         absent: Absent = "error",
     ) -> Acquisition:
@@ -606,7 +687,8 @@ class Robust:
         stop : float, optional
             For classifiers: how sure the predicted label must be to remain, between 0 and 1. Rows
             where it is have no best hole.
-        holes : "auto", "all" or mask, optional
+        lost : bool (rows, columns), optional
+            Missing values that are known to have been lost; see the class.
         unseen, absent
             See the class.
 
@@ -644,7 +726,7 @@ class Robust:
             raise InvalidInput(f"budget must be above 0; got {budget!r}.")
         players = Players.of(self.expectation_, groups)
         gains = Gains(
-            self.expectation_, self.encode(X, holes, unseen=unseen, absent=absent), players,
+            self.expectation_, self.encode(X, lost, unseen=unseen, absent=absent), players,
             (criterion or "brier") if sure else "variance",
             sure and [len(names) for names in class_lists(ensemble)] == [2],
         )  # fmt: skip
@@ -657,7 +739,7 @@ class Robust:
         self,
         X: Any,
         draws: int | None = None,
-        holes: Holes | None = None,
+        lost: Any = None,
         *,
         unseen: Unseen = "error",
         absent: Absent = "error",
@@ -672,7 +754,8 @@ class Robust:
         X : table
         draws : int, optional
             How many draws of each row; by default one.
-        holes : "auto", "all" or mask, optional
+        lost : bool (rows, columns), optional
+            Missing values that are known to have been lost; see the class.
         unseen, absent
             See the class.
 
@@ -681,8 +764,8 @@ class Robust:
         table
             Like ``X``: of its class, with its types, levels and columns. With ``draws`` a long
             one: all rows once, then all again, and a first column ``draw`` with the number of the
-            draw. Where NaN is a value of the model's own (``nan_meaning_``), "not recorded" may be
-            what is drawn, and is NaN.
+            draw. Where a column had missing values in training, "not recorded" may be what is
+            drawn, and is NaN.
 
         Notes
         -----
@@ -704,15 +787,92 @@ class Robust:
         [0, 0, 1, 1]
         """
         expectation, columns = self.expectation_, self.columns_
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        missing = np.isnan(evidence.points)
+        where = np.zeros((len(missing), len(columns)), dtype=np.bool_)
         matrix = columns.matrix(X, unseen, absent)
-        mask = self.holes_ if holes is None else columns.mask(holes, X)
-        not_there = columns.absent(X) if absent == "hole" else ()
-        values, marked = mark_holes(
-            matrix, self.ensemble_.sentinel, columns, mask, expectation.integrate, not_there
-        )
-        evidence = expectation.density.extended(columns.evidence(values, marked), None)
-        where = np.isnan(values) if marked is None else marked
+        for v, variable in enumerate(columns.variables):
+            members = list(variable.columns)
+            where[:, members] = missing[:, v : v + 1] & np.isnan(matrix[:, members])
         return imputed(X, expectation.density, evidence, where, draws, expectation.seed)
+
+    # ---- deployment --------------------------------------------------------------------------
+
+    def adapt(
+        self, X_deployed: Any, *, unseen: Unseen = "error", absent: Absent = "error"
+    ) -> Robust:
+        """A model that knows how often each column is lost, from rows as they come; no y is needed.
+
+        For feeds in which some columns fail more often than others. What a missing value means in
+        a column that had missing values in training is then inferred with the column's own rate.
+
+        Parameters
+        ----------
+        X_deployed : table
+            Rows of the deployment, a few hundred at least; of more than 5,000 as many are drawn.
+        unseen, absent
+            See the class.
+
+        Returns
+        -------
+        Robust
+            With ``loss_rates_``. Intervals and a correction belong to the old rates and are left
+            behind.
+
+        Warns
+        -----
+        UnknownRate
+            Names the columns whose rate the rows cannot tell: "not recorded" is as probable there
+            as "lost", whatever the rate.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.ensemble import HistGradientBoostingRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(500, 2))
+        >>> X[:5, 0] = np.nan  # not recorded
+        >>> model = HistGradientBoostingRegressor(max_iter=5).fit(X, X[:, 1])
+        >>> robust = kh.wrap(model, X, density=kh.Mixture(2, random_state=0))
+        >>> deployed = X[100:].copy()
+        >>> deployed[rng.random(400) < 0.5, 0] = np.nan  # lost
+        >>> bool(abs(robust.adapt(deployed).loss_rates_["x0"] - 0.5) < 0.1)
+        True
+        """
+        expectation, columns = self.expectation_, self.columns_
+        if expectation.reading.policy != "infer" or not columns.nullable.any():
+            raise InvalidInput(
+                "adapt: nothing is inferred by this model: the training table had no missing "
+                "values, or nan_policy is not 'infer'. Every missing value is integrated over (or, "
+                "with 'native', never), however often it occurs."
+            )
+        matrix = columns.matrix(X_deployed, unseen, absent)
+        matrix = matrix[sample_rows(len(matrix), most=DEPLOYED_ROWS)]
+        if not len(matrix):
+            raise InvalidInput("adapt: X_deployed has no rows.")
+        not_there = columns.absent(X_deployed) if absent == "hole" else ()
+        plain = replace(expectation, reading=Reading(prior=None))
+        evidence = plain.evidence_of(matrix, absent=not_there)
+        variables = columns.variables
+        evidence, unknown, _ = reasons(evidence, variables, absent=not_there)
+        rates, unsure = learn_rates(expectation.density, evidence, unknown, variables)
+        if unsure.any():
+            names = [v.name for v, flag in zip(variables, unsure, strict=True) if flag]
+            warnings.warn(
+                f"adapt: how often {listed(names)} is lost cannot be told from these rows: a "
+                f"missing value there is as probable whether it was lost or not recorded. Pass "
+                f"masks of what was lost (lost=), if they are to be had.",
+                UnknownRate,
+                stacklevel=2,
+            )
+        return Robust(
+            replace(expectation, reading=Reading(prior=None, rates=rates)),
+            self._model,
+            name=self.model_name_,
+            selection=self.selection_,
+            prior_selection=self.prior_selection_,
+            tuning=self.tuning_,
+        )
 
     # ---- new leaves --------------------------------------------------------------------------
 
@@ -744,8 +904,8 @@ class Robust:
         sample_weight : array (rows,), optional
         **changes
             Options by name, instead of those in ``options``: ``ridge``, ``method``,
-            ``objective``, ``learning_rate``, ``condition_on_target``, ``holes``, ``verbose`` and
-            ``n_jobs``; see :class:`knothole.TuningOptions`.
+            ``objective``, ``learning_rate``, ``condition_on_target``, ``nan_policy``,
+            ``verbose`` and ``n_jobs``; see :class:`knothole.TuningOptions`.
 
         Returns
         -------
@@ -762,7 +922,7 @@ class Robust:
         >>> y = X.sum(axis=1)
         >>> X[rng.random(X.shape) < 0.3] = np.nan
         >>> model = DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y)
-        >>> robust = kh.wrap(model, X, density=kh.Mixture(4, random_state=0), holes="all")
+        >>> robust = kh.wrap(model, X, density=kh.Mixture(4, random_state=0), nan_policy="lost")
         >>> tuned = robust.tune(X, y)
         >>> tuned.tuning_.after < tuned.tuning_.before
         True
@@ -775,27 +935,23 @@ class Robust:
         expectation, options = self.expectation_, (options or TuningOptions()).changed(**changes)
         parts, drawn = partitions_of(X, y, sample_weight, self.columns_), None
         if parts is not None:
-            if not isinstance(options.holes, str):
-                raise InvalidInput(
-                    "holes must not be about single rows where the table is in parts; leave it "
-                    "out, or tune on a sample of the rows in memory."
-                )
             drawn = sample(parts, seed=0)
             drawn.tell(options.verbose is True)
             X, y, sample_weight = drawn.table, drawn.y, drawn.weight
         tuned = tune(
             self.ensemble_, self.density_, self.columns_.matrix(X), y, options,
-            sample_weight=sample_weight, integrate=expectation.integrate, drawn=drawn,
+            sample_weight=sample_weight, drawn=drawn,
         )  # fmt: skip
         if tuned.density is not self.density_:
-            expectation = expectation.under(tuned.density, expectation.integrate)
+            expectation = expectation.under(tuned.density)
+        if options.nan_policy != expectation.reading.policy:
+            reading = Reading(options.nan_policy)
+            expectation = replace(expectation, reading=reading)
         return Robust(
             expectation.with_values(tuned.ensemble.value),
             self._model,
             name=self.model_name_,
             selection=self.selection_,
-            nan_meaning=self.nan_meaning_,
-            holes=options.holes if isinstance(options.holes, str) else self.holes_,
             tuning=tuned.summary,
         )
 
@@ -919,12 +1075,13 @@ class Robust:
             _line("density", _say_density(self)),
             *(_line("chosen", sentence) for sentence in _say_choice(self)),
             _line("answers", _say_how(self)),
+            *(_line("missing values", said) for said in [say_missing(self)] if said),
             *(_line("leaves", sentence) for sentence in _say_tuning(self)),
         ]
         if self.selection_ is not None:
             parts.append(_folded("candidates", self.selection_))
-        if self.nan_meaning_ is not None and len(self.nan_meaning_):
-            parts.append(_folded("columns with NaN in training", self.nan_meaning_))
+        if self.prior_selection_ is not None:
+            parts.append(_folded("what missing values mean", self.prior_selection_))
         style = files("knothole").joinpath("robust.css").read_text("utf-8")
         return (
             f"<style>{style}</style><div class='knothole-box' role='group' aria-label='Robust'>"
@@ -1010,6 +1167,30 @@ def _say_choice(robust: Robust) -> list[str]:
         second = behind.sort_values("behind").iloc[0]
         sentence += f", {second['behind']:.2g} ± {second['error']:.1g} ahead of {second['name']}"
     return [sentence]
+
+
+def say_missing(robust: Robust) -> str | None:
+    """What missing values mean in columns that had some in training; None where none had."""
+    if not robust.columns_.nullable.any():
+        return None
+    if robust.nan_policy_ == "native":
+        return "The model takes them as it learned to: they were not recorded."
+    reading = robust.expectation_.reading
+    prior, before = reading.prior, "a missing value says nothing of itself"
+    if reading.rates is not None:
+        before = "each column has a loss rate of its own, learned from deployment rows"
+    elif prior is not None:
+        chances = {
+            "nothing was lost": prior.nothing,
+            "a single column was lost": prior.column,
+            f"values were lost at a rate of Beta({prior.a:g}, {prior.b:g})": prior.scattered,
+        }
+        before = ", ".join(f"{what}: {p:.0%}" for what, p in chances.items() if p > 0)
+    chosen = "" if robust.prior_selection_ is None else ", chosen on held-out rows"
+    return (
+        f"Whether they were not recorded, as in training, or lost is inferred row by row; prior"
+        f"{chosen}: {before}."
+    )
 
 
 def _say_tuning(robust: Robust) -> list[str]:

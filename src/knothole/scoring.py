@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats
 from knothole.columns.columns import Columns
-from knothole.columns.evidence import holes_in
+from knothole.columns.evidence import missing_in
 from knothole.densities.base import Density
 from knothole.densities.held_out import HeldOut
 from knothole.expectation.expectation import Expectation
@@ -54,11 +54,8 @@ class PredictionLoss:
     def __call__(self, density: Density, part: HeldOut) -> Floats:
         """Losses of the held-out rows."""
         expectation = Expectation.of(self.ensemble, density, tol=None, spread=self.spread)
-        return self.under(expectation, part, part.holes)
-
-    def under(self, expectation: Expectation, part: HeldOut, holes: NDArray[np.bool_]) -> Floats:
-        """Losses of the held-out rows where ``holes`` says which NaN are integrated over."""
-        evidence = expectation.evidence_of(part.matrix, holes)
+        # What was hidden is known here: densities are compared without inferring it.
+        evidence = density.extended(density.columns_.evidence(part.matrix, part.holes), None)
         return self.measure(expectation.predict(evidence)[0], self.truth[part.held])
 
 
@@ -98,7 +95,7 @@ def prediction_loss(ensemble: Ensemble, matrix: Floats, columns: Columns, y: Any
         constant = np.quantile(truth[:, 0], levels) if levels else truth.mean(axis=0)
         if measure(response, truth).sum() < measure(constant[None], truth).sum():
             return PredictionLoss(ensemble, truth, measure, everyone, spread, of_y=not levels)
-    hole = holes_in(columns, matrix) & ensemble.used
+    hole = missing_in(columns, matrix) & ensemble.used
     eligible = np.asarray(~hole.any(axis=1))
     return PredictionLoss(ensemble, response, squared, eligible, spread)
 

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Mask
-from knothole.checks import check_type, require
+from knothole.checks import check_array, check_type, require
 from knothole.compiled.ahead import compile_ahead
 from knothole.densities.base import Density
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.storage import density_from, describe_density
 from knothole.densities.univariate.base import owned, part_of
-from knothole.errors import DamagedFile, InvalidInput
+from knothole.errors import InvalidInput
 from knothole.expectation.expectation import LARGEST, Expectation, by_class
 from knothole.expectation.tolerance import Spread
 from knothole.files import fitting_together, read_container, write_container
@@ -30,6 +29,7 @@ from knothole.inspection.conformal import Calibration, Scale
 from knothole.inspection.correction import Correction, Part
 from knothole.inspection.dependencies import FunctionalDependencies
 from knothole.leaves.options import TuningSummary
+from knothole.missingness.inference import LossPrior, Reading
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.state import describe_ensemble, ensemble_from
 
@@ -65,11 +65,10 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "model": robust.model_name_,
         "trees": trees,
         "density": density,
-        "integrate": expectation.integrate.tolist(),
+        "reading": describe_reading(expectation.reading),
         "draws": {"tol": expectation.tol, "seed": expectation.seed, "spread": spread},
-        "holes": robust.holes_,
         "selection": _describe_table(robust.selection_),
-        "nan_meaning": _describe_table(robust.nan_meaning_),
+        "priors": _describe_table(robust.prior_selection_),
         "tuning": _describe_summary(robust.tuning_),
         "correction": _describe_table(robust.correction_),
         "parts": None,
@@ -119,20 +118,13 @@ def load(path: str | os.PathLike[str]) -> Robust:
             compile_ahead(by_class(LARGEST, density), "use_file", file, walks=drawn)
         ensemble = ensemble_from(header["trees"], part_of(arrays, TREES))
         check_type("model", header["model"], str)
-        check_type("integrate", header["integrate"], list)
-        for flag in header["integrate"]:
-            check_type("integrate", flag, bool)
-        integrate = np.array(header["integrate"], dtype=np.bool_)
-        if integrate.shape != (len(ensemble.columns),) or header["holes"] not in ("auto", "all"):
-            raise DamagedFile(f"{path}: how NaN is read does not fit the columns.")
         rows = part_of(arrays, CALIBRATION)
         n_variables = len(density.columns_.variables)
         return Robust(
-            _expectation(ensemble, density, header, integrate),
+            _expectation(ensemble, density, header),
             name=header["model"],
             selection=_table_from(header["selection"]),
-            nan_meaning=_table_from(header["nan_meaning"]),
-            holes=header["holes"],
+            prior_selection=_table_from(header["priors"]),
             tuning=_summary_from(header["tuning"]),
             calibration=calibration_from(rows, n_variables) if rows else None,
             correction=correction_from(header["parts"], arrays, ensemble, density),
@@ -140,9 +132,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
         )
 
 
-def _expectation(
-    ensemble: Ensemble, density: Density, header: dict[str, Any], integrate: Mask
-) -> Expectation:
+def _expectation(ensemble: Ensemble, density: Density, header: dict[str, Any]) -> Expectation:
     """The model under its density, with the tolerance and seed of its draws."""
     draws = header["draws"]
     check_type("draws", draws, dict)
@@ -156,9 +146,35 @@ def _expectation(
         fits = values.shape == (size,) and values.dtype.kind in "fi"
         require(fits and bool((values >= 0).all()), "the spread of outputs does not fit the trees")
     return Expectation.of(
-        ensemble, density, tol=tol, seed=draws["seed"], integrate=integrate,
+        ensemble, density, tol=tol, seed=draws["seed"],
+        reading=reading_from(header["reading"], len(density.columns_.variables)),
         spread=Spread(margin, prediction),
     )  # fmt: skip
+
+
+def describe_reading(reading: Reading) -> dict[str, Any]:
+    """What missing values mean, for JSON; the inverse of :func:`reading_from`."""
+    prior, rates = reading.prior, reading.rates
+    return {
+        "policy": reading.policy,
+        "prior": None if prior is None else vars(prior),
+        "rates": None if rates is None else rates.tolist(),
+    }
+
+
+def reading_from(header: Any, n_variables: int) -> Reading:
+    """What missing values mean, from what a file held."""
+    check_type("reading", header, dict)
+    policy, prior, rates = (header[name] for name in ("policy", "prior", "rates"))
+    require(policy in ("infer", "lost", "native"), f"policy {policy!r}")
+    if prior is not None:
+        check_type("prior", prior, dict)
+        prior = LossPrior(**prior)
+    if rates is not None:
+        rates = np.asarray(rates)
+        check_array("rates", rates, (n_variables,))
+        require(bool(((rates >= 0) & (rates <= 1)).all()), "rates are probabilities")
+    return Reading(policy, prior, rates)
 
 
 def describe_calibration(calibration: Calibration) -> dict[str, NDArray[Any]]:

@@ -64,11 +64,11 @@ def _backwards(robust: Robust) -> None:
     if isinstance(expectation.engine, GaussianEngine):
         use_walks(expectation.ensemble, drawn=expectation.original.classes is None)
     asked = np.full((1, len(robust.columns_)), np.nan)
-    robust.predict(pd.DataFrame(asked, columns=robust.columns_.names), holes="all")
+    robust.predict(pd.DataFrame(asked, columns=robust.columns_.names))
 
 
 def use_all(density: Any) -> None:
-    """Have what any question to a model needs compiled, for numbers, levels and holes in training.
+    """Compile what any question to a model needs: numbers, levels, missing values in training.
 
     Parameters
     ----------

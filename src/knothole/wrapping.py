@@ -22,14 +22,21 @@ from knothole.densities.gaussian.draws import fill
 from knothole.densities.held_out import (
     TOO_FEW_TO_HOLD_OUT,
     TOO_FEW_TO_JUDGE,
-    hold_out,
 )
 from knothole.densities.select import Selected, default_candidates, select
 from knothole.errors import ColumnMismatch, FewRows, InvalidInput, NotAMean
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import SHARE
-from knothole.inspection.correction import Patterns, check_options, learn_correction
-from knothole.nan_meaning import NanMeaning, unmeasured
+from knothole.inspection.correction import (
+    HeldOutPredictions,
+    Patterns,
+    check_options,
+    held_out_predictions,
+    learn_correction,
+    no_correction,
+)
+from knothole.loss_priors import choose_prior
+from knothole.missingness.inference import NanPolicy, Reading
 from knothole.out_of_core.files import is_path
 from knothole.out_of_core.partitions import Partitions, is_lazy, partitions_of, sample
 from knothole.progress import Advance, Verbose, bar, tell
@@ -40,8 +47,8 @@ from knothole.trees.pipelines.composed import is_composed, read_over
 from knothole.trees.read import read
 from knothole.trees.readers.catboost import name_levels
 
-# Parts of 100 that take what NaN means and the correction, as bars have it; densities the rest.
-NAN_MEANING, CORRECTION = 4.0, 24.0
+# Parts of 100 that take the prior of losses and the correction; densities have the rest.
+PRIOR, CORRECTION = 4.0, 24.0
 
 
 def wrap(
@@ -52,7 +59,7 @@ def wrap(
     columns: Columns | None = None,
     *,
     blocks: Blocks | None = None,
-    holes: Literal["auto", "all"] = "auto",
+    nan_policy: NanPolicy = "infer",
     sample_weight: Any = None,
     tol: float | None = SHARE,
     correct: Literal["auto"] | bool = "auto",
@@ -92,11 +99,13 @@ def wrap(
     blocks : "auto" or mapping, optional
         One-hot blocks, each taken as one variable: found by names such as ``city_Graz`` and
         ``city_Linz``, or given by name with their columns.
-    holes : {"auto", "all"}
-        What NaN means. "auto": in a column that had NaN in training it is the model's own value
-        (with ``y_train``, where that predicts better), otherwise a hole. "all": every NaN is a
-        hole, those of the training table included; to be followed by :meth:`Robust.tune` where
-        the training table has holes.
+    nan_policy : {"infer", "lost", "native"}
+        What a missing value means in a column that had missing values in training. "infer": it
+        was *not recorded*, as in training, or *lost* on the way; which of the two is inferred from
+        the rest of the row, by Bayes' rule (what is taken to be lost beforehand is chosen on
+        held-out rows, where ``y_train`` is given). "lost": every missing value is integrated over,
+        those of the training table included; to be followed by :meth:`Robust.tune` where it has
+        some. "native": it was not recorded, and goes where the model itself sends it.
     sample_weight : array (rows,), optional
         Weights of the rows, for the density.
     tol : float, optional
@@ -148,9 +157,7 @@ def wrap(
     check_choice("verbose", verbose, ("auto", True, False))
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     check_options(correct, patterns, X_valid)
-    check_choice(
-        "holes", holes, ("auto", "all"), "A mask is about single rows: pass it to predict."
-    )
+    check_choice("nan_policy", nan_policy, ("infer", "lost", "native"))
     if isinstance(density, str) and density == "auto":
         compile_for("auto", hasattr(model, "predict_proba"))
     composed = is_composed(model)
@@ -165,7 +172,7 @@ def wrap(
         X_train, y_train, shown = drawn.table, drawn.y, drawn.shown
         sample_weight = drawn.weight
     if own is None:
-        own = read_over(model, shown, holes) if composed else read(model)
+        own = read_over(model, shown, nan_policy != "lost") if composed else read(model)
     ensemble = replace(own, columns=own.columns.called_as_in(shown))
     table = ensemble.columns.read(X_train)
     check_rows(table)
@@ -181,41 +188,44 @@ def wrap(
         met = matrix
         if drawn is not None:
             met = with_nan(described.matrix(everything), ensemble.sentinel, described)
-        auto = holes == "auto"
-        described = nullable_as_met(described, met) if auto else without_nullable(described)
+        as_met = nan_policy != "lost"
+        described = nullable_as_met(described, met) if as_met else without_nullable(described)
         if isinstance(density, str | Sequence | Mapping | Density):
             _warn_of_few_rows(len(matrix))
     weight = row_weights(sample_weight, len(matrix))
     loss = prediction_loss(ensemble, matrix, described, y_train)
-    correction, table_of_it = None, None
+    correction, table_of_it, priors = None, None, None
     with _told(verbose) as advance:
         chosen, selected = _choose(density, matrix, described, weight, loss, random_state, advance)
         learned = isinstance(chosen, Density) and not is_fitted(density)
         if drawn is not None and learned and not drawn.whole:
             chosen = go_on(chosen, drawn, ensemble.sentinel)
-        integrate, meaning = None, unmeasured(described, matrix)
-        if y_train is not None and not meaning.empty:
-            if selected is not None:
-                tried = selected.scored
-            else:  # the density as learned without the held-out rows, where it is ours to learn
-                tried = tuple(
-                    (
-                        _fit(density, matrix, described, weight, part.train) if learned else chosen,
-                        part,
-                    )
-                    for part in hold_out(matrix, described, random_state)
-                )
-            if tried:
-                integrate, meaning = NanMeaning(loss, tried, described, matrix).choose()
-        advance("what NaN means", NAN_MEANING)
+        reading = Reading(nan_policy)
+        if nan_policy == "infer" and isinstance(chosen, UserDensity):
+            _refuse_to_infer(described)
         expectation = Expectation.of(
-            ensemble, chosen, tol=tol, seed=seed, integrate=integrate, spread=loss.spread
+            ensemble, chosen, tol=tol, seed=seed, reading=reading, spread=loss.spread
         )
-        if correct is True or (correct == "auto" and selected is not None):
-            correction, table_of_it = learn_correction(
+        corrects = correct is True or (correct == "auto" and selected is not None)
+        infers = nan_policy == "infer" and bool(described.nullable.any()) and y_train is not None
+        held_out: list[HeldOutPredictions] = []
+        why = ""
+        if corrects or infers:
+            held_out, why = held_out_predictions(
                 model, expectation, X_train, matrix, y_train, loss.truth if loss.of_y else None,
-                always=correct is True, patterns=patterns, X_valid=X_valid, seed=seed,
+                always=correct is True, X_valid=X_valid, seed=seed,
             )  # fmt: skip
+        if infers:
+            reading, priors = choose_prior(loss, held_out, seed)
+            expectation = replace(expectation, reading=reading)
+            held_out = [one.read_as(reading) for one in held_out]
+        advance("what missing values mean", PRIOR)
+        if corrects and held_out:
+            correction, table_of_it = learn_correction(
+                expectation, held_out, matrix, always=correct is True, patterns=patterns, seed=seed
+            )
+        elif corrects:
+            table_of_it = no_correction(why)
         advance("correction", CORRECTION)
     return Robust(
         expectation,
@@ -223,8 +233,7 @@ def wrap(
         correction=correction,
         correction_table=table_of_it,
         selection=None if selected is None else selected.selection_,
-        nan_meaning=meaning,
-        holes=holes,
+        prior_selection=priors,
     )
 
 
@@ -277,6 +286,17 @@ def _warn_of_quantiles(levels: tuple[float, ...]) -> None:
         )
 
 
+def _refuse_to_infer(columns: Columns) -> None:
+    """A density of one's own has no log p to infer by."""
+    if columns.nullable.any():
+        name = columns.names[int(columns.nullable.argmax())]
+        raise InvalidInput(
+            f"column {name!r} has missing values in training, and an object with ``complete`` "
+            f"alone cannot tell whether later ones were lost; pass nan_policy='native' (they were "
+            f"not recorded, either) or nan_policy='lost'."
+        )
+
+
 def _warn_of_few_rows(rows: int) -> None:
     if rows < TOO_FEW_TO_HOLD_OUT:
         warnings.warn(
@@ -311,7 +331,7 @@ def _choose(
     advance: Advance,
 ) -> tuple[Any, Selected | None]:
     """The density to use, fitted, and how it was selected, if it was."""
-    candidates, work = density, 100.0 - NAN_MEANING - CORRECTION
+    candidates, work = density, 100.0 - PRIOR - CORRECTION
     if isinstance(density, str):
         if density != "auto":
             raise InvalidInput(f"density must be 'auto' or a density; got {density!r}.")

@@ -59,9 +59,16 @@ def acquire(
 
     reading = asked.reading
 
-    def ask(model: Robust, table: pd.DataFrame) -> list[pd.DataFrame]:
+    def ask(model: Robust, table: pd.DataFrame, lost: pd.DataFrame | None) -> list[pd.DataFrame]:
         found = model.acquire(
-            table, cost, together, criterion=criterion, budget=budget, stop=stop, **reading
+            table,
+            cost,
+            together,
+            criterion=criterion,
+            budget=budget,
+            stop=stop,
+            lost=lost,
+            **reading,
         )
         columns = [found.best.astype("string").to_frame()]
         if found.change is not None:

@@ -21,8 +21,9 @@ Examples:
   knothole explain model.knothole today.csv --keep id --errors --group "blood=glucose,insulin"
 
 The output has a row for each row of DATA: where its explanation starts from (base), and what
-knowing each column adds to that (value_COLUMN), 0 for holes. A row adds up to its expected
-prediction under the density. For several classes there is a column for each (value_COLUMN_CLASS).
+knowing each column adds to that (value_COLUMN), 0 for missing values that tell nothing. A row adds
+up to its expected prediction under the density. For several classes there is a column for each
+(value_COLUMN_CLASS).
 """
 )
 @answering_options(1000)
@@ -53,8 +54,8 @@ def explain(
 
     reading = asked.reading
 
-    def ask(model: Robust, table: pd.DataFrame) -> list[pd.DataFrame]:
-        found = model.explain(table, together, of=of, tol=tol, **reading)
+    def ask(model: Robust, table: pd.DataFrame, lost: pd.DataFrame | None) -> list[pd.DataFrame]:
+        found = model.explain(table, together, of=of, tol=tol, lost=lost, **reading)
         several = found.values.ndim == 3
         ends = [f"_{label}" for label in found.outputs] if several else [""]
         base = np.tile(np.atleast_1d(found.base), (len(table), 1))

@@ -39,9 +39,9 @@ from knothole.trees.pipelines.composed import is_composed, read_over
 from knothole.trees.read import reading_of
 
 
-def source(path: Path) -> TableFile:
-    """The table in a file, or for ``-`` in standard input."""
-    return open_table(_standard_input() if str(path) == "-" else path)
+def source(path: Path, missing: str | None = None) -> TableFile:
+    """The table in a file, or for ``-`` in standard input; the text ``missing`` is no value."""
+    return open_table(_standard_input() if str(path) == "-" else path, missing)
 
 
 def _standard_input() -> Path:
@@ -159,7 +159,7 @@ def open_model(path: Path, allow_pickle: bool, train: Path) -> OpenedModel:
     if is_composed(native):
         parts = partitions_of(train)
         assert parts is not None  # those of a path
-        ensemble = read_over(native, sample(parts, 0).shown, "all")
+        ensemble = read_over(native, sample(parts, 0).shown, native=False)
         takes_nan = bool(get_tags(native).input_tags.allow_nan)
         return OpenedModel(None, native, ensemble, ensemble.columns, takes_nan)
     reading = reading_of(native)

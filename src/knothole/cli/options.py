@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import numpy as np
@@ -17,6 +17,7 @@ from knothole.cli.console import say
 from knothole.cli.files import Match, OpenedModel, check_column, match, source
 from knothole.errors import InvalidInput
 from knothole.inspection.conformal import KEPT
+from knothole.missingness.inference import NanPolicy
 from knothole.out_of_core.files import CHUNK, TableFile, sampled
 from knothole.out_of_core.partitions import Partitions
 from knothole.robust import Robust
@@ -285,7 +286,7 @@ def learn(
     table: Any,
     target: NDArray[Any] | None,
     learning: Learning,
-    holes: Literal["auto", "all"] = "auto",
+    nan_policy: NanPolicy = "infer",
 ) -> Robust:
     """What :func:`knothole.wrap` makes of a library's own model and its training rows."""
     import knothole
@@ -299,7 +300,7 @@ def learn(
         target,
         density,
         blocks="auto" if learning.blocks else None,
-        holes=holes,
+        nan_policy=nan_policy,
         random_state=learning.seed,
     )
 

@@ -62,8 +62,8 @@ def predict(
 
     reading = asked.reading
 
-    def ask(model: Robust, table: pd.DataFrame) -> list[pd.DataFrame]:
-        rows, index, ensemble = model.encode(table, **reading), table.index, model.ensemble_
+    def ask(model: Robust, table: pd.DataFrame, lost: pd.DataFrame | None) -> list[pd.DataFrame]:
+        rows, index, ensemble = model.encode(table, lost, **reading), table.index, model.ensemble_
         out = []
         if proba:
             answer = model.predict_proba(rows, return_std=std)

@@ -1,4 +1,4 @@
-"""``knothole tune``: leaf values that suit training rows with holes."""
+"""``knothole tune``: leaf values that suit training rows with missing values."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ Examples:
   knothole tune model.txt train.csv --target price --native tuned.txt
   knothole tune model.knothole more.csv --target price -o tuned.knothole
 
-TRAIN is the training table with its holes. The result answers rows with holes through knothole
-predict; --native writes the same trees with the new leaves as the library's own file.
+TRAIN is the training table with its missing values. The result answers rows with missing values
+through knothole predict; --native writes the same trees with the new leaves as the library's own
+file.
 """
 )
 @options.model_argument
@@ -61,7 +62,7 @@ predict; --native writes the same trees with the new leaves as the library's own
     "--condition-on-target/--ignore-target",
     default=True,
     show_default=True,
-    help="Whether training holes are filled knowing the target.",
+    help="Whether missing values of TRAIN are drawn knowing the target.",
 )
 @options.calibrate_option
 @options.all_option
@@ -80,7 +81,7 @@ def tune(
     every: bool,
     learning: options.Learning,
 ) -> None:
-    """Refit the leaves of MODEL for rows with holes, over every completion of TRAIN's."""
+    """Refit the leaves of MODEL for rows with missing values, by the expected loss on TRAIN."""
     tuning = TuningOptions(
         ridge="auto" if ridge is None else ridge,
         method=method,
@@ -116,7 +117,7 @@ def tune(
     robust = opened.robust
     if robust is None:
         rows = frame if is_composed(opened.native) else table  # steps take a table as it is
-        robust = options.learn(opened, rows, y, learning, "all")
+        robust = options.learn(opened, rows, y, learning, "lost")
     tuned = robust.tune(table, y, tuning)
     tuned = options.calibrated(tuned, calibration, target, learning)
     if native is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -12,6 +12,7 @@ from knothole.cli.console import say
 from knothole.cli.files import open_model
 from knothole.errors import InvalidInput
 from knothole.files import check_output
+from knothole.missingness.inference import NanPolicy
 
 
 @click.command(
@@ -40,10 +41,11 @@ ignored.
 )
 @options.calibrate_option
 @options.choice_option(
-    "--holes",
-    ("auto", "all"),
-    "What NaN means: auto leaves it to the model in columns that had NaN in training (with "
-    "--target, where that predicts better); all integrates over every one.",
+    "--nan-policy",
+    ("infer", "lost", "native"),
+    "What a missing value means in a column that had missing values in training: infer by Bayes' "
+    "rule, row by row, whether it was not recorded or lost; lost takes every one for lost; native "
+    "leaves it to the model.",
 )
 @options.all_option
 @options.learning_options(200_000, "learn the density from")
@@ -53,11 +55,11 @@ def wrap(
     output: Path | None,
     target: str | None,
     calibration: Path | None,
-    holes: Literal["auto", "all"],
+    nan_policy: NanPolicy,
     every: bool,
     learning: options.Learning,
 ) -> None:
-    """Learn the density of TRAIN, so that MODEL can answer rows with holes."""
+    """Learn the density of TRAIN, so that MODEL can answer rows with missing values."""
     place = model.with_suffix(".knothole") if output is None else output
     check_output(place, model, train, *([] if calibration is None else [calibration]))
     options.check_calibration(calibration, target)
@@ -69,7 +71,7 @@ def wrap(
         table, y = options.parts_of_file(train, opened, target, learning), None
     else:
         table, y = options.read_rows(train, opened, target, learning, options.USE_ALL)
-    robust = options.learn(opened, table, y, learning, holes)
+    robust = options.learn(opened, table, y, learning, nan_policy)
     robust = options.calibrated(robust, calibration, target, learning)
     robust.save(place)
     say(f"{robust!r}")

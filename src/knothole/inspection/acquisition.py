@@ -35,6 +35,7 @@ from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.statistics import by_group, standard_error
 from knothole.inspection.shapley import Players
+from knothole.missingness.inference import acquired
 
 Criterion = Literal["variance", "brier", "entropy"]
 #: Words of draws that tell how likely a label is to change.
@@ -195,8 +196,8 @@ class Gains:
         """The gain of a category, over all levels that it may have."""
         mask = np.arange(self.evidence.points.shape[1]) == v
         values = np.broadcast_to(np.arange(float(levels))[:, None], (len(rows), levels, 1))
-        told = self._told(rows, np.tile(mask, (len(rows), 1)), values)
-        log_p = self.expectation.density.log_evidence(told).reshape(len(rows), levels)
+        told, log_p = self._told(rows, np.tile(mask, (len(rows), 1)), values)
+        log_p = log_p.reshape(len(rows), levels)
         for variable, own, allowed in self.evidence[rows].restricted():
             if variable == v:
                 log_p[own] = np.where(allowed, log_p[own], -np.inf)
@@ -210,7 +211,7 @@ class Gains:
         """The gain of sets of variables (sets, variables), each of one row, over their draws."""
         values = self._drawn[rows]
         masks = masks & np.isnan(self.evidence.points[rows])
-        told = self._told(rows, masks, values)
+        told, _ = self._told(rows, masks, values, weigh=False)
         return self._weighed(rows, told, None)
 
     def _by_bins(self, rows: NDArray[np.intp], alone: Mask) -> tuple[Floats, Floats]:
@@ -256,17 +257,19 @@ class Gains:
         seed = int(np.random.SeedSequence([expectation.seed, 1]).generate_state(1)[0])
         return drawn_rows(expectation.density, evidence, draws, seed)
 
-    def _told(self, rows: NDArray[np.intp], masks: Mask, values: Floats) -> Evidence:
-        """What rows would say if some variables had values (rows, values, variables or 1)."""
-        n = values.shape[1]
-        hide = np.repeat(masks, n, axis=0)
-        told = self.evidence[np.repeat(rows, n)].hidden(hide)
-        points = np.where(hide, values.reshape(-1, values.shape[2]), told.points)
-        indicated = np.asarray(getattr(self.expectation.density, "indicated_", ()), dtype=np.intp)
-        own = len(self.expectation.columns.variables)
-        for place, v in enumerate(indicated.tolist()):  # what was acquired is not missing
-            points[hide[:, v], own + place] = 0.0
-        return replace(told, points=points)
+    def _told(
+        self, rows: NDArray[np.intp], masks: Mask, values: Floats, weigh: bool = True
+    ) -> tuple[Evidence, Floats]:
+        """What rows would say if some variables had values (rows, values, variables or 1).
+
+        Beside it, if values are to be weighed, their log p but for a constant of each row's.
+        """
+        density, n = self.expectation.density, values.shape[1]
+        known, evidence = np.repeat(masks, n, axis=0), self.evidence[np.repeat(rows, n)]
+        points = np.where(known, values.reshape(-1, values.shape[2]), evidence.points)
+        if weigh or evidence.hypotheses is not None:
+            return acquired(density, evidence, known, points)
+        return replace(evidence.hidden(known), points=points), np.zeros(len(points))
 
     def _weighed(
         self, rows: NDArray[np.intp], told: Evidence, weight: Floats | None

@@ -90,7 +90,9 @@ class Outputs(NamedTuple):
 
         Several outputs are quantiles: the lowest and the highest are the model's own interval.
         """
-        evidence = expectation.density.extended(Evidence(points), None)
+        density, variables = expectation.density, expectation.columns.variables
+        evidence = density.extended(Evidence(points), None)
+        evidence = expectation.reading.read(density, evidence, variables)
         mean, _ = expectation.predict(evidence, threads=threads)
         spread = expectation.rough.std(evidence, threads=threads)[0].mean(axis=1)
         low, high = mean.min(axis=1), mean.max(axis=1)

@@ -33,7 +33,7 @@ from scipy.special import expit, logit, softmax, xlogy
 from knothole.arrays import Floats, Mask
 from knothole.checks import check_array, check_choice, require
 from knothole.columns.columns import Columns
-from knothole.columns.evidence import NOT_RECORDED, Evidence, holes_in, with_nan
+from knothole.columns.evidence import NOT_RECORDED, Evidence, missing_in, with_nan
 from knothole.columns.read import as_table, class_of, labels_of, listed, places_of
 from knothole.densities.base import Density
 from knothole.densities.held_out import FOLDS, TOO_FEW_TO_JUDGE, folds, sample_rows
@@ -43,6 +43,7 @@ from knothole.expectation.expectation import Expectation
 from knothole.inspection import boosting
 from knothole.inspection.dependencies import FunctionalDependencies
 from knothole.leaves.induction import take
+from knothole.missingness.inference import Reading
 from knothole.trees.classes import is_classifier
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_levels
@@ -305,19 +306,32 @@ class Corrected(Expectation):
         """Each part with the rows it serves.
 
         Missing values of variables that no tree uses do not make a row incomplete, but in p they
-        matter. Where NaN is a value unless it is marked as missing, no part has learned from it.
+        matter.
         """
-        variables, integrate = self.columns.variables, self.integrate
-        missing = np.isnan(evidence.points[:, : len(variables)])
-        strange = np.array([not integrate[list(each.columns)].any() for each in variables])
+        missing = np.isnan(evidence.points[:, : len(self.columns.variables)])
         count = missing.sum(axis=1)
-        left = missing[:, self.used].any(axis=1) & ~missing[:, strange].any(axis=1)
+        left = missing[:, self.used].any(axis=1) & ~self._of_known_cause(evidence).any(axis=1)
         for part in sorted(self.correction.parts, key=lambda part: part.variable, reverse=True):
             alone = (count == 1) & missing[:, part.variable]
             served = left if part.variable == GENERAL else left & alone
             left = left & ~served
             if served.any():
                 yield part, np.flatnonzero(served)
+
+    def _of_known_cause(self, evidence: Evidence) -> Mask:
+        """Missing values that no part has learned from: the caller says why they are missing."""
+        variables, reading = self.columns.variables, self.reading
+        missing = np.isnan(evidence.points[:, : len(variables)])
+        missing &= np.array([variable.nullable for variable in variables])
+        if reading.policy == "infer" and reading.prior is None:
+            lost = False if evidence.odds is None else evidence.odds[:, : len(variables)] == 0
+            return np.asarray(missing & lost)
+        unknown = False if evidence.hypotheses is None else evidence.hypotheses.unknown
+        return np.asarray(missing & np.logical_not(unknown))
+
+
+# Copies of which nothing is hidden, where rows have missing values of their own.
+NOTHING = 0.2
 
 
 # ---- what is hidden in copies ---------------------------------------------------------------
@@ -389,6 +403,10 @@ class HeldOutPredictions:
     matrix: Floats
     y: Floats
 
+    def read_as(self, reading: Reading) -> HeldOutPredictions:
+        """The same where missing values mean something else."""
+        return replace(self, expectation=replace(self.expectation, reading=reading))
+
     @cached_property
     def usable(self) -> Rows:
         """Rows of which the model has a prediction of its own: NaN only where it has met NaN."""
@@ -401,7 +419,9 @@ class HeldOutPredictions:
     def output(self) -> Floats:
         """The model's own predictions of rows as they are, (rows, outputs)."""
         columns = self.expectation.columns
-        return self.predicted(columns.evidence(self.matrix, holes_in(columns, self.matrix)).points)
+        return self.predicted(
+            columns.evidence(self.matrix, missing_in(columns, self.matrix)).points
+        )
 
     def predicted(self, points: Floats) -> Floats:
         """The model's own predictions of points without missing values, (rows, outputs)."""
@@ -447,14 +467,16 @@ def by_clones(
 def _under_density(model: Any, table: Any, expectation: Expectation) -> Expectation:
     """A clone under the same density; ``table`` has all rows."""
     composed = is_composed(model)  # and what NaN is to it is known
-    ensemble = read_over(model, table, "all") if composed else name_levels(read(model), table)
+    ensemble = (
+        read_over(model, table, native=False) if composed else name_levels(read(model), table)
+    )
     ensemble = replace(ensemble, columns=ensemble.columns.called_as_in(table))
     ensemble = in_levels(ensemble, expectation.density.columns_)
     if ensemble.n_outputs != expectation.original.n_outputs:
         raise InvalidInput("some of the rows have not all classes")
     return Expectation.of(
         ensemble, expectation.density, tol=expectation.tol, seed=expectation.seed,
-        integrate=expectation.integrate, spread=expectation.given_spread,
+        reading=expectation.reading, spread=expectation.given_spread,
     )  # fmt: skip
 
 
@@ -487,7 +509,7 @@ def check_options(correct: Any, patterns: Patterns | None, X_valid: Any) -> None
         )
 
 
-def learn_correction(
+def held_out_predictions(
     model: Any,
     expectation: Expectation,
     table: Any,
@@ -495,12 +517,11 @@ def learn_correction(
     y: Any,
     target: Floats | None,
     *,
-    always: bool,
-    patterns: Patterns | None = None,
+    always: bool = False,
     X_valid: Any = None,
     seed: int = 0,
-) -> tuple[Correction | None, pd.DataFrame]:
-    """The correction of a model, None where there is none, and the table of what it gains.
+) -> tuple[list[HeldOutPredictions], str]:
+    """Models with rows that they were not fitted to, or why there are none.
 
     Parameters
     ----------
@@ -508,28 +529,41 @@ def learn_correction(
     y, target
         Targets as the user has them, and (rows, outputs) in units of predictions; or None.
     always : bool
-        Whether to learn from training rows where there are no others, and to keep parts that have
-        not been shown to gain.
-    patterns, X_valid
+        Whether to take training rows where there are no others.
+    X_valid
         See :func:`knothole.wrap`.
     """
     if not isinstance(cast(Any, expectation.density), Density):
-        return None, no_correction("the density is one of the user's own")
+        return [], "the density is one of the user's own"
     n_outputs = expectation.original.n_responses
     if X_valid is not None:
         valid = expectation.columns.matrix(X_valid, "hole")
         valid = with_nan(valid, expectation.original.sentinel, expectation.columns)
         unknown = np.full((len(valid), n_outputs), np.nan)
-        held_out, why = [HeldOutPredictions(expectation, X_valid, valid, unknown)], ""
-    else:
-        unknown = np.full((len(matrix), n_outputs), np.nan)
-        target = unknown if target is None else target
-        held_out, why = by_clones(model, expectation, table, matrix, y, target, seed)
-        if not held_out and always:
-            held_out = [HeldOutPredictions(expectation, table, matrix, unknown)]
-    if not held_out:
-        return None, no_correction(why)
-    points, variables = expectation.evidence_of(matrix).points, expectation.columns.variables
+        return [HeldOutPredictions(expectation, X_valid, valid, unknown)], ""
+    unknown = np.full((len(matrix), n_outputs), np.nan)
+    target = unknown if target is None else target
+    held_out, why = by_clones(model, expectation, table, matrix, y, target, seed)
+    if not held_out and always:
+        held_out = [HeldOutPredictions(expectation, table, matrix, unknown)]
+    return held_out, why
+
+
+def learn_correction(
+    expectation: Expectation,
+    held_out: Sequence[HeldOutPredictions],
+    matrix: Floats,
+    *,
+    always: bool,
+    patterns: Patterns | None = None,
+    seed: int = 0,
+) -> tuple[Correction | None, pd.DataFrame]:
+    """The correction of a model, None where there is none, and the table of what it gains.
+
+    ``always`` keeps parts that have not been shown to gain; ``matrix`` are the training rows.
+    """
+    columns = expectation.columns
+    points, variables = columns.evidence(matrix).points, columns.variables
     dependencies = FunctionalDependencies.learned(variables, points, expectation.used)
     return learn(expectation, held_out, dependencies, always=always, patterns=patterns, seed=seed)
 
@@ -614,6 +648,8 @@ class CorrectionLearner:
     def hide_some(self, one: HeldOutPredictions, rows: Rows) -> Mask:
         """Patterns of all kinds."""
         hidden = masks(self.columns, one.matrix, len(rows), self.rng)
+        if self.columns.nullable.any():  # rows that lost nothing may have missing values, too
+            hidden = hidden & (self.rng.random((len(rows), 1)) >= NOTHING)
         if self.patterns is not None:
             seed = int(self.rng.integers(2**31 - 1))
             given = given_masks(self.patterns, one.table, self.columns, len(one.matrix), seed)[rows]
@@ -740,7 +776,9 @@ class CorrectionLearner:
         copies, squares, variances = trial.copies, [], []
         for number, one in enumerate(self.held_out):
             rows = np.flatnonzero(copies.source == number)[: SPREAD_COPIES // len(self.held_out)]
-            evidence = one.expectation.density.extended(Evidence(copies.points[rows]), None)
+            density, reading = one.expectation.density, one.expectation.reading
+            evidence = density.extended(Evidence(copies.points[rows]), None)
+            evidence = reading.read(density, evidence, self.columns.variables)
             variances.append(one.expectation.rough.std(evidence)[0] ** 2)
             squares.append((copies.truth[rows] - trial.corrected[rows]) ** 2)
         square, expected = (np.concatenate(each).mean(axis=0) for each in (squares, variances))

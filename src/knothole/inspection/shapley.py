@@ -1,7 +1,7 @@
 """Conditional Shapley values of the expected prediction.
 
-A *player* is a variable, together with the density's indicator of whether it is missing where there
-is one; or, on request, a group of columns. A *coalition* is a set of players, and its value
+A *player* is a variable or, on request, a group of columns. A *coalition* is a set of players, and
+its value
 
     v(S) = E[f(X) | what the players of S say]
 
@@ -107,11 +107,8 @@ class Players:
             tuple(v for v, name in enumerate(owner) if name == player) for player in names
         )
         members = np.zeros((len(names), len(density.variables_)), dtype=np.bool_)
-        indicated = np.asarray(getattr(density, "indicated_", ()), dtype=np.intp)
         for player, its_variables in enumerate(variables):
             members[player, list(its_variables)] = True
-            indicators = np.flatnonzero(np.isin(indicated, its_variables))
-            members[player, len(columns.variables) + indicators] = True
         return cls(names, variables, members)
 
     def known(self, evidence: Evidence) -> Mask:
@@ -119,13 +116,21 @@ class Players:
         told = ~np.isnan(evidence.points)
         for v, rows, _ in evidence.restricted():
             told[rows, v] = True
+        for v, rows, _ in evidence.telling():
+            told[rows, v] = True
+        if evidence.hypotheses is not None:
+            unknown = evidence.hypotheses.unknown
+            told[:, : unknown.shape[1]] |= unknown
         return np.stack([told[:, members].any(axis=1) for members in self.members], axis=1)
 
     def codes(self, evidence: Evidence) -> Floats:
         """Points of the players that are variables, (rows, players); NaN for groups."""
+        return self.of_variables(np.where(np.isinf(evidence.points), np.nan, evidence.points))
+
+    def of_variables(self, values: Floats) -> Floats:
+        """Values (rows, variables) of the players that are variables; NaN for groups."""
         single = [variables[0] if len(variables) == 1 else -1 for variables in self.variables]
-        points = np.where(np.isinf(evidence.points), np.nan, evidence.points)
-        return np.where(np.array(single) < 0, np.nan, points[:, single])
+        return np.where(np.array(single) < 0, np.nan, values[:, single])
 
     def described(self, evidence: Evidence, columns: Columns) -> list[list[Any]]:
         """What each player says in each row, for readers; NaN where it says nothing."""
@@ -556,6 +561,9 @@ class Explanation:
         The same in numbers, for colours: positions of categories, NaN for groups.
     outputs : list
         Labels of the outputs.
+    lost_probability : pandas.DataFrame
+        The probability that each missing value was recorded, and lost (see
+        :meth:`Robust.lost_probability`); NaN where it is observed, and for groups.
 
     Examples
     --------
@@ -574,6 +582,7 @@ class Explanation:
     data: pd.DataFrame
     codes: Floats
     outputs: list[Any]
+    lost_probability: pd.DataFrame
 
     def table(self, output: Any = None) -> pd.DataFrame:
         """Values as a table, (rows, players); of one output where there are several."""

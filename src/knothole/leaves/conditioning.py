@@ -128,9 +128,7 @@ def with_target(density: Density) -> Density:
     """What p(X, y) is to be, from p(X): of its size, or of one to be found if that is one."""
     if isinstance(density, Factorized):
         seed = 0 if density.random_state is None else density.random_state
-        return Mixture(
-            families=density.families, informative=density.informative, random_state=seed
-        )
+        return Mixture(families=density.families, random_state=seed)
     alone = isinstance(density, Mixture) and len(density.weights_) == 1
     alone |= isinstance(density, LatentTree) and density.states_ == 1
     fresh: Density = clone(density) if alone else of_same_size(density, density)

@@ -22,7 +22,7 @@ from sklearn.model_selection import train_test_split
 
 from knothole.arrays import Floats, Mask
 from knothole.checks import check_whole
-from knothole.columns.evidence import holes_in
+from knothole.columns.evidence import missing_in
 from knothole.columns.outputs import filled
 from knothole.columns.read import class_of, row_weights
 from knothole.densities.base import Density, drawn_rows, refuse_beside_parts
@@ -260,7 +260,7 @@ def expand(
     n = len(matrix)
     if y is not None and len(y) != n:
         raise InvalidInput(f"X has {n} rows; y must have as many, but has {len(y)}.")
-    gone = holes_in(density.columns_, matrix) if holes is None else np.asarray(holes)
+    gone = missing_in(density.columns_, matrix) if holes is None else np.asarray(holes)
     target = np.asarray(y) if condition_on_target and density.target_ and y is not None else None
     completions = Completions(((density, np.arange(n)),), X, matrix, gone, target)
     weight = row_weights(sample_weight, n)

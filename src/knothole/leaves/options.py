@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.checks import check_choice, check_number
-from knothole.columns.evidence import Holes
 from knothole.compiled.threads import threads_of
 from knothole.errors import InvalidInput
 from knothole.progress import Verbose
@@ -60,10 +59,11 @@ class TuningOptions:
         density over (X, y) that serves for this alone: the model's own density if that was fitted
         with a target, otherwise one like it that is fitted here. Predictions go on without y,
         under p(X). False is the paper's p(x_m | x_o).
-    holes : {"all", "auto"} or bool array (rows, columns)
-        Which NaN are integrated over, while tuning and (unless it is a mask) by default in what
-        is returned. With "all", a density that has "not recorded" as a state is learned anew
-        without; wrapping with ``holes="all"`` saves the time.
+    nan_policy : {"lost", "native"}
+        What missing values of training rows mean. "lost": all are integrated over, here and in
+        what is returned; a density that has "not recorded" as a state is learned anew without,
+        unless the model was wrapped with ``nan_policy="lost"``. "native": in columns where the
+        density has that state, a training row's missing value has it.
     verbose : bool or "auto"
         Whether to show progress on the error stream; "auto": where it is a terminal or this a
         notebook, and it takes more than two seconds.
@@ -85,15 +85,14 @@ class TuningOptions:
     objective: Objective = "auto"
     learning_rate: float | Literal["auto"] = "auto"
     condition_on_target: bool = True
-    holes: Holes = "all"
+    nan_policy: Literal["lost", "native"] = "lost"
     verbose: Verbose = "auto"
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
             check_choice(name, getattr(self, name), allowed)
-        if isinstance(self.holes, str) and self.holes not in ("all", "auto"):
-            raise InvalidInput(f"holes must be 'all', 'auto' or a mask; got {self.holes!r}.")
+        check_choice("nan_policy", self.nan_policy, ("lost", "native"))
         check_number("ridge", self.ridge, also=["auto"])
         check_number("learning_rate", self.learning_rate, above=0, most=1, also=["auto"])
         check_choice("verbose", self.verbose, ("auto", True, False))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
-from knothole.columns.evidence import mark_holes
+from knothole.columns.evidence import mark_missing
 from knothole.columns.read import row_weights
 from knothole.densities.base import Density
 from knothole.densities.held_out import folds, sample_rows
@@ -23,6 +23,7 @@ from knothole.leaves.options import TuningOptions, TuningSummary
 from knothole.leaves.problem import Problem, margin_targets, rate_of_leaves
 from knothole.leaves.solve import solve
 from knothole.leaves.sums import Summands
+from knothole.missingness.inference import NATIVE
 from knothole.out_of_core.partitions import Partition, Sample, weights_of
 from knothole.trees.ensemble import Ensemble, some_trees
 
@@ -67,7 +68,6 @@ def tune(
     options: TuningOptions = TuningOptions(),  # noqa: B008 (frozen)
     *,
     sample_weight: Any = None,
-    integrate: NDArray[np.bool_] | None = None,
     reach: Literal["auto", "exact", "completions"] = "auto",
     drawn: Sample | None = None,
 ) -> Tuned:
@@ -91,8 +91,6 @@ def tune(
         Their targets, or labels of classes.
     options : TuningOptions
     sample_weight : array (rows,), optional
-    integrate : bool array (columns,), optional
-        Columns in which ``holes="auto"`` integrates; by default those that are not nullable.
     reach : {"auto", "exact", "completions"}
         How missing values are integrated. "auto" is exact where the density allows.
     drawn : Sample, optional
@@ -123,36 +121,35 @@ def tune(
     rates = choose_rates(options, problem, matrix)
     if not rates:
         rate = _cross_validated_rate(
-            ensemble, density, matrix, np.asarray(y), given, problem.row_weight, integrate
+            ensemble, density, matrix, np.asarray(y), given, problem.row_weight
         )
         rates = (rate,)
 
-    holes, values = options.holes, mark_holes(matrix, ensemble.sentinel, density.columns_)[0]
-    training = TrainingTable(values, None, problem.row_weight)
-    if isinstance(holes, str) and holes == "all":
+    values, missing = mark_missing(matrix, ensemble.sentinel, density.columns_, native=True)
+    training = TrainingTable(values, missing, problem.row_weight)
+    if options.nan_policy == "lost":
+        training = replace(training, holes=None)
         density = training.without_unrecorded(density)
-    missing = mark_holes(matrix, ensemble.sentinel, density.columns_, holes)[1]
-    training = replace(training, holes=missing)
     known = Conditioned(density, None, "none")
     if options.condition_on_target:
         labels = ensemble.classes is not None or not ensemble.link.linear
         known = Conditioned.of(density, training, np.asarray(y), labels)
 
-    expectation = Expectation.of(part, known.density, reach, integrate=integrate)
-    evidence = expectation.evidence_of(matrix, holes, known.target)
+    expectation = Expectation.of(part, known.density, reach, reading=NATIVE)
+    evidence = expectation.evidence_of(matrix, None, known.target)
     if isinstance(problem.loss, Pinball) and not np.isnan(evidence.points).any():
         options = options.changed(objective="expected")  # see knothole.leaves.deployed
     everything = None
     if drawn is not None and not drawn.whole:
         numbers = len(expectation.columns.variables) + 2 * part.n_outputs
         everything = drawn.parts.made(
-            _summands, expectation, known, np.asarray(y), problem.offset, holes,
+            _summands, expectation, known, np.asarray(y), problem.offset,
             size=8.0 * numbers * drawn.total,
         )  # fmt: skip
     solution = solve(problem, expectation, evidence, options, rates, everything)
     if options.objective == "deployed":
-        without_y = Expectation.of(part, density, reach, integrate=integrate)
-        evidence = without_y.evidence_of(matrix, holes)
+        without_y = Expectation.of(part, density, reach, reading=NATIVE)
+        evidence = without_y.evidence_of(matrix)
         solution = deployed.move(solution, problem, without_y, evidence, options)
 
     value, new = ensemble.value.copy(), problem.values(solution.theta)
@@ -170,7 +167,6 @@ def _summands(
     known: Conditioned,
     y: NDArray[Any],
     offset: Floats,
-    holes: Any,
 ) -> Summands | None:
     """The rows of a part of a table; None where there are none.
 
@@ -181,7 +177,7 @@ def _summands(
     if not len(table):
         return None
     targets, matrix = np.asarray(part_y), expectation.columns.matrix(table)
-    evidence = expectation.evidence_of(matrix, holes, known.given(y, targets))
+    evidence = expectation.evidence_of(matrix, None, known.given(y, targets))
     encoded = margin_targets(expectation.original, targets, len(matrix))
     return Summands(evidence, encoded - offset, weights_of(part))
 
@@ -291,7 +287,6 @@ def _cross_validated_rate(
     y: NDArray[Any],
     options: TuningOptions,
     weight: Floats,
-    integrate: NDArray[np.bool_] | None,
 ) -> float:
     """The learning rate whose leaves are best for rows that they were not learned from.
 
@@ -302,17 +297,10 @@ def _cross_validated_rate(
     losses = dict.fromkeys(RATES, 0.0)
     for rate, parts in product(RATES, folds(len(chosen))):
         train, held = (chosen[part] for part in parts)
-        hide, hidden = (
-            options.holes if isinstance(options.holes, str) else options.holes[rows]
-            for rows in (train, held)
-        )
-        how = plain.changed(learning_rate=rate, holes=hide)
-        tuned = tune(
-            ensemble, density, matrix[train], y[train], how,
-            sample_weight=weight[train], integrate=integrate,
-        )  # fmt: skip
-        expectation = Expectation.of(tuned.ensemble, tuned.density, tol=None)
-        margin, _ = expectation.margin(expectation.evidence_of(matrix[held], hidden))
+        how = plain.changed(learning_rate=rate)
+        tuned = tune(ensemble, density, matrix[train], y[train], how, sample_weight=weight[train])
+        expectation = Expectation.of(tuned.ensemble, tuned.density, tol=None, reading=NATIVE)
+        margin, _ = expectation.margin(expectation.evidence_of(matrix[held]))
         problem = Problem.of(tuned.ensemble, y[held], weight[held])
         losses[rate] += float(weight[held] @ problem.loss.value(margin, problem.y))
     return min(losses, key=losses.__getitem__)

@@ -53,6 +53,7 @@ class TableFile(ABC):
     path: Path
     names: list[str]  # of its columns
     size: int  # how much there is to read, in the units of `chunks`
+    missing: str | None = None  # text of cells that are missing, beside empty ones
 
     @property
     def shown(self) -> str:
@@ -70,9 +71,17 @@ class TableFile(ABC):
         """
 
 
-def open_table(path: str | os.PathLike[str]) -> TableFile:
-    """The table in a file, by its suffix; in all files of a directory, or that a pattern names."""
-    path = Path(path)
+def open_table(path: str | os.PathLike[str], missing: str | None = None) -> TableFile:
+    """The table in a file, by its suffix; in all files of a directory, or that a pattern names.
+
+    ``missing`` is the text of cells that are missing values, beside those that are anyway.
+    """
+    table = _open(Path(path))
+    table.missing = missing
+    return table
+
+
+def _open(path: Path) -> TableFile:
     if path.is_dir():
         inside = (p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
         return SeveralFiles(path, [p for p in inside if p.suffix.lower() in _SUFFIXES])
@@ -128,6 +137,8 @@ class CsvFile(TableFile):
             name: sorted(_MISSING - _levels(described[name])) if name in described else [""]
             for name in self.names
         }
+        if self.missing is not None:
+            missing = {name: [*texts, self.missing] for name, texts in missing.items()}
         with _parsing(self.path), self.path.open("rb") as file:
             reader = pd.read_csv(
                 file,
@@ -211,7 +222,7 @@ class JsonLinesFile(TableFile):
         described = {column.name for column in columns}
         lines = self._rows()
         while batch := list(islice(lines, rows)):
-            values = {name: [row.get(name) for row in batch] for name in names}
+            values = {name: [self._cell(row.get(name)) for row in batch] for name in names}
             yield (
                 pd.DataFrame(
                     {
@@ -221,6 +232,9 @@ class JsonLinesFile(TableFile):
                 ),
                 len(batch),
             )
+
+    def _cell(self, value: Any) -> Any:
+        return None if isinstance(value, str) and value == self.missing else value
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         with _parsing(self.path), _text(self.path) as file:
@@ -259,7 +273,10 @@ class ParquetFile(TableFile):
         """See :class:`TableFile`."""
         with _parsing(self.path):
             for batch in self._file.iter_batches(batch_size=rows, columns=list(names)):
-                yield batch.to_pandas()[list(names)], batch.num_rows
+                chunk = batch.to_pandas()[list(names)]
+                if self.missing is not None:
+                    chunk = chunk.mask(chunk == self.missing)
+                yield chunk, batch.num_rows
 
 
 class SeveralFiles(TableFile):
@@ -285,7 +302,7 @@ class SeveralFiles(TableFile):
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`TableFile`."""
         for file in self._files:
-            yield from open_table(file).chunks(names, columns, rows)
+            yield from open_table(file, self.missing).chunks(names, columns, rows)
 
 
 def _in_order(path: Path) -> list[tuple[int, int | str]]:

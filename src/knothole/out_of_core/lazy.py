@@ -47,10 +47,11 @@ def lazily(method: F) -> F:
         if not is_lazy(X) and not is_path(X):
             return method(self, X, *arguments, **options)
         given = dict(list(signature.bind(self, X, *arguments, **options).arguments.items())[2:])
-        if not isinstance(given.get("holes"), (str, type(None))):
+        lost = given.pop("lost", None)
+        if lost is not None and not (is_lazy(X) and is_lazy(lost)):
             raise InvalidInput(
-                "holes must be 'auto' or 'all' for a table out of core; a mask is about single "
-                "rows. Ask partition by partition (map_partitions), with the mask of each."
+                "lost must be a Dask collection with the partitions of X where X is one, and None "
+                "where X is a path."
             )
         if is_path(X):
             return _of_file(
@@ -59,7 +60,7 @@ def lazily(method: F) -> F:
                 X,
                 every=method.__name__ == FILLING,
             )
-        return _of_collection(self, method.__name__, X, given)
+        return _of_collection(self, method.__name__, X, given, lost)
 
     return asked  # type: ignore[return-value]
 
@@ -87,7 +88,9 @@ def _of_file(ask: Callable[[Any], Any], columns: Columns, path: Any, every: bool
 # --- Dask collections ----------------------------------------------------------------------------
 
 
-def _of_collection(model: Any, method: str, X: Any, options: dict[str, Any]) -> Any:
+def _of_collection(
+    model: Any, method: str, X: Any, options: dict[str, Any], lost: Any = None
+) -> Any:
     """A method of a model, asked of all partitions of a Dask collection; its answer is lazy."""
     import dask
 
@@ -99,16 +102,19 @@ def _of_collection(model: Any, method: str, X: Any, options: dict[str, Any]) -> 
     ask = _question(method, options, template.dtypes if filling and is_frame else None)
     times = (options.get("draws") or 1) if filling else 1  # a row's in the answer
     wanted = _with_columns(X, model.columns_) if is_frame and not filling else X
-    if is_frame and hasattr(template, "iloc"):
+    if is_frame and hasattr(template, "iloc") and lost is None:
         # Dask puts it into one task with the reading of a partition and what comes after it.
         return wanted.map_partitions(
             ask, once, meta=template, enforce_metadata=False, clear_divisions=times > 1
         )
     name = key(method)
     delayed, pick = dask.delayed(ask, pure=False), dask.delayed(_picked, pure=False)
+    partitions = np.ravel(wanted.to_delayed()).tolist()
     parts = [
-        delayed(partition, once, number, dask_key_name=f"{name}-{number}")
-        for number, partition in enumerate(np.ravel(wanted.to_delayed()))
+        delayed(partition, once, number, lost=mask, dask_key_name=f"{name}-{number}")
+        for number, (partition, mask) in enumerate(
+            zip(partitions, _masks(lost, X, len(partitions)), strict=True)
+        )
     ]
     sizes = None if is_frame else [size * times for size in X.chunks[0]]
     starts = [None] * len(parts) if is_frame else [0, *np.cumsum(X.chunks[0])[:-1].tolist()]
@@ -126,6 +132,18 @@ def _of_collection(model: Any, method: str, X: Any, options: dict[str, Any]) -> 
         return collected(several, empty, divisions, sizes)
 
     return _with_lazy_rows(template, (), lazy)
+
+
+def _masks(lost: Any, X: Any, n: int) -> list[Any]:
+    """The mask of each partition."""
+    if lost is None:
+        return [None] * n
+    if hasattr(X, "chunks"):
+        lost = lost.rechunk(X.chunks)
+    masks: list[Any] = np.ravel(lost.to_delayed()).tolist()
+    if len(masks) != n:
+        raise InvalidInput(f"lost has {len(masks)} partitions; X has {n}, and they must agree.")
+    return masks
 
 
 def _answer_to_no_rows(
@@ -151,11 +169,14 @@ def _question(method: str, options: dict[str, Any], kinds: Any) -> Callable[...,
     """A question, to be put to a partition on a worker; ``kinds`` are types told of its answer."""
     alone = options.get("threads") is None and options.get("n_jobs") is None
 
-    def ask(part: Any, model: bytes, number: int = 0, partition_info: Any = None) -> Any:
+    def ask(
+        part: Any, model: bytes, number: int = 0, partition_info: Any = None, lost: Any = None
+    ) -> Any:
         if partition_info is not None:
             number = partition_info["number"]
         asked = getattr(unpacked(model), method)
-        answer = done(lambda rows: asked(rows, **options), number, part, alone=alone)
+        own = options if lost is None else {**options, "lost": lost}
+        answer = done(lambda rows: asked(rows, **own), number, part, alone=alone)
         return answer if kinds is None else as_told(answer, kinds)
 
     ask.__name__ = f"knothole_{method}"  # for the dashboard

@@ -309,12 +309,12 @@ class Asked:
 
 
 def asked(case: Case, rate: float = 0.3, rows: int = 32, seed: int = 0) -> Asked:
-    """Explain some held-out rows with holes, and ask what to find out about them."""
+    """Explain some held-out rows with missing values, and ask what to find out about them."""
     some = missingness.mcar(case.test.iloc[:rows], rate, seed)
-    found = case.robust.explain(some, tol=0.1, holes="all")
+    found = case.robust.explain(some, tol=0.1)
     sizes = np.abs(found.values).reshape(*found.data.shape, -1).mean(axis=2)
     adds = pd.DataFrame(sizes, columns=found.data.columns).where(found.data.notna().to_numpy())
-    gains = case.robust.acquire(some, holes="all").gain
+    gains = case.robust.acquire(some).gain
     worth = gains.mean().reindex(adds.columns)
     return Asked(len(some), rate, adds.mean().sort_values(ascending=False), worth)
 

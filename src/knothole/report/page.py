@@ -16,6 +16,7 @@ from knothole.errors import MissingExtra
 from knothole.report import displays, style
 from knothole.report.evaluation import Asked, Evaluation
 from knothole.report.methods import KNOTHOLE, NATIVE
+from knothole.robust import say_missing
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
         "coverage_table": _coverage_table(evaluation),
         "asked_table": _asked_table(evaluation.asked),
         "selection": None if robust.selection_ is None else _selection_table(robust.selection_),
-        "nan_meaning": _nan_meaning_table(robust.nan_meaning_),
+        "nan_policy": say_missing(robust),
         "timings": _timings_table(evaluation),
     }
 
@@ -151,25 +152,6 @@ def _selection_table(selection: pd.DataFrame) -> Table:
         rows.append((str(row["name"]), *cells, str(row.get("note") or "")))
     chosen = [place for place, yes in enumerate(selection["chosen"]) if yes]
     return Table(header, tuple(rows), chosen[0] if chosen else None)
-
-
-def _nan_meaning_table(meaning: pd.DataFrame | None) -> Table | None:
-    """What NaN means in columns that had some in training; None where none had."""
-    if meaning is None or meaning.empty:
-        return None
-    header = ("column", "NaN in training", "integrated over", "gain", "± error", "decided by")
-    rows = []
-    for row in meaning.to_dict("records"):
-        own = abs(row["gain"]) > row["error"]  # not so where either is NaN
-        cells = tuple(_cell(row[name]) for name in meaning.columns)
-        rows.append((*cells, "its own gain" if own else "columns with as much NaN"))
-    return Table(header, tuple(rows))
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return number(value) if isinstance(value, (int, float)) else str(value)
 
 
 def _timings_table(evaluation: Evaluation) -> Table:

@@ -51,7 +51,7 @@ class Questions:
     def drawn(self) -> Floats:
         """Rows drawn from the density, (draws, variables): what is typical under it."""
         expectation = self.model.expectation_
-        evidence = expectation.evidence_of(np.full((1, len(expectation.columns)), np.nan), "all")
+        evidence = expectation.evidence_of(np.full((1, len(expectation.columns)), np.nan))
         drawn: Floats = expectation.density.complete_points(evidence, DRAWS, expectation.seed)[0]
         return drawn
 
@@ -100,14 +100,21 @@ class Questions:
             shares.append(float(np.mean(others < log_p)))
         return shares
 
+    def lost(self, evidence: Evidence) -> list[dict[str, float]]:
+        """The probability that each missing value was lost, by variable, for each row."""
+        names = [variable.name for variable in self.fields.columns.variables]
+        found = self.model.expectation_.lost_probability(evidence)
+        return [
+            {name: p for name, p in zip(names, row, strict=True) if np.isfinite(p)}
+            for row in found.tolist()
+        ]
+
     def predict(self, question: Any) -> dict[str, Any]:
         """Predictions of rows, with their errors; on request spreads, quantiles and more."""
-        asked = _asked(question, ("rows", "std", "quantiles", "interval", "usual"))
-        std, usual = _flag(asked, "std"), _flag(asked, "usual")
+        asked = _asked(question, ("rows", "std", "quantiles", "interval", "usual", "lost"))
+        std, usual, lost = (_flag(asked, name) for name in ("std", "usual", "lost"))
         levels, coverage = _levels(asked.get("quantiles")), _share(asked.get("interval"))
-        table, holes = self._table(asked, "predict")
-        robust = self.model
-        known = robust.encode(table, holes)
+        known, robust = self._known(asked, "predict"), self.model
         names = ("prediction", "std", "error", "std_error") if std else ("prediction", "error")
         if self.classes is None:
             answer = robust.predict(known, return_std=std, return_error=True)
@@ -123,6 +130,8 @@ class Questions:
         lists = {name: _plain(part) for name, part in parts.items()}
         if usual:
             lists["usual"] = self.typicality(known)
+        if lost:
+            lists["lost"] = self.lost(known)
         rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         if self.classes is not None:
             for row in rows:
@@ -130,27 +139,32 @@ class Questions:
         return {"predictions": rows}
 
     def explain(self, question: Any) -> dict[str, Any]:
-        """Why: what each known variable adds to the expected prediction."""
-        table, holes = self._table(_asked(question, ("rows",)), "explain")
-        return {"explanations": explanations(self.model.explain(table, holes=holes))}
+        """Why: what each variable adds to the expected prediction."""
+        known = self._known(_asked(question, ("rows",)), "explain")
+        return {"explanations": explanations(self.model.explain(known))}
 
     def acquire(self, question: Any) -> dict[str, Any]:
-        """What to find out: the gain of knowing each hole, the largest first."""
-        table, holes = self._table(_asked(question, ("rows",)), "acquire")
-        return {"gains": gains(self.model.acquire(table, self.cost, holes=holes))}
+        """What to find out: the gain of knowing each missing value, the largest first."""
+        known = self._known(_asked(question, ("rows",)), "acquire")
+        return {"gains": gains(self.model.acquire(known, self.cost))}
 
     def by_name(self) -> dict[str, Callable[[Any], dict[str, Any]]]:
         """The questions that may be posted."""
         return {"predict": self.predict, "explain": self.explain, "acquire": self.acquire}
 
-    def _table(self, asked: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    def _known(self, asked: Mapping[str, Any], name: str) -> Evidence:
         rows = asked["rows"]
         if len(rows) > MOST_ROWS[name]:
             raise InvalidInput(
                 f"rows: {name} takes at most {MOST_ROWS[name]} at a time; got {len(rows)}. Send "
                 f"them in several requests."
             )
-        return self.fields.table(rows)
+        table, lost, not_recorded = self.fields.table(rows)
+        matrix = self.fields.columns.matrix(table)
+        evidence: Evidence = self.model.expectation_.evidence_of(
+            matrix, lost, not_recorded=not_recorded
+        )
+        return evidence
 
 
 def _asked(question: Any, keys: tuple[str, ...]) -> Mapping[str, Any]:
@@ -198,9 +212,10 @@ def _plain(part: Any) -> list[Any]:
 def explanations(found: Any) -> list[dict[str, Any]]:
     """An explanation row by row: of several outputs, the one that is expected to be largest."""
     names = [str(name) for name in found.data.columns]
-    known = ~found.data.isna().to_numpy()
-    shape = (*known.shape, -1)
+    missing = found.data.isna().to_numpy()
+    shape = (*missing.shape, -1)
     values, errors = found.values.reshape(shape), found.errors.reshape(shape)
+    told = ~missing | (values != 0).any(axis=2)  # that a value is missing may tell something, too
     base = np.atleast_1d(found.base)
     chosen = (base + values.sum(axis=1)).argmax(axis=1)
     return [
@@ -209,8 +224,8 @@ def explanations(found: Any) -> list[dict[str, Any]]:
             "base": float(base[k]),
             "values": [
                 {"variable": names[j], "value": float(values[r, j, k]),
-                 "error": float(errors[r, j, k])}
-                for j in np.flatnonzero(known[r])
+                 "error": float(errors[r, j, k]), "missing": bool(missing[r, j])}
+                for j in np.flatnonzero(told[r])
             ],
         }
         for r, k in enumerate(chosen)

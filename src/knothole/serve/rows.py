@@ -1,8 +1,9 @@
-"""JSON rows in, a table and its holes out: what is absent is unknown, what is wrong is named.
+"""JSON rows in, a table out: what is absent is unknown, what is wrong is named.
 
-A row is an object whose keys are variables or columns. A key that is absent, or null, is a hole.
-The variable of a one-hot block takes the name of the dummy that is 1. Where NaN is a value of the
-model's own (a nullable column), :data:`UNRECORDED` says so; it is no hole.
+A row is an object whose keys are variables or columns. A key that is absent, or null, is a missing
+value whose cause is not known; :data:`LOST` says that it was lost, and :data:`NOT_RECORDED`, in
+columns that had missing values in training, that it was not recorded. The variable of a one-hot
+group takes the name of the column that is 1.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from knothole.arrays import Mask
 from knothole.columns.columns import Column, Columns, Kind, Variable
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 
-#: What a row says where a value was looked for and is not recorded.
-UNRECORDED = "(not recorded)"
+#: What a row says of missing values whose cause is known.
+LOST, NOT_RECORDED = "(lost)", "(not recorded)"
 
 
 def parse(body: bytes) -> Any:
@@ -64,9 +65,9 @@ class Fields:
     --------
     >>> city = Column("city", Kind.CATEGORICAL, ("Graz",))
     >>> fields = Fields(Columns((Column("age", Kind.INTEGER), city)))
-    >>> table, holes = fields.table([{"age": 31}, {"city": "Graz"}])
-    >>> table["age"].tolist(), table["city"].tolist(), holes.tolist()
-    ([31.0, nan], [None, 'Graz'], [[False, True], [True, False]])
+    >>> table, lost, not_recorded = fields.table([{"age": 31}, {"city": "Graz", "age": "(lost)"}])
+    >>> table["age"].tolist(), table["city"].tolist(), lost.tolist()
+    ([31.0, nan], [None, 'Graz'], [[False, False], [True, False]])
     """
 
     columns: Columns
@@ -84,28 +85,34 @@ class Fields:
     def _blocks(self) -> set[str]:
         return {block.name for block in self.columns.blocks}
 
-    def table(self, rows: Sequence[Any]) -> tuple[pd.DataFrame, Mask]:
-        """The rows as a table of the model's columns, and which of its entries are holes."""
+    def table(self, rows: Sequence[Any]) -> tuple[pd.DataFrame, Mask, Mask]:
+        """The rows as a table of the model's columns, what is lost, and what is not recorded."""
         n = len(self.columns)
         cells: list[list[Any]] = [[None] * len(rows) for _ in range(n)]
-        holes = np.ones((len(rows), n), dtype=np.bool_)
+        given, lost, not_recorded = np.zeros((3, len(rows), n), dtype=np.bool_)
         for r, row in enumerate(rows):
             if not isinstance(row, Mapping):
                 raise InvalidInput(f"rows[{r}] must be an object; got {shortened(row)}.")
             for key, value in row.items():
                 for place, cell in self._cells(key, value, f"rows[{r}].{shortened(key)}"):
-                    if not holes[r, place]:
+                    if given[r, place]:
                         raise InvalidInput(
                             f"rows[{r}]: {self.columns.names[place]!r} is given twice, by itself "
-                            f"and by its block."
+                            f"and by its group."
                         )
-                    cells[place][r], holes[r, place] = cell, False
-        return pd.DataFrame(
-            {
-                column.name: _series(column, values)
-                for column, values in zip(self.columns, cells, strict=True)
-            }
-        ), holes
+                    given[r, place] = True
+                    lost[r, place], not_recorded[r, place] = cell == LOST, cell == NOT_RECORDED
+                    cells[place][r] = None if cell in (LOST, NOT_RECORDED) else cell
+        return (
+            pd.DataFrame(
+                {
+                    column.name: _series(column, values)
+                    for column, values in zip(self.columns, cells, strict=True)
+                }
+            ),
+            lost,
+            not_recorded,
+        )
 
     def _cells(self, key: str, value: Any, where: str) -> list[tuple[int, Any]]:
         """The columns that a key of a row sets, each with what it sets it to."""
@@ -117,8 +124,8 @@ class Fields:
             return [(place, self._cell(self.columns[place], value, where))]
         self._check_key(key, where)
         variable = self.variables[key]
-        if value == UNRECORDED and variable.nullable:
-            return [(place, None) for place in variable.columns]
+        if _is_cause(value, variable.nullable):
+            return [(place, value) for place in variable.columns]
         level = _level(variable.levels, value, where)
         names = self.columns.names
         return [(place, float(names[place] == level)) for place in variable.columns]
@@ -130,8 +137,8 @@ class Fields:
             raise ColumnMismatch(f"{where}: the model has no such column; it has {known}{more}.")
 
     def _cell(self, column: Column, value: Any, where: str) -> Any:
-        if column.nullable and value == UNRECORDED:
-            return None
+        if _is_cause(value, column.nullable):
+            return value
         if column.kind is Kind.CATEGORICAL:
             return _level(column.levels, value, where)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -145,6 +152,11 @@ class Fields:
         if column.kind is Kind.INTEGER and not number.is_integer():
             raise InvalidInput(f"{where}: must be a whole number; got {shortened(value)}.")
         return number
+
+
+def _is_cause(value: Any, nullable: bool) -> bool:
+    """Whether a value says why it is missing."""
+    return bool(value == LOST or (nullable and value == NOT_RECORDED))
 
 
 def _level(levels: Sequence[Hashable], value: Any, where: str) -> Hashable:

@@ -1,9 +1,9 @@
 // A control for every variable, each with "unknown" as a state like any other.
 
-import { heights } from "./plots.js";
+import { heights, shown } from "./plots.js";
 import { row, set, state } from "./state.js";
 
-export const UNRECORDED = "(not recorded)";
+const CAUSES = { "(lost)": "lost", "(not recorded)": "not recorded" };
 
 const controls = new Map();
 
@@ -47,7 +47,7 @@ function levels(variable, id, changed) {
   return {
     parts: [list],
     show(value) {
-      list.value = value === undefined || value === UNRECORDED ? "" : String(value);
+      list.value = value === undefined || value in CAUSES ? "" : String(value);
     },
     start: () => most,
   };
@@ -67,12 +67,14 @@ export function build(form, variables, update) {
     const unknown = make("input", { type: "checkbox", id: `${id}-unknown` });
     unknown.addEventListener("change", () => changed(unknown.checked ? null : control.start()));
     const states = [make("label", {}, [unknown, ` unknown`, make("span", { class: "skip" }, [`: ${variable.name}`])])];
-    let unrecorded = null;
-    if (variable.nullable) {
-      unrecorded = make("input", { type: "checkbox", id: `${id}-unrecorded` });
-      unrecorded.addEventListener("change", () => changed(unrecorded.checked ? UNRECORDED : null));
-      states.push(make("label", {}, [unrecorded, " not recorded"]));
-    }
+    const causes = Object.entries(variable.nullable ? CAUSES : {}).map(([value, text]) => {
+      const box = make("input", { type: "checkbox", id: `${id}-${text.replace(" ", "-")}` });
+      box.addEventListener("change", () => changed(box.checked ? value : null));
+      states.push(make("label", {}, [box, ` ${text}`]));
+      return { value, box };
+    });
+    const chance = make("span", { class: "chance", id: `${id}-chance` });
+    states.push(chance);
     const field = make("fieldset", { id, "data-name": variable.name }, [
       make("legend", {}, [variable.name]),
       make("div", { class: "control" }, [...control.parts, make("div", { class: "unknown" }, states)]),
@@ -83,17 +85,25 @@ export function build(form, variables, update) {
       update();
     });
     form.append(field);
-    controls.set(variable.name, { control, unknown, unrecorded, field });
+    controls.set(variable.name, { control, unknown, causes, chance, nullable: variable.nullable, field });
   });
 }
 
 export function show() {
-  for (const [name, { control, unknown, unrecorded, field }] of controls) {
+  for (const [name, { control, unknown, causes, field }] of controls) {
     const value = row()[name];
     control.show(value);
     unknown.checked = value === undefined;
-    if (unrecorded) unrecorded.checked = value === UNRECORDED;
+    for (const { value: cause, box } of causes) box.checked = value === cause;
     field.classList.toggle("is-unknown", value === undefined);
     field.classList.toggle("focus", name === state.focus);
+  }
+}
+
+// Beside each missing value whose cause is not known, the probability that it was lost.
+export function showLost(probabilities) {
+  for (const [name, { chance, nullable }] of controls) {
+    const known = !nullable || row()[name] !== undefined || !(name in probabilities);
+    chance.textContent = known ? "" : `lost with probability ${shown(probabilities[name])}`;
   }
 }

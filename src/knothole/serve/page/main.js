@@ -1,7 +1,7 @@
 // The page: what is known on the left, what follows from it on the right.
 
 import { ask, useToken } from "./api.js";
-import { build, show } from "./form.js";
+import { build, show, showLost } from "./form.js";
 import { bars, curve, distribution, shown } from "./plots.js";
 import { asCsv, asPython, fromText, givenToken, read, row, state, write } from "./state.js";
 
@@ -31,11 +31,13 @@ const scalar = () => form.classes === null && form.outputs === 1;
 const binary = () => form.classes !== null && form.classes.length === 2;
 
 async function answer() {
-  const question = { rows: state.rows, std: true, usual: true };
+  const question = { rows: state.rows, std: true, usual: true, lost: true };
   if (scalar() || (binary() && form.outputs === 1)) question.quantiles = LEVELS;
   if (form.calibrated && scalar()) question.interval = COVERAGE;
   const found = await ask("/predict", question, "answer");
-  if (found) byId("cards").replaceChildren(...found.predictions.map(card));
+  if (!found) return;
+  byId("cards").replaceChildren(...found.predictions.map(card));
+  showLost(found.predictions[state.active].lost);
 }
 
 function card(found, side) {
@@ -122,7 +124,9 @@ async function explain() {
   const found = await ask("/explain", { rows: [row()] });
   if (!found) return;
   const [{ base, values }] = found.explanations;
-  const items = values.map(({ variable, value, error }) => ({ name: variable, value, error }));
+  const items = values.map(({ variable, value, error, missing }) => ({
+    name: missing ? `${variable} missing` : variable, value, error,
+  }));
   items.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const said = items.map(({ name, value }) => `${name} ${shown(value)}`).join(", ");
   byId("why").replaceChildren(

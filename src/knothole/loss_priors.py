@@ -1,0 +1,73 @@
+"""Which prior of losses: the one that held-out rows, some values of which are hidden, speak for.
+
+Nothing is hidden, or values here and there, or single columns: what a correction is learned on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from knothole.arrays import Floats, Mask
+from knothole.inspection.correction import HeldOutPredictions, masks
+from knothole.missingness.inference import INFER, PRIORS, Reading
+from knothole.scoring import PredictionLoss
+
+# Held-out rows that are asked, at most, with nothing hidden and with each kind of pattern.
+ROWS = 300
+# How much more rows count of which something is hidden than those as they are.
+WEIGHT = 2.0
+DEFAULT = next(iter(PRIORS))
+
+
+def choose_prior(
+    loss: PredictionLoss, held_out: Sequence[HeldOutPredictions], seed: int
+) -> tuple[Reading, pd.DataFrame | None]:
+    """The prior that held-out rows are predicted best with, and how all of them did.
+
+    The default where no row is held out whose y is known.
+    """
+    if not loss.of_y or not held_out or any(np.isnan(one.y).any() for one in held_out):
+        return INFER, None
+    rng = np.random.default_rng(seed)
+    losses: dict[str, list[Floats]] = {name: [] for name in PRIORS}
+    kinds: list[Mask] = []
+    for one in held_out:
+        rows = rng.permutation(one.usable)[: ROWS // len(held_out)]
+        matrix, columns = one.matrix[rows], one.expectation.columns
+        hidden = masks(columns, one.matrix, 2 * len(rows), rng)
+        hidden = np.concatenate([np.zeros_like(hidden[: len(rows)]), hidden])
+        asked = np.where(hidden, np.nan, np.tile(matrix, (3, 1)))
+        # Rows of which the prior makes no difference are left out.
+        telling = (np.isnan(asked) & columns.nullable).any(axis=1)
+        asked, truth = asked[telling], np.tile(one.y[rows], (3, 1))[telling]
+        kinds.append(np.asarray(hidden[telling].any(axis=1)))
+        for name, prior in PRIORS.items():
+            expectation = one.read_as(Reading("infer", prior)).expectation.rough
+            response = expectation.predict(expectation.evidence_of(asked))[0]
+            losses[name].append(loss.measure(response, truth))
+    hides = np.concatenate(kinds)
+    if not hides.any() or hides.all():
+        return INFER, None
+    every = {name: np.concatenate(parts) for name, parts in losses.items()}
+    # Shares of the default's loss: rows of which nothing is hidden have a small one, and count.
+    unit = np.where(hides, every[DEFAULT][hides].mean() / WEIGHT, every[DEFAULT][~hides].mean())
+    unit = np.maximum(unit, np.finfo(np.float64).tiny)
+    relative = {name: each / unit for name, each in every.items()}
+    means = {name: each[hides].mean() + each[~hides].mean() for name, each in relative.items()}
+    best = min(means, key=means.__getitem__)
+    apart = {name: each - relative[best] for name, each in relative.items()}
+    numbers = [(each[~hides], each[hides]) for each in apart.values()]
+    table = pd.DataFrame(
+        {
+            "prior": list(PRIORS),
+            "nothing_hidden": [each[~hides].mean() for each in every.values()],
+            "some_hidden": [each[hides].mean() for each in every.values()],
+            "behind": [sum(part.mean() for part in parts) for parts in numbers],
+            "error": [np.sqrt(sum(part.var() / len(part) for part in parts)) for parts in numbers],
+            "chosen": [name == best for name in PRIORS],
+        }
+    )
+    return Reading("infer", PRIORS[best]), table
