@@ -198,10 +198,10 @@ def test_frames_keep_their_columns(table, frame):
 def test_leaves_are_tuned_if_asked(table):
     holes, _, y = table
     tuned = regressor(tune={"ridge": 0.0}).fit(holes, y)
-    robust = kh.wrap(tuned.estimator_, holes, y, kh.Mixture(4, random_state=0), holes="all")
+    robust = kh.wrap(tuned.estimator_, holes, y, kh.Mixture(4, random_state=0), nan_policy="lost")
     assert_array_equal(tuned.predict(holes), robust.tune(holes, y, ridge=0.0).predict(holes))
     assert tuned.robust_.tuning_.after < tuned.robust_.tuning_.before
-    assert regressor(tune=True).fit(holes, y).robust_.holes_ == "all"
+    assert regressor(tune=True).fit(holes, y).robust_.nan_policy_ == "lost"
     with pytest.raises(InvalidInput, match="tune must be None, True, or a dictionary"):
         regressor(tune="forest").fit(holes, y)
 

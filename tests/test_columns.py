@@ -525,10 +525,10 @@ def test_contradictions_name_the_row_and_the_variable(row, holes, message):
         MIXED.evidence(X, mask)
 
 
-def test_the_models_own_nan_needs_a_nullable_variable():
+def test_what_is_not_recorded_needs_a_nullable_variable():
     columns = Columns((Column("a"), Column("b")))
     X = np.array([[1.0, NAN]])
-    with pytest.raises(InvalidInput, match="row 0, variable 'b' is said to be the model's own NaN"):
+    with pytest.raises(InvalidInput, match="row 0, variable 'b' is said to be not recorded"):
         columns.evidence(X, np.zeros((1, 2), dtype=bool))
     assert columns.with_nullable([False, True]).evidence(X).points.tolist() == [[1, np.inf]]
 
@@ -541,7 +541,7 @@ def test_all_zeros_need_a_baseline():
 
 @pytest.mark.parametrize("holes", [np.zeros((1, 1), dtype=bool), np.zeros((1, 2)), [[0, 1]]])
 def test_holes_must_be_booleans_of_the_shape_of_the_rows(holes):
-    with pytest.raises(InvalidInput, match="holes must be a matrix of booleans"):
+    with pytest.raises(InvalidInput, match=r"holes must be booleans of shape \(1, 2\)"):
         Columns((Column("a"), Column("b"))).evidence(np.zeros((1, 2)), holes)
 
 

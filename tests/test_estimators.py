@@ -30,6 +30,7 @@ from knothole.errors import (
     UnseenCategory,
     UnsupportedModel,
 )
+from knothole.missingness.inference import INFER, PRIORS
 
 QUIET = {"n_estimators": 5, "max_depth": 3, "n_jobs": 1}
 
@@ -192,25 +193,24 @@ def test_the_spread_of_a_label_is_that_of_its_own_probability(data):
     assert_array_equal(of_label, error[np.arange(40), label])
 
 
-def test_nan_of_training_is_the_models_own_and_any_other_is_a_hole(data):
+def test_nan_of_training_is_the_models_own_if_native_and_lost_if_said(data):
     X, y, _ = data
     trained = X.copy()
     trained[:60, 0] = np.nan
     model = xgb_regressor().fit(trained, y)
-    robust = kh.wrap(model, trained, density=mixture())
+    robust = kh.wrap(model, trained, density=mixture(), nan_policy="native")
     assert [column.nullable for column in robust.columns_] == [True, False, False]
     row = np.array([[np.nan, 0.3, 0.4]])
     assert_allclose(robust.predict(row), model.predict(row), rtol=1e-5)
-    assert robust.predict(row, holes="all") != robust.predict(row)
-    assert robust.predict(row, holes=np.isnan(row)) == robust.predict(row, holes="all")
+    assert robust.predict(row, lost=np.isnan(row)) != robust.predict(row)
     other = np.array([[0.3, np.nan, 0.4]])
-    assert robust.predict(other) == robust.predict(other, holes="all")
-    every = kh.wrap(model, trained, density=mixture(), holes="all")
+    assert robust.predict(other) == robust.predict(other, lost=np.isnan(other))
+    every = kh.wrap(model, trained, density=mixture(), nan_policy="lost")
     assert not any(column.nullable for column in every.columns_)
-    assert every.predict(row) == every.predict(row, holes="all")
+    assert every.predict(row) == every.predict(row, lost=np.isnan(row))
 
 
-def test_the_meaning_of_nan_is_measured_where_targets_are_known():
+def test_the_prior_of_losses_is_chosen_where_targets_are_known():
     """NaN in the first column says much about y, in the second it is an accident."""
     rng = np.random.default_rng(3)
     size = rng.normal(size=3000)
@@ -220,16 +220,13 @@ def test_the_meaning_of_nan_is_measured_where_targets_are_known():
     y = 4 * size + 3 * informative
     model = xgboost.XGBRegressor(n_estimators=30, max_depth=4, n_jobs=1).fit(X, y)
     robust = kh.wrap(model, X, y, kh.GaussianMixture(components=1, random_state=0))
-    table = robust.nan_meaning_.set_index("column")
-    assert table["integrate"].to_dict() == {"x1": True, "x0": False}
-    assert table["gain"]["x1"] > table["error"]["x1"] and table["gain"]["x0"] < 0
-    assert_allclose(table["nan_in_training"]["x0"], informative.mean())
-    row = np.array([[np.nan, 0.3, 0.4]])
-    assert_allclose(robust.predict(row), model.predict(row), rtol=1e-5)
-    other = np.array([[0.3, np.nan, 0.4]])
-    assert robust.predict(other) == robust.predict(other, holes="all")
+    table = robust.prior_selection_.set_index("prior")
+    assert PRIORS[table["chosen"].idxmax()] == robust.loss_prior_ and table["chosen"].sum() == 1
+    assert table["behind"].idxmin() == table["chosen"].idxmax()
+    usual, unusual = robust.lost_probability([[np.nan, 0.3, 0.4], [0.3, np.nan, 0.4]])
+    assert usual[0] < 0.5 < unusual[1]
     unmeasured = kh.wrap(model, X, density=kh.Factorized())
-    assert not unmeasured.nan_meaning_["integrate"].any()
+    assert unmeasured.prior_selection_ is None and unmeasured.loss_prior_ == INFER.prior
 
 
 def test_a_value_that_the_model_takes_for_nan(data):
@@ -343,7 +340,7 @@ def test_auto_with_holes_everywhere_goes_by_log_p():
     X = rng.normal(size=(200, 1)) + 0.1 * rng.normal(size=(200, 3))
     X[np.arange(200), rng.integers(3, size=200)] = np.nan
     model = xgb_regressor().fit(X, np.nansum(X, axis=1))
-    robust = kh.wrap(model, X, density=[kh.Factorized(), mixture()], holes="all")
+    robust = kh.wrap(model, X, density=[kh.Factorized(), mixture()], nan_policy="lost")
     assert type(robust.density_) is kh.Mixture
 
 
@@ -390,7 +387,7 @@ def test_a_density_of_ones_own(data):
 @pytest.mark.parametrize(
     ("complete", "message"),
     [
-        (lambda X, draws: X, r"must return \(1, 256, 3\)"),
+        (lambda X, draws: X, r"must return \(1, 64, 3\)"),
         (lambda X, draws: np.repeat(X[:, None], draws, axis=1), "left holes in 'x1'"),
     ],
 )
@@ -403,14 +400,15 @@ def test_a_density_of_ones_own_is_checked(data, complete, message):
         robust.predict([[0.1, np.nan, 0.2]])
 
 
-def test_all_holes_means_all_under_a_density_that_has_met_nan(data):
+def test_a_fitted_density_keeps_its_states_whatever_the_policy(data):
+    """Under "lost" a missing value then says nothing: "not recorded" keeps its probability."""
     _, y, holes = data
     model = xgb_regressor().fit(holes, y)
     met = kh.wrap(model, holes, density=mixture()).density_
     assert met.columns_.nullable.all()
-    robust = kh.wrap(model, holes, density=met, holes="all")
-    assert_array_equal(robust.predict(holes), robust.predict(holes, holes="all"))
-    assert not np.allclose(robust.predict(holes), robust.predict(holes, holes="auto"))
+    robust = kh.wrap(model, holes, density=met, nan_policy="lost")
+    native = kh.wrap(model, holes, density=met, nan_policy="native")
+    assert not np.allclose(robust.predict(holes), native.predict(holes))
 
 
 # ---- new leaves, and the model's own library ----------------------------------------------------
@@ -419,12 +417,12 @@ def test_all_holes_means_all_under_a_density_that_has_met_nan(data):
 def test_tuned_leaves_go_back_into_the_model(data):
     X, y, holes = data
     model = xgb_regressor().fit(holes, y)
-    tuned = kh.wrap(model, holes, density=mixture(), holes="all").tune(holes, y, ridge=0.1)
+    tuned = kh.wrap(model, holes, density=mixture(), nan_policy="lost").tune(holes, y, ridge=0.1)
     native = tuned.to_native()
     assert type(native) is xgboost.XGBRegressor
     assert_allclose(native.predict(X), tuned.predict(X), rtol=1e-4, atol=1e-5)
     assert not np.allclose(native.predict(X), model.predict(X))
-    assert tuned.holes_ == "all" and tuned.tuning_.after < tuned.tuning_.before
+    assert tuned.nan_policy_ == "lost" and tuned.tuning_.after < tuned.tuning_.before
     assert "tuned (boosting)" in repr(tuned)
 
 
@@ -467,7 +465,7 @@ def test_displays_say_which_model_which_density_and_how_good(data):
         assert part in line
     page = robust._repr_html_()
     for part in ("XGBRegressor", "Mixture with 4 components", "<summary>candidates</summary>",
-                 "columns with NaN in training", "exact"):  # fmt: skip
+                 "what missing values mean", "exact"):  # fmt: skip
         assert part in page
     assert "http" not in page
 
@@ -554,9 +552,9 @@ def test_columns_in_another_order_and_no_rows_at_all(fitted):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"holes": "some"}, "holes must be 'auto', 'all'"),
-        ({"holes": np.zeros((1, 3))}, "must be 'auto', 'all' or booleans"),
-        ({"holes": np.ones((1, 3), dtype=bool)}, "not NaN was marked as a hole"),
+        ({"lost": "some"}, "lost must be booleans"),
+        ({"lost": np.zeros((1, 3))}, "lost must be booleans"),
+        ({"lost": np.ones((1, 3), dtype=bool)}, "is marked as lost, but it has a value"),
         ({"unseen": "ignore"}, "unseen must be 'error' or 'hole'"),
         ({"quantiles": [2.0]}, "quantiles must be numbers from 0 to 1"),
         ({"quantiles": [0.5], "return_std": True}, "quantiles: they are returned alone"),
@@ -573,7 +571,7 @@ def test_options_of_predict(fitted, options, message):
         ({"density": "gaussian"}, InvalidInput, "density must be 'auto'"),
         ({"density": kh.Mixture}, InvalidInput, "density must be 'auto', a density such as"),
         ({"density": []}, InvalidInput, "at least one density"),
-        ({"holes": "none"}, InvalidInput, "holes must be 'auto' or 'all'; got 'none'. A mask"),
+        ({"nan_policy": "none"}, InvalidInput, "nan_policy must be 'infer', 'lost' or 'native'"),
         ({"blocks": {"q": ["a", "b"]}}, InvalidInput, "do not encode one category"),
         ({"blocks": {"q": ["d"]}}, ColumnMismatch, "names column 'd'"),
         ({"y_train": [1.0]}, InvalidInput, "a target for each of the 300 rows"),
@@ -628,7 +626,7 @@ def test_a_column_without_any_value(data):
     empty[:, 2] = np.nan
     model = xgb_regressor().fit(empty, y)
     with pytest.raises(InvalidInput, match=r"'x2' has no observed value.*Leave it out, or"):
-        kh.wrap(model, empty, density=kh.Factorized(), holes="all")
+        kh.wrap(model, empty, density=kh.Factorized(), nan_policy="lost")
     robust = kh.wrap(model, empty, density=kh.Factorized())  # here NaN is the model's own value
     assert_allclose(robust.predict(empty), model.predict(empty), rtol=1e-5)
 

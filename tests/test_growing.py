@@ -88,7 +88,7 @@ def test_grown_beats_own_where_columns_tell_each_other():
     errors = {}
     for learn in ("own", "expected"):
         model = kh.ExpectedRegressor(
-            trees(), density=kh.GaussianMixture(1, random_state=0), learn=learn, holes="all"
+            trees(), density=kh.GaussianMixture(1, random_state=0), learn=learn, nan_policy="lost"
         )
         answer = model.fit(holes[:1500], y[:1500]).predict(holes[1500:])
         errors[learn] = np.sqrt(np.mean((answer - y[1500:]) ** 2))
@@ -189,7 +189,7 @@ def test_nan_that_says_something_of_y_is_kept_as_a_value(labels):
     found = kind(model, density=DENSITY, learn="expected").fit(X, target)
     assert [column.nullable for column in found.robust_.columns_] == [False, True]
     test, y_test = told(6)
-    every = kind(model, density=DENSITY, learn="expected", holes="all").fit(X, target)
+    every = kind(model, density=DENSITY, learn="expected", nan_policy="lost").fit(X, target)
     assert not every.robust_.columns_.nullable.any()
     y_test = (y_test > y.mean()).astype(int) if labels else y_test
     assert found.score(test, y_test) > every.score(test, y_test) + (0.04 if labels else 0.1)
@@ -199,7 +199,7 @@ def test_columns_declared_nullable_keep_their_nan():
     X, y = told()
     columns = kh.Columns.infer(X).with_nullable([True, False])
     density = kh.Mixture(4, random_state=0).fit(X, columns=columns)
-    found = kh.ExpectedRegressor(trees(), density=density, learn="expected", holes="all")
+    found = kh.ExpectedRegressor(trees(), density=density, learn="expected", nan_policy="lost")
     assert [c.nullable for c in found.fit(X, y).robust_.columns_] == [True, False]
 
 

@@ -80,9 +80,8 @@ def test_everything_comes_back(robust, path):
         assert_array_equal(ours, theirs)
     assert (again.reach(rows) != robust.reach(rows)).nnz == 0
     assert_frame_equal(again.selection_, robust.selection_)
-    assert_frame_equal(again.nan_meaning_, robust.nan_meaning_)
+    assert (again.nan_policy_, again.loss_prior_) == (robust.nan_policy_, robust.loss_prior_)
     assert repr(again) == repr(robust) and again.columns_ == robust.columns_
-    assert_array_equal(again.expectation_.integrate, robust.expectation_.integrate)
 
 
 def models():
@@ -122,7 +121,7 @@ def test_models_of_all_kinds_come_back(name, tmp_path):
     rows.iloc[::2, 0] = np.nan
     assert_array_equal(again.predict(rows), robust.predict(rows))
     assert again.ensemble_.classes == robust.ensemble_.classes
-    assert again.holes_ == robust.holes_ and again.columns_ == robust.columns_
+    assert again.nan_policy_ == robust.nan_policy_ and again.columns_ == robust.columns_
     if name == "tuned":
         assert again.tuning_.after == robust.tuning_.after
     with pytest.raises(InvalidInput, match=r"pass the model that was wrapped, to_native\(model\)"):
@@ -139,7 +138,7 @@ def test_the_golden_file_loads():
     assert_allclose(again.predict(rows, return_std=True)[1], expected["std"], rtol=1e-6, atol=1e-6)
     assert_allclose(again.predict_interval(rows, 0.8), expected["predict_interval"], rtol=1e-6)
     assert repr(again).startswith("Robust(LGBMRegressor")
-    assert again.nan_meaning_["column"].tolist() == ["age"]
+    assert again.nan_policy_ == "infer" and again.columns_.nullable.any()
 
 
 def test_a_loaded_model_needs_no_tree_library(path):
@@ -242,8 +241,8 @@ def edited(field, value):
     [
         ("format", "a poem", "not a knothole model, but a a poem"),
         ("version", 99, "written by a newer knothole .*Update knothole"),
-        ("integrate", [True], "how NaN is read does not fit the columns"),
-        ("holes", "some", "how NaN is read does not fit the columns"),
+        ("reading", {"policy": "some", "prior": None, "rates": None}, "policy 'some'"),
+        ("reading", {"policy": "infer", "prior": {"nothing": 2.0}, "rates": None}, "LossPrior"),
         ("density", {"class": "Robust"}, "holds a 'Robust', which is no density"),
         ("trees", {}, "its parts do not fit together"),
         ("selection", 3, "its parts do not fit together"),

@@ -155,7 +155,7 @@ def test_thresholds(classifier, form):
 
 def test_score_takes_every_argument(regressor):
     weight = np.linspace(0, 1, len(HOLES))
-    found = regressor.score(HOLES, Y, weight, "all", unseen="hole", absent="hole", n_jobs=1)
+    found = regressor.score(HOLES, Y, weight, HOLES.isna(), unseen="hole", absent="hole", n_jobs=1)
     assert found == regressor.score(HOLES, Y, sample_weight=weight)
 
 
@@ -183,11 +183,11 @@ def test_an_absent_column_is_a_hole_on_request(regressor):
 def test_a_mask_follows_the_names(regressor):
     turned = HOLES[["c", "a", "b"]]
     mask = turned.isna()
-    expected = regressor.predict(HOLES, holes="all")
-    assert_array_equal(regressor.predict(turned, holes=mask), expected)
-    assert_array_equal(regressor.predict(HOLES, holes=HOLES.isna().to_numpy()), expected)
+    expected = regressor.predict(HOLES)
+    assert_array_equal(regressor.predict(turned, lost=mask), expected)
+    assert_array_equal(regressor.predict(HOLES, lost=HOLES.isna().to_numpy()), expected)
     with pytest.raises(InvalidInput, match=r"another order.*DataFrame of booleans"):
-        regressor.predict(turned, holes=mask.to_numpy())
+        regressor.predict(turned, lost=mask.to_numpy())
 
 
 def test_every_question_takes_absent_columns(regressor):

@@ -135,7 +135,7 @@ def test_leaves_are_tuned_on_training_holes_given_the_target(task):
     object.__setattr__(training, "table", poke(training.table, 3))
     peer = PEERS["knothole tuned"].fit(training)
     assert peer.needs_training_holes
-    assert peer.robust_.holes_ == "all"
+    assert peer.robust_.nan_policy_ == "lost"
     assert peer.robust_.tuning_.conditioned in ("values", "scores", "labels")
     untuned = PEERS["knothole"].fit(training).robust_
     np.testing.assert_array_equal(peer.robust_.ensemble_.cut, untuned.ensemble_.cut)

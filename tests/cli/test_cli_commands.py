@@ -1,5 +1,6 @@
 """The commands, end to end, on every library's own model file."""
 
+import json
 import sys
 import warnings
 from pathlib import Path
@@ -182,6 +183,109 @@ def test_absent_columns_are_holes_if_asked(wrapped, table, tmp_path, capsys):
     np.testing.assert_allclose(
         pd.read_csv(tmp_path / "out.csv")["prediction"], robust.predict(gone), rtol=1e-12
     )
+
+
+@pytest.fixture(scope="session")
+def feed(tmp_path_factory):
+    """A model whose column b had missing values in training, and rows that lack some of b."""
+    place = tmp_path_factory.mktemp("feed")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=300), "b": rng.normal(size=300)})
+    frame.loc[rng.random(300) < 0.4, "b"] = np.nan
+    model = xgboost.XGBRegressor(n_estimators=5, max_depth=3, n_jobs=1)
+    y = frame["a"] + frame["b"].fillna(9.0)
+    model.fit(frame, y).save_model(place / "model.json")
+    frame.to_csv(place / "train.csv", index=False)
+    rows = frame.head(50).assign(id=range(50))
+    rows.to_csv(place / "rows.csv", index=False)
+    return place, rows
+
+
+def wrapped_feed(place, policy):
+    out = place / f"{policy}.knothole"
+    arguments = [place / "model.json", place / "train.csv", "-o", out, "--density", "mixture"]
+    assert call("wrap", *arguments, "--nan-policy", policy) == 0
+    return out
+
+
+@pytest.mark.parametrize("policy", ["infer", "lost", "native"])
+def test_what_missing_values_mean_is_said_when_wrapping(feed, policy):
+    place, _ = feed
+    robust = kh.load(wrapped_feed(place, policy))
+    assert robust.nan_policy_ == policy
+    assert robust.columns_.nullable.tolist() == [False, policy != "lost"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_lost_values_are_marked_in_a_file(feed, tmp_path, kind, chunk):
+    place, rows = feed
+    model = wrapped_feed(place, "infer")
+    lost = rows["b"].isna() & (rows["id"] % 2 == 0)
+    marks = pd.DataFrame({"id": rows["id"], "b": lost})
+    if kind == "csv":
+        text = np.where(lost, np.where(rows["id"] % 4 == 0, "yes", "1"), "")
+        marks.assign(b=text).to_csv(tmp_path / "marks.csv", index=False)
+    elif kind == "parquet":
+        marks.to_parquet(tmp_path / "marks.parquet", row_group_size=11)
+    else:
+        marks.to_json(tmp_path / "marks.jsonl", orient="records", lines=True)
+    options = ["--lost", tmp_path / f"marks.{kind}", "--chunk", chunk]
+    assert call("predict", model, place / "rows.csv", "-o", tmp_path / "out.csv", *options) == 0
+    found = pd.read_csv(tmp_path / "out.csv")["prediction"]
+    mask = np.column_stack([np.zeros(50, dtype=bool), lost])
+    robust = kh.load(model)
+    np.testing.assert_allclose(found, robust.predict(rows[["a", "b"]], lost=mask), rtol=1e-12)
+    assert not np.allclose(found, robust.predict(rows[["a", "b"]]))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_lost_values_are_marked_by_their_text(feed, tmp_path, kind):
+    place, rows = feed
+    model = wrapped_feed(place, "infer")
+    lost = rows["b"].isna() & (rows["id"] % 2 == 0)
+    marked = rows.astype({"b": object})
+    marked.loc[lost, "b"] = "LOST"
+    data = tmp_path / f"rows.{kind}"
+    if kind == "csv":
+        marked.to_csv(data, index=False)
+    else:
+        rows_of = marked.where(marked.notna(), None).to_dict("records")
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows_of))
+    mask = np.column_stack([np.zeros(50, dtype=bool), lost])
+    robust = kh.load(model)
+    for command in ("predict", "explain", "acquire"):
+        options = ["-o", tmp_path / "out.csv", "--lost-marker", "LOST", "--chunk", 9]
+        assert call(command, model, data, *options) == 0
+        found = pd.read_csv(tmp_path / "out.csv")
+        if command == "predict":
+            expected = robust.predict(rows[["a", "b"]], lost=mask)
+            np.testing.assert_allclose(found["prediction"], expected, rtol=1e-12)
+        elif command == "explain":
+            expected = robust.explain(rows[["a", "b"]], lost=mask).values[:, 0]
+            np.testing.assert_allclose(found["value_a"], expected, atol=1e-9)
+        else:
+            expected = robust.acquire(rows[["a", "b"]], lost=mask).gain["b"]
+            np.testing.assert_allclose(found["gain_b"], expected, atol=1e-9)
+
+
+WRONG_MARKS = {
+    "b\n1\n": "has 1 rows, fewer than DATA",
+    "b\n" + 51 * "0\n": "has more than the 50 rows of DATA",
+    "c\n" + 50 * "0\n": "has none of the model's columns",
+    "b\n" + 49 * "0\n" + "maybe\n": "column 'b' holds 'maybe'; write 1",
+    "a\n" + 49 * "0\n" + "1\n": "row 50 of 'a' is marked as lost, but DATA has a value",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_MARKS)
+def test_marks_that_do_not_fit_are_refused(feed, tmp_path, capsys, text):
+    place, _ = feed
+    (tmp_path / "marks.csv").write_text(text)
+    model = wrapped_feed(place, "native")
+    arguments = [model, place / "rows.csv", "-o", tmp_path / "out.csv", "--chunk", 20]
+    assert call("predict", *arguments, "--lost", tmp_path / "marks.csv") == WRONG_INPUT
+    assert WRONG_MARKS[text] in " ".join(capsys.readouterr().err.split())
 
 
 def test_report_writes_one_page(wrapped, folder, tmp_path):

@@ -26,15 +26,12 @@ DENSITIES = {
     "Factorized": Factorized(random_state=0),
     "Mixture": Mixture(components=4, random_state=0),
     "Mixture, auto": Mixture(random_state=0, max_iter=50),
-    "Mixture, informative": Mixture(components=3, informative=True, random_state=0),
     "LatentTree": LatentTree(states=3, random_state=0),
     "LatentTree, auto": LatentTree(random_state=0, max_iter=20),
     "GaussianMixture": GaussianMixture(components=3, normal_scores=False, random_state=0),
     "GaussianMixture, by rank": GaussianMixture(components=3, random_state=0),
     "GaussianMixture, tied": GaussianMixture(2, covariance="tied", random_state=0),
-    "GaussianMixture, low rank": GaussianMixture(
-        components=2, covariance="low-rank", informative=True, random_state=0
-    ),
+    "GaussianMixture, low rank": GaussianMixture(2, covariance="low-rank", random_state=0),
     "GaussianMixture, auto": GaussianMixture(random_state=0, max_iter=50),
 }
 #: Their densities have a step at each of 513 knots, too many for adaptive quadrature;
@@ -71,13 +68,8 @@ def mixed_table(rows=300, seed=0):
     return poke(made_tables.mixed_table(rows, np.random.default_rng(seed)), 0.2, seed)
 
 
-def indicators(density):
-    """Number of variables that are no column's: an informative density scores holes, too."""
-    return len(density.variables_) - len(density.columns_.variables)
-
-
 def all_holes(density, rows=1):
-    """Evidence in which nothing is known, not even which entries are holes."""
+    """Evidence in which nothing is known, not even which entries are missing."""
     columns = density.columns_
     own = columns.evidence(np.full((rows, len(columns)), HOLE), np.ones((rows, len(columns)), bool))
     return type(own)(np.full((rows, len(density.variables_)), HOLE))
@@ -228,14 +220,12 @@ def test_one_hot_blocks_observed_in_part(name):
     density = fitted(name, X, columns=columns)
     rows = np.array([[0, HOLE, HOLE, 1.5], [0, 1, 0, 1.5], [0, 0, 1, 1.5]])
     scores = density.score_samples(rows)
-    if not indicators(density):
-        np.testing.assert_allclose(np.exp(scores[0]), np.exp(scores[1:]).sum(), rtol=1e-9)
+    np.testing.assert_allclose(np.exp(scores[0]), np.exp(scores[1:]).sum(), rtol=1e-9)
     draws = density.complete(rows[:1], draws=4000)[0]
     np.testing.assert_array_equal(draws[:, 0], 0)
     np.testing.assert_array_equal(draws[:, 1] + draws[:, 2], 1)
-    if not indicators(density):
-        p = np.exp(scores[1] - scores[0])
-        assert abs(draws[:, 1].mean() - p) < 4.5 * np.sqrt(p * (1 - p) / 4000)
+    p = np.exp(scores[1] - scores[0])
+    assert abs(draws[:, 1].mean() - p) < 4.5 * np.sqrt(p * (1 - p) / 4000)
 
 
 @every
@@ -340,10 +330,9 @@ def test_not_recorded_is_a_state(name):
     recorded = density.log_evidence(density.evidence(row, hole), [Within(0)])
     not_recorded = density.log_evidence(density.evidence(row))
     either = density.log_evidence(density.evidence(row, hole))
-    if not indicators(density):
-        total = np.exp(recorded) + np.exp(not_recorded)
-        np.testing.assert_allclose(total, np.exp(either), rtol=1e-9)
-        np.testing.assert_allclose(np.exp(not_recorded - either), 0.25, atol=0.15)
+    total = np.exp(recorded) + np.exp(not_recorded)
+    np.testing.assert_allclose(total, np.exp(either), rtol=1e-9)
+    np.testing.assert_allclose(np.exp(not_recorded - either), 0.25, atol=0.15)
     draws = density.complete_points(density.evidence(row, hole), 2000, 0)[0, :, 0]
     assert 0.05 < np.isinf(draws).mean() < 0.45
 

@@ -113,7 +113,7 @@ def test_circuit_agrees(mixed):
 
 def test_circuit_agrees_on_blocks_and_with_a_target():
     X, columns = block_table()
-    density = fitted(X, columns=columns, informative=True)
+    density = fitted(X, columns=columns)
     np.testing.assert_allclose(
         density.to_circuit().score_samples(X), density.score_samples(X), rtol=1e-10
     )

@@ -242,18 +242,6 @@ def test_families_are_chosen_by_what_they_do_held_out():
     assert families == {"gaussian"}
 
 
-def test_informative_holes_say_something():
-    """Where large values are hidden, a hole makes the other column larger, too."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=1000)
-    X = np.column_stack([np.where(x > 0.5, HOLE, x), 3 * x + rng.normal(size=1000)])
-    row = np.array([[HOLE, HOLE]])
-    blind = Mixture(8, random_state=0).fit(X).complete(row, draws=2000)
-    aware = Mixture(8, informative=True, random_state=0).fit(X)
-    assert [v.name for v in aware.variables_] == ["x0", "x1", "x0 is missing"]
-    assert aware.complete(row, draws=2000)[0, :, 1].mean() > blind[0, :, 1].mean() + 0.5
-
-
 # Where scikit-learn asks for words of its own, or for objects that are no table.
 OWN_WORDS = {
     "check_n_features_in_after_fitting": "the message names the columns",

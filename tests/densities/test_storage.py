@@ -45,7 +45,7 @@ def rewritten(path, change):
 def test_everything_learned_is_kept(density, path):
     again = storage.load(path)
     assert again.get_params() == density.get_params()
-    for name in ("weights_", "objective_", "indicated_"):
+    for name in ("weights_", "objective_"):
         np.testing.assert_array_equal(getattr(again, name), getattr(density, name))
     for name in ("n_iter_", "converged_", "strength_", "target_", "variables_", "n_features_in_"):
         assert getattr(again, name) == getattr(density, name)

@@ -104,6 +104,6 @@ def as_table(columns: Columns, X):
     return pd.DataFrame(table)
 
 
-def asked(expectation, question, table, holes="auto"):
+def asked(expectation, question, table, lost=None):
     """What an expectation answers ("margin", "reach", ...) of a table."""
-    return getattr(expectation, question)(expectation.evidence(table, holes))
+    return getattr(expectation, question)(expectation.evidence(table, lost))

@@ -13,12 +13,13 @@ from tests.expectation.naive import enumerate_row
 from tests.trees.generate import random_ensemble
 
 from knothole.columns.columns import Column, Columns
-from knothole.columns.evidence import Evidence
+from knothole.columns.evidence import Evidence, checked_lost
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Factorized, Mixture
 from knothole.errors import ImpossibleRow, InvalidInput
 from knothole.expectation.expectation import Expectation
+from knothole.missingness.inference import NATIVE, Reading
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.links import Link
 from knothole.trees.regions import regions
@@ -40,7 +41,7 @@ def test_tower_property(density, seed):
     expectation = Expectation.of(case.ensemble, case.density)
     rows, holes = case.rows.copy(), case.holes.copy()
     rows[:, 0], holes[:, 0] = np.nan, True
-    evidence = expectation.evidence(as_table(case.density.columns_, rows), holes)
+    evidence = case.density.evidence(as_table(case.density.columns_, rows), holes)
     expected, _ = expectation.margin(evidence)
 
     log_p, margins = [], []
@@ -71,7 +72,7 @@ def test_a_row_of_holes_is_the_prior_mean(density):
     case.holes[:] = True
     expectation = Expectation.of(case.ensemble, case.density)
     found, _ = expectation.margin(
-        expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
+        expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
     )
     draws = case.density.sample(40_000)
     margins = case.ensemble.margin(draws, 1)
@@ -86,7 +87,7 @@ def test_values_outside_the_training_range(density, far):
     case.rows[:, 3], case.holes[:, 3] = far, False
     expectation = Expectation.of(case.ensemble, case.density)
     table = as_table(case.density.columns_, case.rows)
-    evidence = expectation.evidence(table, case.holes)
+    evidence = expectation.density.evidence(table, case.holes)
     expected = by_enumeration(case, expectation, evidence)
     margin, _ = expectation.margin(evidence)
     np.testing.assert_allclose(margin, [answer.mean for answer in expected], atol=1e-9)
@@ -102,7 +103,7 @@ def test_a_hole_in_a_column_that_no_tree_uses(density):
     expectation = Expectation.of(ensemble, case.density)
     case = replace(case, ensemble=ensemble)
     case.rows[:, 3], case.holes[:, 3] = np.nan, True
-    evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
     expected = by_enumeration(case, expectation, evidence)
     margin, _ = expectation.margin(evidence)
     np.testing.assert_allclose(margin, [answer.mean for answer in expected], atol=1e-10)
@@ -204,7 +205,7 @@ def test_completions_answer_impossible_rows_too(density, numbers):
 def test_likelihoods_of_a_latent_tree_equal_their_slow_twin(seed):
     case = random_case(seed, "LatentTree", n_rows=10)
     expectation = Expectation.of(case.ensemble, case.density)
-    evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
     found = expectation.engine._likelihood(evidence)
     terms = np.stack(case.density.terms(evidence), axis=1)
     expected = np.exp(terms - terms.max(axis=2, keepdims=True))
@@ -241,7 +242,8 @@ def two_nan():
     X = np.array([[-1.0, 0.1], [-2.0, 0.2], [1.0, 0.3], [np.nan, 0.4]] * 25)
     columns = ensemble.columns.describe(X).with_nullable(np.array([True, False]))
     holes = np.zeros(X.shape, dtype=np.bool_)
-    return Expectation.of(ensemble, Factorized(random_state=0).fit(X, columns=columns, holes=holes))
+    density = Factorized(random_state=0).fit(X, columns=columns, holes=holes)
+    return Expectation.of(ensemble, density, reading=NATIVE)
 
 
 def test_nan_is_the_models_own_value_in_a_nullable_column(two_nan):
@@ -252,8 +254,9 @@ def test_nan_is_the_models_own_value_in_a_nullable_column(two_nan):
     assert asked(two_nan, "leaf_probabilities", row).toarray().tolist() == [[0.0, 1.0, 0.0]]
 
 
-def test_holes_all_integrates_over_it_and_includes_its_chance(two_nan):
-    reach = asked(two_nan, "leaf_probabilities", np.array([[np.nan, 0.0]]), "all").toarray()[0]
+def test_where_a_missing_value_says_nothing_not_recorded_keeps_its_probability(two_nan):
+    nothing = replace(two_nan, reading=Reading("infer", None))
+    reach = asked(nothing, "leaf_probabilities", np.array([[np.nan, 0.0]])).toarray()[0]
     np.testing.assert_allclose(reach.sum(), 1.0, atol=1e-12)
     assert abs(reach[1] - 0.25) < 0.02  # how often it was not recorded
 
@@ -262,7 +265,8 @@ def test_a_mask_says_it_entry_by_entry(two_nan):
     rows = np.array([[np.nan, 0.0], [np.nan, 0.0]])
     mask = np.array([[True, False], [False, False]])
     found = asked(two_nan, "margin", rows, mask)[0]
-    assert found[0] == asked(two_nan, "margin", rows[:1], "all")[0]
+    reach = asked(two_nan, "leaf_probabilities", rows, mask).toarray()
+    assert reach[0, 1] == 0.0 and abs(reach[0, 0] - 2 / 3) < 0.05  # of the recorded values
     assert found[1] == 10.0
 
 
@@ -278,16 +282,16 @@ def test_where_nan_is_a_hole_a_leaf_that_only_nan_reaches_has_reach_zero():
 
 
 @pytest.mark.parametrize(
-    ("holes", "message"),
+    ("lost", "message"),
     [
-        ("some", "holes must be 'auto', 'all' or a mask; got 'some'"),
+        ("some", "lost must be booleans"),
         (np.zeros((2, 2), dtype=np.bool_), r"booleans of shape \(1, 2\)"),
-        (np.array([[False, True]]), "an entry that is not NaN was marked as a hole"),
+        (np.array([[False, True]]), "column 1 is marked as lost, but it has a value"),
     ],
 )
-def test_wrong_holes_are_refused(two_nan, holes, message):
+def test_wrong_masks_are_refused(lost, message):
     with pytest.raises(InvalidInput, match=message):
-        two_nan.evidence(np.array([[np.nan, 0.0]]), holes)
+        checked_lost(lost, np.array([[np.nan, 0.0]]))
 
 
 TIED = {
@@ -346,7 +350,7 @@ def test_a_single_tree_has_exact_predictions_whatever_the_link(link):
     case = random_case(4, n_rows=6, n_trees=1)
     case = replace(case, ensemble=replace(case.ensemble, link=link))
     expectation = Expectation.of(case.ensemble, case.density)
-    evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
     found, error = expectation.predict(evidence)
     expected = [answer.mean_of(link) for answer in by_enumeration(case, expectation, evidence)]
     np.testing.assert_allclose(found, expected, atol=1e-10)

@@ -58,7 +58,7 @@ def case(seed, density="Mixture", **options):
     made = random_case(seed, density, n_rows=40, **options)
     expectation = Expectation.of(made.ensemble, made.density)
     table = as_table(made.density.columns_, made.rows)
-    return expectation, expectation.evidence(table, made.holes)
+    return expectation, expectation.density.evidence(table, made.holes)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -103,7 +103,7 @@ def test_completions_go_where_the_trees_send_them(seed):
     """Categories, sets and values that are not recorded: tree by tree."""
     case = random_case(seed, "LatentTree", n_rows=8, n_trees=5, depth=4)
     expectation = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
-    evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
     found = expectation.completions.margins(evidence, range(1))[:, 0]
     np.testing.assert_allclose(found, own_margins(expectation, evidence), atol=1e-12)
 
@@ -120,7 +120,7 @@ def test_divided_draws_reach_the_leaves_that_walks_do(seed):
     """Also of several outputs, whose trees are sorted by output to be divided."""
     case = random_case(seed, "LatentTree", n_rows=8, n_trees=7, depth=4, n_outputs=1 + seed)
     expectation = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
-    evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
     engine = expectation.completions
     assert engine.small is not None
     for _, part in evidence.parts():
@@ -195,7 +195,7 @@ def test_splits_that_are_left_lead_where_walks_do(seed, density, outputs, monkey
     """Categories, blocks known in part, and what is not recorded; draws shared and rows' own."""
     case = random_case(seed, density, n_rows=20, n_trees=6, depth=4, n_outputs=outputs)
     expectation = Expectation.of(case.ensemble, case.density, method="completions", seed=seed)
-    evidence = expectation.evidence(as_table(case.density.columns_, case.rows), case.holes)
+    evidence = expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes)
     engine = expectation.completions
     assert engine.small is not None
     for rows, part in evidence.parts():
@@ -484,7 +484,7 @@ def test_quantiles_against_enumeration():
     case = random_case(12, n_rows=6, n_trees=4)
     expectation = Expectation.of(case.ensemble, case.density, tol=None, seed=1)
     table = as_table(case.density.columns_, case.rows)
-    evidence = expectation.evidence(table, case.holes)
+    evidence = expectation.density.evidence(table, case.holes)
     levels = [0.1, 0.5, 0.9]
     found, _ = expectation.quantiles(evidence, levels)
     assert (np.diff(found, axis=2) >= 0).all()
@@ -512,8 +512,10 @@ def test_quantiles_of_complete_rows_are_the_prediction():
     case = random_case(13, rate=0.0, n_rows=5, link="sigmoid")
     expectation = Expectation.of(case.ensemble, case.density)
     table = as_table(case.density.columns_, case.rows)
-    found, _ = expectation.quantiles(expectation.evidence(table, case.holes), [0.0, 0.3, 1.0])
-    mean, _ = expectation.predict(expectation.evidence(table, case.holes))
+    found, _ = expectation.quantiles(
+        expectation.density.evidence(table, case.holes), [0.0, 0.3, 1.0]
+    )
+    mean, _ = expectation.predict(expectation.density.evidence(table, case.holes))
     np.testing.assert_allclose(found, np.repeat(mean[:, :, None], 3, axis=2), atol=1e-12)
 
 
@@ -523,5 +525,6 @@ def test_wrong_quantiles_are_refused(quantiles):
     expectation = Expectation.of(case.ensemble, case.density)
     with pytest.raises(InvalidInput, match="quantiles must be numbers from 0 to 1"):
         expectation.quantiles(
-            expectation.evidence(as_table(case.density.columns_, case.rows), case.holes), quantiles
+            expectation.density.evidence(as_table(case.density.columns_, case.rows), case.holes),
+            quantiles,
         )

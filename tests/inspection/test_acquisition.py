@@ -44,7 +44,7 @@ def enumerated(expectation, evidence, row, v, between):
 def test_gains_of_categories_are_those_of_enumeration(density):
     case = random_case(1, density, n_rows=8, rate=0.5, numeric=False)
     expectation = Expectation.of(case.ensemble, case.density)
-    evidence = expectation.evidence_of(case.rows, case.holes)
+    evidence = expectation.columns.evidence(case.rows, case.holes)
     gains = Gains(expectation, evidence, Players.of(expectation), "variance", False)
     gain, error = gains.single()
     holes = np.isnan(evidence.points)

@@ -243,8 +243,9 @@ def test_calibrating_leaves_the_original_alone(robust, calibrated):
     with pytest.raises(NotFitted, match="calibrate"):
         robust.predict_interval([[0.0, 0.0, 0.0]])
     X, y = _calibration_rows()
-    tuned = kh.wrap(RandomForestRegressor(2, max_depth=2, random_state=0).fit(X, y), X, holes="all",
-                    density=kh.Factorized()).calibrate(X, y).tune(X, y)  # fmt: skip
+    model = RandomForestRegressor(2, max_depth=2, random_state=0).fit(X, y)
+    robust = kh.wrap(model, X, density=kh.Factorized(), nan_policy="lost")
+    tuned = robust.calibrate(X, y).tune(X, y)
     assert tuned.calibration_ is None  # its leaves are new
 
 
@@ -322,10 +323,10 @@ def test_what_is_a_hole_and_what_was_never_seen():
     expected = calibrated.predict_interval(hole).to_numpy()
     found = calibrated.predict_interval(new, unseen="hole", n_jobs=1)
     np.testing.assert_array_equal(found, expected)
-    for holes in ("all", np.array([[False, True]])):
-        np.testing.assert_array_equal(calibrated.predict_interval(hole, holes=holes), expected)
-    with pytest.raises(InvalidInput, match="holes"):
-        calibrated.predict_interval(hole, holes=np.array([[True, True]]))
+    lost = np.array([[False, True]])
+    np.testing.assert_array_equal(calibrated.predict_interval(hole, lost=lost), expected)
+    with pytest.raises(InvalidInput, match="lost"):
+        calibrated.predict_interval(hole, lost=np.array([[True, True]]))
 
 
 # ---- models of quantiles -------------------------------------------------------------------------

@@ -238,8 +238,8 @@ def test_a_hole_that_no_tree_uses_matters_to_the_spread():
     assert_allclose(std, 1.5, atol=0.3)
 
 
-def test_holes_where_nan_is_a_value_are_left_to_p():
-    """No part has learned from them: in training NaN is not recorded there, and no hole."""
+def test_values_that_the_caller_says_are_lost_are_left_to_p():
+    """No part has learned from them: there it was inferred whether a value was lost."""
     rng = np.random.default_rng(0)
     code = rng.integers(0, 4, 1200).astype(float)
     value = np.where(rng.random(1200) < 0.5, np.nan, code)
@@ -251,8 +251,24 @@ def test_holes_where_nan_is_a_value_are_left_to_p():
     mask = np.isnan(rows)
     found, std = robust.predict(rows, mask, return_std=True)
     assert_array_equal(found, robust.predict(rows, mask, corrected=False))
-    assert_allclose(found, 10 + np.arange(4), atol=2.0)
-    assert_allclose(std, 10.0, atol=1.0)
+    assert_allclose(found, np.arange(4), atol=0.1)
+    assert_allclose(std, 0.0, atol=0.1)
+
+
+@pytest.mark.parametrize("policy", ["infer", "native"])
+def test_a_column_that_is_absent_where_nan_is_a_value_is_left_to_p(policy):
+    """An absent column says nothing; parts learned where its missing value says something."""
+    rng = np.random.default_rng(0)
+    code = rng.integers(0, 4, 1200).astype(float)
+    value = np.where(rng.random(1200) < 0.5, np.nan, code)
+    X = pd.DataFrame({"x0": code, "x1": value, "x2": rng.normal(size=1200)})
+    y = np.where(np.isnan(value), 20.0, 0.0) + code + 0.1 * X["x2"]
+    model = xgboost.XGBRegressor(**SMALL).fit(X, y)
+    density = kh.Mixture(8, random_state=0)
+    robust = kh.wrap(model, X, density=density, correct=True, X_valid=X, nan_policy=policy)
+    rows = X[["x0", "x2"]].head(4)
+    expected = robust.predict(rows, absent="hole", corrected=False)
+    assert_array_equal(robust.predict(rows, absent="hole"), expected)
 
 
 # ---- one row, one answer; complete rows are the model's ------------------------------------------

@@ -237,7 +237,7 @@ def test_rules_are_kept_in_files_with_other_parts_and_without(wrapped, tmp_path)
     path = tmp_path / "model.knothole"
     for parts in (robust.learned_correction.parts, ()):
         learned = replace(robust.learned_correction, parts=parts)
-        one = Robust(robust.expectation_, correction=learned, nan_meaning=robust.nan_meaning_)
+        one = Robust(robust.expectation_, correction=learned)
         one.save(path)
         again = kh.load(path)
         assert_array_equal(again.predict(rows), one.predict(rows))

@@ -61,7 +61,7 @@ def test_values_are_those_of_enumeration(density, seed, width):
     """Numbers, categories, "not recorded", blocks known in part: all are players."""
     case = random_case(seed, density, n_rows=5, rate=0.3, width=width, n_outputs=width)
     expectation = Expectation.of(case.ensemble, case.density)
-    evidence = expectation.evidence_of(case.rows, case.holes)
+    evidence = expectation.columns.evidence(case.rows, case.holes)
     players = Players.of(expectation)
     values, errors, base = explain(expectation, evidence, players, margins=True, tol=None)
     for row in range(len(case.rows)):
@@ -291,22 +291,6 @@ def test_holes_remain_holes_and_the_sum_is_the_prediction(robust):
     assert (found.values[:, 1] == 0).all() and (found.values[0] == 0).all()
     assert_allclose(found.base + found.values.sum(axis=1), robust.predict(X), atol=1e-10)
     assert_allclose(found.base, robust.predict(np.full((1, 4), np.nan))[0], atol=1e-10)
-
-
-def test_an_indicator_goes_with_its_variable():
-    """Where missingness tells something, that a value is missing has a value."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 2))
-    X[(X[:, 0] > 0.5), 1] = np.nan
-    model = DecisionTreeRegressor(max_depth=3).fit(
-        np.column_stack([X[:, 0], np.zeros(600)]), X[:, 0]
-    )
-    density = kh.Mixture(4, random_state=0, informative=True)
-    robust = kh.wrap(model, X, density=density, holes="all")
-    found = robust.explain([[np.nan, np.nan], [np.nan, 0.0]])
-    assert (found.values[:, 0] == 0).all()
-    assert found.values[0, 1] > 0.2 and found.values[1, 1] < -0.1
-    assert_allclose(found.base + found.values[:, 1], robust.predict([[np.nan] * 2, [np.nan, 0.0]]))
 
 
 @pytest.mark.parametrize("of", ["prediction", "margin"])

@@ -33,7 +33,7 @@ def classifier_world(link, outputs, n_rows=80, scale=1.0):
 
 def draws_of(world):
     expectation = Expectation.of(world.case.ensemble, world.case.density, "completions")
-    evidence = expectation.evidence(world.table, world.case.holes)
+    evidence = expectation.density.evidence(world.table, world.case.holes)
     return DrawnLeaves(expectation.completions, evidence, world.weight)
 
 

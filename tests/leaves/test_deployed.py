@@ -133,7 +133,7 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
     options = {"sample_weight": weight, "ridge": 0.7}
     first = tune(ensemble, density, HOLES, y, **options, objective="expected")
     found = tune(ensemble, density, HOLES, y, **options)
-    reach = asked(Expectation.of(ensemble, density), "leaf_probabilities", HOLES, "all").toarray()
+    reach = asked(Expectation.of(ensemble, density), "leaf_probabilities", HOLES).toarray()
     in_turn = model == "boosted"
     mean = np.average(y, weights=weight)
     start = 0.0 if in_turn else mean
@@ -151,7 +151,7 @@ def test_moves_of_many_trees_agree_with_their_slow_twin(model):
 def test_the_summary_has_the_errors_of_predictions(trained):
     found = tune(read(trained), DENSITY, HOLES, y)
     old, new = (
-        np.mean((asked(Expectation.of(e, DENSITY), "margin", HOLES, "all")[0][:, 0] - y) ** 2)
+        np.mean((asked(Expectation.of(e, DENSITY), "margin", HOLES)[0][:, 0] - y) ** 2)
         for e in (read(trained), found.ensemble)
     )
     np.testing.assert_allclose([found.summary.before, found.summary.after], [old, new], rtol=1e-10)
@@ -220,7 +220,7 @@ def test_the_summary_is_of_the_model_that_is_returned():
     found = tune(tree, DENSITY, HOLES, y, reach="completions")
     assert len(found.summary.unreached)
     expectation = Expectation.of(tree, DENSITY, "completions").with_values(found.ensemble.value)
-    margin = expectation.margin(expectation.evidence(HOLES, "all"))[0][:, 0]
+    margin = expectation.margin(expectation.evidence(HOLES))[0][:, 0]
     assert found.summary.after == pytest.approx(np.mean((margin - y) ** 2), rel=1e-12)
 
 

@@ -14,7 +14,7 @@ from knothole.leaves.sums import LeafSystem
 
 def draws_of(world, **options):
     expectation = Expectation.of(world.case.ensemble, world.case.density, "completions")
-    evidence = expectation.evidence(world.table, world.case.holes)
+    evidence = expectation.density.evidence(world.table, world.case.holes)
     return DrawnLeaves(expectation.completions, evidence, world.weight, **options)
 
 
@@ -39,7 +39,7 @@ def test_draws_are_those_of_the_masks(world, words, monkeypatch):
     monkeypatch.setattr(draws, "WORDS", words)
     drawn, start = draws_of(world, first_word=3), world.case.ensemble.leaf_start
     expectation = Expectation.of(world.case.ensemble, world.case.density, "completions")
-    evidence = expectation.evidence(world.table, world.case.holes)
+    evidence = expectation.density.evidence(world.table, world.case.holes)
     rows = [np.flatnonzero(drawn.row == row) for row in range(150)]
     assert {len(own) for own in rows} == {1, WORD * words}
     for word in range(words):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from tests.expectation.cases import EXACT
+from tests.expectation.cases import EXACT, random_case
 from tests.leaves.worlds import problem_of, random_world, tune
 
 from knothole.densities.latent_tree.density import LatentTree
@@ -169,7 +169,7 @@ def test_the_reported_loss_of_all_leaves_never_rises_without_a_ridge(reach, seed
 @pytest.mark.parametrize("form", ["values", "scores"])
 def test_conditioned_on_the_target(density, form, monkeypatch):
     """The same optimality, under p(x_m | x_o, y) of the density that was learned beside y."""
-    world = random_world(8, density, n_rows=30, rate=0.4)
+    world = random_world(7, density, n_rows=30, rate=0.4)
     of_form = form, conditioning.with_target(world.case.density)
     monkeypatch.setattr(conditioning, "choose_form", lambda *_: of_form)
     options = world.options | {"condition_on_target": True}
@@ -250,6 +250,7 @@ def test_of_independent_columns_y_tells_something_all_the_same(density, labels):
 def test_densities_of_training_rows_know_which_nan_is_a_hole():
     """In a nullable column another NaN is a value: a density of all of them as such differs."""
     world = random_world(5, n_rows=60, rate=0.4)
+    world = replace(world, case=random_case(5, n_rows=60, rate=0.4))
     training, density = training_of(world), world.case.density
     fitted = {
         name: table.fit(density).log_evidence(density.evidence(world.table))

@@ -232,7 +232,7 @@ def drawn_problem(recipe, n_trees=6):
     model = HistGradientBoostingRegressor(max_iter=n_trees, max_leaf_nodes=6).fit(HOLES, y)
     problem = Problem.of(read(model).trained_by(recipe), y, np.ones(len(y)))
     expectation = Expectation.of(problem.ensemble, DENSITY)
-    evidence = expectation.evidence_of(HOLES, "all")
+    evidence = expectation.evidence_of(HOLES)
     return problem, DrawnLeaves(expectation.completions, evidence, problem.row_weight)
 
 
@@ -363,7 +363,7 @@ def test_deployed_quantiles_do_not_lose(library, level, rate):
         np.where(rng.random(part.shape) < rate, np.nan, part) for part in (train, test)
     )  # fmt: skip
     model.fit(complete if library == "gradient" else train, y)  # which takes no NaN
-    robust = kh.wrap(model, train, density=kh.Mixture(12, random_state=0), holes="all")
+    robust = kh.wrap(model, train, density=kh.Mixture(12, random_state=0), nan_policy="lost")
     answers = [each.predict(test) for each in (robust, robust.tune(train, y))]
     loss = [slow_loss(Recipe((level,)), truth - answer) for answer in answers]
     covered = [(truth <= answer).mean() for answer in answers]

@@ -112,8 +112,7 @@ def test_a_rate_that_nothing_tells_is_cross_validated(density):
     tuned = tune(ensemble, density, HOLES, -y)
     assert tuned.summary.learning_rate == 1.0
     assert tuned.summary.after < 0.7 * tuned.summary.before
-    mask = np.isnan(HOLES)
-    again = tune(ensemble, density, HOLES, -y, holes=mask, condition_on_target=False)
+    again = tune(ensemble, density, HOLES, -y, condition_on_target=False)
     assert again.summary.learning_rate == 1.0
 
 

@@ -18,8 +18,6 @@ from sklearn.model_selection import train_test_split
 
 import knothole as kh
 from knothole.errors import InvalidInput
-from knothole.expectation.expectation import Expectation
-from knothole.robust import Robust
 
 SETTINGS = {"n_estimators": 100, "max_depth": 4, "learning_rate": 0.1, "n_jobs": 1}
 MIXTURE = kh.Mixture(8, n_init=1, random_state=0)
@@ -55,7 +53,7 @@ def regression():
 
 @pytest.fixture(scope="module")
 def robust(regression):
-    return kh.wrap(regression.model, regression.X, density=MIXTURE, holes="all")
+    return kh.wrap(regression.model, regression.X, density=MIXTURE, nan_policy="lost")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +75,7 @@ def test_boosted_models_are_better_than_their_library(kind, load):
     native, new = [], []
     for seed in range(3):
         part = Deployed.of(kind(**SETTINGS), load, seed)
-        robust = kh.wrap(part.model, part.X, density=MIXTURE, holes="all")
+        robust = kh.wrap(part.model, part.X, density=MIXTURE, nan_policy="lost")
         native.append(part.error(part.model))
         new.append(part.error(robust.tune(part.X, part.y)))
     assert np.mean(new) < np.mean(native)
@@ -107,8 +105,8 @@ def test_not_recorded_is_no_state_once_every_nan_is_a_hole(regression, tuned):
 
 def test_states_stay_where_not_every_nan_is_a_hole(regression):
     usual = kh.wrap(regression.model, regression.X, density=MIXTURE)
-    again = usual.tune(regression.X, regression.y, holes="auto")
-    assert again.density_ is usual.density_
+    again = usual.tune(regression.X, regression.y, nan_policy="native")
+    assert again.density_ is usual.density_ and again.nan_policy_ == "native"
 
 
 def test_options_are_given_by_name_or_as_one_object(regression, robust):
@@ -134,22 +132,6 @@ def test_unknown_options_are_named_beside_the_known_ones(regression, robust):
         expected.fit(regression.X, regression.y)
 
 
-def test_measured_meanings_of_nan_stay(regression):
-    """Every column had NaN in training; in one of them it is the model's own value."""
-    usual = kh.wrap(regression.model, regression.X, density=MIXTURE)
-    integrate = np.arange(10) != 4
-    measured = Robust(
-        Expectation.of(usual.ensemble_, usual.density_, integrate=integrate), regression.model
-    )
-    tuned = measured.tune(regression.X, regression.y, holes="auto")
-    assert (tuned.expectation_.integrate == integrate).all()
-    row = np.full((1, 10), np.nan)
-    by_hand = tuned.predict(row, integrate[None, :])
-    np.testing.assert_allclose(tuned.predict(row), by_hand, rtol=1e-12)
-    other = usual.tune(regression.X, regression.y, holes="auto")
-    assert np.abs(tuned.ensemble_.value - other.ensemble_.value).max() > 1e-3
-
-
 def test_values_that_the_model_takes_for_nan_beside_categories():
     """They are holes, as NaN is, while densities are learned and leaves tuned."""
     rng = np.random.default_rng(0)
@@ -163,6 +145,6 @@ def test_values_that_the_model_takes_for_nan_beside_categories():
         marked = np.where(np.isnan(holes), sentinel, holes)
         table = pd.DataFrame({"size": marked, "city": city})
         model = xgboost.XGBRegressor(missing=sentinel, **settings).fit(table, y)
-        robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), holes="all")
+        robust = kh.wrap(model, table, density=kh.Mixture(3, random_state=0), nan_policy="lost")
         values.append(robust.tune(table, y).ensemble_.value)
     np.testing.assert_allclose(*values, atol=1e-6)

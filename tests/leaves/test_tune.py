@@ -47,7 +47,7 @@ def model():
         ({"method": "tree"}, "adds its trees up"),
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"sample_weight": np.full(300, -1.0)}, "sample_weight"),
-        ({"holes": "some"}, "holes"),
+        ({"nan_policy": "some"}, "nan_policy"),
     ],
 )
 def test_refusals(model, change, match):
@@ -75,7 +75,7 @@ def test_the_written_model_predicts_what_was_tuned(model):
     written = write(model, tuned.ensemble)
     np.testing.assert_allclose(written.predict(X), tuned.ensemble.margin(X)[:, 0], rtol=1e-5)
     old, new = (
-        np.mean((asked(Expectation.of(e, DENSITY), "margin", HOLES, "all")[0][:, 0] - y) ** 2)
+        np.mean((asked(Expectation.of(e, DENSITY), "margin", HOLES)[0][:, 0] - y) ** 2)
         for e in (read(model), tuned.ensemble)
     )
     assert new < old

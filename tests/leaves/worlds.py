@@ -9,7 +9,7 @@ import numpy as np
 from tests.expectation.cases import Case, as_table, random_case
 from tests.expectation.naive import enumerate_row
 
-from knothole.expectation.expectation import Expectation
+from knothole.columns.evidence import missing_in
 from knothole.leaves import draws, solve
 from knothole.leaves.options import TuningOptions
 from knothole.leaves.problem import Problem
@@ -33,8 +33,7 @@ class World:
     @cached_property
     def answers(self):
         density = self.case.density if self.density is None else self.density
-        expectation = Expectation.of(self.case.ensemble, density)
-        evidence = expectation.evidence(self.table, self.case.holes, self.target)
+        evidence = density.evidence(self.table, self.case.holes, self.target)
         return [
             enumerate_row(self.case.ensemble, density, evidence, row) for row in range(len(self.y))
         ]
@@ -50,7 +49,7 @@ class World:
     @property
     def options(self):
         return {
-            "holes": self.case.holes,
+            "nan_policy": "native",
             "sample_weight": self.weight,
             "condition_on_target": False,
         }
@@ -97,6 +96,8 @@ class World:
 def random_world(seed, density="Mixture", n_rows=5, averaged=False, **shape):
     """Targets and weights for a random case; ``averaged`` makes a forest of its trees."""
     case = random_case(seed, density, n_rows=n_rows, **shape)
+    # Every NaN of a nullable column is "not recorded".
+    case = replace(case, holes=missing_in(case.density.columns_, case.rows))
     rng = np.random.default_rng(seed)
     if averaged:
         ensemble = case.ensemble

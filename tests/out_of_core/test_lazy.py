@@ -221,7 +221,7 @@ def test_mistakes_are_told_before_anything_is_computed(models, rows):
         models.regressor.predict(lazy[["size", "rooms"]])
     with pytest.raises(InvalidInput, match="quantiles"):
         models.regressor.predict(lazy, return_std=True, quantiles=[0.5])
-    with pytest.raises(InvalidInput, match="a mask is about single rows"):
+    with pytest.raises(InvalidInput, match="lost must be a Dask collection"):
         models.regressor.predict(lazy, np.isnan(rows.to_numpy()))
     with pytest.raises(AttributeError, match="no classifier"):
         models.regressor.predict_proba(lazy)

@@ -70,7 +70,7 @@ PLACES = ["rows.parquet", "rows.csv", "parquet", "csv/*.csv"]
 @pytest.fixture(scope="module")
 def robust(frame):
     model = DecisionTreeRegressor(max_depth=4, random_state=0).fit(frame[NAMES], frame["price"])
-    made = kh.wrap(model, frame[NAMES], density=kh.Mixture(3, random_state=0), holes="all")
+    made = kh.wrap(model, frame[NAMES], density=kh.Mixture(3, random_state=0), nan_policy="lost")
     return made.calibrate(frame[NAMES], frame["price"])
 
 
@@ -154,7 +154,7 @@ def test_mistakes_in_paths_are_told(place, robust, tmp_path, frame):
         robust.tune(place / "rows.csv", "prise")
     with pytest.raises(InvalidInput, match=r"y must be the name of a column, as X is a path"):
         robust.tune(place / "rows.csv", frame["price"])
-    with pytest.raises(InvalidInput, match=r"a mask is about single rows"):
+    with pytest.raises(InvalidInput, match=r"lost must be a Dask collection"):
         robust.predict(place / "rows.csv", frame[NAMES].isna())
     frame.drop(columns="city").to_csv(tmp_path / "less.csv", index=False)
     with pytest.raises(ColumnMismatch, match=r"'city' missing"):

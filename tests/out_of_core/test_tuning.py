@@ -42,7 +42,7 @@ def rows(n=400):
 def wrapped(model, y=None):
     X, target = rows()
     model.fit(X, target if y is None else y)
-    return kh.wrap(model, X, density=kh.Mixture(3, random_state=0), holes="all")
+    return kh.wrap(model, X, density=kh.Mixture(3, random_state=0), nan_policy="lost")
 
 
 @pytest.fixture(scope="module")
@@ -132,13 +132,11 @@ def test_a_bad_value_names_partition_and_column(models):
 def test_what_is_not_summed_is_refused_with_a_way_out(models):
     robust, y, _ = models["boosting"]
     X, _ = rows()
-    drawn = kh.wrap(robust.to_native(), X, density=kh.GaussianMixture(1), holes="all")
+    drawn = kh.wrap(robust.to_native(), X, density=kh.GaussianMixture(1), nan_policy="lost")
     parts = Partitions.of(lambda: iter([(X, y.to_numpy(), None)]))
     with pytest.raises(InvalidInput, match=r"tables in parts are tuned by sums"):
         drawn.tune(parts, None, **PLAIN)
     with pytest.raises(InvalidInput, match=r"sample_weight must be None for partitions"):
         robust.tune(parts, None, sample_weight=np.ones(len(X)))
-    with pytest.raises(InvalidInput, match=r"holes must not be about single rows"):
-        robust.tune(parts, None, holes=np.isnan(X.to_numpy()))
     with pytest.raises(InvalidInput, match=r"y must be None for partitions"):
         robust.tune(parts, y)

@@ -133,12 +133,12 @@ def test_methods_that_take_too_long_are_left_out(case, monkeypatch):
 def test_questions_are_those_that_rows_are_asked(case):
     found = asked(case, rate=0.5, rows=12, seed=3)
     holes = missingness.mcar(case.test.iloc[:12], 0.5, 3)
-    why = case.robust.explain(holes, tol=0.1, holes="all")
+    why = case.robust.explain(holes, tol=0.1)
     known = np.ma.masked_array(np.abs(why.values), mask=holes.isna().to_numpy())
     by_name = dict(zip(why.data.columns, known.mean(axis=0), strict=True))
     assert found.adds.to_dict() == pytest.approx(by_name)
     assert found.adds.is_monotonic_decreasing and (found.adds > 0).any()
-    gain = case.robust.acquire(holes, holes="all").gain.mean()
+    gain = case.robust.acquire(holes).gain.mean()
     assert found.gains.to_dict() == pytest.approx(gain.to_dict()) and (gain > 0).any()
 
 

@@ -9,12 +9,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
 
+import knothole as kh
 from knothole.errors import MissingExtra
-from knothole.report import page
 from knothole.report.page import duration, number, render
+from knothole.robust import say_missing
 
 VOID = {"meta", "link", "img", "source", "br"}
 
@@ -180,21 +181,15 @@ def test_a_screenshot_of_a_phone_shows_the_page(html, tmp_path):
     assert 0.005 < ink < 0.2
 
 
-def test_what_nan_means_says_what_decided_it():
-    """A reading whose own gain is within its error goes with columns that have as much NaN."""
-    meaning = pd.DataFrame(
-        {
-            "column": ["a", "b", "c"],
-            "nan_in_training": [0.1, 0.2, 0.3],
-            "integrate": [True, True, False],
-            "gain": [0.05, -0.01, np.nan],
-            "error": [0.01, 0.02, np.nan],
-        }
-    )
-    table = page._nan_meaning_table(meaning)
-    assert [len(row) for row in table.rows] == 3 * [len(table.header)]
-    assert [(row[2], row[-1]) for row in table.rows] == [
-        ("yes", "its own gain"),
-        ("yes", "columns with as much NaN"),
-        ("no", "columns with as much NaN"),
+@pytest.mark.filterwarnings("ignore::knothole.errors.FewRows")
+def test_the_page_says_what_missing_values_mean():
+    X = np.arange(200.0).reshape(100, 2)
+    X[::5, 1] = np.nan
+    model = HistGradientBoostingRegressor(max_iter=2).fit(X, X[:, 0])
+    sentences = [
+        say_missing(kh.wrap(model, rows, density=kh.Factorized(), nan_policy=policy))
+        for rows, policy in ((X, "infer"), (X, "native"), (X, "lost"), (X[1:5], "infer"))
     ]
+    assert "inferred row by row" in sentences[0] and "Beta(" in sentences[0]
+    assert "as it learned to" in sentences[1]
+    assert sentences[2:] == [None, None]

@@ -8,7 +8,7 @@ from tests.serve.conftest import MARKUP, made_table
 
 from knothole.serve.app import application
 from knothole.serve.questions import MOST_QUANTILES, MOST_ROWS, Questions
-from knothole.serve.rows import UNRECORDED
+from knothole.serve.rows import LOST, NOT_RECORDED
 
 
 def as_table(**known):
@@ -36,23 +36,28 @@ ROWS = [
 def test_answers_are_those_of_predict(client, robust, row, known):
     [found] = ask(client, [row], std=True, interval=0.9, quantiles=[0.1, 0.5]).json()["predictions"]
     table = as_table(**known)
-    prediction, std, error, _ = robust.predict(table, "all", return_std=True, return_error=True)
+    prediction, std, error, _ = robust.predict(table, return_std=True, return_error=True)
     assert found["prediction"] == prediction[0]
     assert found["error"] == error[0]
     assert found["std"] == std[0]
-    interval = robust.predict_interval(table, 0.9, "all")
+    interval = robust.predict_interval(table, 0.9)
     assert found["interval"] == interval.to_numpy()[0].tolist()
-    quantiles = robust.predict(table, "all", quantiles=[0.1, 0.5])
+    quantiles = robust.predict(table, quantiles=[0.1, 0.5])
     assert found["quantiles"] == quantiles.to_numpy()[0].tolist()
 
 
-def test_not_recorded_is_no_hole(client, robust):
-    mask = np.ones((1, 7), dtype=bool)
-    mask[0, 6] = False
-    [found] = ask(client, [{"income": UNRECORDED}]).json()["predictions"]
-    assert found["prediction"] == robust.predict(as_table(), mask)[0]
-    [unknown] = ask(client, [{}]).json()["predictions"]
-    assert unknown["prediction"] != found["prediction"]
+def test_a_row_may_say_why_a_value_is_missing(client, robust):
+    rows = [{}, {"income": LOST}, {"income": NOT_RECORDED}]
+    unknown, lost, not_recorded = ask(client, rows, lost=True).json()["predictions"]
+    mask = np.zeros((1, 7), dtype=bool)
+    mask[0, 6] = True
+    assert unknown["prediction"] == robust.predict(as_table())[0]
+    assert lost["prediction"] == robust.predict(as_table(), mask)[0]
+    assert len({each["prediction"] for each in (unknown, lost, not_recorded)}) == 3
+    assert unknown["lost"]["rooms"] == 1
+    assert unknown["lost"]["income"] == robust.lost_probability(as_table())["income"][0] < 1
+    assert lost["lost"]["income"] == 1
+    assert "income" not in not_recorded["lost"]
 
 
 def test_a_complete_row_is_the_models_own(client, robust):
@@ -68,8 +73,8 @@ def test_a_classifier_has_probabilities(classifier):
     client = TestClient(application(Questions(classifier)), base_url="http://localhost")
     [found] = ask(client, [{"rooms": 3}], usual=True).json()["predictions"]
     table = as_table(rooms=3.0)
-    assert found["prediction"] == classifier.predict(table, "all")[0]
-    shares = classifier.predict_proba(table, "all")
+    assert found["prediction"] == classifier.predict(table)[0]
+    shares = classifier.predict_proba(table)
     assert list(found["probabilities"].values()) == shares.to_numpy()[0].tolist()
     assert 0 <= found["usual"] <= 1
 
@@ -93,7 +98,7 @@ WRONG = [
     ({"hue": "hue_red", "hue_blue": 1}, "rows[0]", "twice"),
     ({"hue_red": 1, "hue_blue": 1}, "hue", ""),
     ({"floor": 3}, "rows[0].'floor'", "no such column"),
-    ({"rooms": UNRECORDED}, "rows[0].'rooms'", "number"),
+    ({"rooms": NOT_RECORDED}, "rows[0].'rooms'", "number"),
     ([1, 2], "rows[0]", "object"),
 ]
 
@@ -163,8 +168,8 @@ def test_the_description_has_the_limits_and_options_of_the_server(client):
         body = paths[f"/{name}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
         assert body["properties"]["rows"]["maxItems"] == most
         assert ask(client, [{}] * (most + 1), f"/{name}").status_code == 422
-        named = {key: {"std": True, "usual": True, "interval": 0.9, "quantiles": [0.5]}[key]
-                 for key in set(body["properties"]) - {"rows"}}  # fmt: skip
+        given = {"std": True, "usual": True, "lost": True, "interval": 0.9, "quantiles": [0.5]}
+        named = {key: given[key] for key in set(body["properties"]) - {"rows"}}
         answer = ask(client, [{}], f"/{name}", **named)
         assert answer.status_code == 200
         assert "keys are" in ask(client, [{}], f"/{name}", other=1).json()["error"]
@@ -179,26 +184,28 @@ def test_the_description_has_the_limits_and_options_of_the_server(client):
 def test_explanations_are_those_of_explain(client, robust):
     [found] = ask(client, [{"rooms": 3, "hue": "hue_red"}], "/explain").json()["explanations"]
     row = as_table(rooms=3.0, hue_red=1.0, hue_blue=0.0, hue_grey=0.0)
-    own = robust.explain(row, holes="all")
+    own = robust.explain(row)
     assert found["base"] == own.base
     assert {each["variable"]: each["value"] for each in found["values"]} == {
-        name: own.table()[name].iloc[0] for name in ("rooms", "hue")
+        name: own.table()[name].iloc[0] for name in ("rooms", "hue", "income")
     }
+    assert [each["variable"] for each in found["values"] if each["missing"]] == ["income"]
     total = found["base"] + sum(each["value"] for each in found["values"])
-    assert total == pytest.approx(robust.predict(row, "all").iloc[0])
+    assert total == pytest.approx(robust.predict(row).iloc[0])
 
 
 def test_of_several_outputs_the_likeliest_is_explained(classifier):
     client = TestClient(application(Questions(classifier)), base_url="http://localhost")
     [found] = ask(client, [{"rooms": 5}], "/explain").json()["explanations"]
-    own = classifier.explain(as_table(rooms=5.0), holes="all")
+    own = classifier.explain(as_table(rooms=5.0))
     assert found["output"] == str(own.outputs[0])
-    assert found["values"][0]["value"] == own.table()["rooms"].iloc[0]
+    values = {each["variable"]: each["value"] for each in found["values"]}
+    assert values["rooms"] == own.table()["rooms"].iloc[0]
 
 
 def test_gains_are_those_of_acquire(client, robust):
     [found] = ask(client, [{"rooms": 3}], "/acquire").json()["gains"]
-    own = robust.acquire(as_table(rooms=3.0), {"rooms": 2.0}, holes="all")
+    own = robust.acquire(as_table(rooms=3.0), {"rooms": 2.0})
     assert [each["variable"] for each in found] == own.table()["hole"].tolist()
     assert [each["gain"] for each in found] == own.table()["gain"].tolist()
     assert "rooms" not in {each["variable"] for each in found}

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 from tests.serve.conftest import MARKUP
@@ -57,7 +58,7 @@ def shown(page, place):
 
 def test_an_empty_form_is_the_prior(page, robust):
     settle(page)
-    assert shown(page, "#prediction-0") == robust.predict(as_table(), "all")[0]
+    assert shown(page, "#prediction-0") == robust.predict(as_table())[0]
     assert page.locator("#v1-unknown").is_checked()
     assert page.locator("#why").inner_text() == "Nothing is known yet."
 
@@ -67,27 +68,36 @@ def test_moving_a_slider_choosing_a_level_and_marking_unknown(page, robust):
     page.locator("#v2-level").select_option(MARKUP)
     settle(page)
     table = as_table(rooms=4.0, city=MARKUP)
-    assert shown(page, "#prediction-0") == robust.predict(table, "all")[0]
-    interval = robust.predict_interval(table, 0.9, holes="all")
+    assert shown(page, "#prediction-0") == robust.predict(table)[0]
+    interval = robust.predict_interval(table, 0.9)
     assert shown(page, "#interval-0") == interval.to_numpy()[0].tolist()
     assert page.locator("#curve-title").inner_text() == "Prediction along city"
     page.locator("#v2-unknown").check()
     settle(page)
-    assert shown(page, "#prediction-0") == robust.predict(as_table(rooms=4.0), "all")[0]
+    assert shown(page, "#prediction-0") == robust.predict(as_table(rooms=4.0))[0]
     page.locator("#v1-number").fill("2")
-    page.locator("#v4-unrecorded").check()
+    settle(page)
+    chance = robust.lost_probability(as_table(rooms=2.0))["income"][0]
+    assert page.locator("#v4-chance").inner_text() == f"lost with probability {chance:.4g}"
+    assert page.locator("#v0-chance").inner_text() == ""  # never missing in training
+    page.locator("#v4-lost").check()
+    settle(page)
+    mask = np.array([[False] * 6 + [True]])
+    assert shown(page, "#prediction-0") == robust.predict(as_table(rooms=2.0), mask)[0]
+    assert page.locator("#v4-chance").inner_text() == ""
+    page.locator("#v4-not-recorded").check()
     settle(page)
     assert '"income":"(not recorded)"' in page.evaluate("decodeURIComponent(location.hash)")
     page.locator("#empty").click()
     settle(page)
-    assert shown(page, "#prediction-0") == robust.predict(as_table(), "all")[0]
+    assert shown(page, "#prediction-0") == robust.predict(as_table())[0]
 
 
 def test_the_curve_is_that_of_predict(page, robust):
     page.locator("#v1-slider").fill("3")
     settle(page)
     table = pd.concat([as_table(rooms=float(rooms)) for rooms in range(1, 6)])
-    assert shown(page, "#curve") == [robust.predict(table, "all").tolist()]
+    assert shown(page, "#curve") == [robust.predict(table).tolist()]
 
 
 def test_comparing_and_links(page, browser, robust):
@@ -96,7 +106,7 @@ def test_comparing_and_links(page, browser, robust):
     page.locator("#v1-slider").fill("5")
     settle(page)
     values = [shown(page, f"#prediction-{side}") for side in (0, 1)]
-    expected = robust.predict(pd.concat([as_table(rooms=2.0), as_table(rooms=5.0)]), "all")
+    expected = robust.predict(pd.concat([as_table(rooms=2.0), as_table(rooms=5.0)]))
     assert values == expected.tolist()
     other = browser.new_page()
     other.goto(page.url)
@@ -124,7 +134,7 @@ def test_exporting_and_loading(page, robust):
     page.locator("#take-row").click()
     settle(page)
     table = as_table(rooms=3.0, city=MARKUP)
-    assert shown(page, "#prediction-0") == robust.predict(table, "all")[0]
+    assert shown(page, "#prediction-0") == robust.predict(table)[0]
     page.locator("#load").click()
     page.locator("#row-text").fill("{")
     page.locator("#take-row").click()

@@ -203,7 +203,7 @@ def test_they_are_tuned_and_written_back():
     y = np.array([equation_2(hand_made(), row) for _, row in rows.iterrows()]) + 3.0
     holes = rows.astype({"rooms": float}).mask(rng.random(rows.shape) < 0.2)
     document = hand_made()
-    robust = kh.wrap(document, rows, density=kh.Mixture(3, random_state=0), holes="all")
+    robust = kh.wrap(document, rows, density=kh.Mixture(3, random_state=0), nan_policy="lost")
     tuned = robust.tune(holes, y)
     assert tuned.tuning_.after < tuned.tuning_.before
     written = tuned.to_native()

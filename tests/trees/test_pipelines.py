@@ -211,18 +211,22 @@ def test_where_training_had_nan_it_is_what_the_pipeline_makes_of_it(indicator):
     table = TABLE[NUMBERS].mask(np.random.default_rng(3).random((len(TABLE), 2)) < 0.2)
     pipeline = make_pipeline(SimpleImputer(add_indicator=indicator), StandardScaler(), forest())
     pipeline.fit(table, Y)
-    robust = kh.wrap(pipeline, table, density=kh.Mixture(3, random_state=0))
+    density = kh.Mixture(3, random_state=0)
+    robust = kh.wrap(pipeline, table, density=density, nan_policy="native")
     np.testing.assert_allclose(robust.predict(table), pipeline.predict(table), rtol=1e-12)
     some = table.isna().any(axis=1)
-    assert (robust.predict(table, holes="all")[some] != robust.predict(table)[some]).mean() > 0.9
+    lost = robust.predict(table, lost=table.isna())
+    assert (lost[some] != robust.predict(table)[some]).mean() > 0.9
 
 
 def test_an_imputer_that_looks_at_other_columns_needs_every_nan_to_be_a_hole():
     table = TABLE[NUMBERS].mask(np.random.default_rng(3).random((len(TABLE), 2)) < 0.2)
     pipeline = make_pipeline(KNNImputer(), forest()).fit(table, Y)
-    with pytest.raises(InvalidInput, match=r"column 'a'.*depends on other columns.*holes='all'"):
+    with pytest.raises(
+        InvalidInput, match=r"column 'a'.*depends on other columns.*nan_policy='lost'"
+    ):
         kh.wrap(pipeline, table, density=kh.Factorized())
-    robust = kh.wrap(pipeline, table, density=kh.Factorized(), holes="all")
+    robust = kh.wrap(pipeline, table, density=kh.Factorized(), nan_policy="lost")
     np.testing.assert_allclose(robust.predict(ROWS), pipeline.predict(ROWS[NUMBERS]), rtol=1e-12)
 
 
@@ -564,7 +568,7 @@ def test_tuned_leaves_go_back_into_the_pipeline():
         ("o", OneHotEncoder(handle_unknown="ignore"), CATEGORIES),
     ]
     pipeline = make_pipeline(ColumnTransformer(parts), forest()).fit(table, Y)
-    robust = kh.wrap(pipeline, table, density=kh.Mixture(3, random_state=0), holes="all")
+    robust = kh.wrap(pipeline, table, density=kh.Mixture(3, random_state=0), nan_policy="lost")
     tuned = robust.tune(table, Y)
     native = tuned.to_native()
     assert isinstance(native, Pipeline)

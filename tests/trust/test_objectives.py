@@ -148,7 +148,7 @@ def test_options_reach_the_meta_estimators():
     with pytest.raises(kh.errors.UnseenCategory, match="unseen='hole'"):
         regressor.predict(rows)
     robust = regressor.robust_
-    options = {"unseen": "hole", "holes": "all", "n_jobs": 1}
+    options = {"unseen": "hole", "lost": rows.isna(), "n_jobs": 1}
     quantiles, errors = regressor.predict(rows, quantiles=[0.1, 0.9], return_error=True, **options)
     expected = robust.predict(rows, quantiles=[0.1, 0.9], return_error=True, **options)
     np.testing.assert_array_equal(quantiles, expected[0])

@@ -159,7 +159,7 @@ def test_tuned_leaves_do_not_depend_on_the_order_of_rows(models, name):
     holes = X.mask(rng.random(X.shape) < 0.3)
     model = xgb.XGBRegressor(n_estimators=5, max_depth=3, n_jobs=1).fit(holes, score)
     density = DENSITIES[name]().fit(holes)
-    robust = kh.wrap(model, holes, density=density, holes="all")
+    robust = kh.wrap(model, holes, density=density, nan_policy="lost")
     order = rng.permutation(len(X))
     options = {"condition_on_target": False, "learning_rate": 0.3}
     tuned = robust.tune(holes, score, **options)

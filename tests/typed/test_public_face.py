@@ -26,7 +26,7 @@ def robust() -> kh.Robust:
 def test_arrays_give_arrays_and_frames_give_frames(robust: kh.Robust) -> None:
     found = assert_type(robust.predict(X, n_jobs=1, absent="hole"), NDArray[Any])
     assert type(found) is np.ndarray
-    series = assert_type(robust.predict(FRAME, "all"), "pd.Series[Any] | pd.DataFrame")
+    series = assert_type(robust.predict(FRAME, FRAME.isna()), "pd.Series[Any] | pd.DataFrame")
     assert isinstance(series, pd.Series)
     table = assert_type(robust.predict(FRAME, quantiles=[0.5]), "pd.Series[Any] | pd.DataFrame")
     assert isinstance(table, pd.DataFrame)
