@@ -36,7 +36,7 @@ for rate in rates:
     X_train, y_train = holes[:1500], wear[:1500]
     model = HistGradientBoostingRegressor(max_iter=60, random_state=0).fit(X_train, y_train)
     density = kh.GaussianMixture(random_state=0)
-    robust = kh.wrap(model, X_train, density=density, holes="all")
+    robust = kh.wrap(model, X_train, density=density, nan_policy="lost")
     tuned = robust.tune(X_train, y_train)
     answers = (one.predict(holes[1500:]) for one in (model, robust, tuned))
     errors.append([np.sqrt(np.mean((answer - wear[1500:]) ** 2)) for answer in answers])

@@ -68,9 +68,9 @@ knothole does not know, `knothole.expand` gives the weighted completions themsel
   every draw, and draws it again. The rows are still draws from p. It takes noise out of y where
   there is much, and blurs x where there is little; `learn="auto"` tries it.
 - **NaN that means something.** A column stays as it is while trees grow where being missing says
-  something of y that what is observed does not (`holes="all"`: nowhere). It is measured: y less its
-  mean given $x_o$ must differ by four standard errors between rows with and without NaN, and
-  telling them apart must take 1 % off the squared error.
+  something of y that what is observed does not (`nan_policy="lost"`: nowhere). It is measured: y
+  less its mean given $x_o$ must differ by four standard errors between rows with and without NaN,
+  and telling them apart must take 1 % off the squared error.
 - **When to stop.** Rows in `eval_set` (XGBoost, LightGBM, CatBoost) and `X_val` (scikit-learn) are
   completed too, all of them equally often. HistGradientBoosting, which holds rows out by itself,
   does so by rows and not by completions; GradientBoosting with `n_iter_no_change` is refused.

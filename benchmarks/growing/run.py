@@ -54,8 +54,10 @@ def insurance(rate: float, trial: int) -> list[Record]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of densities that have not quite converged
             model = estimator.fit(train, data.y)
-            robust = wrap(model, train, density=learned, holes="all")
-            grown = ExpectedRegressor(estimator, density=learned, learn="expected", holes="all")
+            robust = wrap(model, train, density=learned, nan_policy="lost")
+            grown = ExpectedRegressor(
+                estimator, density=learned, learn="expected", nan_policy="lost"
+            )
             answers = {
                 NATIVE: model.predict(test),
                 TUNED: robust.tune(train, data.y, n_jobs=1).predict(test, n_jobs=1),

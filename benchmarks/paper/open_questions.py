@@ -54,10 +54,10 @@ def forests(data: Insurance, rate: float, trial: int) -> list[Record]:
         model = RandomForestRegressor(
             FOREST_TREES, max_depth=FOREST_DEPTH, max_features=share, random_state=trial
         ).fit(train, data.y)
-        robust = wrap(model, train, density=learned, holes="all")
+        robust = wrap(model, train, density=learned, nan_policy="lost")
         answers: dict[str, Any] = {
             NATIVE: model.predict(test),
-            EXPECTED: robust.predict(test, "all", n_jobs=1),
+            EXPECTED: robust.predict(test, n_jobs=1),
         }
         for method, options in ((TUNED, {"condition_on_target": False}), (OURS, {"ridge": "auto"})):
             new = tuned(robust, train, data.y, **options)
@@ -77,7 +77,7 @@ def mechanisms(data: Insurance, density: str, learning: Mechanism, trial: int) -
     train = poked(data.train, learning, seed)
     learned = learn(candidates(trial)[density], train, data.columns())
     model = grow(train, data.y, 1, FAIR)
-    robust = wrap(model, train, density=learned, holes="all")
+    robust = wrap(model, train, density=learned, nan_policy="lost")
     flat = tuned(robust, train, data.y, condition_on_target=False)
     ours = tuned(robust, train, data.y)
     records = []
@@ -85,7 +85,7 @@ def mechanisms(data: Insurance, density: str, learning: Mechanism, trial: int) -
         test = poked(data.test, deployment, seed + TEST_SEED)
         answers = {
             XGBOOST: model.predict(test),
-            EXPECTED: robust.predict(test, "all", n_jobs=1),
+            EXPECTED: robust.predict(test, n_jobs=1),
             TUNED: flat.predict(test, n_jobs=1),
             OURS: ours.predict(test, n_jobs=1),
         }

@@ -227,11 +227,11 @@ def right_panel(data: Insurance, density: str, rate: float, trial: int) -> list[
     for settings in SETTINGS:
         model = grow(train, data.y, TREES[RIGHT], settings)
         filled = grow(train.fillna(middle), data.y, TREES[RIGHT], settings)
-        robust = wrap(model, train, density=learned, holes="all")
+        robust = wrap(model, train, density=learned, nan_policy="lost")
         answers = {
             XGBOOST: model.predict(test),
             MEDIAN: filled.predict(test.fillna(middle)),
-            EXPECTED: robust.predict(test, "all", n_jobs=1),
+            EXPECTED: robust.predict(test, n_jobs=1),
             TUNED: tuned(robust, train, data.y, condition_on_target=False).predict(test, n_jobs=1),
             OURS: tuned(robust, train, data.y).predict(test, n_jobs=1),
             YARDSTICK: tuned(robust, data.train, data.y, condition_on_target=False).predict(

@@ -73,9 +73,10 @@ def run():
 def _in_all(model, X, y):
     """``tune`` as users call it, with the density that knows y."""
     with one_thread():
-        robust = wrap(model, X, y, holes="all")
+        robust = wrap(model, X, y, nan_policy="lost")
         yield Ratio(
             "learning", "robust.tune(X, y), 100 trees, 20,000 x 20, 20 % holes, one thread",
-            process(lambda: robust.tune(X, y)), process(lambda: wrap(model, X, y, holes="all")),
+            process(lambda: robust.tune(X, y)),
+            process(lambda: wrap(model, X, y, nan_policy="lost")),
             "wrap(model, X, y)", 2.0,
         )  # fmt: skip

@@ -58,8 +58,8 @@ def _corrected(model, X, y):
     holes, kept, plain = with_holes(X, 0.3), wrap(model, X, y, correct=True), without()
     yield Ratio(
         "wrap", "predict, 2,000 x 12, 30 % more holes, with a correction, one thread",
-        cpu(lambda: kept.predict(holes, holes="all")),
-        cpu(lambda: plain.predict(holes, holes="all")),
+        cpu(lambda: kept.predict(holes)),
+        cpu(lambda: plain.predict(holes)),
         "the same with correct=False", 1.5,
     )  # fmt: skip
 

@@ -52,7 +52,7 @@ class KnotholeTuned(Knothole):
     needs_training_holes = True
 
     def __init__(self, name: str = "knothole tuned", **options: Any) -> None:
-        super().__init__(name, **{"holes": "all"} | options)
+        super().__init__(name, **{"nan_policy": "lost"} | options)
 
     def fit(self, training: Training) -> Self:
         """Fit the model, learn the density of its columns, and then new leaf values."""
@@ -77,7 +77,7 @@ class KnotholeGrown(Peer):
 
     def __init__(self, name: str = "knothole grown", **options: Any) -> None:
         self.name = name
-        self.options = {"learn": "auto", "tune": "auto", "holes": "all"} | options
+        self.options = {"learn": "auto", "tune": "auto", "nan_policy": "lost"} | options
 
     def fit(self, training: Training) -> Self:
         """Grow the model's trees on completions of the training rows."""
