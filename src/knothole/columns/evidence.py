@@ -111,23 +111,37 @@ class Evidence:
         hypotheses = None if self.hypotheses is None else self.hypotheses[rows]
         return Evidence(self.points[rows], allowed, self.n_levels, odds, hypotheses)
 
+    def odds_by_hypothesis(self) -> tuple[Floats, Floats]:
+        """How probable hypotheses are, (rows, hypotheses), and their odds (.., variables).
+
+        Odds are infinite where a hypothesis says that a variable is not recorded.
+        """
+        what = self.hypotheses
+        own = np.ones_like(self.points) if self.odds is None else self.odds
+        if what is None:
+            return np.ones((len(own), 1)), own[:, None]
+        odds = np.repeat(own[:, None], what.chance.shape[1], axis=1)
+        unknown = what.unknown[:, None]
+        with np.errstate(divide="ignore"):
+            told = 1 / what.rate[:, :, None]
+        of_columns = odds[:, :, : unknown.shape[2]]
+        np.copyto(of_columns, told, where=unknown)
+        row, number = np.nonzero(what.gone >= 0)
+        odds[row, number, what.gone[row, number]] = 1.0
+        return what.chance, odds
+
     def cases(self) -> tuple[NDArray[np.intp], Floats, Evidence]:
         """A row for each hypothesis of each row: the row it is about, its probability, and it."""
         what = self.hypotheses
         assert what is not None
-        row, number = np.nonzero(what.chance > 0)
-        rate, unknown = what.rate[row, number][:, None], what.unknown[row]
-        cases = replace(self, hypotheses=None)[row]
-        n = unknown.shape[1]
-        odds = np.ones_like(cases.points) if cases.odds is None else cases.odds.copy()
-        with np.errstate(divide="ignore"):
-            odds[:, :n] = np.where(unknown, 1 / rate, odds[:, :n])
-        gone = what.gone[row, number]
-        odds[gone >= 0, gone[gone >= 0]] = 1.0
-        points = cases.points.copy()
+        chance, of_all = self.odds_by_hypothesis()
+        row, number = np.nonzero(chance > 0)
+        odds, points = of_all[row, number], self.points[row]
+        n = len(what.not_recorded)
         points[:, :n] = np.where(np.isinf(odds[:, :n]), what.not_recorded, points[:, :n])
         odds[np.isinf(odds)] = 1.0
-        return row, what.chance[row, number], replace(cases, points=points, odds=odds)
+        cases = replace(self, hypotheses=None)[row]
+        return row, chance[row, number], replace(cases, points=points, odds=odds)
 
     def hidden(self, hide: Mask) -> Evidence:
         """The same rows where some variables (rows, variables) are not told.

@@ -123,6 +123,8 @@ class Density(BaseEstimator):
         Whether the last variable is a target.
     """
 
+    #: Whether :meth:`draw` takes rows with hypotheses as they are (see :func:`draw`).
+    draws_hypotheses: ClassVar[bool] = False
     #: Arrays (less the underscore at the end of the attribute) that a file keeps.
     stored_arrays: ClassVar[tuple[str, ...]] = ()
 
@@ -704,7 +706,7 @@ def draw(density: Any, evidence: Evidence, uniform: Floats) -> Floats:
 
     The last uniform number of a draw, which the density does not use, chooses one of them.
     """
-    if evidence.hypotheses is None:
+    if evidence.hypotheses is None or density.draws_hypotheses:
         return np.asarray(density.draw(evidence, uniform))
     row, _, cases = evidence.cases()
     chance, draws = evidence.hypotheses.chance, uniform.shape[1]
@@ -720,14 +722,6 @@ def draw(density: Any, evidence: Evidence, uniform: Floats) -> Floats:
     uniform = uniform if len(uniform) == 1 else uniform[several]
     passed = uniform[:, :, -1:] >= np.cumsum(chance[several], axis=1)[:, None]
     number = np.minimum(passed.sum(axis=2), n_cases[several, None] - 1)
-    if not isinstance(density, LatentDensity):  # draws cost little beside their places
-        for each in range(int(number.max()) + 1):
-            its = number == each
-            rows = np.flatnonzero(its.any(axis=1))
-            own = uniform if len(uniform) == 1 else uniform[rows]
-            drawn = _with_known(density, cases[first[several[rows]] + each], own, asked)
-            out[several[rows]] = np.where(its[rows][:, :, None], drawn, out[several[rows]])
-        return out
     # The draws of each case, one case after the other; cases with about as many draws together.
     case = (first[several, None] + number).ravel()
     order = np.argsort(case, kind="stable")

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats, Words
+from knothole.arrays import Floats, Ints, Words
 from knothole.compiled.bits import has, unpack_at
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, inner, njit
@@ -206,14 +206,17 @@ def not_recorded_mass(
     return out
 
 
-def left_probabilities(ensemble: Ensemble, grid: Grid, mass: Floats, absent: Floats) -> Floats:
+def left_probabilities(
+    ensemble: Ensemble, grid: Grid, mass: Floats, absent: Floats, unrecorded: Ints
+) -> tuple[Floats, Floats]:
     """Probability q of going left at a node, for every state, where its variable is missing.
 
     It is mass(arriving and left) / mass(arriving). A state that gives the arriving region no mass
-    carries no weight there either; q is 0 then.
+    carries no weight there either; q is 0 then. Beside it: the part of what arrives that is not
+    recorded; ``unrecorded`` (variables,) is the code of that, for categories.
     """
     arriving = arrivals(ensemble)
-    out = np.zeros((len(ensemble.feature), mass.shape[1]))
+    out, none = np.zeros((2, len(ensemble.feature), mass.shape[1]))
     for v, n_levels in enumerate(ensemble.n_levels.tolist()):
         nodes = np.flatnonzero(ensemble.feature == v)
         rows = mass[grid.offset[v] : grid.offset[v + 1]]
@@ -221,19 +224,22 @@ def left_probabilities(ensemble: Ensemble, grid: Grid, mass: Floats, absent: Flo
             region = unpack_at(arriving.sets, arriving.set_start[nodes], n_levels)
             goes_left = unpack_at(ensemble.sets, ensemble.set_start[nodes], n_levels)
             total, part = region @ rows, (region & goes_left) @ rows
+            code = int(unrecorded[v])
+            missing, nothing = region[:, code, None] & (code >= 0), rows[code]
         else:
             low = np.searchsorted(grid.cuts[v], arriving.low[nodes]) + 1
             low[arriving.low[nodes] == -np.inf] = 0
             high = np.searchsorted(grid.cuts[v], arriving.high[nodes]) + 1
             high = np.maximum(high, low)
             middle = np.clip(grid.position[nodes], low, high)
-            missing = arriving.missing[nodes, None]
-            total = rows[high] - rows[low] + missing * absent[v]
+            missing, nothing = arriving.missing[nodes, None], absent[v]
+            total = rows[high] - rows[low] + missing * nothing
             part = rows[middle] - rows[low]
-            part += (missing & ensemble.missing_left[nodes, None]) * absent[v]
+            part += (missing & ensemble.missing_left[nodes, None]) * nothing
         np.divide(part, total, out=part, where=total > 0)
         out[nodes] = np.where(total > 0, part, 0.0)
-    return out
+        none[nodes] = np.divide(missing * nothing, total, out=np.zeros_like(total), where=total > 0)
+    return out, none
 
 
 class Lookup(NamedTuple):

@@ -122,6 +122,7 @@ class GaussianMixture(Density):
     True
     """
 
+    draws_hypotheses = True
     stored_arrays = ("weights", "means", "covariances")
 
     components: int | Literal["auto"] = "auto"

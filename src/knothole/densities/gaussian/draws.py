@@ -159,8 +159,13 @@ class Drawing:
             allowed = np.empty((len(points), 0), dtype=np.uint64)
         standard = np.empty((out.shape[2] // WORD, len(self.tables.numeric), WORD))
         workspace = self.memory.once(self._workspace)
-        odds = np.ones((1, points.shape[1])) if evidence.odds is None else evidence.odds
-        fill(self.tables, points, allowed, odds, uniform, workspace, standard, normals, out)
+        odds = np.ones((1, 1, points.shape[1]))
+        chance = np.ones((1, 1))
+        if evidence.odds is not None or evidence.hypotheses is not None:
+            chance, odds = evidence.odds_by_hypothesis()
+        shares = np.empty((odds.shape[1], len(self.tables.packed.log_weight)))
+        says = odds, chance, shares, np.zeros(WORD, dtype=np.int64)
+        fill(self.tables, points, allowed, says, uniform, workspace, standard, normals, out)
 
     def _normals(self, rows: int) -> Normals:
         return Normals(*np.empty((3, rows, len(self.tables.packed.log_weight))))
@@ -239,21 +244,63 @@ def add_discrete(points, words, odds, discrete, joint):  # type: ignore[no-untyp
                     chance = discrete.probability[row, k]
                     # "Not recorded" is the last of all codes.
                     mass += chance * ratio if code < 0 and row == stop - 1 else chance
+            if code < 0 and ratio == np.inf:
+                mass = discrete.probability[stop - 1, k]
             joint[k] += math.log(mass)
 
 
 @apart
-def draw_codes(e, words, ratio, discrete, component, place, uniform, code):  # type: ignore[no-untyped-def]
+def add_hypotheses(points, words, odds, chance, discrete, joint, shares):  # type: ignore[no-untyped-def]
+    """Make probabilities of the log joint densities of numbers, over the hypotheses of a row.
+
+    ``shares`` (hypotheses, k) are those of both. Returns how many hypotheses there are.
+    """
+    n_cases = 1
+    while n_cases < len(chance) and chance[n_cases] > 0.0:
+        n_cases += 1
+    for h in range(n_cases):
+        for k in range(len(joint)):
+            shares[h, k] = joint[k]
+        add_discrete(points, words, odds[h], discrete, shares[h])
+        kernels.normalise(shares[h])
+    for k in range(len(joint)):
+        joint[k] = 0.0
+        for h in range(n_cases):
+            shares[h, k] *= chance[h]
+            joint[k] += shares[h, k]
+    return n_cases
+
+
+@apart
+def choose_hypotheses(n_cases, shares, joint, component, place, uniform, which):  # type: ignore[no-untyped-def]
+    """The hypothesis of each draw, given its component, by a uniform number."""
+    for t in range(WORD):
+        which[t] = 0
+    for t in range(WORD if n_cases > 1 else 0):
+        k, h = component[t], 0
+        left = uniform[place[t]] * joint[k] - shares[0, k]
+        while left >= 0.0 and h + 1 < n_cases:
+            h += 1
+            left -= shares[h, k]
+        which[t] = h
+
+
+@apart
+def draw_codes(e, words, odds, which, discrete, component, place, uniform, code):  # type: ignore[no-untyped-def]
     """A code of distribution ``e`` for each draw, from its component's probabilities.
 
-    The last one, "not recorded", is ``ratio`` times as likely as in the component.
+    The last one, "not recorded", is so many times as likely as the draw's hypothesis says.
     """
     start, stop = discrete.first_code[e], discrete.first_code[e + 1]
-    first = discrete.first_word[e]
-    total = 0.0
+    first, v = discrete.first_word[e], discrete.variable[e]
+    total, ratio = 0.0, 1.0
     for t in range(WORD):
-        k = component[t]
-        if t == 0 or k != component[t - 1]:
+        k, before = component[t], ratio
+        ratio = odds[which[t], v] if v < odds.shape[1] else 1.0
+        if ratio == np.inf:
+            code[t] = stop - start - 1
+            continue
+        if t == 0 or k != component[t - 1] or ratio != before:
             total = 0.0
             for row in range(start, stop):
                 if allows(words, first, row - start):
@@ -323,7 +370,7 @@ def describe(mean, scratch, joint, row, normals):  # type: ignore[no-untyped-def
 
 
 @njit
-def fill(tables, points, allowed, odds, uniform, workspace, standard, normals, out):  # type: ignore[no-untyped-def]
+def fill(tables, points, allowed, says, uniform, workspace, standard, normals, out):  # type: ignore[no-untyped-def]
     """Draw the missing values of rows, 64 draws at a time; or describe their only missing number.
 
     One kernel for both: most of it is what they share, and compiling takes time.
@@ -335,8 +382,9 @@ def fill(tables, points, allowed, odds, uniform, workspace, standard, normals, o
         What is known of each variable, as in :class:`~knothole.columns.evidence.Evidence`.
     allowed : uint64 (rows, words)
         Sets of categories of the same; (rows, 0) where there are none.
-    odds : float64 (rows or 1, variables)
-        What missing values say, as in the same.
+    says : tuple of float64 arrays
+        What missing values say under each hypothesis (rows or 1, hypotheses, variables), how
+        probable these are (rows or 1, hypotheses), and working memory: (hypotheses, k), (64,).
     uniform : float64 (rows or 1, coordinates, draws)
         What becomes draws: of the component, of numbers, of codes. A single set serves all rows.
     workspace : Workspace
@@ -353,10 +401,12 @@ def fill(tables, points, allowed, odds, uniform, workspace, standard, normals, o
     places, lower, _, log_det, _, _, distance, _ = scratch
     mean, d = packed.mean, len(numeric)
     common, ready = len(uniform) == 1, False
+    all_odds, all_chances, shares, which = says
     for n in range(len(points)):
         if not has_missing(points[n]):
             continue
-        words, says = allowed[n], odds[0 if len(odds) == 1 else n]
+        words, of_row = allowed[n], 0 if len(all_odds) == 1 else n
+        odds, chance = all_odds[of_row], all_chances[of_row]
         read_scores(points[n], numeric, maps, score, variance)
         n_observed, n_missing, changed = kernels.read_pattern(score, places)
         if changed:
@@ -366,8 +416,7 @@ def fill(tables, points, allowed, odds, uniform, workspace, standard, normals, o
         for k in range(len(joint)):
             joint[k] = 0.0
         kernels.add_log(packed.log_weight, log_det, distance, n_observed, joint)
-        add_discrete(points[n], words, says, discrete, joint)
-        kernels.normalise(joint)
+        n_cases = add_hypotheses(points[n], words, odds, chance, discrete, joint, shares)
         if len(normals.share) > 0:
             describe(mean, scratch, joint, n, normals)
         for w in range(out.shape[2] // WORD):
@@ -399,13 +448,14 @@ def fill(tables, points, allowed, odds, uniform, workspace, standard, normals, o
                 decode(z[i, :WORD], j, values, limits, whole)  # the room after it holds anything
                 for t in range(WORD):
                     out[n, v, w * WORD + place[t]] = z[i, t]
+            last = uniform[source, uniform.shape[1] - 1, begin:end]
+            choose_hypotheses(n_cases, shares, joint, component, place, last, which)
             for e in range(len(discrete.variable)):
                 v = discrete.variable[e]
                 if not np.isnan(points[n, v]):
                     continue
-                ratio = says[v] if v < len(says) else 1.0
                 numbers = uniform[source, 1 + d + e, begin:end]
-                draw_codes(e, words, ratio, discrete, component, place, numbers, code)
+                draw_codes(e, words, odds, which, discrete, component, place, numbers, code)
                 for t in range(WORD):
                     if not discrete.flag[e]:
                         out[n, v, w * WORD + place[t]] = code[t]

@@ -17,13 +17,14 @@ is joined from its leaves upwards, at the splits where what is left of it by a r
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import highest_bit, lowest_bit, popcount
+from knothole.compiled.bits import highest_bit, lowest_bit, popcount, unpack_at
 from knothole.compiled.pointers import pointers, shift
 from knothole.compiled.policy import inlined, njit
 from knothole.compiled.simd import AT_ONCE, copy, dot, fill, load, padded, spread, store, whole
@@ -76,14 +77,34 @@ class MixtureEngine(WalkEngine):
 
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
-        if evidence.allowed is not None or evidence.odds is not None or not self.leaf_sets:
+        if evidence.allowed is not None or not self.leaf_sets:
             return super().margin(evidence)
         out = np.tile(self.ensemble.base, (len(evidence.points), 1))
         points, weights = self.merged.points(evidence.points), self._weights(evidence)
         room = self.memory.once(self._room)
+        telling = self._telling(evidence)
         for trees in self.leaf_sets:
-            add_expected(points, weights, trees, self.go_left, self.value, room, out)
+            add_expected(points, weights, telling, trees, self.go_left, self.value, room, out)
         return out, np.zeros_like(out)
+
+    def _telling(self, evidence: Evidence) -> Telling:
+        """What missing values say, and what nodes know of it."""
+        if evidence.odds is None:
+            nothing = np.empty((0, 0))
+            return Telling(nothing, nothing, self.ensemble.feature, self.ensemble.missing_left)
+        odds = np.ascontiguousarray(evidence.odds[:, : len(self.ensemble.columns)])
+        return Telling(odds, *self._not_recorded)
+
+    @cached_property
+    def _not_recorded(self) -> tuple[Floats, Any, Any]:
+        """The other fields of :class:`Telling`."""
+        ensemble, code = self.ensemble, self.tables.unrecorded
+        share, goes_left = self._at_nodes[1], ensemble.missing_left.copy()
+        for v in np.flatnonzero(code >= 0).tolist():
+            nodes = np.flatnonzero(ensemble.feature == v)
+            sets = unpack_at(ensemble.sets, ensemble.set_start[nodes], int(ensemble.n_levels[v]))
+            goes_left[nodes] = sets[:, code[v]]
+        return share, ensemble.feature, goes_left
 
     def _given(self, evidence: Evidence, regions: bool) -> MixtureGiven | RegionGiven:
         weights, components = self._weights(evidence), self.tables.states
@@ -116,6 +137,7 @@ class MixtureEngine(WalkEngine):
             left=left,
             right=right,
             added=np.zeros((SPLITS, n)),
+            told=np.empty(n),
         )
 
 
@@ -271,17 +293,27 @@ class Room(NamedTuple):
     known: Any  # (ROWS,) the first leaves of all trees
     given: Any  # (ROWS, components) what is expected to be added to them, given the component
     value: Any  # (LEAVES,) of a tree's leaves
-    row: Any  # (SPLITS,) of the first splits of trees
+    row: Any  # (SPLITS,)
     word: Any  # (SPLITS,)
     node: Any
     step: Any
     left: Any
     right: Any
     added: Any  # (SPLITS, components) what is expected to be added below a split; nothing at 0
+    told: Any  # (components,) probability of going left, where a missing value says something
+
+
+class Telling(NamedTuple):
+    """What missing values of rows say of nullable variables (`Evidence.odds`)."""
+
+    odds: Any  # (rows, variables); (0, 0) where nothing is said
+    share: Any  # (nodes, components) part of what arrives at a node that is not recorded
+    variable: Any  # (nodes,)
+    goes_left: Any  # (nodes,) whether "not recorded" does
 
 
 @njit
-def add_expected(points, weights, trees, go_left, value, room, out):  # type: ignore[no-untyped-def]
+def add_expected(points, weights, telling, trees, go_left, value, room, out):  # type: ignore[no-untyped-def]
     """Add the expected margin of each row to ``out`` (rows, outputs): Prop. 1, by sets of leaves.
 
     What a tree is expected to give, given the component, comes from its leaves upwards. It does
@@ -303,10 +335,12 @@ def add_expected(points, weights, trees, go_left, value, room, out):  # type: ig
             while i < n_block:
                 i, first = begin(i, n_block, tree, room_)
                 last = find_splits(first, tree, trees, room_)
-                go = shift(go_left_, trees.root[tree] * n)
+                root = trees.root[tree]
                 for split in range(last - 1, first - 1, -1):
+                    go = goes_left(start, root, split, go_left_, telling, room_, n)
                     join_sides(shift(room_.added, split * n), split, go, room_, n, False)
                 for split in range(1, first):
+                    go = goes_left(start, root, split, go_left_, telling, room_, n)
                     join_sides(shift(given, room_.row[split] * n), split, go, room_, n, True)
         for i in range(n_block):
             of_missing = dot(shift(weights_, (start + i) * n), shift(given, i * n), n)
@@ -340,17 +374,17 @@ def find_splits(n, tree, trees, room):  # type: ignore[no-untyped-def]
     parting, beyond = shift(parting, tree * LEAVES * LEAVES), shift(beyond, 2 * tree * LEAVES)
     split = 1
     while split < n:
-        word = room.word[split]
+        word, row = room.word[split], room.row[split]
         first = np.int64(lowest_bit(word))
         node = np.int64(parting[first * LEAVES + np.int64(highest_bit(word))])
         above = word & beyond[node]
         below = word ^ above
         room.node[split] = node
         room.step[split] = room.value[lowest_bit(above)] - room.value[first]
-        room.word[n] = below
+        room.word[n], room.row[n] = below, row
         room.left[split] = n * several(below)
         n += several(below)
-        room.word[n] = above
+        room.word[n], room.row[n] = above, row
         room.right[split] = n * several(above)
         n += several(above)
         split += 1
@@ -358,13 +392,30 @@ def find_splits(n, tree, trees, room):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def goes_left(start, root, split, go_left, telling, room, n):  # type: ignore[no-untyped-def]
+    """The probability of going left at a split, for each component, given what a row says."""
+    node = root + room.node[split]
+    go = shift(go_left, node * n)
+    if len(telling.odds) == 0:
+        return go
+    more = telling.odds[start + room.row[split], telling.variable[node]] - 1.0
+    if more == 0.0:
+        return go
+    for k in range(n):
+        part = more * telling.share[node, k]
+        gone_left = go[k] + part if telling.goes_left[node] else go[k]
+        room.told[k] = gone_left / (1.0 + part) if part > -1.0 else 0.0
+    return room.told
+
+
+@inlined
 def join_sides(out, split, go_left, room, n, adds):  # type: ignore[no-untyped-def]
     """What both sides of a split are expected to add, for each component, to or into ``out``."""
-    step, go = spread(room.step[split]), shift(go_left, room.node[split] * n)
+    step = spread(room.step[split])
     left, right = shift(room.added, room.left[split] * n), shift(room.added, room.right[split] * n)
     for k in range(0, n, AT_ONCE):
         there = load(right, k) + step
-        both = there + load(go, k) * (load(left, k) - there)
+        both = there + load(go_left, k) * (load(left, k) - there)
         if adds:
             both = load(out, k) + both
         store(out, k, both)

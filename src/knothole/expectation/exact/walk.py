@@ -120,11 +120,19 @@ class WalkEngine(ExactEngine):
         parting, right, leaf = (array.ravel() for array in self._small_trees)
         return LeafWords(words, parting, right, leaf, n_trees, True)
 
-    @cached_property
+    @property
     def go_left(self) -> Floats:
         """Probability of going left at each node where its variable is missing, (nodes, states)."""
-        mass, absent = self.tables.mass, self.tables.absent
-        return padded(left_probabilities(self.ensemble, self.grid, mass, absent))
+        return self._at_nodes[0]
+
+    @cached_property
+    def _at_nodes(self) -> tuple[Floats, Floats]:
+        """:attr:`go_left`, and the part of what arrives that is not recorded."""
+        tables = self.tables
+        found = left_probabilities(
+            self.ensemble, self.grid, tables.mass, tables.absent, tables.unrecorded
+        )
+        return padded(found[0]), padded(found[1])
 
     def margin(self, evidence: Evidence) -> tuple[Floats, Floats]:
         """Prop. 1; the error is 0."""
