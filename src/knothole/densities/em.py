@@ -358,9 +358,11 @@ class Learner(ABC):
         """
         prior = self.prior(strength)
         few = self.first(FIRST_ROWS)
-        starts = range(self.training.n_init if size > 1 else 1)
-        runs = [few.train(few.start(size, prior, i), prior, strength, SHORT) for i in starts]
-        parameters = max(runs, key=lambda run: float(run.objective[-1])).parameters
+        starts = [few.start(size, prior, i) for i in range(self.training.n_init if size > 1 else 1)]
+        parameters = starts[0]
+        if len(starts) > 1:
+            runs = [few.train(start, prior, strength, SHORT) for start in starts]
+            parameters = max(runs, key=lambda run: float(run.objective[-1])).parameters
         steps = self.steps_of_stages
         if few is not self and steps > SHORT:
             parameters = few.train(parameters, prior, strength, steps - SHORT).parameters

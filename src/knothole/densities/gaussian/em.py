@@ -35,6 +35,8 @@ LEAST_VARIANCE = 1e-3
 LEAST_STRENGTH = 1e-4
 # Rows' worth of prior on each mean (at 0, the mean of all scores) and each weight.
 ANCHOR = 1e-2
+# The part of the table's correlations that the prior of a component has.
+CORRELATED = 0.9
 # Steps of factor analysis in a step of EM, and its least noise, as a part of the variance.
 FACTOR_STEPS = 3
 LEAST_NOISE = 1e-6
@@ -251,10 +253,10 @@ class GaussianComponents:
         scatter = scatter + count * moved[:, :, None] * moved[:, None, :]
         scatter += ANCHOR * mean[:, :, None] * mean[:, None, :]
         if prior.tied:
-            pooled = scatter.sum(axis=0) + prior.strength * np.diag(prior.variance)
+            pooled = scatter.sum(axis=0) + prior.strength * prior.covariance
             covariance = np.broadcast_to(pooled / (counts.sum() + prior.strength), scatter.shape)
         else:
-            scatter += prior.strength * np.diag(prior.variance)
+            scatter += prior.strength * prior.covariance
             covariance = scatter / (count + prior.strength)
         covariance = (covariance + covariance.transpose(0, 2, 1)) / 2
         loading = self.loading
@@ -305,38 +307,49 @@ class Prior:
     ----------
     strength : float
         Rows a component.
-    variance : float64 (d,)
-        Variances of those rows.
+    covariance : float64 (d, d)
+        Of those rows: the table's own, with its correlations shrunk to :data:`CORRELATED` of them.
     tied : bool
         Whether all components share one covariance.
     """
 
     strength: float
-    variance: Floats
+    covariance: Floats
     tied: bool = False
 
     @classmethod
     def of(cls, rows: ScoreRows, strength: float, tied: bool = False) -> Prior:
-        """Centred on the variances of a table's scores."""
+        """Centred on the covariance of a table's scores."""
         return cls.from_moments(moments(rows), strength, tied)
 
     @classmethod
     def from_moments(
         cls, sums: tuple[Floats, Floats, Floats], strength: float, tied: bool = False
     ) -> Prior:
-        """The same, from :func:`moments` of all rows."""
+        """The same, from :func:`moments` of all rows.
+
+        Each covariance is that of the rows that know both variables. Together these need not be a
+        covariance matrix: where they are not, the correlations are shrunk further.
+        """
         weight, first, second = sums
         some = np.maximum(weight, np.finfo(np.float64).tiny)
-        variance = second / some - (first / some) ** 2
-        variance = np.where(weight > 0, np.maximum(variance, LEAST_VARIANCE), 1.0)
-        return cls(max(strength, LEAST_STRENGTH), variance, tied)
+        covariance = second / some - (first / some) * (first / some).T
+        variance = np.diag(covariance)
+        known = np.diag(weight) > 0
+        sd = np.sqrt(np.where(known, np.maximum(variance, LEAST_VARIANCE), 1.0))
+        correlation = CORRELATED * covariance / np.outer(sd, sd)
+        np.fill_diagonal(correlation, 0.0)
+        least = np.linalg.eigvalsh(correlation)[0] if len(sd) else 0.0
+        correlation *= min(1.0, CORRELATED / max(-least, np.finfo(np.float64).tiny))
+        np.fill_diagonal(correlation, 1.0)
+        return cls(max(strength, LEAST_STRENGTH), correlation * np.outer(sd, sd), tied)
 
     def log_density(self, components: GaussianComponents) -> float:
         """Log prior of the parameters, up to a constant."""
         total = ANCHOR * float(np.log(components.weight).sum())
         total += log_prior_of(components.discrete, self.strength)
         precision, log_det = components.inverse
-        size = log_det + np.einsum("kii,i->k", precision, self.variance)
+        size = log_det + np.einsum("kij,ij->k", precision, self.covariance)
         # GaussianComponents that share a covariance share the prior's rows for it, too.
         total -= 0.5 * self.strength * float(size[0] if self.tied else size.sum())
         mean = components.mean
@@ -344,14 +357,18 @@ class Prior:
 
 
 def moments(rows: ScoreRows) -> tuple[Floats, Floats, Floats]:
-    """Weight, sum and sum of squares of the known scores of each variable, (d,) each. Additive."""
+    """Weights, sums and products of the scores of each pair of variables, (d, d) each. Additive.
+
+    Of the rows that know both; ``sums[i, j]`` is that of variable i.
+    """
 
     def work(start: int, stop: int) -> tuple[Floats, Floats, Floats]:
         part = rows[start:stop]
-        known = ~np.isnan(part.z)
-        z = np.where(known, part.z, 0.0)
-        weight = part.weight
-        return weight @ known, weight @ z, weight @ z**2 + part.spread(weight)
+        known = (~np.isnan(part.z)).astype(np.float64)
+        z = np.where(known > 0, part.z, 0.0)
+        weighed = z * part.weight[:, None]
+        spread = np.diag(part.spread(part.weight))
+        return (known * part.weight[:, None]).T @ known, weighed.T @ known, weighed.T @ z + spread
 
     return summed(work, len(rows), BLOCKS)
 

@@ -191,7 +191,7 @@ SIZES = (1, 2, 4, 8, 16, 32)
 ROWS_PER_COMPONENT = 5
 PARAMETERS_PER_ROW = 5
 # Components are split by what so many rows say.
-ROWS_TO_GROW = 8192
+ROWS_TO_GROW = 2000
 # With more rows than this for each parameter, the strength makes no difference.
 ROWS_PER_PARAMETER = 20
 
@@ -263,7 +263,7 @@ class GaussianLearner(Learner):
         return encoded.by_pattern()
 
     def prior(self, strength: float) -> Prior:
-        """Centred on the variances of the scores."""
+        """Centred on the covariance of the scores."""
         return Prior.of(self.encoded, strength, self.tied)
 
     def start(self, size: int, prior: Prior, number: int) -> GaussianComponents:
@@ -283,17 +283,14 @@ class GaussianLearner(Learner):
 
     def grown(self, size: int, prior: Prior) -> GaussianComponents:
         """From half of the components; each size once, with the prior that it first has."""
-
-        def train(
-            rows: ScoreRows, mixture: GaussianComponents, steps: int
-        ) -> Run[GaussianComponents]:
-            return replace(self, encoded=rows).train(mixture, prior, prior.strength, steps)
-
-        if size == 1:
-            return train(self.encoded, self.start(1, prior, 0), SHORT).parameters
         if size not in self.sizes_grown:
-            half = self.grown((size + 1) // 2, prior)
-            self.sizes_grown[size] = grown(self.by_pattern, half, size, prior, train)
+            if size == 1:
+                first = self.around_rows(1, prior, 0)
+            else:
+                half = self.grown((size + 1) // 2, prior)
+                first = grown(self.by_pattern, half, size, prior)
+            run = self.train(first, prior, prior.strength, SHORT)
+            self.sizes_grown[size] = run.parameters
         return self.sizes_grown[size]
 
     @cached_property
@@ -317,7 +314,7 @@ class GaussianLearner(Learner):
         share[np.arange(len(rows)), nearest] = rows.weight
         known = ~np.isnan(rows.z)
         mean = (share.T @ np.where(known, rows.z, 0.0)) / (share.T @ known + 1)
-        covariance = np.tile(np.diag(prior.variance) / (1 if size == 1 else 2), (size, 1, 1))
+        covariance = np.tile(np.diag(np.diag(prior.covariance)) / (1 if size == 1 else 2), (size, 1, 1))
         weight = share.sum(axis=0) + 1
         everywhere = np.zeros(size, dtype=np.int64)
         discrete = tuple(one.take(everywhere) for one in self.distributions)
