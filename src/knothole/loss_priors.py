@@ -16,7 +16,7 @@ from knothole.missingness.inference import INFER, PRIORS, Reading
 from knothole.scoring import PredictionLoss
 
 # Held-out rows that are asked, at most, with nothing hidden and with each kind of pattern.
-ROWS = 300
+ROWS = 120
 # How much more rows count of which something is hidden than those as they are.
 WEIGHT = 2.0
 DEFAULT = next(iter(PRIORS))

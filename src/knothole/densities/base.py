@@ -377,17 +377,6 @@ class Density(BaseEstimator):
         if not hasattr(self, "variables_"):
             raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit(X) first.")
 
-    def beginning_with(self, fitted: Any) -> Self:
-        """Let the next training start from a density that knows some of its rows, where it can."""
-        self._begun = fitted
-        return self
-
-    def _beginning(self) -> Self | None:
-        """That density, once, if it has the same variables."""
-        begun = self.__dict__.pop("_begun", None)
-        alike = type(begun) is type(self) and begun.variables_ == self.variables_
-        return begun if alike else None
-
     def _take_columns(self, columns: Columns) -> None:
         """Remember the columns, for scikit-learn as well."""
         self.columns_, self.n_features_in_ = columns, len(columns)

@@ -11,7 +11,7 @@ entries are hidden at random.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,18 +30,27 @@ FOLDS = 3
 TOO_FEW_TO_HOLD_OUT = 20
 # Fewer held-out rows say too little to judge a model by.
 TOO_FEW_TO_JUDGE = 100
-# Below so many rows, folds are held out in turn: in the comparison of whole densities, each of
-# which takes a search, and in the search for a size, where a fold takes one training.
-FEW_ROWS = 500
-FEW_ROWS_TO_SEARCH = 3000
-# Rows that a comparison uses at most, and the part of them that is held out.
-ROWS = 4000
+# Below so many rows, folds are held out in turn; above, a part of the rows.
+FEW_ROWS = 1000
+# Rows that a first comparison learns from (or as many for each variable) and is judged by; a second
+# look, where the first cannot tell, has so many times as many of both.
+ROWS_TO_SCREEN, ROWS_PER_VARIABLE = FEW_ROWS, 20
+ROWS_TO_JUDGE = 400
+SECOND_LOOK = 2
+# The part of the rows that is held out.
 HELD_OUT = 0.25
+# Rows that a comparison of other things than densities uses at most.
+MOST_ROWS = 4000
 # Missing values in variables that have none.
 RATE = 0.3
 
 
-def sample_rows(n_rows: int, seed: Any = 0, most: int | None = ROWS) -> Rows:
+def rows_to_screen(n_variables: int) -> int:
+    """Rows that candidates are first compared by."""
+    return max(ROWS_TO_SCREEN, ROWS_PER_VARIABLE * n_variables)
+
+
+def sample_rows(n_rows: int, seed: Any = 0, most: int | None = MOST_ROWS) -> Rows:
     """Rows in random order, at ``most`` so many."""
     return np.random.default_rng(seed).permutation(n_rows)[:most]
 
@@ -86,14 +95,11 @@ class HeldOut:
     matrix: Floats
     holes: Mask
 
-    def some(self, rows: Rows) -> HeldOut:
-        """The same with some of the held-out rows."""
-        return HeldOut(self.train, self.held[rows], self.matrix[rows], self.holes[rows])
-
-    def with_fewer(self, count: int) -> HeldOut:
-        """The same with so many of the rows to learn from, evenly."""
-        chosen = np.linspace(0, len(self.train) - 1, count).round().astype(np.intp)
-        return replace(self, train=self.train[chosen])
+    def first(self, learned: int, judged: int) -> HeldOut:
+        """The same with so many rows to learn from, and so many held out."""
+        return HeldOut(
+            self.train[:learned], self.held[:judged], self.matrix[:judged], self.holes[:judged]
+        )
 
 
 def hold_out(
@@ -106,16 +112,20 @@ def hold_out(
     if len(matrix) < TOO_FEW_TO_HOLD_OUT:
         return []
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-    rows = rng.permutation(len(matrix))[:ROWS]
+    few = len(matrix) < FEW_ROWS
+    learned = SECOND_LOOK * rows_to_screen(len(columns.variables))
+    judged = min(SECOND_LOOK * ROWS_TO_JUDGE, round(HELD_OUT * len(matrix)))
+    rows = rng.permutation(len(matrix))
+    rows = rows if few else rows[: learned + judged]
     candidates = rows if eligible is None else rows[eligible[rows]]
     holes = missing_in(columns, matrix)
-    if len(matrix) < FEW_ROWS:
+    if few:
         parts = [candidates[held] for _, held in folds(len(candidates)) if len(held)]
     else:
-        parts = [candidates[: round(HELD_OUT * len(rows))]]
+        parts = [candidates[:judged]]
     out = []
     for own in parts:
-        train, held = _all_observed(np.setdiff1d(rows, own, assume_unique=True), own, matrix)
+        train, held = _all_observed(rows[~np.isin(rows, own)], own, matrix)
         added = holes[rng.choice(train, size=len(held))]
         for variable in columns.variables:
             members = list(variable.columns)
@@ -134,7 +144,8 @@ def _all_observed(train: Rows, held: Rows, matrix: Floats) -> tuple[Rows, Rows]:
     if not lost.any():
         return train, held
     needed = known[:, lost].argmax(axis=0)
-    return np.union1d(train, needed), held[~np.isin(held, needed)]
+    added = np.setdiff1d(needed, train)
+    return np.concatenate([added, train]), held[~np.isin(held, needed)]
 
 
 def mean_and_error(difference: Floats, weight: Floats) -> tuple[float, float]:

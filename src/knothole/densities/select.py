@@ -10,9 +10,9 @@ A candidate's score is what the remaining entries say of it:
   recorded cell, and the common unit favours nobody.
 - or any **loss** that a caller defines, such as the error of a model's expected prediction.
 
-Searching for a size costs most. So candidates that would search first *rehearse* with a modest size
-and prior, and whoever is clearly behind on the same held-out rows is out. Of many rows some do for
-whoever is behind beyond any doubt; those that are left rehearse again with all, if there are two.
+Every candidate learns once from some of the rows and is judged on others. Those that are within a
+standard error of the best learn again from more rows, and are judged on more. The winner is then
+fitted on all rows. Of fewer than 1,000 rows all are used from the start, by cross-validation.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -32,7 +32,13 @@ from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns, Kind
 from knothole.columns.read import row_weights
 from knothole.densities.base import Density, of_same_size
-from knothole.densities.held_out import HeldOut, hold_out, mean_and_error
+from knothole.densities.held_out import (
+    ROWS_TO_JUDGE,
+    HeldOut,
+    hold_out,
+    mean_and_error,
+    rows_to_screen,
+)
 from knothole.errors import InvalidInput
 from knothole.progress import Advance, silent
 
@@ -40,27 +46,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# What candidates that search rehearse with; of two ways, the better counts.
-REHEARSALS: dict[str, tuple[dict[str, Any], ...]] = {
-    "Mixture": ({"components": 8, "strength": 1.0},),
-    "LatentTree": ({"states": 8, "strength": 1.5},),
-    "GaussianMixture": tuple(
-        {"components": 4, "strength": 1.0, "normal_scores": way} for way in (True, "repeated")
-    ),
-}
-# More variables than this are wide: there a rehearsal has time for one covariance, and for some of
-# the 200 steps that a latent tree of 500 variables takes.
-WIDE = 100
-REHEARSALS_OF_WIDE: dict[str, tuple[dict[str, Any], ...]] = {
-    "LatentTree": ({"states": 8, "strength": 1.5, "max_iter": 40},),
-    "GaussianMixture": ({"components": 1, "strength": 1.0, "normal_scores": True},),
-}
-# Parts of 100 that rehearsals, searches and learning from all rows take, as bars have it.
-REHEARSING, SEARCH, AGAIN = 22.0, 72.0, 6.0
-# Rows of a first rehearsal, which must be less than half of all, and standard errors that a
-# rehearsal may be behind the best one: with those rows, and with all.
-FEW_TO_REHEARSE = 900
-FAR_BEHIND, BEHIND = 4.0, 2.0
+# Parts of 100 that the first comparison, the second look and learning from all rows take.
+SCREENING, LOOKING_AGAIN, FITTING = 45.0, 25.0, 30.0
+# Standard errors behind the best within which a candidate gets a second look.
+CLOSE = 1.0
 
 
 #: The loss of every held-out row under a density fitted on the rows to learn from.
@@ -80,13 +69,10 @@ class Selected:
         minus the mean loss: larger is better), ``behind`` (how far behind the best), the standard
         ``error`` of that difference, ``seconds`` to learn and score, whether it was ``chosen``,
         and a ``note``, such as why it failed.
-    scored : tuple of (Density, HeldOut)
-        The chosen candidate as it was when it was scored, and the rows it was scored on.
     """
 
     density: Density
     selection_: pd.DataFrame
-    scored: tuple[tuple[Density, HeldOut], ...]
 
 
 def select(
@@ -137,28 +123,41 @@ def select(
     loss = minus_log_p(unit) if score is None else score
     tried = [Candidate(name, candidate) for name, candidate in named.items()]
 
-    def judge(candidate: Candidate, work: float, learned: list[HeldOut] = parts) -> None:
-        candidate.judge(learned, lambda rows: matrix[rows] / unit, columns, weight, loss)
-        advance(str(candidate), work)
+    def fitted(density: Density, rows: Any) -> Density:
+        return _fit(clone(density), matrix[rows] / unit, columns, weight[rows])
 
-    rehearse(tried, judge, parts, wide=len(columns.variables) > WIDE)
-    left = [candidate for candidate in tried if not candidate.out]
-    effort = sum(candidate.effort for candidate in left)
-    for candidate in left:
-        share = candidate.effort / effort if effort else 1 / len(left)
-        judge(candidate, share * (SEARCH if effort else SEARCH + REHEARSING))
+    def judge(candidates: Sequence[Candidate], parts: Sequence[HeldOut], work: float) -> None:
+        for candidate in candidates:
+            candidate.judge(parts, fitted, weight, loss)
+            advance(str(candidate), work / len(candidates))
+
+    if len(parts) > 1:
+        # Sizes are found once, on all rows, and not again in every fold.
+        for candidate in tried:
+            candidate.find_size(fitted)
+    screen = rows_to_screen(len(columns.variables)), ROWS_TO_JUDGE
+    first = [part.first(*screen) for part in parts] if len(parts) == 1 else parts
+    judge(tried, first, SCREENING)
+    best = min(tried, key=lambda candidate: candidate.rank)
+    close = [candidate for candidate in tried if not candidate.behind_clearly(best)]
+    more = len(parts) == 1 and len(parts[0].train) > len(first[0].train)
+    if more and len(close) > 1:
+        judge(close, parts, LOOKING_AGAIN)
+        for candidate in tried:
+            candidate.out = candidate not in close
+    else:
+        advance("", LOOKING_AGAIN)
     ranked = sorted(tried, key=lambda candidate: candidate.rank)
     for best in ranked:
         if best.failure is not None:
             continue
         try:
-            density = _fit(best.for_all(), matrix, columns, weight)
+            density = _fit(clone(best.density), matrix, columns, weight)
         except Exception as error:
             best.failure = f"failed on all rows: {error}"
             continue
-        advance(f"{best.name} it is", AGAIN)
-        scored = tuple(zip(best.fitted, parts, strict=False))
-        return Selected(density, _table(ranked, best), scored)
+        advance(f"{best.name} is chosen", FITTING)
+        return Selected(density, _table(ranked, best))
     reasons = "; ".join(f"{candidate.name}: {candidate.failure}" for candidate in ranked)
     raise InvalidInput(f"density='auto': no candidate could learn from these rows. {reasons}")
 
@@ -191,127 +190,87 @@ def default_candidates(columns: Columns, random_state: Any = 0) -> list[Density]
     return candidates
 
 
-def rehearse(
-    tried: Sequence[Candidate],
-    judge: Callable[[Candidate, float, list[HeldOut]], None],
-    parts: list[HeldOut],
-    wide: bool,
-) -> None:
-    """Let candidates that search for a size try a modest one; out with those clearly behind.
-
-    Their rehearsal is what is told of them.
-    """
-    left: list[tuple[Candidate, list[Density]]] = []
-    known = REHEARSALS | REHEARSALS_OF_WIDE if wide else REHEARSALS
-    for candidate in tried:
-        modest = known.get(type(candidate.density).__name__, ())
-        given = candidate.density.get_params()
-        if modest and all(given[name] == "auto" for name in modest[0] if name != "max_iter"):
-            ways = [clone(candidate.density).set_params(**way) for way in modest]
-            left.append((candidate, ways))
-    rounds = [(parts, BEHIND)]
-    if len(parts) == 1 and len(parts[0].train) > 2 * FEW_TO_REHEARSE:
-        rounds.insert(0, ([parts[0].with_fewer(FEW_TO_REHEARSE)], FAR_BEHIND))
-    for learned, bound in rounds:
-        if len(left) < 2:
-            return
-        rehearsals = []
-        for candidate, ways in left:
-            own = [Candidate(f"{candidate.name}, rehearsing", density) for density in ways]
-            for rehearsal in own:
-                judge(rehearsal, REHEARSING / len(rounds) / len(left) / len(own), learned)
-            first, *others = sorted(own, key=lambda one: one.rank)
-            rehearsals.append((candidate, first))
-            candidate.effort = first.seconds
-            if others and all(other.clearly_behind(first, bound) for other in others):
-                candidate.settle("normal_scores", first)
-                ways[:] = [first.density]
-        best = min((rehearsal for _, rehearsal in rehearsals), key=lambda one: one.rank)
-        for candidate, rehearsal in rehearsals:
-            if rehearsal.clearly_behind(best, bound):
-                candidate.loss, candidate.weight = rehearsal.loss, rehearsal.weight
-                candidate.seconds, candidate.out = rehearsal.seconds, True
-        left = [(candidate, ways) for candidate, ways in left if not candidate.out]
-
-
 class Candidate:
     """A density, how it did on held-out rows, and why it failed, if it did.
 
-    ``out`` says that a rehearsal was clearly behind another's, ``effort`` how long it took.
+    ``looks`` has the loss and the weight of each held-out row, look by look; ``out`` says that it
+    was too far behind for a second one.
     """
 
     def __init__(self, name: str, density: Density) -> None:
-        self.name, self.density = name, density
-        self.fitted: list[Density] = []
-        self.loss = self.weight = np.empty(0)
+        self.name, self.density = name, clone(density)
+        self.looks: list[tuple[Floats, Floats]] = []
         self.seconds = 0.0
         self.failure: str | None = None
         self.out = False
-        self.effort = 0.0
+
+    def find_size(self, fitted: Callable[[Density, Any], Density]) -> None:
+        """Settle what is left open ("auto") by a fit on all rows."""
+        with self._attempt():
+            self.density = of_same_size(self.density, fitted(self.density, slice(None)))
 
     def judge(
         self,
-        parts: list[HeldOut],
-        some: Callable[[NDArray[np.intp]], Floats],
-        columns: Columns,
+        parts: Sequence[HeldOut],
+        fitted: Callable[[Density, Any], Density],
         weight: Floats,
         loss: Loss,
     ) -> None:
-        """Learn without the held-out rows, and find the loss of each; ``some`` has the rows."""
-        start = time.perf_counter()
-        fitted, losses = [], [np.empty(0)]
-        try:
+        """Learn without the held-out rows, and find the loss of each."""
+        with self._attempt():
+            losses = []
             for part in parts:
-                density = clone(self.density)
-                fitted.append(_fit(density, some(part.train), columns, weight[part.train]))
+                density = fitted(self.density, part.train)
                 losses.append(loss(density, part))
-            if np.isnan(np.concatenate(losses)).any():
+                # How columns are read is found once; sizes follow the number of rows.
+                if getattr(self.density, "normal_scores", None) == "auto":
+                    self.density.set_params(normal_scores=density.normal_scores_)
+            every = np.concatenate([np.empty(0), *losses])
+            if np.isnan(every).any():
                 raise ArithmeticError("its loss is NaN")
-        except Exception as error:  # a candidate that fails is out, whatever the reason
-            self.failure = f"failed: {error}"
-        else:
-            self.fitted, self.loss = fitted, np.concatenate(losses)
-            self.weight = np.concatenate([np.empty(0), *(weight[part.held] for part in parts)])
-            if not self.weight.any():
-                self.weight = np.ones_like(self.weight)
-        self.seconds = time.perf_counter() - start
+            own = np.concatenate([np.empty(0), *(weight[part.held] for part in parts)])
+            self.looks.append((every, own if own.any() else np.ones_like(own)))
+
+    @contextmanager
+    def _attempt(self) -> Iterator[None]:
+        """Time some work; a candidate that fails is out, whatever the reason."""
+        start = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            self.failure = self.failure or f"failed: {error}"
+        self.seconds += time.perf_counter() - start
 
     @property
     def score(self) -> float:
         """Minus the mean loss; NaN where there is none."""
-        return -float(np.average(self.loss, weights=self.weight)) if len(self.loss) else np.nan
+        loss, weight = self.looks[-1] if self.looks else (np.empty(0), np.empty(0))
+        return -float(np.average(loss, weights=weight)) if len(loss) else np.nan
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
         """Sorts the best to the front, failures to the end."""
-        return self.failure is not None, self.out, -self.score if len(self.loss) else 0.0
+        return self.failure is not None, self.out, 0.0 if np.isnan(self.score) else -self.score
 
     def __str__(self) -> str:
         result = f"score {self.score:.6g}" if self.failure is None else self.failure
         return f"{self.name}: {result} ({self.seconds:.1f} s)"
 
     def behind(self, best: Candidate) -> tuple[float, float]:
-        """How much larger the mean loss is than the best one's, and the standard error of that."""
+        """How much larger the mean loss is than the best one's, and the standard error of that.
+
+        By the last look that both had.
+        """
         if not (np.isfinite(self.score) and np.isfinite(best.score)):
             return best.score - self.score, np.nan
-        return mean_and_error(self.loss - best.loss, best.weight)
+        last = min(len(self.looks), len(best.looks)) - 1
+        (loss, weight), (least, _) = self.looks[last], best.looks[last]
+        return mean_and_error(loss - least, weight)
 
-    def clearly_behind(self, best: Candidate, bound: float) -> bool:
-        """Whether the mean loss is larger than another's by more than so many standard errors."""
+    def behind_clearly(self, best: Candidate) -> bool:
+        """Whether another is better by more than a standard error; failures are."""
         behind, error = self.behind(best)
-        return bool(behind > bound * error)
-
-    def settle(self, parameter: str, rehearsal: Candidate) -> None:
-        """Search no more for what a rehearsal has shown."""
-        value = rehearsal.density.get_params()[parameter]
-        self.density = clone(self.density).set_params(**{parameter: value})
-
-    def for_all(self) -> Density:
-        """What to fit on all rows: with the size and the prior found, which took long enough."""
-        if not self.fitted:
-            again: Density = clone(self.density)
-            return again
-        return of_same_size(self.density, self.fitted[-1]).beginning_with(self.fitted[-1])
+        return self.failure is not None or bool(behind > CLOSE * error)
 
 
 def _fit(density: Density, matrix: Floats, columns: Columns, weight: Floats) -> Density:
@@ -364,8 +323,8 @@ def _table(ranked: list[Candidate], best: Candidate) -> pd.DataFrame:
 
 def _note(candidate: Candidate, best: Candidate) -> str:
     if candidate is not best:
-        return "clearly behind in a rehearsal" if candidate.out else ""
-    return "best on masked held-out rows" if len(best.loss) else "too few rows to compare"
+        return "clearly behind on some of the rows" if candidate.out else ""
+    return "best on masked held-out rows" if np.isfinite(best.score) else "too few rows to compare"
 
 
 def resolution(matrix: Floats, columns: Columns) -> Floats:

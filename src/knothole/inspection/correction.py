@@ -36,7 +36,7 @@ from knothole.columns.columns import Columns
 from knothole.columns.evidence import NOT_RECORDED, Evidence, missing_in, with_nan
 from knothole.columns.read import as_table, class_of, labels_of, listed, places_of
 from knothole.densities.base import Density
-from knothole.densities.held_out import FOLDS, TOO_FEW_TO_JUDGE, folds, sample_rows
+from knothole.densities.held_out import FEW_ROWS, FOLDS, TOO_FEW_TO_JUDGE, folds, sample_rows
 from knothole.errors import InvalidInput
 from knothole.expectation.engine import Engine
 from knothole.expectation.expectation import Expectation
@@ -64,13 +64,13 @@ GENERAL = -1
 # Copies to learn from: for the general part, and for each variable with a part of its own, which
 # are those that the model needs most. Where predictions are not linear in the leaves, every copy
 # needs draws, and there are fewer.
-COPIES = {True: 6000, False: 2500}
-COPIES_OF_ONE = {True: 2000, False: 800}
-SINGLE = {True: 5, False: 3}
-# Of more variables than this there are fewer copies, as what one takes grows with them; and so many
-# of the three clones are fitted: with 500 columns the third would take a fifth of the time of wrap.
-WIDE = 100
-CLONES_OF_WIDE = 2
+COPIES = {True: 2000, False: 1200}
+COPIES_OF_ONE = {True: 600, False: 400}
+SINGLE = {True: 4, False: 3}
+# Of more variables than this, or more outputs, there are fewer copies, as what one takes grows with
+# them. So many of the three clones are fitted where rows are many.
+WIDE, OUTPUTS = 100, 3
+CLONES = 2
 # Stages at most; it ends earlier where so many did not gain. Shares of their step.
 STAGES = 8
 PATIENCE = 2
@@ -452,7 +452,7 @@ def by_clones(
             warnings.simplefilter("ignore")
             trained = table if is_composed(model) else as_trained(table, expectation.columns)
             splits = folds(len(order), labels if stratified else None)
-            for learned, held in islice(splits, CLONES_OF_WIDE if matrix.shape[1] > WIDE else None):
+            for learned, held in islice(splits, FOLDS if len(matrix) < FEW_ROWS else CLONES):
                 clone = unfitted(model, quiet=True)
                 clone.fit(some_rows(trained, order[learned]), labels[learned])
                 rows = order[held]
@@ -821,7 +821,8 @@ def learn(
     for variable in [*learner.needed()[: SINGLE[learner.linear]], GENERAL]:
         general = variable == GENERAL
         count = COPIES[learner.linear] if general else min(COPIES_OF_ONE[learner.linear], rows)
-        count = round(count * min(1.0, WIDE / len(learner.columns.variables)))
+        outputs = expectation.original.n_responses
+        count = round(count * min(1.0, WIDE / len(learner.columns.variables), OUTPUTS / outputs))
         copies = learner.copies(count, learner.hide_some if general else learner.hide_one(variable))
         by_fold = np.bincount(learner.fold[copies.row], minlength=FOLDS)
         if by_fold.min() < TOO_FEW_TO_JUDGE // 4:  # NaN is a value of the model there

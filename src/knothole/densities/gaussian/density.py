@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +35,7 @@ from knothole.densities.gaussian.learner import (
 )
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.normal import MOST_INTERVALS, box_mass
-from knothole.densities.search import Wanted, learn
+from knothole.densities.search import learn
 from knothole.densities.univariate.base import Univariate, log_of, part_of
 from knothole.densities.univariate.discrete import Categorical
 from knothole.densities.univariate.families import (
@@ -62,8 +62,9 @@ class GaussianMixture(Density):
     Parameters
     ----------
     components : int or "auto"
-        Number of components; "auto" takes the best of 1, 2, 4, ... 32 by held-out log p of rows
-        with holes.
+        Number of components. "auto": from 1,000 rows on as many as there are rows for their
+        covariances (four for three parameters, at most 32 components); of fewer rows the best of
+        1, 2, 4, ... by held-out log p.
     covariance : "full", "tied" or "low-rank"
         Of each component its own, one for all, or of each its own of the form F F' + diagonal.
     rank : int, optional
@@ -73,8 +74,7 @@ class GaussianMixture(Density):
         numbers are. "auto": the others too, if that has the better held-out log p.
     strength : float or "auto"
         Weight of the prior in rows, per component: normal-inverse-Wishart centred on the table's
-        own variances without correlation, Dirichlet for discrete variables. "auto" chooses it by
-        held-out log p where rows are few for the number of parameters.
+        own covariance, Dirichlet for discrete variables. "auto" is 2.
     max_iter : int
         Most steps of EM.
     tol : float
@@ -153,18 +153,11 @@ class GaussianMixture(Density):
         if self.covariance == "low-rank":
             rank = self.rank or max(1, round(len(layout.numeric) ** 0.5))
         ways = layout.ways_to_read(rows, self.normal_scores)
-        before = self._beginning()
-        begun = before._parameters if before is not None and rank is None else None
-        learners = [
-            replace(
-                GaussianLearner.of(rows, training, by_rank, self.covariance == "tied", rank),
-                begun=begun,
-            )
-            for by_rank in ways
-        ]
+        tied = self.covariance == "tied"
+        learners = [GaussianLearner.of(rows, training, by_rank, tied, rank) for by_rank in ways]
         given = self.components
         sizes = sizes_for(rows, len(layout.numeric)) if given == "auto" else [int(given)]
-        learner, run = learn(learners, Wanted(sizes, self._given_strength))
+        learner, run = learn(learners, sizes, self._given_strength)
         self._adopt(run)
         self.scores_ = learner.scores
         self.normal_scores_ = bool(learner.by_rank.all()) or "repeated"

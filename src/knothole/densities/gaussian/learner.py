@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.columns.columns import Evidence, Kind, Variable
 from knothole.compiled.bits import word_offsets
-from knothole.densities.em import SHORT, Learner, Run, Training, WeightedRows
+from knothole.densities.em import Learner, Training, WeightedRows
 from knothole.densities.gaussian.draws import Discrete
 from knothole.densities.gaussian.em import GaussianComponents, Prior, ScoreRows
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.gaussian.splits import grown
+from knothole.densities.held_out import FEW_ROWS
 from knothole.densities.mixture.em import CLIP, assign
 from knothole.densities.univariate import packed
 from knothole.densities.univariate.base import Univariate
@@ -185,15 +186,14 @@ class Layout:
         )
 
 
-# Sizes to choose from; more components than one need so many rows each, and at most so many
-# parameters a row, to be worth trying.
-SIZES = (1, 2, 4, 8, 16, 32)
+# Most components; each needs so many rows, and so many for each parameter of its covariance.
+MOST_COMPONENTS = 32
 ROWS_PER_COMPONENT = 5
-PARAMETERS_PER_ROW = 5
+ROWS_PER_PARAMETER = 4 / 3
 # Components are split by what so many rows say.
 ROWS_TO_GROW = 2000
-# With more rows than this for each parameter, the strength makes no difference.
-ROWS_PER_PARAMETER = 20
+# Steps of EM between two splits.
+STEPS_TO_GROW = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,13 +213,9 @@ class GaussianLearner(Learner):
         The maps of the numeric variables.
     distributions : tuple of Categorical
         The discrete variables' marginals: one state each.
-    begun : GaussianComponents or None
-        What a mixture of as many components starts as.
     """
 
     one_is_independent: ClassVar[bool] = False
-    # What is grown comes to the same again.
-    starts_of_folds: ClassVar[int] = 1
 
     encoded: ScoreRows
     tied: bool
@@ -228,7 +224,6 @@ class GaussianLearner(Learner):
     layout: Layout
     scores: NormalScores
     distributions: tuple[Categorical, ...]
-    begun: GaussianComponents | None = None
 
     @classmethod
     def of(
@@ -250,11 +245,6 @@ class GaussianLearner(Learner):
         """A learner for other rows, which alone say how columns are read."""
         return self.of(rows, self.training, self.by_rank, self.tied, self.rank)
 
-    def few_rows_for(self, size: int) -> bool:
-        """Whether rows are so few that the strength of the prior makes a difference."""
-        d = len(self.layout.numeric)
-        return len(self.rows) <= ROWS_PER_PARAMETER * size * d * (d + 3) / 2
-
     def encode(self, rows: WeightedRows) -> ScoreRows:
         """Rows as scores, equal patterns of holes side by side."""
         encoded = self.layout.rows(
@@ -268,10 +258,6 @@ class GaussianLearner(Learner):
 
     def start(self, size: int, prior: Prior, number: int) -> GaussianComponents:
         """The first start is grown; others, and where no variable is numeric, are around rows."""
-        if self.begun is not None and len(self.begun) == size and number == 0:
-            pairs = zip(self.distributions, self.begun.discrete, strict=True)
-            discrete = tuple(replace(own, table=begun.form.table) for own, begun in pairs)
-            return replace(self.begun, discrete=discrete)
         if size == 1 or number > 0 or not len(self.layout.numeric):
             return self.around_rows(size, prior, number)
         return self.growing.grown(size, prior)
@@ -289,7 +275,7 @@ class GaussianLearner(Learner):
             else:
                 half = self.grown((size + 1) // 2, prior)
                 first = grown(self.by_pattern, half, size, prior)
-            run = self.train(first, prior, prior.strength, SHORT)
+            run = self.train(first, prior, prior.strength, STEPS_TO_GROW)
             self.sizes_grown[size] = run.parameters
         return self.sizes_grown[size]
 
@@ -314,7 +300,9 @@ class GaussianLearner(Learner):
         share[np.arange(len(rows)), nearest] = rows.weight
         known = ~np.isnan(rows.z)
         mean = (share.T @ np.where(known, rows.z, 0.0)) / (share.T @ known + 1)
-        covariance = np.tile(np.diag(np.diag(prior.covariance)) / (1 if size == 1 else 2), (size, 1, 1))
+        covariance = np.tile(
+            np.diag(np.diag(prior.covariance)) / (1 if size == 1 else 2), (size, 1, 1)
+        )
         weight = share.sum(axis=0) + 1
         everywhere = np.zeros(size, dtype=np.int64)
         discrete = tuple(one.take(everywhere) for one in self.distributions)
@@ -333,6 +321,13 @@ class GaussianLearner(Learner):
 
 
 def sizes_for(rows: WeightedRows, n_numeric: int) -> list[int]:
-    """Sizes worth trying with so many rows and numeric variables, as far as there is memory."""
-    of_one = max(ROWS_PER_COMPONENT, n_numeric * (n_numeric + 3) / 2 / PARAMETERS_PER_ROW)
-    return rows.affordable([n for n in SIZES if n == 1 or n * of_one <= len(rows)])
+    """Of few rows 1, 2, 4, ... to choose from; of many the largest, as far as there is memory.
+
+    The largest is the first that has no more rows a component than it needs.
+    """
+    of_one = max(ROWS_PER_COMPONENT, ROWS_PER_PARAMETER * n_numeric * (n_numeric + 3) / 2)
+    sizes = [1]
+    while sizes[-1] < MOST_COMPONENTS and sizes[-1] * of_one < len(rows):
+        sizes.append(2 * sizes[-1])
+    sizes = rows.affordable(sizes)
+    return sizes if len(rows) < FEW_ROWS else sizes[-1:]

@@ -21,7 +21,6 @@ from knothole.columns.columns import Evidence, Kind
 from knothole.densities.base import LatentDensity, Within
 from knothole.densities.circuit.density import Circuit, tree_to_circuit
 from knothole.densities.em import EncodedRows, Run, WeightedRows
-from knothole.densities.held_out import FEW_ROWS_TO_SEARCH
 from knothole.densities.latent_tree.chow_liu import Tree, chow_liu
 from knothole.densities.latent_tree.em import TreeParameters
 from knothole.densities.mixture.density import ProductLearner, learn_latents
@@ -30,9 +29,14 @@ from knothole.densities.univariate.packed import pack
 
 # The ranking of edges needs no more rows than this.
 ROWS_FOR_STRUCTURE = 20_000
-# Numbers of states to choose from, each needing some rows.
-STATES = (4, 8, 16, 32)
-ROWS_PER_STATE = 10
+# States of each latent, where so many rows are to be had for each; and entries of all transitions
+# at most, since steps and answers take as long as they are many. 32 states had the lowest errors of
+# 4 to 32 on the tables that they were chosen on (abalone, delta_ailerons, adult, energy_heating,
+# pima_diabetes, heart_hungarian).
+STATES = 32
+ROWS_PER_STATE = 5
+MOST_TRANSITIONS = 12_000
+STRENGTH_OF_STATES = 1.5
 # Probability that a latent has its parent's state at the start.
 STICKY = 0.9
 
@@ -45,7 +49,7 @@ class TreeLearner(ProductLearner):
     """
 
     unit: ClassVar[str] = "states"
-    strengths: ClassVar[tuple[float, ...]] = (0.3, 1.5, 8.0, 40.0)
+    strength: ClassVar[float] = STRENGTH_OF_STATES
     # EM of latent trees gains a little for hundreds of steps: with 0, 69 binary columns (plants)
     # take 200 steps, not 55, and three times the time, for 0.15 of 12.9 in log p.
     least_gain: ClassVar[float] = 1.0
@@ -62,15 +66,6 @@ class TreeLearner(ProductLearner):
         tree = chow_liu(first.points(), first.own_weight(), categorical)
         return super().of(rows, *how, tree=tree, **more)
 
-    @property
-    def default_strength(self) -> float:
-        """Less where rows are many."""
-        return self.strengths[1 if self.few_rows_for(1) else 0]
-
-    def few_rows_for(self, size: int) -> bool:
-        """Whether rows are so few that the strength of the prior makes a difference."""
-        return len(self.rows) < FEW_ROWS_TO_SEARCH
-
     def start(self, size: int, prior: float, number: int) -> TreeParameters:
         """The mixture's start, its components the states of every latent."""
         mixture = super().start(size, max(prior, 1.0), number)
@@ -86,8 +81,11 @@ class TreeLearner(ProductLearner):
 
 
 def sizes_for(rows: WeightedRows) -> list[int]:
-    """1, and numbers of states that so many rows, and the memory, can bear."""
-    return rows.affordable([1, *(n for n in STATES if n * ROWS_PER_STATE <= len(rows))])
+    """The number of states that so many rows, and the memory, can bear."""
+    most = min(STATES, len(rows) // ROWS_PER_STATE)
+    sizes = [n for n in (1, 2, 4, 8, 16, 32) if n <= most]
+    sizes = [n for n in sizes if n <= 4 or n * n * len(rows.variables) <= MOST_TRANSITIONS]
+    return rows.affordable(sizes or [1])[-1:]
 
 
 @dataclass(eq=False, repr=False)
@@ -97,13 +95,13 @@ class LatentTree(LatentDensity):
     Parameters
     ----------
     states : int or "auto"
-        States of each latent; "auto" doubles their number as long as held-out log p gains.
+        States of each latent; "auto" is 32, and fewer where rows are few or variables many.
     families : mapping from a variable's name to a family, optional
         Families for some variables ("gaussian", "histogram", "integer", ...); the others' are
         chosen from the data.
     strength : float or "auto"
         Weight of the prior in rows, per state: centred on the columns' own distributions for the
-        distributions, even for the latents. "auto" chooses it by held-out log p where rows are few.
+        distributions, even for the latents. "auto" is 1.5.
     max_iter : int
         Most steps of EM.
     tol : float

@@ -27,17 +27,16 @@ from knothole.densities.em import (
     WeightedRows,
     train,
 )
+from knothole.densities.held_out import FEW_ROWS
 from knothole.densities.mixture.em import ProductMixture, assign, comparable, pick, start
-from knothole.densities.search import Wanted, can_hold_out, learn, split
+from knothole.densities.search import can_hold_out, learn, split
 from knothole.densities.univariate.base import Univariate, log_of
 from knothole.densities.univariate.families import prefers_histogram, with_continuous
 from knothole.densities.univariate.packed import pack
 
 # A component needs so many complete rows on average, or as many pairs of values, to be tried.
 ROWS_PER_COMPONENT = 5
-MAX_COMPONENTS = 128
-# With more rows than this for each component, the strength makes no difference.
-MANY_ROWS = 1000
+MAX_COMPONENTS = 32
 # Families are compared with a component for so many rows, at most so many components, on this
 # part of the rows, if there are enough; another than Gaussians must gain this much per column.
 COMPARED_ROWS = 100
@@ -91,10 +90,6 @@ class ProductLearner(Learner):
         """A learner for other rows, which alone say how columns are read."""
         return self.of(rows, self.training, self.named, self.chosen)
 
-    def few_rows_for(self, size: int) -> bool:
-        """Whether rows are so few that the strength of the prior makes a difference."""
-        return len(self.rows) < MANY_ROWS * size
-
     def alone(self) -> Self:
         """The learner for independent variables, each with the family that fits it alone."""
         if self.chosen is None:
@@ -147,7 +142,7 @@ def continuous_families(rows: WeightedRows, family: str | None = None) -> dict[s
 
 
 def sizes_for(rows: WeightedRows) -> list[int]:
-    """1, 2, 4, ... as far as there are rows and memory for them.
+    """Of few rows 1, 2, 4, ... to choose from; of many the most there are rows and memory for.
 
     Components are learned from what variables say together, so a row counts by the part of the
     pairs of its variables that it has.
@@ -159,7 +154,8 @@ def sizes_for(rows: WeightedRows) -> list[int]:
     sizes = [1]
     while 2 * sizes[-1] <= min(MAX_COMPONENTS, worth / ROWS_PER_COMPONENT):
         sizes.append(2 * sizes[-1])
-    return rows.affordable(sizes)
+    sizes = rows.affordable(sizes)
+    return sizes if len(rows) < FEW_ROWS else sizes[-1:]
 
 
 def learn_latents(
@@ -175,7 +171,7 @@ def learn_latents(
     if sizes[-1] > 1 and can_hold_out(training, len(rows)):
         chosen = choose_families(rows, training, named)
     learner = kind.of(rows, training, named, chosen)
-    return learn([learner], Wanted(sizes, density._given_strength))[1]
+    return learn([learner], sizes, density._given_strength)[1]
 
 
 def choose_families(
@@ -226,8 +222,8 @@ def _compared(rows: WeightedRows, training: Training, named: Mapping[str, str]) 
     scores = []
     for option in distinct:
         learner = ProductLearner.of(rows, quick, named, option)
-        run, _, _ = split(learner, COMPARED_ON).attempt(size, STRENGTH)
-        scores.append(run.held_out)
+        some, held = split(learner, COMPARED_ON)
+        scores.append(some.fit(size, STRENGTH, some.encode(held)).held_out)
         training.report(f"{sorted(set(option.values()))}: held-out log p {scores[-1]:.4f}")
     # More components, as there may be in the end, help Gaussians more: others must be better.
     for number in range(1, len(scores)):
@@ -242,14 +238,14 @@ class Mixture(LatentDensity):
     Parameters
     ----------
     components : int or "auto"
-        Number of components; "auto" takes the best of 1, 2, 4, ... by held-out log p.
+        Number of components; "auto" is 32 from 1,000 rows on, and of fewer rows the best of 1, 2,
+        4, ... by held-out log p.
     families : mapping from a variable's name to a family, optional
         Families for some variables ("gaussian", "histogram", "integer", ...); the others' are
         chosen from the data.
     strength : float or "auto"
         Weight of the prior in rows, per component: Dirichlet and normal-inverse-gamma priors
-        centred on the columns' own distributions. "auto" chooses it by held-out log p where
-        rows are few for the number of components.
+        centred on the columns' own distributions. "auto" is 2.
     max_iter : int
         Most steps of EM.
     tol : float
