@@ -105,7 +105,7 @@ SHARED = """Parameters
         errors of what these are more than the least."""
 
 
-class _Expected(MetaEstimatorMixin, BaseEstimator):
+class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
     """What the regressor and the classifier share."""
 
     robust_: Robust
@@ -390,7 +390,7 @@ class _Expected(MetaEstimatorMixin, BaseEstimator):
         return tags
 
 
-class ExpectedRegressor(RegressorMixin, _Expected):
+class ExpectedRegressor(RegressorMixin, _ExpectedEstimator):
     """A tree regressor that answers rows with missing values by its expected prediction.
 
     {shared}
@@ -410,7 +410,7 @@ class ExpectedRegressor(RegressorMixin, _Expected):
     """
 
 
-class ExpectedClassifier(ClassifierMixin, _Expected):
+class ExpectedClassifier(ClassifierMixin, _ExpectedEstimator):
     """A tree classifier that answers rows with missing values by its expected probabilities.
 
     {shared}

@@ -22,8 +22,8 @@ from knothole.report.methods import (
     LEARNED_ROWS,
     Dummies,
     Filled,
-    Imputer,
     Iterative,
+    TableImputer,
     outputs,
     sampled,
 )
@@ -64,13 +64,13 @@ class Imputed(Imputing):
     ----------
     name : str
         For tables and plots.
-    imputer : Imputer
+    imputer : TableImputer
         What fills.
     draws : int
         Fillings over which the model's predictions are averaged; it is trained on the first.
     """
 
-    def __init__(self, name: str, imputer: Imputer, draws: int = 1) -> None:
+    def __init__(self, name: str, imputer: TableImputer, draws: int = 1) -> None:
         self.name, self.imputer, self.draws = name, imputer, draws
 
     def _fit_imputer(self, table: pd.DataFrame, seed: int) -> None:
@@ -148,7 +148,7 @@ class MeanAndMask(Peer):
         return pd.concat([self.filled_.fill(table), mask], axis=1)
 
 
-class Neighbours(Imputer):
+class Neighbours(TableImputer):
     """The mean of the five nearest training rows, on standardised columns: ``KNNImputer``."""
 
     def fit(self, table: pd.DataFrame, seed: int) -> Self:

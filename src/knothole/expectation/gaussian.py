@@ -65,7 +65,7 @@ class GaussianEngine(MonteCarloEngine):
             BY_NUMBER: SingleMissing(ensemble, density.cut_scores, density.describe_number)
         }
         if len(self.labels):
-            self.exactly[BY_CATEGORIES] = MixtureEngine(ensemble, _Categories(density))
+            self.exactly[BY_CATEGORIES] = MixtureEngine(ensemble, _CategoriesGivenNumbers(density))
 
     def with_values(self, ensemble: Ensemble) -> Self:
         """The engine for the same trees with other leaf values; all else is shared."""
@@ -137,7 +137,7 @@ class GaussianEngine(MonteCarloEngine):
                 yield how, rows
 
 
-class _Categories:
+class _CategoriesGivenNumbers:
     """A Gaussian mixture as a mixture of products, for rows whose numbers are known."""
 
     def __init__(self, density: GaussianMixture) -> None:

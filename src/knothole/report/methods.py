@@ -78,7 +78,7 @@ def measure(task: Task, target: NDArray[Any], predicted: Floats) -> dict[str, fl
 LEARNED_ROWS = 5000
 
 
-class Imputer(Protocol):
+class TableImputer(Protocol):
     """Learns from a table with or without holes how to fill those of others."""
 
     def fit(self, table: pd.DataFrame, seed: int) -> Self:
@@ -88,7 +88,7 @@ class Imputer(Protocol):
         """Make a table without holes; what was observed stays as it was."""
 
 
-class Filled(Imputer):
+class Filled(TableImputer):
     """Mean, median or mode of the training column; a categorical column always by its mode.
 
     Examples
@@ -118,7 +118,7 @@ class Filled(Imputer):
         return column.mean() if self.statistic == "mean" else column.median()
 
 
-class Iterative(Imputer):
+class Iterative(TableImputer):
     """Chained regressions (MICE): ``IterativeImputer`` with its Bayesian ridge.
 
     Ten rounds always. (Left to itself it stops learning on a complete training table after the
@@ -315,7 +315,7 @@ class Method:
         Its ``predict`` or ``predict_proba``
     task : Task
         What is predicted.
-    imputer : Imputer, optional
+    imputer : TableImputer, optional
         Fills the holes first; without one the model gets them as they are.
     copies : int
         Fillings of every row over which answers are averaged. All are made in one go, of rows that
@@ -324,7 +324,7 @@ class Method:
 
     model: Any
     task: Task
-    imputer: Imputer | None = None
+    imputer: TableImputer | None = None
     copies: int = 1
 
     def learn(self, table: pd.DataFrame, seed: int = 0) -> Self:

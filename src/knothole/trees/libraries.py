@@ -45,7 +45,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ModelReading:
     """What a reader found, and how to ask the library itself.
 
     ``replay(X)`` takes a float64 matrix encoded as ``ensemble.columns`` says (NaN for missing, the

@@ -11,7 +11,7 @@ import numpy as np
 from knothole.errors import DamagedFile, InvalidInput, KnotholeError, ReaderMismatch
 from knothole.trees import quarantine, verify
 from knothole.trees.ensemble import Ensemble
-from knothole.trees.libraries import Reading, library_of, reader_of
+from knothole.trees.libraries import ModelReading, library_of, reader_of
 
 # What a parser that indexes, converts and reshapes runs into when a file is not what it says.
 _SYMPTOMS = (
@@ -40,7 +40,7 @@ def read(model: Any) -> Ensemble:
     return reading.ensemble
 
 
-def reading_of(model: Any) -> Reading:
+def reading_of(model: Any) -> ModelReading:
     """What a live model, or a file at a path, is once read; not checked yet.
 
     The replay of a file runs the library in a process of its own.
@@ -53,9 +53,9 @@ def reading_of(model: Any) -> Reading:
         if is_file and library != "own":
             path = Path(model)
             ensemble: Ensemble = reader.read_file(path)
-            return Reading(ensemble, lambda X: quarantine.replay(library, path, X))
+            return ModelReading(ensemble, lambda X: quarantine.replay(library, path, X))
         # Trees of one's own have no library that a file could crash.
-        reading: Reading = reader.read(reader.load(Path(model)) if is_file else model)
+        reading: ModelReading = reader.read(reader.load(Path(model)) if is_file else model)
         return reading
     except DamagedFile as error:
         if str(error).startswith(f"{where}: "):

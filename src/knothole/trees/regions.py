@@ -73,7 +73,7 @@ def arrivals(ensemble: Ensemble) -> ValueRanges:
     return _arrivals(_tree(ensemble))
 
 
-def _arrivals(tree: _Tree) -> ValueRanges:
+def _arrivals(tree: _TreeOfRegions) -> ValueRanges:
     n = len(tree.feature)
     low, high, missing = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, dtype=np.bool_)
     inner = np.flatnonzero(tree.feature >= 0)
@@ -137,7 +137,7 @@ def _last_splits(ensemble: Ensemble) -> tuple[Ints, Integers]:
     return leaf[last], node[last]
 
 
-class _Tree(NamedTuple):
+class _TreeOfRegions(NamedTuple):
     """An ensemble as the kernels climb it; every node has its parent, every edge its set."""
 
     parent: Integers
@@ -150,7 +150,7 @@ class _Tree(NamedTuple):
     sets: Words
 
 
-def _tree(ensemble: Ensemble) -> _Tree:
+def _tree(ensemble: Ensemble) -> _TreeOfRegions:
     # Words: the set of all categories for every categorical column, then two sets for every
     # categorical split, left and right.
     splits = np.flatnonzero(ensemble.set_start >= 0)
@@ -171,7 +171,7 @@ def _tree(ensemble: Ensemble) -> _Tree:
     edge_set[ensemble.left[splits]] = split_start
     edge_set[ensemble.left[splits] + 1] = split_start + split_words
     arriving_set = np.full(len(ensemble.feature), -1, dtype=np.int32)
-    tree = _Tree(
+    tree = _TreeOfRegions(
         ensemble.parent, ensemble.feature, ensemble.cut, ensemble.left, ensemble.missing_left,
         edge_set, arriving_set, sets,
     )  # fmt: skip

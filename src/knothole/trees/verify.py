@@ -13,13 +13,13 @@ import numpy as np
 from knothole.arrays import Floats, Integers
 from knothole.errors import ReaderMismatch
 from knothole.trees.ensemble import Ensemble, left_codes
-from knothole.trees.libraries import Reading
+from knothole.trees.libraries import ModelReading
 
 # What is larger is not finite in float32.
 _LARGEST = np.finfo(np.float32).max
 
 
-def verify(reading: Reading, rows: int = 384, seed: int = 0) -> None:
+def verify(reading: ModelReading, rows: int = 384, seed: int = 0) -> None:
     """Replay probe rows against the library; raise ``ReaderMismatch`` at the first difference."""
     ensemble = reading.ensemble
     X = probe_rows(ensemble, rows, np.random.default_rng(seed))

@@ -87,17 +87,17 @@ class MixtureEngine(WalkEngine):
             add_expected(points, weights, telling, trees, self.go_left, self.value, room, out)
         return out, np.zeros_like(out)
 
-    def _telling(self, evidence: Evidence) -> Telling:
+    def _telling(self, evidence: Evidence) -> NodeOdds:
         """What missing values say, and what nodes know of it."""
         if evidence.odds is None:
             nothing = np.empty((0, 0))
-            return Telling(nothing, nothing, self.ensemble.feature, self.ensemble.missing_left)
+            return NodeOdds(nothing, nothing, self.ensemble.feature, self.ensemble.missing_left)
         odds = np.ascontiguousarray(evidence.odds[:, : len(self.ensemble.columns)])
-        return Telling(odds, *self._not_recorded)
+        return NodeOdds(odds, *self._not_recorded)
 
     @cached_property
     def _not_recorded(self) -> tuple[Floats, Any, Any]:
-        """The other fields of :class:`Telling`."""
+        """The other fields of :class:`NodeOdds`."""
         ensemble, code = self.ensemble, self.tables.unrecorded
         share, goes_left = self._at_nodes[1], ensemble.missing_left.copy()
         for v in np.flatnonzero(code >= 0).tolist():
@@ -303,7 +303,7 @@ class Room(NamedTuple):
     told: Any  # (components,) probability of going left, where a missing value says something
 
 
-class Telling(NamedTuple):
+class NodeOdds(NamedTuple):
     """What missing values of rows say of nullable variables (`Evidence.odds`)."""
 
     odds: Any  # (rows, variables); (0, 0) where nothing is said

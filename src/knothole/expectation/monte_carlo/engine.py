@@ -29,12 +29,12 @@ from knothole.expectation.engine import ENTRIES, Engine, Entries, Moments, weigh
 from knothole.expectation.monte_carlo import kernels
 from knothole.expectation.monte_carlo.kernels import (
     LANES,
+    DrawOdds,
     Forest,
     LeafValues,
     Reached,
     SharedDraws,
     SmallTrees,
-    Telling,
 )
 from knothole.expectation.monte_carlo.statistics import (
     MeanOf,
@@ -523,16 +523,16 @@ class MixtureMonteCarlo(MonteCarloEngine):
         impossible[row[np.isneginf(log_p)]] = True
         return impossible, shares, odds
 
-    def _telling(self, odds: Floats) -> Telling:
+    def _telling(self, odds: Floats) -> DrawOdds:
         of_row, goes_left, not_recorded = self._nullable_splits
         if (odds == 1).all():
             odds = np.empty((0, 0, 0))
         forced = np.empty((max(1, len(self.nullable)), LANES), dtype=np.uint64)
-        return Telling(odds, not_recorded, of_row, goes_left, forced)
+        return DrawOdds(odds, not_recorded, of_row, goes_left, forced)
 
     @cached_property
     def _nullable_splits(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], Floats]:
-        """See the fields of :class:`Telling`."""
+        """See the fields of :class:`DrawOdds`."""
         forest, ensemble = self.forest, self.ensemble
         place = np.full(len(ensemble.columns), -1)
         place[self.nullable] = np.arange(len(self.nullable))

@@ -676,7 +676,7 @@ class SharedDraws(NamedTuple):
     below: Any
 
 
-class Telling(NamedTuple):
+class DrawOdds(NamedTuple):
     """What missing values of some rows say of nullable variables, and which splits are on these.
 
     Attributes

@@ -57,7 +57,7 @@ def folded(rows: ProbeTable, fronts: Sequence[Front], domains: Sequence[Domain])
     trees = []
     for f, front in enumerate(fronts):
         splits = _raw_splits(rows, front, f, domains)
-        ensemble = _Grown(front, splits).ensemble(columns)
+        ensemble = _FoldedTrees(front, splits).ensemble(columns)
         _check(rows, front, f, domains, ensemble)
         trees.append(ensemble)
     return trees
@@ -130,7 +130,7 @@ def _points(
     return points
 
 
-class _Grown:
+class _FoldedTrees:
     """Trees grown anew, node by node, with raw splits for the model's own."""
 
     def __init__(self, front: Front, splits: RawSplits) -> None:

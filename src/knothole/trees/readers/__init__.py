@@ -3,7 +3,7 @@
 Adding a library means adding a module here, and its classes to :mod:`knothole.trees.libraries`.
 What a module has:
 
-``read(model) -> Reading``
+``read(model) -> ModelReading``
     Makes an ensemble of a live model.
 ``write(model, ensemble) -> model``
     A copy of a model whose leaves hold the values of an ensemble that was read from it. The

@@ -40,7 +40,7 @@ from knothole.errors import DamagedFile, UnsupportedModel
 from knothole.files import without_doubles
 from knothole.trees import quarantine
 from knothole.trees.ensemble import Ensemble, Nodes, pack_sides
-from knothole.trees.libraries import Reading, Replay, not_fitted
+from knothole.trees.libraries import ModelReading, Replay, not_fitted
 from knothole.trees.links import Link
 from knothole.trees.readers import cbm
 from knothole.trees.readers.cbm import (
@@ -74,10 +74,10 @@ LINKS = {
 MULTI_LABEL = ("MultiLogloss", "MultiCrossEntropy")
 
 
-def read(model: Any) -> Reading:
+def read(model: Any) -> ModelReading:
     """Read a fitted CatBoost, CatBoostRegressor, CatBoostClassifier or CatBoostRanker."""
     ensemble = ensemble_of(cbm.parse(saved(model)))
-    return Reading(ensemble, lambda X: _replay(model, ensemble, X))
+    return ModelReading(ensemble, lambda X: _replay(model, ensemble, X))
 
 
 def saved(model: Any) -> bytes:

@@ -37,7 +37,7 @@ from knothole.columns.columns import Column, Columns, Kind
 from knothole.compiled.bits import pack, starts
 from knothole.errors import UnsupportedModel
 from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
-from knothole.trees.libraries import Reading, Replay, not_fitted
+from knothole.trees.libraries import ModelReading, Replay, not_fitted
 from knothole.trees.links import IDENTITY, Link
 from knothole.trees.readers.lightgbm_text import ModelText, TextTrees, parse
 from knothole.trees.thresholds import cut_less_equal
@@ -76,7 +76,7 @@ _RANGE = re.compile(rf"\[{_NUMBER}:{_NUMBER}\]")
 _CODES = re.compile(r"-?[0-9]{1,10}(:-?[0-9]{1,10})*")
 
 
-def read(model: Any) -> Reading:
+def read(model: Any) -> ModelReading:
     """Read a fitted Booster or scikit-learn wrapper, up to its best iteration."""
     booster = booster_of(model)
     text = parse(booster.model_to_string().encode())
@@ -92,7 +92,7 @@ def read(model: Any) -> Reading:
         leaves = leaves.reshape(len(X), -1).astype(np.int64)
         return Replay(margin.reshape(len(X), text.n_outputs), leaves)
 
-    return Reading(ensemble, replay)
+    return ModelReading(ensemble, replay)
 
 
 def booster_of(model: Any) -> Any:

@@ -23,7 +23,7 @@ from knothole.columns.columns import Column, Columns, Kind
 from knothole.errors import DamagedFile
 from knothole.files import without_doubles
 from knothole.trees.ensemble import Ensemble, NodeList
-from knothole.trees.libraries import Reading, Replay
+from knothole.trees.libraries import ModelReading, Replay
 from knothole.trees.links import FUNCTIONS, Link
 
 FORMAT, VERSION = "knothole trees", 1
@@ -32,7 +32,7 @@ WAY_OUT = "docs/libraries.md has the form."
 SUFFIXES = (".json",)
 
 
-def read(model: Any) -> Reading:
+def read(model: Any) -> ModelReading:
     """Read a document; it answers for itself, decision by decision.
 
     Examples
@@ -82,7 +82,7 @@ def read(model: Any) -> Reading:
         link=Link(link),
         classes=classes,
     )
-    return Reading(ensemble, lambda X: document.replay(base, X), document.sends_missing)
+    return ModelReading(ensemble, lambda X: document.replay(base, X), document.sends_missing)
 
 
 def begins(head: bytes) -> bool:

@@ -37,7 +37,7 @@ from knothole.columns.read import made_up_names
 from knothole.compiled.bits import starts
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
-from knothole.trees.libraries import Reading, Replay, require_fitted
+from knothole.trees.libraries import ModelReading, Replay, require_fitted
 from knothole.trees.links import IDENTITY, Link
 from knothole.trees.thresholds import cut_less_equal, cut_less_equal_float32
 
@@ -64,12 +64,12 @@ HIST = (models.HistGradientBoostingClassifier, models.HistGradientBoostingRegres
 WORDS = 4
 
 
-def read(model: Any) -> Reading:
+def read(model: Any) -> ModelReading:
     """Read a fitted tree, forest, bag of trees, or gradient boosting of either kind."""
     if isinstance(model, HIST):
         return _read_hist(model)
     ensemble = _ensemble(model, members_of(model))
-    return Reading(ensemble, lambda X: _replay(model, X), takes_nan=_takes_nan(model))
+    return ModelReading(ensemble, lambda X: _replay(model, X), takes_nan=_takes_nan(model))
 
 
 def write(model: Any, ensemble: Ensemble) -> Any:
@@ -349,7 +349,7 @@ def _takes_nan(model: Any) -> bool:
 # ---- HistGradientBoosting ------------------------------------------------------------------------
 
 
-def _read_hist(model: Any) -> Reading:
+def _read_hist(model: Any) -> ModelReading:
     require_fitted(model)
     _require_two_classes(model)
     levels = levels_of(model)
@@ -370,7 +370,7 @@ def _read_hist(model: Any) -> Reading:
         rows = decoded(model, X, levels)
         return Replay(model._raw_predict(rows, n_threads=1), native_leaves(model, rows))
 
-    return Reading(ensemble, replay)
+    return ModelReading(ensemble, replay)
 
 
 def _require_two_classes(model: Any) -> None:

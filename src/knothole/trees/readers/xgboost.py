@@ -42,7 +42,7 @@ from knothole.columns.columns import Column, Columns, Kind
 from knothole.compiled.bits import complement, pack, set_words, starts
 from knothole.errors import InvalidInput, NotFitted, ReaderMismatch, UnsupportedModel
 from knothole.trees.ensemble import MEDIAN, Ensemble, Nodes, Recipe
-from knothole.trees.libraries import Reading, Replay, not_fitted
+from knothole.trees.libraries import ModelReading, Replay, not_fitted
 from knothole.trees.links import Blend, Link
 from knothole.trees.readers import ubjson
 from knothole.trees.thresholds import cut_less_float32
@@ -366,11 +366,11 @@ class Use:
     learning_rate: float | None = None
 
 
-def read(model: Any) -> Reading:
+def read(model: Any) -> ModelReading:
     """Read a live Booster or wrapper."""
     booster, use = unwrapped(model)
     ensemble = ensemble_of(ubjson.parse(bytes(_saved(booster))), use)
-    return Reading(ensemble, lambda X: _replay(booster, use, ensemble, X))
+    return ModelReading(ensemble, lambda X: _replay(booster, use, ensemble, X))
 
 
 def _saved(booster: Any) -> bytearray:
