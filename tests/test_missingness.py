@@ -287,14 +287,20 @@ def test_arrays_of_any_dtype():
         (lambda X: missingness.mcar(X, 1.2, 0), "rate must be a number from 0 to 1; got 1.2"),
         (lambda X: missingness.mcar(X, 0.2, -1), "seed must be a whole number"),
         (lambda X: missingness.mcar(X, 0.2, None), "seed must be a whole number"),
-        (lambda X: missingness.mar(X, 0.2, 0, observed=1.5), "observed must be a share"),
+        (
+            lambda X: missingness.mar(X, 0.2, 0, observed=1.5),
+            "observed must be a number above 0",
+        ),
         (lambda X: missingness.mar(X, 0.2, 0, observed=range(6)), "of 6 columns 6 would stay"),
         (lambda X: missingness.mar(X, 0.2, 0, observed=[]), "of 6 columns 0 would stay"),
         (lambda X: missingness.mnar(X, 0.2, 0, kind="odd"), "kind must be 'self' or 'quantile'"),
         (lambda X: missingness.mnar(X, 0.2, 0, kind="quantile", tail="left"), "tail must be"),
-        (lambda X: missingness.mnar(X, 0.2, 0, kind="quantile", share=0.1), "share must be from"),
+        (
+            lambda X: missingness.mnar(X, 0.2, 0, kind="quantile", share=0.1),
+            "share must be a number from",
+        ),
         (lambda X: missingness.outage(X, "x1"), "columns must be a list"),
-        (lambda X: missingness.apply_mask(X, np.zeros((2, 2), bool)), "mask must hold booleans"),
+        (lambda X: missingness.apply_mask(X, np.zeros((2, 2), bool)), "mask must be booleans"),
         (lambda X: missingness.apply_mask(X.tolist(), np.zeros(X.shape, bool)), "got list"),
     ],
 )

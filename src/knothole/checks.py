@@ -35,7 +35,7 @@ def either(choices: Iterable[Any]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def check_choice(name: str, value: Any, choices: Iterable[Any], way_out: str = "") -> None:
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     """Refuse a value that is none of a few.
 
     Examples
@@ -46,7 +46,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any], way_out: str = "
     """
     choices = tuple(choices)
     if not (isinstance(value, Hashable) and value in choices):
-        raise _wrong(name, either(choices), value, way_out)
+        raise _wrong(name, either(choices), value)
 
 
 def check_whole(
@@ -110,7 +110,7 @@ def _or(rule: str, also: Sequence[Any]) -> str:
     return f"{', '.join(map(repr, also))} or {rule}" if also else rule
 
 
-def _wrong(name: str, rule: str, value: Any, way_out: str) -> InvalidInput:
+def _wrong(name: str, rule: str, value: Any, way_out: str = "") -> InvalidInput:
     return InvalidInput(f"{name} must be {rule}; got {value!r}. {way_out}".rstrip())
 
 

@@ -20,7 +20,7 @@ from scipy import sparse
 
 from knothole import storage
 from knothole.arrays import Floats
-from knothole.checks import check_choice
+from knothole.checks import check_choice, check_number
 from knothole.columns.columns import Columns, Evidence
 from knothole.columns.evidence import checked_lost
 from knothole.columns.outputs import Shares, like, pandas_index
@@ -722,8 +722,7 @@ class Robust:
                 f"stop must be between 0 and 1, and is for classifiers; got {stop!r}. For a "
                 f"regressor look at the gains, or give a budget."
             )
-        if budget is not None and not budget > 0:
-            raise InvalidInput(f"budget must be above 0; got {budget!r}.")
+        check_number("budget", budget, above=0, also=[None])
         players = Players.of(self.expectation_, groups)
         gains = Gains(
             self.expectation_, self.encode(X, lost, unseen=unseen, absent=absent), players,

@@ -247,7 +247,7 @@ def test_one_row_one_answer(robust):
         ({"criterion": "brier"}, InvalidInput, "left out for a regressor"),
         ({"criterion": "gini"}, InvalidInput, "criterion must be"),
         ({"stop": 0.9}, InvalidInput, "stop must be between 0 and 1, and is for classifiers"),
-        ({"budget": 0}, InvalidInput, "budget must be above 0"),
+        ({"budget": 0}, InvalidInput, "budget must be None or a number above 0"),
         ({"groups": {"g": ["z"]}}, ColumnMismatch, "names column 'z'"),
     ],
 )

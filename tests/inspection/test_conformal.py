@@ -270,7 +270,7 @@ def test_few_rows_say_what_they_cannot_promise(robust):
 
 @pytest.mark.parametrize("wrong", [0, 1, -0.5, 90, float("nan"), [0.8, 0.9], "90%"])
 def test_coverage_must_be_a_share(calibrated, wrong):
-    with pytest.raises(InvalidInput, match="coverage must be one number between 0 and 1"):
+    with pytest.raises(InvalidInput, match="coverage must be a number above 0, below 1"):
         calibrated.predict_interval([[0.0, 0.0, 0.0]], wrong)
 
 

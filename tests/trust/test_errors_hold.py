@@ -112,7 +112,7 @@ def test_a_smaller_tolerance_is_met_too(models, densities):
 @pytest.mark.parametrize("tol", [0, -1, "small", np.nan, np.inf])
 def test_bad_tolerances_are_refused(models, densities, tol):
     X, regressor, _ = models
-    with pytest.raises(InvalidInput, match="tol must be a number above 0"):
+    with pytest.raises(InvalidInput, match="tol must be None or a number above 0"):
         kh.wrap(regressor, X, density=densities["Mixture"], tol=tol)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from knothole.arrays import Floats, Ints, Mask
+from knothole.checks import check_choice
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import Evidence, mark_missing
 from knothole.compiled.sobol import GROUPS
@@ -137,8 +138,7 @@ class Expectation:
         spread : Spread, optional
             Of the model's outputs on training rows; by default over rows drawn from the density.
         """
-        if method not in ("auto", "exact", "completions"):
-            raise InvalidInput(f"method must be 'auto', 'exact' or 'completions'; got {method!r}.")
+        check_choice("method", method, ("auto", "exact", "completions"))
         exactly = None if method == "completions" else by_class(ENGINES, density)
         if exactly is None and method == "exact":
             raise InvalidInput(

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from knothole.arrays import Floats
-from knothole.errors import InvalidInput, ToleranceMissed
+from knothole.checks import check_number
+from knothole.errors import ToleranceMissed
 from knothole.trees.ensemble import Ensemble
 
 #: The largest standard error of an answer, as a share of the spread of the model's outputs.
@@ -82,14 +83,9 @@ NONE = tolerance_of(np.ones(1), None)
 
 def check_tol(tol: Any) -> float | None:
     """A share above 0, or None for whatever the first draws give."""
-    if tol is None:
-        return None
-    if not isinstance(tol, int | float | np.number) or not 0 < float(tol) < np.inf:
-        raise InvalidInput(
-            f"tol must be a number above 0, the standard error of answers as a share of the spread "
-            f"of the model's outputs ({SHARE} by default), or None; got {tol!r}."
-        )
-    return float(tol)
+    meaning = "It is the standard error of answers as a share of the spread of the model's outputs"
+    check_number("tol", tol, above=0, also=[None], way_out=f"{meaning}, {SHARE} by default.")
+    return None if tol is None else float(tol)
 
 
 def warn_missed(error: Floats, tolerance: Tolerance, what: str) -> None:

@@ -46,6 +46,7 @@ from scipy.special import digamma
 from scipy.stats import beta
 
 from knothole.arrays import Floats
+from knothole.checks import check_number
 from knothole.columns.evidence import Evidence
 from knothole.densities.held_out import FOLDS, TOO_FEW_TO_JUDGE, fold_numbers
 from knothole.errors import FewCalibrationRows, InvalidInput
@@ -275,8 +276,7 @@ class Calibration:
         return np.stack([outputs.centre - half, outputs.centre + half], axis=1)
 
     def _check(self, coverage: float) -> None:
-        if not isinstance(coverage, float | np.floating) or not 0 < coverage < 1:
-            raise InvalidInput(f"coverage must be one number between 0 and 1; got {coverage!r}.")
+        check_number("coverage", coverage, above=0, below=1)
         rows = min(len(self.target), USED)
         if rows < _needed(coverage):
             raise InvalidInput(

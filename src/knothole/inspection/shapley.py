@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from knothole.arrays import Floats, Mask
+from knothole.checks import check_choice
 from knothole.columns.columns import NOT_RECORDED, Columns, Kind, Variable, variable_of
 from knothole.columns.evidence import Evidence
 from knothole.densities.base import drawn_rows
@@ -657,8 +658,7 @@ class Explanation:
         """The values of one output."""
         if values.ndim == 2:
             return values
-        if output not in self.outputs:
-            raise InvalidInput(f"output must be one of {self.outputs}; got {output!r}.")
+        check_choice("output", output, self.outputs)
         return np.asarray(values[:, :, self.outputs.index(output)])
 
     def __repr__(self) -> str:

@@ -30,6 +30,7 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.special import betaln
 
 from knothole.arrays import Floats, Mask
+from knothole.checks import check_number
 from knothole.columns.columns import Variable
 from knothole.columns.evidence import NOT_RECORDED, Evidence, Hypotheses
 from knothole.errors import InvalidInput
@@ -72,10 +73,8 @@ class LossPrior:
                 f"LossPrior: nothing and column must be probabilities that add up to at most 1; "
                 f"got nothing={self.nothing!r} and column={self.column!r}."
             )
-        if not all(0 < each < np.inf for each in (self.a, self.b)):
-            raise InvalidInput(
-                f"LossPrior: a and b must be numbers above 0; got a={self.a!r} and b={self.b!r}."
-            )
+        check_number("LossPrior: a", self.a, above=0)
+        check_number("LossPrior: b", self.b, above=0)
 
     @property
     def scattered(self) -> float:

@@ -12,6 +12,7 @@ from scipy.special import expit, logit
 from knothole.arrays import Floats, Mask
 from knothole.checks import check_choice, check_number, check_whole
 from knothole.columns.columns import Blocks, Columns, Kind, variable_of
+from knothole.columns.evidence import checked_mask
 from knothole.errors import InvalidInput
 
 __all__ = [
@@ -229,8 +230,7 @@ def _mnar(
     check_choice("kind", kind, ("self", "quantile"))
     check_choice("tail", tail, _EXTREME)
     share = rate if share is None else share
-    if not rate <= share <= 1:
-        raise InvalidInput(f"share must be from the rate ({rate}) to 1; got {share}.")
+    check_number("share", share, rate, 1)
     p = np.zeros(scores.shape)
     for j, known in enumerate(table.reference_known.T):
         if known.any() and share > 0:
@@ -331,12 +331,7 @@ def apply_mask(X: Any, mask: Mask) -> Any:
     >>> apply_mask(np.array([[1, 2]]), np.array([[True, False]]))
     array([[nan,  2.]])
     """
-    mask = np.asarray(mask)
-    if mask.dtype != np.bool_ or mask.shape != np.shape(X):
-        raise InvalidInput(
-            f"mask must hold booleans and have the table's shape {np.shape(X)}; got {mask.dtype} "
-            f"of shape {mask.shape}."
-        )
+    mask = checked_mask(mask, np.shape(X), "mask")
     if isinstance(X, np.ndarray):
         out = X.astype(np.float64) if X.dtype.kind in "biu" else X.copy()
         out[mask] = None if out.dtype == object else np.nan
@@ -387,8 +382,7 @@ class VariableTable:
         """Variables that stay observed."""
         n = len(self.columns.variables)
         if isinstance(observed, (int, float)):
-            if not 0 < observed < 1:
-                raise InvalidInput(f"observed must be a share between 0 and 1; got {observed}.")
+            check_number("observed", observed, above=0, below=1)
             count = min(max(1, round(observed * n)), n - 1)
             drivers = np.sort(self.rng.permutation(n)[:count])
         else:

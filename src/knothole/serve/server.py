@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from knothole.errors import InvalidInput, MissingExtra
+from knothole.inspection.acquisition import costs
 from knothole.serve.questions import Questions
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def whatif(
             "whatif needs starlette and uvicorn: pip install 'knothole[serve]'."
         ) from error
     questions = Questions(model, cost)
-    _check_cost(questions)
+    costs(cost, tuple(questions.fields.variables))  # refuses what `acquire` would
     known = tuple(name.lower() for name in names)
     if host not in LOOPBACK:
         if not known:
@@ -156,12 +157,3 @@ def _listen(host: str, port: int) -> socket.socket:
     # Connections inherit it: else the body of an answer waits 40 ms for word of its head.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
-
-
-def _check_cost(questions: Questions) -> None:
-    for name, value in (questions.cost or {}).items():
-        known: Any = questions.fields.variables
-        if name not in known:
-            raise InvalidInput(f"cost: the model has no variable {name!r}.")
-        if not value > 0:
-            raise InvalidInput(f"cost: must be above 0; got {value!r} for {name!r}.")
