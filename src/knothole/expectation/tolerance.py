@@ -1,14 +1,20 @@
-"""How exact drawn answers have to be: a share of how far the model's own outputs lie apart."""
+"""How exact drawn answers have to be, and when drawing stops (:func:`refine`).
+
+The unit of errors is how far the model's own outputs lie apart.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Ints
 from knothole.checks import check_number
 from knothole.errors import ToleranceMissed
 from knothole.trees.ensemble import Ensemble
@@ -19,6 +25,8 @@ SHARE = 0.01
 SPREAD_OF_PROBABILITIES = 0.5
 # What sums of a few thousand leaves may differ by, as a part of themselves.
 ROUNDING = 1e-10
+
+Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +87,63 @@ def tolerance_of(unit: Floats, share: float | None) -> Tolerance:
 
 #: Nothing is asked for: what the first draws give will do.
 NONE = tolerance_of(np.ones(1), None)
+
+
+def in_parts(kept: Floats, further: Floats, before: int, now: int) -> Floats:
+    """What was collected at first and later, (rows, parts, ...)."""
+    return np.concatenate([kept, further], axis=1)
+
+
+def refine(
+    n_rows: int,
+    sizes: Sequence[int],
+    collect: Callable[[Rows, range], Floats],
+    settle: Callable[[Floats, Rows, int], tuple[Floats, Floats]],
+    tolerance: Tolerance,
+    decay: Callable[[int, int], float],
+    join: Callable[[Floats, Floats, int, int], Floats] = in_parts,
+) -> tuple[Floats, Floats, Ints]:
+    """Draw for rows until their errors are within the tolerance: the one rule of stopping.
+
+    Parameters
+    ----------
+    n_rows : int
+    sizes : sequence of int
+        How many draws (words of them, pairs of orders) a row has at first, and after each step.
+    collect : callable
+        From numbers of rows, and those of draws, to something of the draws, (rows, ...).
+    settle : callable
+        From all that was collected of rows, their numbers, and the number of draws to answers and
+        standard errors, (rows, ..., outputs).
+    tolerance : Tolerance
+    decay : callable
+        What going from one number of draws to another is expected to multiply an error by. A new
+        error is told together with what the last one leads to expect, or those that stop would
+        be the ones whose error happens to look small.
+    join : callable
+        Joins what was collected of the first draws and of those after them.
+
+    Returns
+    -------
+    answers, errors : float64 (rows, ..., outputs)
+    used : int64 (rows,)
+        How many draws each row was given.
+    """
+    rows, size = np.arange(n_rows), sizes[0]
+    kept = collect(rows, range(size))
+    value, error = settle(kept, rows, size)
+    used = np.full(n_rows, size)
+    for before, size in pairwise(sizes):
+        late = (error[rows] > tolerance.allowed).any(axis=tuple(range(1, error.ndim)))
+        rows, kept = rows[late], kept[late]
+        if not len(rows):
+            break
+        kept = join(kept, collect(rows, range(before, size)), before, size)
+        value[rows], now = settle(kept, rows, size)
+        expected = decay(before, size) * error[rows]
+        error[rows] = np.where(expected > 0, np.sqrt((now**2 + expected**2) / 2), now)
+        used[rows] = size
+    return value, error, used
 
 
 def check_tol(tol: Any) -> float | None:

@@ -52,7 +52,7 @@ from knothole.columns.evidence import Evidence
 from knothole.densities.base import drawn_rows
 from knothole.errors import InvalidInput, MissingExtra
 from knothole.expectation.expectation import Expectation
-from knothole.expectation.tolerance import Tolerance, tolerance_of, warn_missed
+from knothole.expectation.tolerance import Tolerance, refine, tolerance_of, warn_missed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -289,39 +289,31 @@ class Game:
         n = int(pattern.sum())
         few, drawn = n <= FEW_PLAYERS, not self.expectation.is_exact(self.margins)
         sizes = PAIRS if not few else WORDS if drawn else WORDS[:1]
-        value, error = np.zeros((2, len(total), n, total.shape[1]))
-        control, unsure = None, np.zeros(value.shape)
+        control, unsure = None, np.zeros((len(total), n, total.shape[1]))
         if not few and n <= _MOST_PLAYERS:
             control = ControlVariate.of(self.surrogate, self.players, pattern)
             unsure = control.error(evidence.points)
 
-        def replicate(evidence: Evidence, first: int, last: int) -> Floats:
-            by = self._by_words if few else self._by_pairs
-            shares = by(evidence, pattern, first, last)
+        def replicate(rows: Rows, numbers: range) -> Floats:
+            by, some = self._by_words if few else self._by_pairs, evidence[rows]
+            shares = by(some, pattern, numbers.start, numbers.stop)
             if control is None:
                 return shares
-            return shares - control.beyond(evidence.points, first, last)
+            return shares - control.beyond(some.points, numbers.start, numbers.stop)
 
-        late = np.arange(len(total))
-        shares, done = replicate(evidence, 0, sizes[0]), sizes[0]
-        for size in (*sizes[1:], 0):
-            value[late], now = settle(shares, total[late], total_error[late])
-            now = np.hypot(now, unsure[late])
-            # As for predictions: those that stop would be those whose error happens to look small.
-            before = error[late]
-            error[late] = np.where(before > 0, np.sqrt((now**2 + before**2) / 2), now)
-            over = (error[late] > tolerance.allowed).any(axis=(1, 2))
-            late, shares = late[over], shares[over]
-            if not len(late) or not size:
-                break
-            further = replicate(evidence[late], done, size)
+        def settled(shares: Floats, rows: Rows, size: int) -> tuple[Floats, Floats]:
+            value, error = settle(shares, total[rows], total_error[rows])
+            return value, np.hypot(error, unsure[rows])
+
+        def join(shares: Floats, further: Floats, before: int, now: int) -> Floats:
             if few:
-                shares = (shares * done + further * (size - done)) / size
-            else:
-                shares = np.concatenate([shares, further], axis=3)
-            error[late] *= np.sqrt(done / size)
-            done = size
-        return value, error
+                return (shares * before + further * (now - before)) / now
+            return np.concatenate([shares, further], axis=3)
+
+        def decay(before: int, now: int) -> float:
+            return float(np.sqrt(before / now))
+
+        return refine(len(total), sizes, replicate, settled, tolerance, decay, join)[:2]
 
     def _by_words(self, evidence: Evidence, pattern: Mask, first: int, last: int) -> Floats:
         """Shapley values by groups of draws, (rows, outputs, players, groups)."""

@@ -44,7 +44,7 @@ from knothole.expectation.monte_carlo.statistics import (
     mean_and_std,
 )
 from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets, narrow_rows, read_rows
-from knothole.expectation.tolerance import NONE, Tolerance
+from knothole.expectation.tolerance import NONE, Tolerance, refine
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
 
@@ -345,33 +345,23 @@ class MonteCarloEngine(Engine):
 
         ``collect`` is asked for consecutive words of some rows, ``settle`` makes answers of all
         that was collected, (rows, parts, ...). Rows with a larger error than allowed get twice as
-        many words; their new error is told together with what the last one leads to expect, or
-        those that stop would be the ones whose error happens to look small.
+        many words.
         """
 
         def collected(rows: NDArray[np.intp], words: range) -> Floats:
             step = self._rows_at_once(len(words))
-            parts = [rows[i : i + step] for i in range(0, len(rows), step)]
+            parts = [rows[i : i + step] for i in range(0, max(1, len(rows)), step)]
             return np.concatenate([collect(part, words) for part in parts])
 
-        def resolved(error: Floats) -> Floats:
-            return np.hypot(error, RESOLUTION * tolerance.unit / (WORD * words))
+        def resolved(kept: Floats, rows: NDArray[np.intp], words: int) -> tuple[Floats, Floats]:
+            value, error = settle(kept, rows)
+            return value, np.hypot(error, RESOLUTION * tolerance.unit / (WORD * words))
 
-        rows, words = np.arange(len(evidence.points)), first
-        kept = collected(rows, range(words)) if len(rows) else collect(rows, range(words))
-        value, error = settle(kept, rows)
-        error, used = resolved(error), np.full(len(rows), words)
-        while words < self.max_words:
-            late = (error[rows] > tolerance.allowed).any(axis=1)
-            rows, kept = rows[late], kept[late]
-            if not len(rows):
-                break
-            before, words = words, 2 * words
-            kept = np.concatenate([kept, collected(rows, range(before, words))], axis=1)
-            value[rows], now = settle(kept, rows)
-            error[rows] = np.sqrt((resolved(now) ** 2 + (DECAY * error[rows]) ** 2) / 2)
-            used[rows] = words
-        return value, error, used
+        sizes = [first]
+        while sizes[-1] < self.max_words:
+            sizes.append(2 * sizes[-1])
+        n_rows = len(evidence.points)
+        return refine(n_rows, sizes, collected, resolved, tolerance, lambda before, now: DECAY)
 
     def _scratch(self, leaves: LeafValues | None = None) -> kernels.Scratch:
         """Working memory for sums of leaf values: every thread has its own, to use again."""
