@@ -277,8 +277,8 @@ def test_coverage_must_be_a_share(calibrated, wrong):
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (np.zeros(4), "5 finite numbers"),
-        (np.full(5, np.nan), "5 finite numbers"),
+        (np.zeros(4), "each of the 5 rows"),
+        (np.full(5, np.nan), "finite everywhere"),
         (["a"] * 5, "must hold numbers"),
         (np.zeros((5, 2)), "one target"),
     ],

@@ -149,23 +149,23 @@ def _draw(evaluation: Evaluation, path: Path) -> None:
         figure.savefig(temporary, dpi=160)
 
 
-def diagnosis(seed: int = SEED) -> list[Any]:
+def diagnosis() -> list[Any]:
     """The table of scikit-learn: three fifths to learn from, the rows held out, targets of both."""
     table, target = load_breast_cancer(return_X_y=True, as_frame=True)
     *rows, y, y_test = train_test_split(
-        table, target.to_numpy(), test_size=0.4, random_state=seed, stratify=target
+        table, target.to_numpy(), test_size=0.4, random_state=SEED, stratify=target
     )
     return [*(part.reset_index(drop=True) for part in rows), y, y_test]
 
 
-def classifier(seed: int = SEED) -> Any:
+def classifier() -> Any:
     """An XGBoost model with ordinary settings; scikit-learn's own where it is not installed."""
     try:
         from xgboost import XGBClassifier
     except ImportError:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        return HistGradientBoostingClassifier(max_iter=100, max_depth=3, random_state=seed)
+        return HistGradientBoostingClassifier(max_iter=100, max_depth=3, random_state=SEED)
     return XGBClassifier(
-        n_estimators=100, max_depth=3, learning_rate=0.1, n_jobs=1, random_state=seed
+        n_estimators=100, max_depth=3, learning_rate=0.1, n_jobs=1, random_state=SEED
     )

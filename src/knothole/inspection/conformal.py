@@ -51,6 +51,7 @@ from knothole.columns.evidence import Evidence
 from knothole.densities.held_out import FOLDS, TOO_FEW_TO_JUDGE, fold_numbers
 from knothole.errors import FewCalibrationRows, InvalidInput
 from knothole.expectation.expectation import Expectation
+from knothole.leaves.problem import in_rows, numbers
 
 Pattern = NDArray[np.bool_]
 Rows = NDArray[np.intp]
@@ -346,23 +347,13 @@ class Calibration:
 
 def _checked(y: Any, rows: int) -> Floats:
     """Targets as one number a row."""
-    try:
-        target = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"y must hold numbers ({error}).") from error
-    if target.ndim == 2 and target.shape[1] == 1:
-        target = target[:, 0]
-    if target.ndim == 2:
+    table = in_rows(y, rows)
+    if table.shape[1] != 1:
         raise InvalidInput(
-            f"y must have one column, since intervals are for one target; got {target.shape[1]}. "
+            f"y must have one column, since intervals are for one target; got {table.shape[1]}. "
             f"Wrap and calibrate a model for each target."
         )
-    if target.shape != (rows,) or not np.isfinite(target).all():
-        raise InvalidInput(
-            f"y must be {rows} finite numbers, one for each row; got shape {target.shape} with "
-            f"{int((~np.isfinite(target)).sum())} that are not finite."
-        )
-    return target
+    return numbers(table)[:, 0]
 
 
 def _added_variance(expectation: Expectation, points: Floats, threads: int | None) -> Floats:

@@ -169,14 +169,14 @@ def _start(ensemble: Ensemble, averaged: bool, mean: Floats) -> Floats:
     return np.asarray(np.where(without_base, mean[outputs], 0.0))
 
 
-def margin_of(ensemble: Ensemble, mean: Floats, least: float = 1e-6) -> Floats:
+def margin_of(ensemble: Ensemble, mean: Floats) -> Floats:
     """The constant margin that predicts the mean of the encoded targets.
 
-    Frequencies of classes are kept ``least`` away from 0 and 1: a logarithm is taken.
+    Frequencies of classes are kept away from 0 and 1: a logarithm is taken.
     """
     if ensemble.link.linear:
         return mean
-    mean = np.clip(mean, least, 1 - least)
+    mean = np.clip(mean, 1e-6, 1 - 1e-6)
     if ensemble.link.name == "sigmoid":
         return np.asarray(np.log(mean / (1 - mean)) / ensemble.link.scale)
     logs = np.log(mean)

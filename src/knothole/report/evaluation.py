@@ -224,9 +224,10 @@ class Outage:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-def outages(case: Case, methods: tuple[str, ...] = (NATIVE, KNOTHOLE)) -> Outage:
-    """Take out one variable after the other, and let methods answer."""
-    answering = {name: method.learn(case.train) for name, method in case.methods(methods).items()}
+def outages(case: Case) -> Outage:
+    """Take out one variable after the other, and let the model and knothole answer."""
+    methods = case.methods((NATIVE, KNOTHOLE))
+    answering = {name: method.learn(case.train) for name, method in methods.items()}
     variables = case.robust.columns_.variables
     complete = measure(case.task, case.target, answering[KNOTHOLE].predict(case.test))
     metric = next(iter(complete))
@@ -359,9 +360,7 @@ class Fit:
     modelled: Floats
 
 
-def density_fit(
-    case: Case, names: Sequence[str] = (), *, shown: int = 12, pairs: int = 4, seed: int = 0
-) -> Fit:
+def density_fit(case: Case, names: Sequence[str] = (), *, shown: int = 12, seed: int = 0) -> Fit:
     """Hold draws from the density against the training table.
 
     Parameters
@@ -370,8 +369,8 @@ def density_fit(
         Model and rows.
     names : sequence of str
         Variables to show first, such as those whose outage hurts most.
-    shown, pairs : int
-        How many marginals and pairs.
+    shown : int
+        How many marginals.
     seed : int
         Of which rows are shown.
     """
@@ -392,7 +391,7 @@ def density_fit(
     known = np.isfinite(observed[upper]) & np.isfinite(modelled[upper])
     return Fit(
         marginals,
-        _strongest(columns, numeric, observed, points, draws, pairs),
+        _strongest(columns, numeric, observed, points, draws),
         observed[upper][known],
         modelled[upper][known],
     )
@@ -400,6 +399,8 @@ def density_fit(
 
 # Levels of a categorical that are shown one by one.
 SHOWN_LEVELS = 12
+# Pairs of variables that are shown, and points of each.
+SHOWN_PAIRS, SHOWN_POINTS = 4, 400
 
 
 def _marginal(variable: Variable, points: Floats, draws: Floats) -> Marginal:
@@ -446,15 +447,13 @@ def _strongest(
     correlation: Floats,
     points: Floats,
     draws: Floats,
-    n: int,
-    rows: int = 400,
 ) -> tuple[Pair, ...]:
     strength = np.abs(np.nan_to_num(np.triu(correlation, 1)))
     chosen: list[Pair] = []
     used: set[int] = set()
     for flat in np.argsort(-strength, axis=None, kind="stable"):
         i, j = np.unravel_index(flat, strength.shape)
-        if len(chosen) == n or strength[i, j] == 0:
+        if len(chosen) == SHOWN_PAIRS or strength[i, j] == 0:
             break
         if {i, j} & used:
             continue
@@ -463,7 +462,7 @@ def _strongest(
         both = points[:, pair][np.isfinite(points[:, pair]).all(axis=1)]
         drawn = draws[:, pair][np.isfinite(draws[:, pair]).all(axis=1)]
         names = (columns.variables[pair[0]].name, columns.variables[pair[1]].name)
-        chosen.append(Pair(names, both[:rows], drawn[:rows]))
+        chosen.append(Pair(names, both[:SHOWN_POINTS], drawn[:SHOWN_POINTS]))
     return tuple(chosen)
 
 

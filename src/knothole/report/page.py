@@ -137,11 +137,11 @@ def _coverage_table(evaluation: Evaluation) -> Table:
     return Table(header, rows)
 
 
-def _asked_table(asked: Asked, shown: int = 12) -> Table:
+def _asked_table(asked: Asked) -> Table:
     header = ("variable", "adds, where known", "is worth knowing, where not")
     both = zip(asked.adds.index, asked.adds, asked.gains.reindex(asked.adds.index), strict=True)
     rows = tuple((str(name), number(adds), number(gain)) for name, adds, gain in both)
-    return Table(header, rows[:shown])
+    return Table(header, rows[:12])
 
 
 def _selection_table(selection: pd.DataFrame) -> Table:

@@ -25,6 +25,8 @@ from knothole.densities.univariate.families import FAMILIES
 from knothole.errors import InvalidInput
 
 KINDS = ("leaf", "product", "sum")
+# What probabilities in a JSON file, which are rounded there, may differ by from 1 in all.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,11 +142,8 @@ def broken(position: int, kind: str, rule: str) -> InvalidInput:
     return InvalidInput(f"nodes[{position}] ({kind}) {rule}")
 
 
-def probabilities_from(given: Any, size: int, rounding: float = 1e-6) -> Floats | None:
-    """Probabilities, made to add up to 1 exactly; None where they are not that at all.
-
-    In a JSON file they are rounded, and may be off by as much as ``rounding``.
-    """
+def probabilities_from(given: Any, size: int) -> Floats | None:
+    """Probabilities, made to add up to 1 exactly; None where they are not that at all."""
     try:
         numbers = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -152,7 +151,7 @@ def probabilities_from(given: Any, size: int, rounding: float = 1e-6) -> Floats 
     if numbers.shape != (size,) or not np.all(numbers >= 0):
         return None
     total = numbers.sum()
-    return np.asarray(numbers / total) if abs(total - 1) <= rounding else None
+    return np.asarray(numbers / total) if abs(total - 1) <= ROUNDING else None
 
 
 def _kind(node: Any, position: int) -> str:
