@@ -1,4 +1,8 @@
-"""``Imputer``: a scikit-learn transformer that fills holes with draws from a density."""
+"""Missing values filled with draws from p(x_m | x_o), in a table like the one that was given.
+
+``Imputer`` is a scikit-learn transformer that needs no model; :meth:`knothole.Robust.impute` calls
+:func:`imputed` with the density of a wrapped one.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,15 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from knothole.arrays import Mask
+from knothole.checks import check_whole
 from knothole.columns.columns import Blocks, Columns
-from knothole.columns.evidence import without_nullable
+from knothole.columns.evidence import Evidence, without_nullable
+from knothole.columns.outputs import filled, long
 from knothole.columns.read import read_table
-from knothole.densities.base import Density
+from knothole.densities.base import Density, drawn_rows
 from knothole.densities.select import default_candidates, select
 from knothole.errors import InvalidInput
-from knothole.inspection.impute import imputed
 
 
 class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -126,3 +132,28 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = tags.input_tags.string = True
         return tags
+
+
+def imputed(
+    table: Any, density: Any, evidence: Evidence, holes: Mask, draws: int | None, seed: int
+) -> Any:
+    """A table with its missing values drawn: once, or ``draws`` times, one under the other.
+
+    Parameters
+    ----------
+    table : table
+        With the density's columns.
+    density : Density
+    evidence : Evidence
+        What its rows say.
+    holes : bool (rows, columns)
+        Which entries to fill.
+    draws : int, optional
+    seed : int
+    """
+    check_whole("draws", draws, also=[None], way_out="None completes each row once.")
+    points = drawn_rows(density, evidence, draws or 1, seed)
+    columns: Columns = density.columns_
+    own = points[:, :, : len(columns.variables)]
+    done = [filled(table, columns, columns.decode(own[:, k]), holes) for k in range(own.shape[1])]
+    return done[0] if draws is None else long(done)

@@ -31,10 +31,10 @@ from knothole.densities.held_out import sample_rows
 from knothole.errors import InvalidInput, NotFitted, UnknownRate
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import check_tol
+from knothole.imputer import imputed
 from knothole.inspection.acquisition import Acquisition, Gains, acquisition, costs
 from knothole.inspection.conformal import Calibration
 from knothole.inspection.correction import Corrected, Correction
-from knothole.inspection.impute import imputed
 from knothole.inspection.shapley import Explanation, Groups, Players, explain
 from knothole.leaves.options import TuningOptions, TuningSummary
 from knothole.leaves.tune import tune
