@@ -142,7 +142,7 @@ def test_one_state_is_independence_of_blocks_observed_in_part():
     np.testing.assert_allclose(alone.score_samples(X), apart.score_samples(X), atol=1e-4)
 
 
-def test_nothing_to_learn_distributions_factorized():
+def test_nothing_to_learn_stays_factorized():
     """Not just independence, but the families that fit each column alone."""
     X = np.random.default_rng(0).exponential(size=(400, 3))
     density, apart = LatentTree(random_state=0).fit(X), Factorized().fit(X)

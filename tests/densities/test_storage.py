@@ -146,7 +146,7 @@ def test_missing_arrays(path):
             storage.load(path)
 
 
-def test_a_failed_write_distributions_the_old_file(density, path, monkeypatch):
+def test_a_failed_write_keeps_the_old_file(density, path, monkeypatch):
     before = path.read_bytes()
 
     def fail(*_args, **_arrays):
