@@ -8,11 +8,13 @@ import stat
 import subprocess
 import sys
 import threading
+import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
 
+from knothole import files
 from knothole.errors import DamagedFile
 from knothole.files import read_container, whole_file, write_container
 from knothole.trees.read import read
@@ -117,6 +119,35 @@ def test_headers_that_are_none_are_refused(tmp_path, header, match):
     refused(container(tmp_path / "x", [], header), match)
 
 
+@pytest.mark.parametrize(
+    ("header", "match"),
+    [
+        ('{"format": "test", "version": 1, "a": [' + '{"":0},' * 2_000_000 + "0]}", "values"),
+        ('{"format": "test", "version": 1, "a": "' + "a" * 40_000_000 + '"}', "bytes"),
+    ],
+)
+def test_headers_far_larger_than_their_file_are_not_parsed(tmp_path, header, match):
+    """A file of 96 kB took 2.1 GB and 20 s before it was refused."""
+    path = container(tmp_path / "x", [], header)
+    tracemalloc.start()
+    refused(path, f"its header has [0-9,]+ {match}")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * len(header)  # as bytes, in and out of an array
+
+
+def test_headers_of_large_files_are_parsed(tmp_path, monkeypatch):
+    """Many categories are many values in a large file; what could not be read is not written."""
+    header = {**HEADER, "levels": [["str", f"level {i}"] for i in range(2000)]}
+    monkeypatch.setattr(files, "HEADER_VALUES", 100)
+    monkeypatch.setattr(files, "HEADER_BYTES", 100)
+    write_container(tmp_path / "x", header, {})
+    assert read_container(tmp_path / "x", "test", 1) == (header, {})
+    with pytest.raises(DamagedFile, match="far more than its length"):
+        write_container(tmp_path / "y", {**HEADER, "zeros": [0] * 10_000}, {})
+    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
+
+
 def test_encrypted_members_are_refused(tmp_path):
     path = container(tmp_path / "x", [("a.npy", member(np.zeros(3)))])
     data = path.read_bytes()
@@ -202,3 +233,39 @@ def test_saves_at_once_leave_one_whole_file(tmp_path):
     for thread in threads:
         thread.join()
     assert list(tmp_path.iterdir()) == [path] and len(set(path.read_text())) == 1
+
+
+def test_pipes_and_links_with_the_name_of_a_temporary_file_are_left_alone(tmp_path):
+    """A save waited for ever for somebody to write into the pipe."""
+    pipe, link = (tmp_path / f".{letter * 32}.x" for letter in "ab")
+    os.mkfifo(pipe)
+    (tmp_path / "other").write_text("of somebody else")
+    link.symlink_to(tmp_path / "other")
+    code = (
+        "from pathlib import Path\n"
+        "from knothole.files import whole_file\n"
+        f"with whole_file(Path({str(tmp_path / 'x')!r})) as temporary:\n"
+        "    temporary.write_text('new')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    assert (tmp_path / "x").read_text() == "new"
+    assert pipe.is_fifo() and link.is_symlink()
+
+
+def test_a_save_survives_a_loss_of_power(tmp_path, monkeypatch):
+    """The content is on the disk before it has its name, and the name before the save ends."""
+    path, steps = tmp_path / "x", []
+    replace = os.replace
+
+    def synchronize(descriptor):
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        steps.append("folder" if is_folder else os.pread(descriptor, 9, 0))
+
+    def renamed(*paths):
+        steps.append("rename")
+        replace(*paths)
+
+    monkeypatch.setattr(os, "fsync", synchronize)
+    monkeypatch.setattr(os, "replace", renamed)
+    write(path, "new")
+    assert steps == [b"new", "rename", "folder"] and path.read_text() == "new"

@@ -36,6 +36,10 @@ HEADER = "header.json"
 # can do a thousand; what trees and densities hold is far from that.
 ALWAYS_FINE = 2**26
 MOST_RATIO = 100
+# The same of the header, in bytes and in values: parsed, a value takes a hundred bytes. A category
+# has three values, and takes three bytes of a file.
+HEADER_BYTES, HEADER_BYTES_RATIO = 2**24, 32
+HEADER_VALUES, HEADER_VALUES_RATIO = 2**20, 2
 # Kinds of arrays that files hold: flags, numbers, text. No objects, which would be unpickled.
 KINDS = "biufU"
 
@@ -69,13 +73,26 @@ def whole_file(path: Path) -> Iterator[Path]:
     temporary, descriptor = _locked(place.parent, path.name)
     try:
         yield temporary
+        _synchronize(temporary)  # else a power loss could leave the new name with no content
         with suppress(FileNotFoundError):
             os.chmod(temporary, stat.S_IMODE(place.stat().st_mode))
         os.replace(temporary, place)
+        with suppress(OSError):  # a folder that cannot be opened, as on Windows
+            _synchronize(place.parent)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
+    finally:
+        os.close(descriptor)
+
+
+def _synchronize(path: Path) -> None:
+    """Wait until a file or folder is on the disk, so that it survives a loss of power."""
+    # Windows synchronizes only what is open for writing.
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -97,9 +114,19 @@ def _sweep(folder: Path, name: str) -> None:
         beside = [one for one in os.listdir(folder) if one.endswith(f".{name}")]
         for left in beside:
             if re.fullmatch(r"\.[0-9a-f]{32}", left.removesuffix(f".{name}")):
-                with suppress(OSError), open(folder / left, "rb") as file:
-                    if _lock(file.fileno(), wait=False):
-                        os.unlink(folder / left)
+                with suppress(OSError):
+                    _remove_unlocked(folder / left)
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Remove a regular file that nobody has locked; a pipe of its name is not waited for."""
+    flags = (getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW"))
+    descriptor = os.open(path, sum(flags, os.O_RDONLY))
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode) and _lock(descriptor, wait=False):
+            os.unlink(path)
+    finally:
+        os.close(descriptor)
 
 
 def _lock(descriptor: int, wait: bool) -> bool:
@@ -113,11 +140,12 @@ def _lock(descriptor: int, wait: bool) -> bool:
 
 def write_container(path: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     """Arrays and a JSON header, with its "format" and "version", into one file."""
-    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    everything: dict[str, Any] = {HEADER: text, **arrays}
+    text = json.dumps(header).encode()
+    everything: dict[str, Any] = {HEADER: np.frombuffer(text, dtype=np.uint8), **arrays}
     try:
         with whole_file(path) as temporary, open(temporary, "wb") as file:
             np.savez_compressed(file, **everything)
+            _check_header(text, file.tell())  # what could not be read is not written
     except OSError as error:
         reason = (
             f"{error.strerror or error}; save to a folder that exists and that you may write to"
@@ -135,7 +163,9 @@ def read_container(
         _as_damage(path, "truncated, damaged, or not a file of knothole"),
     ):
         arrays = _arrays(file)
-        header = json.loads(arrays.pop(HEADER).tobytes(), object_pairs_hook=without_doubles)
+        text = arrays.pop(HEADER).tobytes()
+        _check_header(text, os.fstat(file.fileno()).st_size)
+        header = json.loads(text, object_pairs_hook=without_doubles)
     found = header.get("format") if isinstance(header, dict) else None
     if found != kind:
         holds = f"a {found}" if isinstance(found, str) else "something else"
@@ -181,9 +211,25 @@ def _as_damage(path: Path, problem: str) -> Iterator[None]:
 
 def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON; of two entries of one name, Python would take the last."""
-    if len(dict(pairs)) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         raise DamagedFile("an entry is there twice")
-    return dict(pairs)
+    return entries
+
+
+def _check_header(text: bytes, length: int) -> None:
+    """Refuse, before it is parsed, a header that would take far more memory than its file.
+
+    Every value but a first one stands after a comma, in an object or a list; those within texts
+    are counted, too.
+    """
+    n_values = sum(map(text.count, (b",", b"{", b"[")))
+    for n, what, always_fine, ratio in (
+        (len(text), "bytes", HEADER_BYTES, HEADER_BYTES_RATIO),
+        (n_values, "values", HEADER_VALUES, HEADER_VALUES_RATIO),
+    ):
+        if n > max(always_fine, ratio * length):
+            raise DamagedFile(f"its header has {n:,} {what}, far more than its length makes likely")
 
 
 def _arrays(file: Any) -> dict[str, NDArray[Any]]:
