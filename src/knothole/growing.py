@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags
 
 from knothole.arrays import Floats, Mask
+from knothole.cached import cached_property
 from knothole.checks import check_choice, check_number, check_whole
 from knothole.columns.columns import Columns, Kind
 from knothole.columns.evidence import missing_in, nullable_as_met, with_nan

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from functools import cached_property
 from itertools import accumulate
 from os.path import commonprefix
 from typing import Any, Literal
@@ -20,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
+from knothole.cached import cached_property
 from knothole.checks import check_choice, check_type, require
 from knothole.columns import read
 from knothole.columns.evidence import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
@@ -12,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from knothole.arrays import Floats, Ints, Mask
+from knothole.cached import cached_property
 from knothole.checks import check_choice
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import Evidence, mark_missing

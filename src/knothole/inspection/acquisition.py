@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +26,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
+from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
 from knothole.columns.read import listed
 from knothole.compiled.sobol import GROUPS, SIZE, WORD

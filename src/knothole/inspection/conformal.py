@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -46,6 +46,7 @@ from scipy.special import digamma
 from scipy.stats import beta
 
 from knothole.arrays import Floats
+from knothole.cached import cached_property
 from knothole.checks import check_number
 from knothole.columns.evidence import Evidence
 from knothole.densities.held_out import FOLDS, TOO_FEW_TO_JUDGE, fold_numbers

@@ -22,7 +22,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
@@ -31,6 +30,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit, softmax, xlogy
 
 from knothole.arrays import Floats, Mask
+from knothole.cached import cached_property
 from knothole.checks import check_array, check_choice, require
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import NOT_RECORDED, Evidence, missing_in, with_nan

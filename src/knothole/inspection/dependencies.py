@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Self
 
 import numpy as np
 
 from knothole.arrays import Floats, Ints, Mask
+from knothole.cached import cached_property
 from knothole.checks import check_array, require
 from knothole.columns.columns import NOT_RECORDED, Evidence, Variable
 

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from html import escape
 from math import comb
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from knothole.arrays import Floats, Mask
+from knothole.cached import cached_property
 from knothole.checks import check_choice
 from knothole.columns.columns import NOT_RECORDED, Columns, Kind, Variable, variable_of
 from knothole.columns.evidence import Evidence

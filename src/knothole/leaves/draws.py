@@ -14,7 +14,6 @@ by draws that took no part.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
 from knothole.compiled.policy import njit
 from knothole.compiled.sobol import GROUPS, SIZE, WORD

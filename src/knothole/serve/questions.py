@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from knothole.arrays import Floats
+from knothole.cached import cached_property
 from knothole.columns.columns import Kind, Variable
 from knothole.columns.evidence import Evidence
 from knothole.densities.base import Density

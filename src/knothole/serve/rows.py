@@ -12,13 +12,13 @@ import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from knothole.arrays import Mask
+from knothole.cached import cached_property
 from knothole.columns.columns import Column, Columns, Kind, Variable
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 

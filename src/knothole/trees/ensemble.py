@@ -11,13 +11,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.cached import cached_property
 from knothole.checks import check_within, require
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import with_nan

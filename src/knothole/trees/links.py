@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
 from knothole.arrays import Floats
+from knothole.cached import cached_property
 from knothole.checks import check_choice, check_type, require
 from knothole.errors import InvalidInput
 

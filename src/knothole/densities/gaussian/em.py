@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
 from knothole.arrays import Floats
+from knothole.cached import cached_property
 from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.em import Expected
 from knothole.densities.gaussian import kernels as kernels

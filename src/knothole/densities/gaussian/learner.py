@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.cached import cached_property
 from knothole.columns.columns import Evidence, Kind, Variable
 from knothole.compiled.bits import word_offsets
 from knothole.densities.em import Learner, Training, WeightedRows

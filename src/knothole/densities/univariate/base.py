@@ -18,13 +18,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.cached import cached_property
 from knothole.checks import check_array, check_chances, check_log_chances, require
 from knothole.columns.columns import Variable
 from knothole.compiled.exp import FARTHEST

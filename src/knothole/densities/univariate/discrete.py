@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln
 
 from knothole.arrays import Floats
+from knothole.cached import cached_property
 from knothole.checks import check_positive, require
 from knothole.columns.columns import Variable
 from knothole.densities.univariate.base import (

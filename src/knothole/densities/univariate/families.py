@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
+from knothole.cached import cached_property
 from knothole.checks import check_array, require
 from knothole.columns.columns import NOT_RECORDED, Kind, Variable
 from knothole.densities.univariate.base import (

@@ -17,12 +17,12 @@ is joined from its leaves upwards, at the splits where what is left of it by a r
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from knothole.arrays import Floats
+from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
 from knothole.compiled.bits import highest_bit, lowest_bit, popcount, unpack_at
 from knothole.compiled.pointers import pointers, shift

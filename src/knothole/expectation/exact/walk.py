@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import overload
 
 from knothole.arrays import Floats, Words
+from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
 from knothole.compiled.bits import has, highest_bit, lowest_bit, set_words, word_offsets
 from knothole.compiled.pointers import pointers, prefetch, shift

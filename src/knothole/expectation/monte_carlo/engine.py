@@ -12,13 +12,13 @@ would. Which row gets how many depends on that row alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Words
+from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
 from knothole.compiled.bits import unpack_at
 from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys

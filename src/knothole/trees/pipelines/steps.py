@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.cached import cached_property
 from knothole.columns.columns import Column, Kind
 from knothole.columns.evidence import with_nan
 from knothole.columns.read import RawColumn, as_table, check_rows, listed, names_of, read_column
