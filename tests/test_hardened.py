@@ -9,6 +9,7 @@ import lightgbm
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.tree import DecisionTreeRegressor
 from tests.cli.running import EXPECTED
 
@@ -150,9 +151,9 @@ def test_arrays_of_densities_that_do_not_fit_are_refused(densities, tmp_path, wh
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_values_far_out_have_no_density_and_no_nan(densities, tmp_path):
-    """A scale of 5e-324 is one that columns may have: what is far from it is just impossible."""
+    """A scale of 1e-307 is one that columns may have: what is far from it is just impossible."""
     path = tmp_path / "density"
-    kh.Factorized(families={"x0": "gaussian"}).fit([[0.0], [5e-324], [1.5e-323]]).save(path)
+    kh.Factorized(families={"x0": "gaussian"}).fit([[0.0], [1e-307], [3e-307]]).save(path)
     density = storage.load(path)
     assert (density.score_samples([[0.1], [-1e308]]) < -1e100).all()
 
@@ -354,6 +355,96 @@ def test_nothing_of_the_current_directory_is_run(tmp_path, which):
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not (tmp_path / "ran").exists()
+
+
+# ---- parts that do not fit together, answers that are no numbers --------------------------------
+
+
+def saved_model(tmp_path, density, model=None):
+    """A file, with its header and arrays, and rows to ask it."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    if model is None:
+        model = DecisionTreeRegressor(max_depth=3, random_state=0)
+    path = tmp_path / "model.knothole"
+    kh.wrap(model.fit(frame, frame["a"]), frame, density=density).save(path)
+    return path, *read_container(path, "knothole model", 1)
+
+
+def refused(path, header, arrays, match):
+    write_container(path, header, arrays)
+    with pytest.raises(DamagedFile, match=match):
+        kh.load(path)
+
+
+@pytest.mark.parametrize("density", [kh.Factorized(), kh.GaussianMixture(1, random_state=0)])
+def test_columns_of_trees_and_density_have_the_same_names(tmp_path, density):
+    """With two names exchanged, a missing value was taken for one of the other column."""
+    path, header, arrays = saved_model(tmp_path, density)
+    first, second = header["density"]["state"]["columns"]["columns"]
+    first["name"], second["name"] = second["name"], first["name"]
+    refused(path, header, arrays, "column 'b' stands where the model has 'a'")
+
+
+def test_answers_that_could_not_be_numbers_are_refused(tmp_path):
+    path, header, arrays = saved_model(tmp_path, kh.Factorized())
+    value = arrays["trees.value"].copy()
+    value[0] = 1e200  # its square, and with it the standard deviation, is infinite
+    refused(path, header, arrays | {"trees.value": value}, "squares of margins .* are not finite")
+    sinh = TransformedTargetRegressor(
+        DecisionTreeRegressor(max_depth=3), func=np.arcsinh, inverse_func=np.sinh
+    )
+    path, header, arrays = saved_model(tmp_path, kh.Factorized(), sinh)
+    for shift in (800.0, -800.0):
+        shifted = arrays | {"trees.base": arrays["trees.base"] + shift}
+        refused(path, header, shifted, "squares of predictions .* are not finite")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_would_be_refused_is_not_saved(tmp_path):
+    X = np.arange(40.0).reshape(20, 2)
+    robust = kh.wrap(DecisionTreeRegressor().fit(X, 1e160 * X[:, 0]), X, density=kh.Factorized())
+    with pytest.raises(InvalidInput, match=r"cannot be saved\. Train it on a smaller scale"):
+        robust.save(tmp_path / "model.knothole")
+
+
+def test_a_seed_of_draws_is_no_negative_number(tmp_path):
+    path, header, arrays = saved_model(tmp_path, kh.Factorized())
+    header["draws"]["seed"] = -1
+    refused(path, header, arrays, "seed -1")
+
+
+@pytest.mark.parametrize(
+    "density",
+    [kh.Factorized(), kh.Mixture(2), kh.LatentTree(2), kh.GaussianMixture(2)],
+    ids=lambda density: type(density).__name__,
+)
+def test_columns_that_differ_by_less_than_can_be_computed_with_are_refused(density):
+    """Weights were NaN, and the file could not be read back."""
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    X[:, 1] = np.where(X[:, 0] > 0, 0.0, 5e-324)
+    with pytest.raises(InvalidInput, match="column 'x1' has values that differ by 5e-324 at most"):
+        density.fit(X)
+
+
+@pytest.mark.parametrize("spread", [2**40, 2**20, 1])
+def test_integers_near_the_largest_reload_to_the_last_bit(tmp_path, spread):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=200)
+    whole = 2**62 + (1e6 * z).astype(np.int64) * spread
+    frame = pd.DataFrame({"a": z + rng.normal(size=200), "i": whole, "b": rng.normal(size=200)})
+    model = DecisionTreeRegressor(max_depth=4, random_state=0).fit(frame, z)
+    density = kh.LatentTree(3, random_state=0, max_iter=20, tol=1e-2)
+    robust = kh.wrap(model, frame, density=density)
+    robust.save(tmp_path / "model.knothole")
+    again = kh.load(tmp_path / "model.knothole")
+    rows = frame.astype({"i": "Int64"})
+    rows.loc[::2, "a"] = np.nan
+    rows.loc[1::2, "i"] = pd.NA
+    np.testing.assert_array_equal(again.predict(rows), robust.predict(rows))
+    np.testing.assert_array_equal(
+        again.density_.score_samples(rows), robust.density_.score_samples(rows)
+    )
 
 
 # ---- many levels --------------------------------------------------------------------------------

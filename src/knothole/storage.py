@@ -137,6 +137,7 @@ def _expectation(ensemble: Ensemble, density: Density, header: dict[str, Any]) -
     draws = header["draws"]
     check_type("draws", draws, dict)
     check_type("seed", draws["seed"], int)
+    require(0 <= draws["seed"] < 2**64, f"seed {draws['seed']}")
     tol = draws["tol"]
     check_type("tol", tol, float, int, type(None))
     require(tol is None or 0 < tol < np.inf, f"tol must be a positive number; found {tol}")

@@ -1,6 +1,7 @@
 """A server that is attacked answers, or refuses clearly, and goes on."""
 
 import json
+import resource
 import socket
 import threading
 import time
@@ -11,7 +12,7 @@ from starlette.testclient import TestClient
 
 from knothole.errors import InvalidInput
 from knothole.serve import app as serving
-from knothole.serve import whatif
+from knothole.serve import protocol, whatif
 from knothole.serve.app import HEADERS, MOST_BYTES, application
 from knothole.serve.questions import Questions
 
@@ -124,6 +125,88 @@ def test_two_hundred_at_once_are_all_answered_the_same(robust):
     answers = [answer for status, answer in found if status == 200]
     assert answers == [expected] * (200 - len(refused))
     assert not [status for status, _ in found if status not in (200, 503)]
+
+
+@pytest.mark.parametrize(
+    ("path", "question"),
+    [
+        ("/explain", {"rows": []}),
+        ("/acquire", {"rows": []}),
+        ("/predict", {"rows": [{}], "interval": 1e-9}),
+        ("/predict", {"rows": [{}], "interval": 1e-300}),
+    ],
+)
+def test_what_is_small_is_answered(client, path, question):
+    """No rows, and next to no coverage, were errors of the server's."""
+    answer = client.post(path, json=question)
+    assert answer.status_code == 200
+    [found] = answer.json().values()
+    assert len(found) == len(question["rows"])
+
+
+def test_an_empty_token_is_refused(robust):
+    with pytest.raises(InvalidInput, match="token must not be empty"):
+        whatif(robust, token="")
+    with pytest.raises(InvalidInput, match="token must not be empty"):
+        whatif(robust, host="0.0.0.0", names=["here.example"], token="")
+
+
+HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def drip(connection, seconds):
+    """Send a byte now and then."""
+    for _ in range(10 * seconds):
+        connection.sendall(b"a")
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("begin", [b"", HEAD, HEAD + b"Content-Length: 1000\r\n\r\n"])
+def test_slow_requests_are_cut_off(robust, monkeypatch, begin):
+    """A few bytes now and then kept a connection open for ever, in headers and in bodies."""
+    monkeypatch.setattr(protocol, "REQUEST_SECONDS", 1.0)
+    with whatif(robust).start() as server:
+        port = int(server.url.rsplit(":", 1)[1].strip("/"))
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:
+            slow.sendall(begin)
+            with pytest.raises(OSError, match=r"reset|pipe|closed"):
+                drip(slow, 15)
+        assert httpx.get(f"{server.url}health").json() == {"status": "ok"}
+
+
+def test_connections_beyond_the_limit_shut_nobody_out(robust, monkeypatch, caplog):
+    """58 of them took all descriptors, and the log grew to 17 MB."""
+    monkeypatch.setattr(protocol, "most_connections", lambda: 10)
+    monkeypatch.setattr(protocol, "REQUEST_SECONDS", 1.0)
+    with whatif(robust).start() as server:
+        port = int(server.url.rsplit(":", 1)[1].strip("/"))
+        open_ones = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(58)]
+        time.sleep(0.5)
+        closed = 0
+        for one in open_ones:
+            one.setblocking(False)
+            try:
+                closed += one.recv(1) == b""
+            except BlockingIOError:
+                pass
+            except ConnectionResetError:
+                closed += 1
+        assert closed == 48
+        time.sleep(1.0)
+        assert httpx.get(f"{server.url}health").json() == {"status": "ok"}
+        for one in open_ones:
+            one.close()
+    assert not caplog.records
+
+
+def test_the_limit_leaves_files_to_open():
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (60, most))
+        assert protocol.most_connections() == 30
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+    assert protocol.most_connections() <= protocol.MOST_CONNECTIONS
 
 
 def _until_ready(client):

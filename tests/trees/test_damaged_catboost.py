@@ -1,6 +1,7 @@
 """Hundreds of damaged CatBoost files: a knothole exception or a right reading, never a crash."""
 
 import json
+import re
 import struct
 
 import catboost as cb
@@ -217,3 +218,17 @@ def test_a_file_read_without_a_stand_in(contents, tmp_path):
 
 
 ASK = quarantine.ask
+
+
+@pytest.mark.parametrize("key", ["feature_index", "flat_feature_index"])
+def test_numbers_that_are_infinite_are_refused(tmp_path, key):
+    """1e400 for the index of a feature was an error of Python's own."""
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    options = {"iterations": 2, "depth": 2, "verbose": False, "allow_writing_files": False}
+    path = tmp_path / "model.json"
+    cb.CatBoostRegressor(**options).fit(X, X[:, 0]).save_model(str(path), format="json")
+    text, count = re.subn(rf'("{key}"\s*:\s*)\d+', r"\g<1>1e400", path.read_text())
+    assert count
+    path.write_text(text)
+    with pytest.raises(DamagedFile):
+        read.read(path)

@@ -123,12 +123,10 @@ class Answering:
         marks = []
         if self.lost is not None:
             table = source(self.lost)
-            columns = zip(found.columns, found.found, strict=True)
-            names = {
-                column.name: name
-                for column, own in columns
-                if (name := found_as(own or column.name, table.names)) is not None
-            }
+            own = found.columns.names
+            called = [name or column for column, name in zip(own, found.found, strict=True)]
+            there = zip(own, found_as(called, table.names), strict=True)
+            names = {column: name for column, name in there if name is not None}
             if not names:
                 raise InvalidInput(
                     f"{table.shown} (--lost): has none of the model's columns; it has "
@@ -139,7 +137,7 @@ class Answering:
             marks.append(LostMarks(map(_truth(shown), parts), names, found.columns.names, shown))
         if self.lost_marker is not None:
             there = zip(found.columns.names, found.found, strict=True)
-            names = {name: own for name, own in there if own is not None}
+            names = {column: name for column, name in there if name is not None}
             parts = (part for part, _ in source(self.data).chunks(found.names, (), self.chunk))
             marked = (part == self.lost_marker for part in parts)
             marks.append(LostMarks(marked, names, found.columns.names, "--lost-marker"))

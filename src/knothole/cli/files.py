@@ -100,7 +100,8 @@ def match(
     ``leave_out`` are columns that are no features, such as the target; ``absent`` says whether a
     column that the file does not have is an "error" or a "hole".
     """
-    available = [name for name in table.names if name not in leave_out]
+    left_out = set(leave_out)
+    available = [name for name in table.names if name not in left_out]
     if not columns.named:
         if len(available) != len(columns):
             raise ColumnMismatch(
@@ -108,7 +109,7 @@ def match(
                 f"has {len(available)} besides the target. Leave out others with --drop."
             )
         return Match(columns, tuple(available))
-    found = tuple(found_as(column.name, available) for column in columns)
+    found = tuple(found_as(columns.names, available))
     missing = [column.name for column, name in zip(columns, found, strict=True) if name is None]
     if len(missing) == len(columns) or (missing and absent == "error"):
         raise ColumnMismatch(

@@ -7,6 +7,7 @@ NaN is a missing value; a categorical entry is the position of its level.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -187,9 +188,9 @@ class Columns:
             if not block.columns:
                 raise InvalidInput(f"block {block.name!r} must have at least one column.")
         others = [c.name for i, c in enumerate(self.columns) if i not in taken]
-        names = others + [block.name for block in self.blocks]
+        names = Counter(others + [block.name for block in self.blocks])
         for block in self.blocks:
-            if names.count(block.name) > 1:
+            if names[block.name] > 1:
                 raise InvalidInput(
                     f"block {block.name!r} must have a name of its own; another column or block "
                     f"has it too."
@@ -329,7 +330,8 @@ class Columns:
         if not self.named or read.is_lazy_frame(table):  # which would have to be computed for it
             return self
         labels = [str(label) for label in read.labels_of(read.as_table(table))]
-        names = [found_as(name, labels) or name for name in self.names]
+        pairs = zip(self.names, found_as(self.names, labels), strict=True)
+        names = [found or name for name, found in pairs]
         columns = (replace(column, name=name) for column, name in zip(self, names, strict=True))
         return replace(self, columns=tuple(columns))
 
@@ -542,17 +544,17 @@ class Columns:
         )
 
 
-def found_as(name: str, names: Sequence[str]) -> str | None:
-    """What a model's column is called in a table; None where it is not there.
+def found_as(names: Sequence[str], labels: Sequence[str]) -> list[str | None]:
+    """What a model's columns are called in a table; None where one is not there.
 
-    >>> found_as("blood_pressure", ["age", "blood pressure"])
-    'blood pressure'
+    >>> found_as(["blood_pressure", "size"], ["age", "blood pressure"])
+    ['blood pressure', None]
     """
-    if name in names:
-        return name
+    there = set(labels)
     # LightGBM writes underscores for the spaces of names.
-    alike = [other for other in names if "_".join(other.split(" ")) == name]
-    return alike[0] if len(alike) == 1 else None
+    written = [label.replace(" ", "_") for label in labels]
+    alike, counts = dict(zip(written, labels, strict=True)), Counter(written)
+    return [name if name in there else alike[name] if counts[name] == 1 else None for name in names]
 
 
 # --- one-hot blocks ------------------------------------------------------------------------------
@@ -575,6 +577,7 @@ def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
     >>> find_blocks(["age", "city_Graz", "city_Linz", "size"], X)
     {'city': (1, 2)}
     """
+    taken = set(names)
     dummy = [problem_of((column,), X) is None for column in range(len(names))]
     blocks: dict[str, tuple[int, ...]] = {}
     position = 0
@@ -586,7 +589,7 @@ def find_blocks(names: Sequence[str], X: Floats) -> dict[str, tuple[int, ...]]:
                 stop += 1
             columns = tuple(range(position, stop))
             block, _, _ = commonprefix(names[position:stop]).rpartition(SEPARATOR)  # noqa: RUF071
-            is_new = block not in ("", *blocks, *names)
+            is_new = block != "" and block not in blocks and block not in taken
             if len(columns) > 1 and is_new and problem_of(columns, X) is None:
                 blocks[block] = columns
                 position = stop - 1

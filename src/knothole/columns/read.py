@@ -14,6 +14,7 @@ import datetime
 import decimal
 import numbers
 import sys
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -297,7 +298,8 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
         if names is not None:
             labels = labels_of(table)
             check_absent(names, labels, absent)
-            places = [place for place, label in enumerate(labels) if label in set(names)]
+            wanted = set(names)
+            places = [place for place, label in enumerate(labels) if label in wanted]
             table = table[:, places] if package == "polars" else table.select(places)
         _check_types(table)
     table = as_table(table)
@@ -306,7 +308,8 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
         raise InvalidInput("X must have at least one row and one column; got 0 columns.")
     if len(set(table_names)) < len(table_names):
         picked = table_names if names is None or not named else names
-        twice = sorted(name for name in set(picked) if table_names.count(name) > 1)
+        counts = Counter(table_names)
+        twice = sorted(name for name in set(picked) if counts[name] > 1)
         if twice:
             raise InvalidInput(f"columns must have different names; {twice[0]!r} occurs twice.")
     if names is None or table_names == tuple(names):
@@ -364,10 +367,11 @@ def check_absent(expected: Sequence[str], got: Sequence[str], absent: Absent = "
     --------
     >>> check_absent(["a", "b"], ["c", "b"], "hole")
     """
-    missing = [name for name in expected if name not in set(got)]
+    there, wanted = set(got), set(expected)
+    missing = [name for name in expected if name not in there]
     check_choice("absent", absent, ("error", "hole"))
     if missing and (absent == "error" or len(missing) == len(expected)):
-        further = [name for name in got if name not in set(expected)]
+        further = [name for name in got if name not in wanted]
         beside = f"; {listed(further)} not expected" if further else ""
         raise ColumnMismatch(
             f"the table's columns are not the ones expected: {listed(missing)} missing{beside}. "
@@ -400,10 +404,21 @@ def position_of(column: str | int, names: Sequence[str], parameter: str) -> int:
 
 def listed(names: Iterable[Hashable]) -> str:
     """Names for a message: the first few of many."""
-    shown = [repr(name) for name in names]
-    if len(shown) > 8:
-        shown = [*shown[:8], f"and {len(shown) - 8} more"]
+    names = list(names)
+    shown = [shortened(name) for name in names[:8]]
+    if len(names) > 8:
+        shown.append(f"and {len(names) - 8} more")
     return ", ".join(shown) if shown else "none"
+
+
+def shortened(value: Any) -> str:
+    """A value as a message shows it: never long.
+
+    >>> shortened("a" * 2_000_000)
+    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa..."
+    """
+    text = repr(value[:60] if isinstance(value, str) else value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 # --- one column ----------------------------------------------------------------------------------
@@ -562,7 +577,7 @@ def _as_floats(name: str, values: NDArray[Any]) -> Floats:
 
 def _no_number(name: str, value: Any) -> InvalidInput:
     """The error of a value that is too much for Python to print, perhaps."""
-    shown = f"one of {value.bit_length()} bits" if isinstance(value, int) else repr(value)
+    shown = f"one of {value.bit_length()} bits" if isinstance(value, int) else shortened(value)
     return InvalidInput(
         f"column {name!r} must hold numbers that float64 has; got {shown}. Replace it, by NaN "
         f"where the number is not known."
@@ -585,9 +600,11 @@ def numbers_of(column: RawColumn) -> Floats:
         return column.values
     text = [level for level in column.levels if not _is_number(level)]
     if text:
+        # Beside one entry that is no number, those that are come as text, too.
+        wrong = next((level for level in text if not _spells_number(level)), text[0])
         raise InvalidInput(
             f"column {column.name!r} must hold numbers, as in training; got the category "
-            f"{text[0]!r}. Convert it to numbers the way it was for the model."
+            f"{shortened(wrong)}. Convert it to numbers the way it was for the model."
         )
     # A missing value, with code -1, picks the last entry.
     codes = np.where(np.isnan(column.values), -1, column.values).astype(np.intp)
@@ -610,8 +627,8 @@ def codes_of(column: RawColumn, levels: Sequence[Hashable], unseen: Unseen) -> F
             out[i] = codes[level]
         elif unseen == "error":
             raise UnseenCategory(
-                f"column {column.name!r} holds the category {level!r}, which was not there in "
-                f"training; its categories are {listed(codes)}. Correct it, or pass "
+                f"column {column.name!r} holds the category {shortened(level)}, which was not "
+                f"there in training; its categories are {listed(codes)}. Correct it, or pass "
                 f"unseen='hole' to treat it as missing."
             )
     return out[inverse]
@@ -648,8 +665,8 @@ def check_same_encoding(name: str, known: Sequence[Hashable], observed: Sequence
         strange = list(observed)
     if known and strange:
         raise InvalidInput(
-            f"column {name!r} holds the category {strange[0]!r}, but the categories the model "
-            f"knows are {listed(known)}. Encode the column the way it was for the model."
+            f"column {name!r} holds the category {shortened(strange[0])}, but the categories the "
+            f"model knows are {listed(known)}. Encode the column the way it was for the model."
         )
 
 
@@ -675,6 +692,14 @@ def is_whole(values: Floats) -> bool:
 
 def _is_number(level: object) -> bool:
     return isinstance(level, numbers.Real)
+
+
+def _spells_number(level: object) -> bool:
+    try:
+        float(str(level))
+    except ValueError:
+        return False
+    return True
 
 
 def _is_text(level: object) -> bool:

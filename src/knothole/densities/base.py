@@ -784,10 +784,19 @@ def encode_target(variable: Variable, target: Any) -> Floats:
 
 
 def _check_observed(evidence: Evidence, variables: tuple[Variable, ...]) -> None:
-    """Nothing can be learned about a variable that was never observed."""
+    """Nothing can be learned about a variable that was never observed, or hardly differs."""
     partly = {v for v, _, _ in evidence.restricted()}
     for v, variable in enumerate(variables):
-        if v in partly or not np.isnan(evidence.points[:, v]).all():
+        values = evidence.points[:, v]
+        if v in partly:
+            continue
+        if not np.isnan(values).all():
+            finite = values[np.isfinite(values)]
+            if len(finite) and 0 < np.ptp(finite) < np.finfo(np.float64).tiny:
+                raise InvalidInput(
+                    f"column {variable.name!r} has values that differ by {np.ptp(finite)} at most, "
+                    f"less than float64 can compute with. Multiply it, or leave it out."
+                )
             continue
         raise InvalidInput(
             f"column {variable.name!r} has no observed value in X, so nothing can be learned "

@@ -378,7 +378,7 @@ def _set_aside(rows: int) -> int:
 
 def _rank(rows: int, coverage: float) -> int:
     """Which of the sorted scores bounds the next one with this probability."""
-    return int(np.ceil((rows + 1) * coverage - 1e-9))
+    return max(1, int(np.ceil((rows + 1) * coverage - 1e-9)))
 
 
 def _needed(coverage: float) -> int:
@@ -387,7 +387,7 @@ def _needed(coverage: float) -> int:
     >>> [_needed(coverage) for coverage in (0.5, 0.9, 0.95, 0.99)]
     [1, 9, 19, 99]
     """
-    return int(np.ceil(coverage / (1 - coverage) - 1e-9))
+    return max(1, int(np.ceil(coverage / (1 - coverage) - 1e-9)))
 
 
 @lru_cache(maxsize=64)
@@ -397,7 +397,7 @@ def _order_statistics(coverage: float) -> Floats:
     Of exponential scores, as those of Laplace residuals are; a difference of harmonic numbers.
     """
     rows = np.arange(USED + 1)
-    above = rows - np.ceil((rows + 1) * coverage - 1e-9)
+    above = rows - np.maximum(1, np.ceil((rows + 1) * coverage - 1e-9))
     expected = digamma(rows + 1) - digamma(np.maximum(above, 0) + 1)
     return np.where(above < 0, np.inf, expected)
 

@@ -11,6 +11,7 @@ import lzma
 import os
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -118,7 +119,7 @@ class CsvFile(TableFile):
                 path, sep=separator, nrows=2, header=None, dtype=str, keep_default_na=False
             )
         self.names = start.iloc[0].tolist()
-        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(self.names).items() if count > 1)
         if twice:
             raise InvalidInput(
                 f"{self.shown}: columns must have different names; {twice[0]!r} is there twice."

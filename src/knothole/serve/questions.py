@@ -13,9 +13,10 @@ from knothole.arrays import Floats
 from knothole.cached import cached_property
 from knothole.columns.columns import Kind, Variable
 from knothole.columns.evidence import Evidence
+from knothole.columns.read import shortened
 from knothole.densities.base import Density
 from knothole.errors import InvalidInput
-from knothole.serve.rows import Fields, shortened
+from knothole.serve.rows import Fields
 from knothole.trees.classes import label, of_label
 
 #: Rows that one question may be about.
@@ -213,7 +214,7 @@ def explanations(found: Any) -> list[dict[str, Any]]:
     """An explanation row by row: of several outputs, the one that is expected to be largest."""
     names = [str(name) for name in found.data.columns]
     missing = found.data.isna().to_numpy()
-    shape = (*missing.shape, -1)
+    shape = (*missing.shape, len(found.outputs))
     values, errors = found.values.reshape(shape), found.errors.reshape(shape)
     told = ~missing | (values != 0).any(axis=2)  # that a value is missing may tell something, too
     base = np.atleast_1d(found.base)

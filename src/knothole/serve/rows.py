@@ -20,6 +20,7 @@ import pandas as pd
 from knothole.arrays import Mask
 from knothole.cached import cached_property
 from knothole.columns.columns import Column, Columns, Kind, Variable
+from knothole.columns.read import shortened
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 
 #: What a row says of missing values whose cause is known.
@@ -177,12 +178,6 @@ def _level(levels: Sequence[Hashable], value: Any, where: str) -> Hashable:
 def _like(level: Hashable, value: Any) -> bool:
     """Whether equal things are of one kind: 1 and True are equal, and are not the same."""
     return isinstance(level, bool | np.bool_) == isinstance(value, bool)
-
-
-def shortened(value: Any) -> str:
-    """A value as a message shows it: never long."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _series(column: Column, values: list[Any]) -> pd.Series[Any]:

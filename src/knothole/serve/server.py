@@ -112,10 +112,16 @@ def whatif(
         import uvicorn
 
         from knothole.serve.app import LOOPBACK, application
+        from knothole.serve.protocol import LimitedProtocol
     except ImportError as error:
         raise MissingExtra(
             "whatif needs starlette and uvicorn: pip install 'knothole[serve]'."
         ) from error
+    if token == "":
+        raise InvalidInput(
+            "token must not be empty: it would ask for nothing; got ''. Leave it out, on loopback "
+            "to do without one, elsewhere to have one made."
+        )
     questions = Questions(model, cost)
     costs(cost, tuple(questions.fields.variables))  # refuses what `acquire` would
     known = tuple(name.lower() for name in names)
@@ -130,7 +136,8 @@ def whatif(
     answers_to = tuple(dict.fromkeys((*LOOPBACK, host, *known)))
     config = uvicorn.Config(
         application(questions, answers_to, token), log_level="warning", access_log=False,
-        server_header=False, lifespan="off", timeout_keep_alive=5, timeout_graceful_shutdown=2,
+        http=LimitedProtocol, server_header=False, lifespan="off", timeout_keep_alive=5,
+        timeout_graceful_shutdown=2,
     )  # fmt: skip
     shown = f"[{host}]" if ":" in host else (known[0] if known else host)
     url = f"http://{shown}:{listening.getsockname()[1]}/"

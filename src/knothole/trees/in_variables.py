@@ -208,6 +208,13 @@ def _check_match(ensemble: Ensemble, columns: Columns) -> None:
         raise ColumnMismatch(
             f"the description has {len(columns)} columns, but the model {len(ensemble.columns)}."
         )
+    if ensemble.columns.named and columns.named:
+        for column, described in zip(ensemble.columns, columns, strict=True):
+            if column.name != described.name:
+                raise ColumnMismatch(
+                    f"column {described.name!r} stands where the model has {column.name!r}. Use "
+                    f"ensemble.columns.describe(table)."
+                )
     in_block = {column for block in columns.blocks for column in block.columns}
     numeric_split = np.zeros(len(columns), dtype=np.bool_)
     numeric_split[ensemble.feature[(ensemble.feature >= 0) & (ensemble.set_start < 0)]] = True

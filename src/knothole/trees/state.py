@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from knothole.checks import check_type, require
 from knothole.columns.columns import columns_from, describe_columns, describe_level, level_from
+from knothole.errors import InvalidInput
 from knothole.trees.ensemble import Ensemble, Recipe, nodes_of
 from knothole.trees.links import describe_link, link_from
 
@@ -28,6 +29,8 @@ DTYPES = {
 
 def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """An ensemble as a dictionary for JSON, and arrays; the inverse of :func:`ensemble_from`."""
+    if problem := overflow_of(ensemble):
+        raise InvalidInput(f"{problem}: such a model cannot be saved. Train it on a smaller scale.")
     header = {
         "columns": describe_columns(ensemble.columns),
         "link": describe_link(ensemble.link),
@@ -46,7 +49,7 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
     number = arrays["left"][leaf]
     all_of_them = np.array_equal(np.sort(number), np.arange(len(arrays["value"])))
     require(all_of_them, "left must number the leaves, each once")
-    return Ensemble.build(
+    ensemble = Ensemble.build(
         nodes_of(arrays),
         columns=columns_from(header["columns"]),
         base=arrays["base"],
@@ -56,6 +59,27 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
         classes=_classes_from(header["classes"]),
         sentinel=arrays["sentinel"],
     ).trained_by(Recipe.of(**header["recipe"]))
+    problem = overflow_of(ensemble)
+    require(not problem, problem)
+    return ensemble
+
+
+def overflow_of(ensemble: Ensemble) -> str:
+    """Why answers could be none of float64's: margins, predictions or their squares; "" if not.
+
+    Each tree is taken at its lowest and at its highest leaf, whether or not a row reaches all.
+    """
+    ends = np.tile(ensemble.base, (2, 1))
+    with np.errstate(all="ignore"):
+        value = ensemble.value * ensemble.tree_weight[ensemble.leaf_tree][:, None]
+        for end, extreme in zip(ends, (np.minimum, np.maximum), strict=True):
+            of_trees = extreme.reduceat(value, ensemble.leaf_start[:-1], axis=0)
+            for width in range(value.shape[1]):
+                np.add.at(end, ensemble.tree_output + width, of_trees[:, width])
+        for what, numbers in (("margins", ends), ("predictions", ensemble.link(ends.copy()))):
+            if not np.isfinite(np.square(numbers)).all():
+                return f"squares of {what} from {numbers[0]} to {numbers[1]} are not finite"
+    return ""
 
 
 def _check_trees(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
