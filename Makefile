@@ -28,7 +28,7 @@ bounds: $(STAMP)  ## the main paths with every index of every kernel checked, fr
 	$(BIN)/python -m tools.bounds
 
 fuzz: $(STAMP)  ## files changed at random, N of each format: none crashes, hangs or answers NaN
-	for format in container repacked density circuit \
+	for format in container repacked insured density circuit \
 	    xgboost-json xgboost-ubj lightgbm-text catboost-json catboost-cbm; do \
 	    $(BIN)/python -m tests.fuzz $$format 0 $(or $(N),20000) || exit; \
 	done

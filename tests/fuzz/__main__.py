@@ -3,7 +3,8 @@
 Inputs are tried in a child with limits on time and memory; one that ends it is reported, and
 another child goes on after it. Crashes, hangs, errors that are none of knothole's, and NaN out of
 finite rows all count. So does another answer: of a container of ours though only its bytes were
-changed, for a zip has checksums; of a library's model than the library's own to the same file.
+changed, for a zip has checksums; or though another part of it was changed, that the answer does
+not come from; of a library's model than the library's own to the same file.
 """
 
 import re
@@ -24,7 +25,7 @@ from knothole.trees import quarantine
 SECONDS = 10
 BYTES = 2**30
 
-OWN = ("container", "repacked", "density", "circuit")
+OWN = ("container", "repacked", "insured", "density", "circuit")
 FORMATS = (*OWN, *models.CHANGES)
 
 
@@ -57,13 +58,75 @@ def sources():
             saved(kh.wrap(model, numbers, density=density))
             for density in (kh.Mixture(2, **seeded), kh.LatentTree(2, **seeded))
         ]
+        insured = saved(insured_model(numbers))
     texts = [made[0].to_circuit().to_json()]
     rows = {"model": numbers.head(6).astype(float), "density": table.head(6)}
     for one in rows.values():
         one["b"] = one["b"].astype(float)
         one.iloc[::2, 0] = np.nan
         one.iloc[1::2, 1] = np.nan
-    return {"container": models, "repacked": models, "density": densities, "circuit": texts}, rows
+    given = {"container": models, "repacked": models, "insured": [insured]}
+    return given | {"density": densities, "circuit": texts}, rows
+
+
+def insured_model(table):
+    """A model with a correction and a calibration."""
+    from sklearn.tree import DecisionTreeRegressor
+
+    import knothole as kh
+    from knothole.inspection.correction import GENERAL, Correction, Part
+    from knothole.inspection.dependencies import FunctionalDependencies
+    from knothole.robust import Robust
+    from knothole.trees.read import read
+
+    y = table.sum(axis=1).to_numpy()
+    model = DecisionTreeRegressor(max_depth=3, random_state=0).fit(table, y)
+    wrapped = kh.wrap(model, table, density=kh.Mixture(2, random_state=0, max_iter=2, tol=1e9))
+    over = table.assign(expectation=y)
+    parts = tuple(
+        Part(variable, read(DecisionTreeRegressor(max_depth=2, random_state=variable + 1).fit(
+            over, y / 10)), np.ones(1))
+        for variable in (GENERAL, 0)
+    )  # fmt: skip
+    corrected = Robust(
+        wrapped.expectation_, name=wrapped.model_name_,
+        correction=Correction(parts, FunctionalDependencies(np.empty((0, 4)))),
+    )  # fmt: skip
+    return corrected.calibrate(table, y + 0.1)
+
+
+def answers_by_part(robust, rows):
+    """Answers, each with the parts of the file that it comes from."""
+    table, trees = rows["model"], robust.ensemble_
+    complete = np.ascontiguousarray(np.nan_to_num(table.to_numpy()))
+    return {
+        ("trees",): [trees.predict(complete)],
+        ("density",): [robust.density_.score_samples(table)],
+        ("trees", "density", "draws", "reading"): [robust.margin(table)],
+        ("trees", "density", "draws", "reading", "correction"): [robust.predict(table)],
+        None: [
+            *robust.predict(table, return_std=True),
+            *((robust.predict_interval(table, 0.8),) if robust.calibration_ is not None else ()),
+        ],
+    }
+
+
+def judged(path, source, rows):
+    """What is wrong with answers of a container of which some parts were changed."""
+    import knothole as kh
+
+    parts, _ = mutations.changed_parts(source, path.read_bytes())
+    given = answers_by_part(kh.load(path), rows)
+    path.write_bytes(source)
+    expected = answers_by_part(kh.load(path), rows)
+    for needs, answers in given.items():
+        if any(not np.isfinite(np.asarray(answer)).all() for answer in answers):
+            return f"not finite: {needs or 'spreads and intervals'}"
+        if needs is not None and not parts & {*needs, "header"}:
+            for answer, own in zip(answers, expected[needs], strict=True):
+                if not np.array_equal(np.asarray(answer), np.asarray(own)):
+                    return f"another answer of {needs}, though only {parts} were changed"
+    return "answered"
 
 
 def changed(kind, source, number):
@@ -88,6 +151,8 @@ def attempt(kind, source, number, path, rows):
         path.write_bytes(given)
         if kind in models.CHANGES:
             return models.judge(path, number or 0) or "answered"
+        if kind == "insured":
+            return judged(path, source, rows)
         if kind == "density":
             density = storage.load(path)
             answer = density.score_samples(rows["density"])

@@ -75,6 +75,34 @@ def repacked(data, number):
     return out.getvalue()
 
 
+def changed_parts(data, other):
+    """Parts of a container that another one has otherwise, and all parts there are.
+
+    A part is an entry of the header, or all arrays of one prefix; the format, the version and
+    what is in neither are "header".
+    """
+    found = []
+    for content in (data, other):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        header = json.loads(np.load(io.BytesIO(members.pop(HEADER))).tobytes())
+        entries = {("entry", name): json.dumps(value) for name, value in header.items()}
+        found.append(entries | {("array", name): value for name, value in members.items()})
+    first, second = found
+    names = {"parts": "correction", "correction": "tables", "selection": "tables"}
+    names |= {"priors": "tables", "tuning": "tables", "model": "tables"}
+    names |= {"format": "header", "version": "header"}
+
+    def part(key):
+        kind, name = key
+        return names.get(name, name) if kind == "entry" else name.partition(".")[0]
+
+    changed = {
+        part(key) for key in first.keys() | second.keys() if first.get(key) != second.get(key)
+    }
+    return changed, {part(key) for key in first}
+
+
 def array(given, rng):
     """An array with other numbers, another shape, order or type."""
     kind = rng.integers(7)
