@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from knothole.arrays import Floats, Mask
+from knothole.densities.held_out import TOO_FEW_TO_HOLD_OUT
 from knothole.inspection.correction import HeldOutPredictions, masks
 from knothole.missingness.inference import INFER, PRIORS, Reading
 from knothole.scoring import PredictionLoss
@@ -19,6 +20,9 @@ from knothole.scoring import PredictionLoss
 ROWS = 120
 # How much more rows count of which something is hidden than those as they are.
 WEIGHT = 2.0
+# How much worse than the model itself a prior may do on rows with missing values of their own, as a
+# share of the loss. Beyond that, and beyond a standard error, it is not chosen.
+HARM = 0.02
 DEFAULT = next(iter(PRIORS))
 
 
@@ -34,30 +38,43 @@ def choose_prior(
     rng = np.random.default_rng(seed)
     losses: dict[str, list[Floats]] = {name: [] for name in PRIORS}
     kinds: list[Mask] = []
+    harms: dict[str, list[Floats]] = {name: [] for name in PRIORS}
+    own: list[Floats] = []
     for one in held_out:
         rows = rng.permutation(one.usable)[: ROWS // len(held_out)]
         matrix, columns = one.matrix[rows], one.expectation.columns
         hidden = masks(columns, one.matrix, 2 * len(rows), rng)
         hidden = np.concatenate([np.zeros_like(hidden[: len(rows)]), hidden])
         asked = np.where(hidden, np.nan, np.tile(matrix, (3, 1)))
-        # Rows of which the prior makes no difference are left out.
+        truth = np.tile(one.y[rows], (3, 1))
+        hides = np.asarray(hidden.any(axis=1))
+        # Elsewhere the prior makes no difference.
         telling = (np.isnan(asked) & columns.nullable).any(axis=1)
-        asked, truth = asked[telling], np.tile(one.y[rows], (3, 1))[telling]
-        kinds.append(np.asarray(hidden[telling].any(axis=1)))
+        natural = telling & ~hides
+        of_model = loss.measure(one.output[rows][natural[: len(rows)]], truth[natural])
+        kinds.append(hides)
+        own.append(of_model)
+        found = np.empty(len(asked))
         for name, prior in PRIORS.items():
             expectation = one.read_as(Reading("infer", prior)).expectation.rough
-            response = expectation.predict(expectation.evidence_of(asked))[0]
-            losses[name].append(loss.measure(response, truth))
+            which = np.ones_like(telling) if name == DEFAULT else telling
+            response = expectation.predict(expectation.evidence_of(asked[which]))[0]
+            found = found.copy()
+            found[which] = loss.measure(response, truth[which])
+            losses[name].append(found)
+            harms[name].append(found[natural] - of_model)
     hides = np.concatenate(kinds)
-    if not hides.any() or hides.all():
-        return INFER, None
     every = {name: np.concatenate(parts) for name, parts in losses.items()}
+    if all((each == every[DEFAULT]).all() for each in every.values()):
+        return INFER, None
     # Shares of the default's loss: rows of which nothing is hidden have a small one, and count.
     unit = np.where(hides, every[DEFAULT][hides].mean() / WEIGHT, every[DEFAULT][~hides].mean())
     unit = np.maximum(unit, np.finfo(np.float64).tiny)
     relative = {name: each / unit for name, each in every.items()}
     means = {name: each[hides].mean() + each[~hides].mean() for name, each in relative.items()}
-    best = min(means, key=means.__getitem__)
+    harm = {name: _harm(np.concatenate(harms[name]), np.concatenate(own)) for name in PRIORS}
+    harmless = [name for name in PRIORS if harm[name] <= max(HARM, min(harm.values()))]
+    best = min(harmless, key=means.__getitem__)
     apart = {name: each - relative[best] for name, each in relative.items()}
     numbers = [(each[~hides], each[hides]) for each in apart.values()]
     table = pd.DataFrame(
@@ -65,9 +82,21 @@ def choose_prior(
             "prior": list(PRIORS),
             "nothing_hidden": [each[~hides].mean() for each in every.values()],
             "some_hidden": [each[hides].mean() for each in every.values()],
+            "harm": list(harm.values()),
             "behind": [sum(part.mean() for part in parts) for parts in numbers],
             "error": [np.sqrt(sum(part.var() / len(part) for part in parts)) for parts in numbers],
             "chosen": [name == best for name in PRIORS],
         }
     )
     return Reading("infer", PRIORS[best]), table
+
+
+def _harm(worse: Floats, own: Floats) -> float:
+    """What a prior costs rows with missing values of their own, as a share of the model's own loss.
+
+    0 where that is within a standard error, or there are too few such rows to tell.
+    """
+    error = worse.std() / np.sqrt(max(len(worse), 1))
+    if len(worse) < TOO_FEW_TO_HOLD_OUT or worse.mean() <= error:
+        return 0.0
+    return float(worse.mean() / max(own.mean(), np.finfo(np.float64).tiny))

@@ -1063,7 +1063,8 @@ class Robust:
 
     def __repr__(self) -> str:
         sentences = [
-            _say_model(self), _say_density(self), *_say_choice(self), *_say_tuning(self)
+            _say_model(self), _say_density(self), *_say_choice(self), *_say_prior(self),
+            *_say_tuning(self),
         ]  # fmt: skip
         return f"Robust({'; '.join(sentences)})"
 
@@ -1174,6 +1175,16 @@ def say_missing(robust: Robust) -> str | None:
         return None
     if robust.nan_policy_ == "native":
         return "The model takes them as it learned to: they were not recorded."
+    (prior,) = _say_prior(robust)
+    return (
+        f"Whether they were not recorded, as in training, or lost is inferred row by row; {prior}."
+    )
+
+
+def _say_prior(robust: Robust) -> list[str]:
+    """What is taken to be lost before a row is seen, where that is inferred."""
+    if not robust.columns_.nullable.any() or robust.nan_policy_ != "infer":
+        return []
     reading = robust.expectation_.reading
     prior, before = reading.prior, "a missing value says nothing of itself"
     if reading.rates is not None:
@@ -1185,11 +1196,8 @@ def say_missing(robust: Robust) -> str | None:
             f"values were lost at a rate of Beta({prior.a:g}, {prior.b:g})": prior.scattered,
         }
         before = ", ".join(f"{what}: {p:.0%}" for what, p in chances.items() if p > 0)
-    chosen = "" if robust.prior_selection_ is None else ", chosen on held-out rows"
-    return (
-        f"Whether they were not recorded, as in training, or lost is inferred row by row; prior"
-        f"{chosen}: {before}."
-    )
+    chosen = ", chosen on held-out rows" if robust.prior_selection_ is not None else ""
+    return [f"prior of losses{chosen}: {before}"]
 
 
 def _say_tuning(robust: Robust) -> list[str]:

@@ -262,8 +262,12 @@ def test_lost_values_are_marked_by_their_text(feed, tmp_path, kind):
             expected = robust.predict(rows[["a", "b"]], lost=mask)
             np.testing.assert_allclose(found["prediction"], expected, rtol=1e-12)
         elif command == "explain":
-            expected = robust.explain(rows[["a", "b"]], lost=mask).values[:, 0]
-            np.testing.assert_allclose(found["value_a"], expected, atol=1e-9)
+            expected = robust.explain(rows[["a", "b"]], lost=mask)
+            np.testing.assert_allclose(found["value_a"], expected.values[:, 0], atol=1e-9)
+            chance = expected.lost_probability["b"]
+            np.testing.assert_allclose(found["lost_b"], chance, atol=1e-9)
+            assert "lost_a" not in found and (chance[lost] == 1).all()
+            assert chance[rows["b"].isna() & ~lost].between(0.001, 0.999).all()
         else:
             expected = robust.acquire(rows[["a", "b"]], lost=mask).gain["b"]
             np.testing.assert_allclose(found["gain_b"], expected, atol=1e-9)

@@ -23,7 +23,8 @@ Examples:
 The output has a row for each row of DATA: where its explanation starts from (base), and what
 knowing each column adds to that (value_COLUMN), 0 for missing values that tell nothing. A row adds
 up to its expected prediction under the density. For several classes there is a column for each
-(value_COLUMN_CLASS).
+(value_COLUMN_CLASS). Where missing values of a column may mean "not recorded", lost_COLUMN is the
+probability that one was recorded, and lost.
 """
 )
 @answering_options(1000)
@@ -53,6 +54,7 @@ def explain(
     robust = asked.opened()
 
     reading = asked.reading
+    inferred = [v.name for v in robust.columns_.variables if v.nullable]
 
     def ask(model: Robust, table: pd.DataFrame, lost: pd.DataFrame | None) -> list[pd.DataFrame]:
         found = model.explain(table, together, of=of, tol=tol, lost=lost, **reading)
@@ -65,6 +67,8 @@ def explain(
         ]
         if errors:
             columns.append(_columns("error", found.errors, found.data, ends))
+        chance = found.lost_probability
+        columns.append(chance[[n for n in chance if n in inferred]].add_prefix("lost_"))
         return columns
 
     asked.answer(robust, ("explaining", "explanations"), ask)

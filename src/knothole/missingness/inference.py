@@ -88,7 +88,6 @@ DEFAULT_PRIOR = LossPrior(column=0.3)
 PRIORS: dict[str, LossPrior | None] = {
     "a column, or scattered": DEFAULT_PRIOR,
     "scattered": LossPrior(),
-    "nothing, a column, or scattered": LossPrior(nothing=0.3, column=0.3, b=9.0),
     "mostly nothing": LossPrior(nothing=0.6, column=0.3, b=9.0),
     "anything": None,
 }
