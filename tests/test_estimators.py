@@ -30,7 +30,7 @@ from knothole.errors import (
     UnseenCategory,
     UnsupportedModel,
 )
-from knothole.loss_priors import HARM
+from knothole.loss_priors import HARM, _harm
 from knothole.missingness.inference import INFER, PRIORS
 
 QUIET = {"n_estimators": 5, "max_depth": 3, "n_jobs": 1}
@@ -211,7 +211,7 @@ def test_nan_of_training_is_the_models_own_if_native_and_lost_if_said(data):
     assert every.predict(row) == every.predict(row, lost=np.isnan(row))
 
 
-def test_the_prior_of_losses_is_chosen_where_targets_are_known():
+def test_the_prior_of_losses_is_chosen_where_targets_are_known(monkeypatch):
     """NaN in the first column says much about y, in the second it is an accident."""
     rng = np.random.default_rng(3)
     size = rng.normal(size=3000)
@@ -227,8 +227,22 @@ def test_the_prior_of_losses_is_chosen_where_targets_are_known():
     assert harmless["behind"].idxmin() == table["chosen"].idxmax()
     usual, unusual = robust.lost_probability([[np.nan, 0.3, 0.4], [0.3, np.nan, 0.4]])
     assert usual[0] < 0.5 < unusual[1]
+    # "Anything" predicts rows as they came far worse than the model does.
+    assert table["harm"].idxmax() == "anything" and table.loc["anything", "harm"] > HARM
+    monkeypatch.setattr("knothole.loss_priors.HARM", np.inf)
+    other = kh.wrap(model, X, y, kh.GaussianMixture(components=1, random_state=0))
+    table = other.prior_selection_.set_index("prior")
+    assert table["behind"].idxmin() == table["chosen"].idxmax()
     unmeasured = kh.wrap(model, X, density=kh.Factorized())
     assert unmeasured.prior_selection_ is None and unmeasured.loss_prior_ == INFER.prior
+
+
+def test_harm_is_what_rows_with_missing_values_of_their_own_lose():
+    """Not where it may be chance, or rows are too few to tell."""
+    own, worse = np.full(40, 0.5), np.linspace(0.0, 0.1, 40)
+    assert _harm(worse, own) == pytest.approx(0.1)
+    assert _harm(-worse, own) == _harm(np.resize([1.0, -0.99], 40), own) == 0.0
+    assert _harm(worse[:19], own[:19]) == _harm(worse[:0], own[:0]) == 0.0
 
 
 def test_a_value_that_the_model_takes_for_nan(data):

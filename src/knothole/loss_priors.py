@@ -96,7 +96,6 @@ def _harm(worse: Floats, own: Floats) -> float:
 
     0 where that is within a standard error, or there are too few such rows to tell.
     """
-    error = worse.std() / np.sqrt(max(len(worse), 1))
-    if len(worse) < TOO_FEW_TO_HOLD_OUT or worse.mean() <= error:
+    if len(worse) < TOO_FEW_TO_HOLD_OUT or worse.mean() <= worse.std() / np.sqrt(len(worse)):
         return 0.0
     return float(worse.mean() / max(own.mean(), np.finfo(np.float64).tiny))

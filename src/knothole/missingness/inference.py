@@ -15,6 +15,9 @@ scattered      r has a Beta prior. A row's likelihood is a polynomial of r, of d
                (n + 1) / 2 nodes, rounded up, integrates it exactly. Every node is a hypothesis;
                of more than :data:`NODES` two are made, with the same first three moments.
 =============  ====================================================================================
+
+Where a single value is missing for an unknown reason, all hypotheses together are one: they say
+with which odds it is not recorded.
 """
 
 from __future__ import annotations
@@ -225,11 +228,11 @@ def infer(
         gone[rows, :n] = where[:, which]
     possible = Hypotheses((weight > -np.inf).astype(np.float64), rate, gone, unknown, not_recorded)
     asking, before = replace(evidence, hypotheses=possible), weight.copy()
-    for start in range(0, n_rows, ROWS):
-        row, place = np.nonzero(possible.chance[start : start + ROWS])
-        if len(row):
-            cases = asking[start : start + ROWS].cases()[2]
-            weight[start + row, place] += density.log_evidence(cases)
+    several = np.flatnonzero(possible.chance.sum(axis=1) > 1)
+    for start in range(0, len(several), ROWS):
+        rows = several[start : start + ROWS]
+        row, place = np.nonzero(possible.chance[rows])
+        weight[rows[row], place] += density.log_evidence(asking[rows].cases()[2])
     # A row that the density holds to be impossible says nothing.
     impossible = np.isneginf(weight).all(axis=1)
     weight[impossible] = before[impossible]
@@ -365,7 +368,19 @@ def _hypotheses(
         of_nodes = of_nodes + log_share + n * np.log(nodes)
         rate, weight = [*nodes.tolist(), *rate], [*of_nodes.tolist(), *weight]
         gone = [-1] * len(nodes) + gone
-    return np.array(rate), np.array(weight), np.array(gone)
+    rates, weights, which = np.array(rate), np.array(weight), np.array(gone)
+    if n > 1:
+        return rates, weights, which
+    # A single missing value: all hypotheses say with which odds it is not recorded, and together
+    # that is one hypothesis. Where it is gone whatever it was, recorded or not is as likely; at
+    # rate 0 nothing was recorded.
+    recorded = np.where(rates > 0, weights, np.where(which == 0, weights, -np.inf))
+    with np.errstate(divide="ignore"):
+        not_recorded = np.where(rates > 0, weights - np.log(rates), weights)
+    both = np.logaddexp.reduce(recorded), np.logaddexp.reduce(not_recorded)
+    rate_of_all = np.exp(both[0] - both[1])
+    weight_of_all = both[0] if rate_of_all > 0 else both[1]
+    return np.array([rate_of_all]), np.array([weight_of_all]), np.array([-1])
 
 
 @lru_cache(maxsize=4096)
