@@ -182,6 +182,9 @@ def test_lost_probability_is_a_table_like_the_rows(feed):
     assert_array_equal(robust.lost_probability(rows.to_numpy()), found)
     assert_array_equal(robust.lost_probability(robust.encode(rows)), found)
     assert_array_equal(robust.explain(rows).lost_probability, found)
+    native = wrapped(feed, nan_policy="native").lost_probability(rows)
+    assert (native["a"].dropna() == 1).all() and (native["b"].dropna() == 0).all()
+    assert_array_equal(native.isna(), rows.notna())
     dropped = robust.lost_probability(rows[["a"]], absent="hole")
     assert dropped["b"].notna().all()
 

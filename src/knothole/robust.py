@@ -411,8 +411,8 @@ class Robust:
 
         NaN where a value is observed. It is 1 in columns that had no missing values in training,
         and where ``lost`` says so. In the others it is what the row's observed values, its other
-        missing values and :attr:`loss_prior_` make of it; NaN under a density of your own. All
-        columns of a one-hot group have the probability of the group.
+        missing values and :attr:`loss_prior_` make of it; 0 under the policy "native", NaN under a
+        density of your own. All columns of a one-hot group have the probability of the group.
 
         Examples
         --------
@@ -1196,8 +1196,8 @@ def _say_prior(robust: Robust) -> list[str]:
             f"values were lost at a rate of Beta({prior.a:g}, {prior.b:g})": prior.scattered,
         }
         before = ", ".join(f"{what}: {p:.0%}" for what, p in chances.items() if p > 0)
-    chosen = ", chosen on held-out rows" if robust.prior_selection_ is not None else ""
-    return [f"prior of losses{chosen}: {before}"]
+    by_y = robust.prior_selection_ is not None and reading.rates is None
+    return [f"prior of losses{', chosen on held-out rows' if by_y else ''}: {before}"]
 
 
 def _say_tuning(robust: Robust) -> list[str]:

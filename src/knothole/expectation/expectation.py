@@ -45,7 +45,7 @@ from knothole.expectation.tolerance import (
     tolerance_of,
     warn_missed,
 )
-from knothole.missingness.inference import INFER, Reading, lost_probability
+from knothole.missingness.inference import INFER, Reading, lost_probability, not_recorded_points
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_variables
 from knothole.trees.links import Link
@@ -278,6 +278,9 @@ class Expectation:
         for v, rows, _ in evidence.restricted():
             if v < len(nullable):
                 out[rows, v] = 1.0  # in part observed, so it was recorded
+        if self.reading.policy == "native":
+            point = not_recorded_points(self.columns.variables)
+            out[nullable & (evidence.points[:, : len(nullable)] == point)] = 0.0
         return out
 
     # ---- linear in the leaves ------------------------------------------------------------------
