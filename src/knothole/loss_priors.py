@@ -17,7 +17,7 @@ from knothole.missingness.inference import INFER, PRIORS, Reading
 from knothole.scoring import PredictionLoss
 
 # Held-out rows that are asked, at most, with nothing hidden and with each kind of pattern.
-ROWS = 120
+ROWS = 150
 # How much more rows count of which something is hidden than those as they are.
 WEIGHT = 2.0
 # How much worse than the model itself a prior may do on rows with missing values of their own, as a

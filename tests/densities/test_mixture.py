@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from knothole.columns.columns import Columns
 from knothole.densities.base import LatentDensity
 from knothole.densities.em import EncodedRows, Training, WeightedRows, train
-from knothole.densities.held_out import FEW_ROWS_TO_SEARCH
+from knothole.densities.held_out import FEW_ROWS
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture import density as learner
 from knothole.densities.mixture.density import Factorized, Mixture
@@ -150,7 +150,7 @@ def test_finds_components():
     np.testing.assert_allclose(ordered, [[0, 0, 0], [0, 6, 6], [6, 0, -6]], atol=0.35)
 
 
-@pytest.mark.parametrize("rows", [500, FEW_ROWS_TO_SEARCH + 500])
+@pytest.mark.parametrize("rows", [500, FEW_ROWS + 500])
 def test_auto_finds_dependence_and_independence(rows):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, 3))
@@ -277,7 +277,7 @@ def test_defaults_do_not_warn():
 def test_progress(capsys):
     X, columns = clusters(rows=100)
     Mixture(random_state=0, verbose=True).fit(X, columns=columns)
-    assert "[Mixture] 1 components" in capsys.readouterr().err
+    assert "[Mixture] 2 components, strength 1: best held-out log p of 8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

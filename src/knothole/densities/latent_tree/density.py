@@ -81,11 +81,12 @@ class TreeLearner(ProductLearner):
 
 
 def sizes_for(rows: WeightedRows) -> list[int]:
-    """The number of states that so many rows, and the memory, can bear."""
+    """1, or as many as the rows and the memory can bear."""
     most = min(STATES, len(rows) // ROWS_PER_STATE)
     sizes = [n for n in (1, 2, 4, 8, 16, 32) if n <= most]
     sizes = [n for n in sizes if n <= 4 or n * n * len(rows.variables) <= MOST_TRANSITIONS]
-    return rows.affordable(sizes or [1])[-1:]
+    largest = rows.affordable(sizes or [1])[-1]
+    return [1, largest] if largest > 1 else [1]
 
 
 @dataclass(eq=False, repr=False)
@@ -95,13 +96,15 @@ class LatentTree(LatentDensity):
     Parameters
     ----------
     states : int or "auto"
-        States of each latent; "auto" is 32, and fewer where rows are few or variables many.
+        States of each latent; "auto" is 32, fewer where variables are many, and 1
+        where held-out rows do not say that variables depend on each other.
     families : mapping from a variable's name to a family, optional
         Families for some variables ("gaussian", "histogram", "integer", ...); the others' are
         chosen from the data.
     strength : float or "auto"
         Weight of the prior in rows, per state: centred on the columns' own distributions for the
-        distributions, even for the latents. "auto" is 1.5.
+        distributions, even for the latents. "auto" is 1.5, or 20 times
+        as much, where that suits fewer than 1,000 rows better.
     max_iter : int
         Most steps of EM.
     tol : float

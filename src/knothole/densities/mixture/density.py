@@ -142,7 +142,7 @@ def continuous_families(rows: WeightedRows, family: str | None = None) -> dict[s
 
 
 def sizes_for(rows: WeightedRows) -> list[int]:
-    """Of few rows 1, 2, 4, ... to choose from; of many the most there are rows and memory for.
+    """Of few rows 1, 2, 4, ... to choose from; of many 1 or as many as rows and memory allow.
 
     Components are learned from what variables say together, so a row counts by the part of the
     pairs of its variables that it has.
@@ -155,7 +155,7 @@ def sizes_for(rows: WeightedRows) -> list[int]:
     while 2 * sizes[-1] <= min(MAX_COMPONENTS, worth / ROWS_PER_COMPONENT):
         sizes.append(2 * sizes[-1])
     sizes = rows.affordable(sizes)
-    return sizes if len(rows) < FEW_ROWS else sizes[-1:]
+    return sizes if len(rows) < FEW_ROWS or len(sizes) < 2 else [1, sizes[-1]]
 
 
 def learn_latents(
@@ -238,14 +238,16 @@ class Mixture(LatentDensity):
     Parameters
     ----------
     components : int or "auto"
-        Number of components; "auto" is 32 from 1,000 rows on, and of fewer rows the best of 1, 2,
-        4, ... by held-out log p.
+        Number of components; "auto" is 32 from 1,000 rows on, or 1 where held-out rows do not
+        say that variables depend on each other; of fewer rows the best of 1, 2, 4, ... by held-out
+        log p.
     families : mapping from a variable's name to a family, optional
         Families for some variables ("gaussian", "histogram", "integer", ...); the others' are
         chosen from the data.
     strength : float or "auto"
         Weight of the prior in rows, per component: Dirichlet and normal-inverse-gamma priors
-        centred on the columns' own distributions. "auto" is 2.
+        centred on the columns' own distributions. "auto" is 1, or 20 times
+        as much, where that suits fewer than 1,000 rows better.
     max_iter : int
         Most steps of EM.
     tol : float
