@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 import knothole as kh
@@ -112,6 +113,20 @@ def test_distributions_have_the_arrays_of_their_family(fitted):
             if distribution.family in families
             or (families == {"all but gaussian"} and not gaussian)
         }, name
+
+
+def test_curves_in_model_files(table, tmp_path):
+    forests = pytest.importorskip("quantile_forest")
+    X = table[["size", "length"]]
+    model = forests.RandomForestQuantileRegressor(2, random_state=0).fit(X, X["size"])
+    plain = kh.wrap(RandomForestRegressor(2).fit(X, X["size"]), X, density=kh.Factorized())
+    plain.save(tmp_path / "plain.knothole")
+    _, usual = opened(tmp_path / "plain.knothole")
+    kh.wrap(model, X, density=kh.Factorized()).save(tmp_path / "model.knothole")
+    header, found = opened(tmp_path / "model.knothole")
+    assert header["trees"]["curves"] == [["samples 0", 0.0]]
+    more = {name.replace("curves.0.", "curves.I.") for name in found - usual}
+    assert more == set(documented("Arrays of curves"))
 
 
 def test_model_files(table, tmp_path):

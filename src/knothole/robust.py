@@ -57,7 +57,9 @@ from knothole.trees.classes import (
     output_labels,
     probabilities,
     require_regressor,
+    require_target,
 )
+from knothole.trees.curves import HAZARD, SURVIVAL
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries import library_of, reader_of
 from knothole.trees.pipelines.composed import is_composed, last, write_over
@@ -72,6 +74,7 @@ DEPLOYED_ROWS = 5000
 
 #: Tables that are answered by arrays.
 Arrays = NDArray[Any] | list[Any]
+Quantiles = Sequence[float] | float | Literal["mean"] | None
 
 
 class _ForClassifiers:
@@ -91,6 +94,32 @@ def for_classifiers(method: F) -> F:
     As scikit-learn's ``available_if``, but the error says what to use instead.
     """
     return _ForClassifiers(method)  # type: ignore[return-value]
+
+
+class _ForTask:
+    def __init__(self, method: Any, task: str) -> None:
+        self._method, self._task = method, task
+
+    def __get__(self, robust: Any, owner: Any = None) -> Any:
+        if robust is None:
+            return self._method
+        if robust.ensemble_.recipe.task != self._task:
+            raise AttributeError(
+                f"{self._method.__name__}: the wrapped {robust.model_name_} is no "
+                f"{TASKS[self._task]}; use predict."
+            )
+        return MethodType(self._method, robust)
+
+
+def for_task(task: str) -> Callable[[F], F]:
+    """Decorate a method that only models of a task have (:class:`.Recipe`), likewise."""
+    return lambda method: _ForTask(method, task)  # type: ignore[return-value]
+
+
+# What models of a task are called.
+TASKS = {"anomaly": "isolation forest", "survival": "survival forest"}
+# Decision functions this close to 0 are so by rounding alone: the library has 0, and an inlier.
+ROUNDING = 1e-12
 
 
 class Robust:
@@ -241,27 +270,27 @@ class Robust:
     @overload
     def predict(
         self, X: Arrays, lost: Any = None, *,
-        quantiles: Sequence[float] | None = None, corrected: bool = True,
+        quantiles: Quantiles = None, corrected: bool = True,
         unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> NDArray[Any]: ...  # fmt: skip
     @overload
     def predict(
         self, X: pd.DataFrame, lost: Any = None, *,
-        quantiles: Sequence[float] | None = None, corrected: bool = True,
+        quantiles: Quantiles = None, corrected: bool = True,
         unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> pd.Series[Any] | pd.DataFrame: ...  # fmt: skip
     @overload
     def predict(
         self, X: Arrays, lost: Any = None, *,
         return_std: Literal[True], return_error: bool = False,
-        quantiles: Sequence[float] | None = None, corrected: bool = True,
+        quantiles: Quantiles = None, corrected: bool = True,
         unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> tuple[NDArray[Any], ...]: ...  # fmt: skip
     @overload
     def predict(
         self, X: Any, lost: Any = None, *,
         return_std: bool = False, return_error: bool = False,
-        quantiles: Sequence[float] | None = None, corrected: bool = True,
+        quantiles: Quantiles = None, corrected: bool = True,
         unseen: Unseen = "error", absent: Absent = "error", n_jobs: int | None = None,
     ) -> Any: ...  # fmt: skip
 
@@ -273,7 +302,7 @@ class Robust:
         *,
         return_std: bool = False,
         return_error: bool = False,
-        quantiles: Sequence[float] | None = None,
+        quantiles: Quantiles = None,
         corrected: bool = True,
         unseen: Unseen = "error",
         absent: Absent = "error",
@@ -283,6 +312,9 @@ class Robust:
 
         A row without holes has the model's own prediction.
 
+        An isolation forest has -1 for rows whose expected score is below its threshold, 1 for
+        others; a quantile forest quantiles of y; a survival forest the expected risk.
+
         Parameters
         ----------
         X : table
@@ -290,15 +322,20 @@ class Robust:
             Missing values that are known to have been lost; see the class.
         return_std : bool
             Whether to return also the standard deviation that the holes cause; for a classifier
-            that of the predicted label's probability.
+            that of the predicted label's probability, for an isolation forest of the score, for a
+            quantile forest of the mean of y.
         return_error : bool
             Whether to return also the standard error of every answer, after them: 0 where it is
             exact, otherwise that of the draws it comes from. For a classifier that of the
             predicted label's probability.
         quantiles : sequence of float, optional
-            Return these quantiles of the prediction instead, (rows, quantiles). They are about
-            the holes alone: where the model's answer would be, were the holes known. How far y
-            may be is answered by :meth:`predict_interval`.
+            Return these quantiles of what the model predicts instead, (rows, quantiles). A model
+            that predicts a number says nothing of how far y is from it: its quantiles are about
+            missing values alone, where the model's answer would be were they known. (How far y
+            may be is answered by :meth:`predict_interval`.) A quantile forest predicts a
+            distribution of y, and has the quantiles of that, averaged over missing values; as in
+            its library a single number or "mean" will do, one quantile has the shape (rows,), and
+            without any the model's ``default_quantiles`` are returned.
         corrected : bool
             False leaves out the correction (:attr:`correction_`), if there is one.
         unseen, absent, n_jobs
@@ -315,15 +352,26 @@ class Robust:
         >>> prediction, std
         (array([2.5]), array([0.5]))
         """
-        if quantiles is not None and (return_std or is_classifier(self.ensemble_)):
+        task = self.ensemble_.recipe.task
+        labels = is_classifier(self.ensemble_) or task == "anomaly"
+        if quantiles is not None and (return_std or labels):
             raise InvalidInput(
                 "quantiles: they are returned alone, and for regressors only; leave out "
-                "return_std, or use predict_proba(return_std=True) for a classifier."
+                "return_std, or use predict_proba(return_std=True) for a classifier and "
+                "score_samples(return_std=True) for an isolation forest."
             )
         evidence = self.encode(X, lost, unseen=unseen, absent=absent)
         expectation = self._corrected if corrected else self.expectation_
         threads = threads_of(n_jobs)
+        if task == "quantiles":
+            return self._predict_quantiles(
+                X, evidence, quantiles, return_std, return_error, threads
+            )
         if quantiles is not None:
+            if isinstance(quantiles, str | float | int):
+                raise InvalidInput(
+                    f"quantiles must be a sequence of numbers from 0 to 1; got {quantiles!r}."
+                )
             values = expectation.quantiles(evidence, quantiles, threads=threads)
             if self.ensemble_.n_responses == 1:
                 values = tuple(like(X, each[:, 0], list(quantiles)) for each in values)
@@ -333,7 +381,172 @@ class Robust:
             shares = probabilities(self.ensemble_, mean)
             beside = [of_label(shares, by_class(self.ensemble_, each)) for each in beside]
             return _alone([like(X, each) for each in (label(self.ensemble_, shares), *beside)])
-        return _alone([like(X, flat(each)) for each in (mean, *beside)])
+        answers = [flat(each) for each in (mean, *beside)]
+        if task == "anomaly":
+            answers[0] = np.where(answers[0] - self._offset < -ROUNDING, -1, 1)
+        return _alone([like(X, each) for each in answers])
+
+    def _predict_quantiles(
+        self,
+        X: Any,
+        evidence: Evidence,
+        quantiles: Quantiles,
+        return_std: bool,
+        return_error: bool,
+        threads: int | None,
+    ) -> Any:
+        """Quantiles of y by a quantile forest, in the shape that its library gives them."""
+        levels = _levels(self.ensemble_.recipe.quantiles if quantiles is None else quantiles)
+
+        def shown(values: Floats) -> Any:
+            values = values[:, :, 0] if values.shape[2] == 1 else values
+            values = values[:, 0] if values.shape[1] == 1 else values
+            if values.ndim == 3:
+                return values
+            named = values.ndim == 2 and len(levels) > 1
+            return like(X, values, levels.tolist() if named else None)
+
+        value, error = self.expectation_.quantiles_of_samples(evidence, levels, threads=threads)
+        parts = [[shown(value)], [shown(error)]]
+        if return_std:
+            both = self.expectation_.std(evidence, threads=threads)
+            for part, each in zip(parts, both, strict=True):
+                part.append(like(X, flat(each)))
+        return _alone(parts[0] + parts[1] if return_error else parts[0])
+
+    # ---- anomaly scores, survival ----------------------------------------------------------------
+
+    @property
+    def _offset(self) -> float:
+        """The score below which a row is an anomaly."""
+        offset = self.ensemble_.recipe.offset
+        assert offset is not None
+        return offset
+
+    @for_task("anomaly")
+    @lazily
+    def score_samples(
+        self,
+        X: Any,
+        lost: Any = None,
+        *,
+        return_std: bool = False,
+        return_error: bool = False,
+        corrected: bool = True,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
+    ) -> Any:
+        """Expected score of an isolation forest given what is observed: lower, more abnormal.
+
+        As ``IsolationForest.score_samples``, whose value complete rows have. ``return_std`` adds
+        the standard deviation that missing values cause, ``return_error`` the standard errors of
+        what is returned: the mean depth is linear in the leaves, the score is not, so that it is
+        exact where one number is missing under a mixture, and drawn elsewhere.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.ensemble import IsolationForest
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 1)) + 0.1 * rng.normal(size=(300, 2))
+        >>> model = IsolationForest(random_state=0).fit(X)
+        >>> robust = kh.wrap(model, X, density=kh.Mixture(4, random_state=0))
+        >>> usual, unusual = robust.score_samples([[0.0, np.nan], [4.0, np.nan]])
+        >>> bool(unusual < usual)
+        True
+        """
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        expectation = self._corrected if corrected else self.expectation_
+        parts = _predicted(expectation, evidence, return_std, return_error, threads_of(n_jobs))
+        return _alone([like(X, flat(each)) for each in parts])
+
+    @for_task("anomaly")
+    @lazily
+    def decision_function(
+        self,
+        X: Any,
+        lost: Any = None,
+        *,
+        return_std: bool = False,
+        return_error: bool = False,
+        corrected: bool = True,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
+    ) -> Any:
+        """:meth:`score_samples` less the threshold of the model: below 0 for anomalies."""
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        expectation = self._corrected if corrected else self.expectation_
+        parts = _predicted(expectation, evidence, return_std, return_error, threads_of(n_jobs))
+        parts[0] = parts[0] - self._offset
+        return _alone([like(X, flat(each)) for each in parts])
+
+    @for_task("survival")
+    @lazily
+    def predict_survival_function(
+        self,
+        X: Any,
+        lost: Any = None,
+        *,
+        times: Sequence[float] | None = None,
+        return_error: bool = False,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
+    ) -> Any:
+        """Expected probability of surviving beyond each time, (rows, times).
+
+        ``times`` are by default those of the model, its ``unique_times_``. Exact where leaf
+        probabilities are; ``return_error`` adds standard errors.
+        """
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        return self._curve(SURVIVAL, X, evidence, times, return_error, threads_of(n_jobs))
+
+    @for_task("survival")
+    @lazily
+    def predict_cumulative_hazard_function(
+        self,
+        X: Any,
+        lost: Any = None,
+        *,
+        times: Sequence[float] | None = None,
+        return_error: bool = False,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
+    ) -> Any:
+        """Expected cumulative hazard until each time, (rows, times).
+
+        As :meth:`predict_survival_function` in all else.
+        """
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        return self._curve(HAZARD, X, evidence, times, return_error, threads_of(n_jobs))
+
+    def _curve(
+        self, name: str, X: Any, evidence: Evidence, times: Any, return_error: bool,
+        threads: int | None,
+    ) -> Any:  # fmt: skip
+        if name not in self.ensemble_.curves:
+            raise InvalidInput(
+                f"the {name} is not known: the {self.model_name_} was fitted with low_memory=True. "
+                f"Fit it with low_memory=False."
+            )
+        curves = self.ensemble_.curves[name]
+        asked = curves.grid if times is None else np.asarray(times, dtype=np.float64)
+        if asked.ndim != 1 or not ((asked >= 0) & (asked <= curves.grid[-1])).all():
+            raise InvalidInput(
+                f"times must be numbers from 0 to {curves.grid[-1]:g}, the last time of the "
+                f"model's training; got {times!r}."
+            )
+        places = np.searchsorted(curves.grid, asked, side="right") - 1
+
+        def answer(probabilities: sparse.csr_matrix) -> Floats:
+            return curves.at(sparse.csr_matrix(probabilities @ curves.jumps), places)
+
+        found = self.expectation_.of_curves(evidence, answer, threads=threads)
+        parts = [like(X, each, asked.tolist()) for each in found]
+        return tuple(parts) if return_error else parts[0]
 
     @for_classifiers
     @lazily
@@ -451,6 +664,7 @@ class Robust:
         """R squared of a regressor's predictions, accuracy of a classifier's."""
         from sklearn.metrics import accuracy_score, r2_score
 
+        require_target(self.ensemble_, "score")
         measure = accuracy_score if is_classifier(self.ensemble_) else r2_score
         predicted = self.predict(X, lost, unseen=unseen, absent=absent, n_jobs=n_jobs)
         return float(measure(y, predicted, sample_weight=sample_weight))
@@ -505,6 +719,7 @@ class Robust:
         """
         ensemble = self.expectation_.original
         require_regressor(ensemble, "calibrate")
+        require_target(ensemble, "calibrate")
         if ensemble.n_responses > 1 and not ensemble.recipe.levels:
             raise InvalidInput(
                 f"calibrate: the model has {ensemble.n_responses} targets, and intervals are for "
@@ -931,6 +1146,12 @@ class Robust:
                 "tune: a density of your own cannot be asked for what tuning needs; wrap the model "
                 "with one of knothole's, such as density='auto'."
             )
+        require_target(self.ensemble_, "tune")
+        if self.ensemble_.curves:
+            raise InvalidInput(
+                f"tune: the leaves of a {self.model_name_} are samples of y, not numbers to be "
+                f"found anew. Train it on weighted completions instead: knothole.expand."
+            )
         expectation, options = self.expectation_, (options or TuningOptions()).changed(**changes)
         parts, drawn = partitions_of(X, y, sample_weight, self.columns_), None
         if parts is not None:
@@ -1050,12 +1271,13 @@ class Robust:
         ensemble = self.ensemble_
         classifier = is_classifier(ensemble)
         several = len(class_lists(ensemble)) > 1 if classifier else ensemble.n_responses > 1
+        kind = "outlier_detector" if ensemble.recipe.task == "anomaly" else "regressor"
         return Tags(
-            estimator_type="classifier" if classifier else "regressor",
+            estimator_type="classifier" if classifier else kind,
             target_tags=TargetTags(required=False, multi_output=several),
             transformer_tags=None,
             classifier_tags=ClassifierTags() if classifier else None,
-            regressor_tags=None if classifier else RegressorTags(),
+            regressor_tags=RegressorTags() if not classifier and kind == "regressor" else None,
             input_tags=InputTags(allow_nan=True, categorical=True, string=True),
         )
 
@@ -1104,6 +1326,22 @@ def _predicted(
         std, std_error = expectation.std(evidence, threads=threads)
         values, errors = [mean, std], [mean_error, std_error]
     return values + errors if return_error else values
+
+
+def _levels(quantiles: Any) -> Floats:
+    """Levels of quantiles, none for the mean."""
+    if isinstance(quantiles, str) and quantiles == "mean":
+        return np.empty(0)
+    try:
+        levels = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+    except (TypeError, ValueError):
+        levels = np.array([np.nan])
+    if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
+        raise InvalidInput(
+            f"quantiles must be a number from 0 to 1, several of them, or 'mean'; got "
+            f"{quantiles!r}."
+        )
+    return levels
 
 
 def _class_tables(X: Any, lists: tuple[list[Any], ...], values: list[Floats]) -> Any:

@@ -42,10 +42,10 @@ from knothole.out_of_core.partitions import Partitions, is_lazy, partitions_of, 
 from knothole.progress import Advance, Verbose, bar, tell
 from knothole.robust import Robust
 from knothole.scoring import PredictionLoss, prediction_loss
+from knothole.trees.classes import require_target
 from knothole.trees.ensemble import MEDIAN, Ensemble
 from knothole.trees.pipelines.composed import is_composed, read_over
-from knothole.trees.read import read
-from knothole.trees.readers.catboost import name_levels
+from knothole.trees.read import name_levels, read
 
 # Parts of 100 that take the prior of losses and the correction; densities have the rest.
 PRIOR, CORRECTION = 4.0, 24.0
@@ -73,7 +73,8 @@ def wrap(
     Parameters
     ----------
     model : object or path
-        A fitted model of XGBoost, LightGBM, CatBoost or scikit-learn, or a file its library saved.
+        A fitted model of XGBoost, LightGBM, CatBoost or scikit-learn, or a file its library saved;
+        a quantile forest, an explainable boosting machine, a survival or an isolation forest.
         Also a scikit-learn Pipeline that ends in one, with steps that work on each column by
         itself (scalers, encoders, imputers, bins), and TransformedTargetRegressor,
         CalibratedClassifierCV, VotingRegressor and VotingClassifier of such models.
@@ -87,7 +88,8 @@ def wrap(
         Targets (a Dask Series or Array, where ``X_train`` is one of Dask, and the name of a column
         where it is a path; so with ``sample_weight``). With them ``"auto"``
         chooses the density, and what NaN means in columns that had it in training, by prediction
-        error; without, by how well the model's own predictions are met.
+        error; without, by how well the model's own predictions are met. Isolation forests have
+        none, and those of survival forests are censored: leave them out there.
     density : "auto", Density, sequence of them, or any object with ``complete``
         "auto" tries several and keeps the best on masked held-out rows; so does a sequence (or
         mapping from names). A density that is not fitted is cloned and fitted; one that is must
@@ -179,6 +181,14 @@ def wrap(
     everything = table if drawn is None else ensemble.columns.read(shown)
     ensemble = ensemble if composed else name_levels(ensemble, everything)
     _warn_of_quantiles(ensemble.recipe.levels)
+    if y_train is not None:
+        require_target(ensemble, "y_train")
+    if ensemble.curves:
+        if correct is True:
+            raise InvalidInput(
+                "correct: quantiles and survival curves are not corrected; leave it out."
+            )
+        correct = False
     if is_fitted(density):
         described = _columns_of(density, ensemble, columns, blocks)
         matrix = with_nan(described.matrix(table), ensemble.sentinel, described)

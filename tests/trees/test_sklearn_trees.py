@@ -16,7 +16,6 @@ from sklearn.ensemble import (
     ExtraTreesRegressor,
     GradientBoostingClassifier,
     GradientBoostingRegressor,
-    IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
     RandomTreesEmbedding,
@@ -352,7 +351,6 @@ def test_unfitted_models_are_refused():
 def refused():
     X, y, label = make_data()
     positive = label == "a"
-    yield "IsolationForest", IsolationForest(n_estimators=3).fit(X)
     yield "RandomTreesEmbedding", RandomTreesEmbedding(n_estimators=3).fit(X)
     yield "AdaBoostRegressor", AdaBoostRegressor(n_estimators=3).fit(X, y)
     piped = make_pipeline(StandardScaler(), DecisionTreeRegressor(max_depth=2)).fit(X, y)

@@ -41,7 +41,10 @@ def test_what_belongs_to_no_library_is_refused(tmp_path):
     path.write_bytes(b"PK")
     with pytest.raises(DamagedFile, match="not a model file knothole knows"):
         read(path)
-    with pytest.raises(UnsupportedModel, match="catboost, lightgbm, sklearn, xgboost"):
+    with pytest.raises(
+        UnsupportedModel,
+        match="catboost, interpret, lightgbm, quantile_forest, sklearn, sksurv, xgboost",
+    ):
         read(object())
 
 

@@ -672,7 +672,7 @@ class HashedLevel:
         if not self.searched:
             raise InvalidInput(
                 "the model knows its categories only by hash: name them by the training table "
-                "first (knothole.trees.readers.catboost.name_levels)."
+                "first (knothole.trees.read.name_levels)."
             )
         return self.hash
 

@@ -34,6 +34,7 @@ from knothole.expectation.monte_carlo.engine import MixtureMonteCarlo, MonteCarl
 from knothole.expectation.monte_carlo.statistics import (
     MeanOf,
     quantiles_of,
+    standard_error,
     std_of,
 )
 from knothole.expectation.tolerance import (
@@ -46,6 +47,7 @@ from knothole.expectation.tolerance import (
     warn_missed,
 )
 from knothole.missingness.inference import INFER, Reading, lost_probability, not_recorded_points
+from knothole.trees.curves import reached, sample_quantiles, weighted_quantiles
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_variables
 from knothole.trees.links import Link
@@ -471,6 +473,87 @@ class Expectation:
         found, error = (part.reshape(-1, n, len(levels)) for part in np.hsplit(both, 2))
         return found, error
 
+    def quantiles_of_samples(
+        self, evidence: Evidence, levels: Floats, *, threads: int | None = None
+    ) -> tuple[Floats, Floats]:
+        """Quantiles of y by the samples of leaves, and their errors, (rows, outputs, levels) each.
+
+        Without levels means, (rows, outputs, 1). Samples weigh as much as their leaf is probable.
+        The error of a drawn quantile is what the groups of draws disagree by, or what the error of
+        its level leads to, whichever is larger: groups may agree on a step of the samples.
+        """
+        curves = self.original.curves
+
+        def answer(probabilities: sparse.csr_matrix) -> Floats:
+            return sample_quantiles(curves, probabilities, levels)
+
+        def by_level(
+            together: sparse.csr_matrix, groups: sparse.csr_matrix, found: Floats
+        ) -> Floats:
+            error = np.empty_like(found)
+            for output, samples in enumerate(curves.values()):
+                apart = (groups @ samples.jumps).toarray().reshape(len(found), GROUPS, -1)
+                apart /= apart.sum(axis=2, keepdims=True)
+                below = [
+                    (apart * ((samples.grid < value) + 0.5 * (samples.grid == value))).sum(axis=2)
+                    for value in found[:, output, :, None, None].swapaxes(0, 1)
+                ]
+                off = standard_error(np.stack(below, axis=2))
+                weights = sparse.csr_matrix(together @ samples.jumps)
+                ends = [
+                    weighted_quantiles(weights, samples.grid, np.clip(levels + side, 0.0, 1.0))
+                    for side in (-off, off)
+                ]
+                error[:, output] = np.abs(np.stack(ends) - found[:, output]).max(axis=0)
+            return error
+
+        least = by_level if len(levels) else None
+        return self.of_curves(evidence, answer, least_error=least, threads=threads)
+
+    def of_curves(
+        self,
+        evidence: Evidence,
+        answer: Callable[[sparse.csr_matrix], Floats],
+        *,
+        least_error: Callable[[sparse.csr_matrix, sparse.csr_matrix, Floats], Floats] | None = None,
+        threads: int | None = None,
+    ) -> tuple[Floats, Floats]:
+        """What leaf probabilities say of the curves of leaves, and its standard error.
+
+        Parameters
+        ----------
+        evidence : Evidence
+        answer : callable
+            From leaf probabilities (rows, leaves) to answers (rows, ...), by rows.
+        least_error : callable, optional
+            From the leaf probabilities of all draws, of groups of draws, and answers to errors
+            that are told where those by the groups' own answers are less.
+        threads : int, optional
+        """
+        ensemble = self.ensemble
+
+        def of_holes(part: Evidence) -> tuple[Floats, ...]:
+            if self.exact:
+                found = answer(self._leaf_probabilities(part))
+                return found, np.zeros_like(found)
+            groups = self.completions.leaf_probabilities_by_group(part)
+            n = len(part.points)
+            place = np.repeat(np.arange(n), GROUPS), np.arange(n * GROUPS)
+            mean = sparse.csr_matrix((np.full(n * GROUPS, 1 / GROUPS), place))
+            together = sparse.csr_matrix(mean @ groups)
+            found, apart = answer(together), answer(groups)
+            error = standard_error(apart.reshape(n, GROUPS, *found.shape[1:]))
+            if least_error is not None:
+                error = np.maximum(error, least_error(together, groups, found))
+            # Where rows are answered exactly, groups differ by rounding alone.
+            return found, np.where(error > ROUNDING * np.abs(found), error, 0.0)
+
+        def native(points: Floats, threads: int) -> Floats:
+            return answer(reached(ensemble.leaves(points, threads), ensemble.n_leaves))
+
+        value, error = self._answers(2, self.engine.chunk, evidence, of_holes, threads, native)
+        return value, error
+
     def is_exact(self, margins: bool) -> bool:
         """Whether expected margins, or predictions, are exact."""
         return self.exact if margins else self.exact_predictions
@@ -618,6 +701,8 @@ def by_class(entries: Mapping[type, T], density: Any) -> T | None:
 # Forests up to this size have their second moments exactly by default: the work grows with the
 # square of the number of trees.
 EXACT_TREES = 16
+# Answers that differ by less than this part of themselves do so by rounding alone.
+ROUNDING = 1e-13
 # Words of draws that tell the spread of a model's outputs where training rows do not.
 WORDS_FOR_SPREAD = 8
 

@@ -37,7 +37,7 @@ from knothole.expectation.exact.mixture import (
     start,
 )
 from knothole.expectation.exact.walk import WalkEngine, WalkTables, provide, reset_region
-from knothole.expectation.monte_carlo.engine import MonteCarloEngine
+from knothole.expectation.monte_carlo.engine import MonteCarloEngine, by_groups
 from knothole.expectation.tables import LEAVES, TREES, read_sets
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
@@ -105,13 +105,15 @@ class GaussianEngine(MonteCarloEngine):
                 out[rows] = self._exact_margin(how, evidence[rows])[:, None]
         return out
 
-    def entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """Leaf probabilities of a chunk, part by part."""
+    def entries(self, evidence: Evidence, by_group: bool = False) -> Iterator[Entries]:
+        """Leaf probabilities of a chunk, part by part; where they are exact, groups agree."""
         for how, rows in self._ways(evidence):
             part = evidence[rows]
             if how == DRAWN:
-                for entries in super().entries(part):
-                    yield entries._replace(row=rows[entries.row].astype(np.int32))
+                n = GROUPS if by_group else 1
+                for entries in super().entries(part, by_group):
+                    place = rows[entries.row // n] * n + entries.row % n
+                    yield entries._replace(row=place.astype(np.int32))
                 continue
             row, chance = np.arange(len(rows)), np.ones(len(rows))
             if part.hypotheses is not None:
@@ -120,7 +122,11 @@ class GaussianEngine(MonteCarloEngine):
                 for entries in self.exactly[how].entries(cases):
                     case = some[entries.row]
                     place = rows[row[case]].astype(np.int32)
-                    yield Entries(place, entries.leaf, entries.reach * chance[case])
+                    found = Entries(place, entries.leaf, entries.reach * chance[case])
+                    if by_group:
+                        of_groups = by_groups(place, entries.leaf)
+                        found = Entries(*of_groups, np.repeat(found.reach, GROUPS))
+                    yield found
 
     def _ways(self, evidence: Evidence) -> Iterator[tuple[int, NDArray[np.intp]]]:
         """How rows are answered, and which. (To draw what is not missing is no error either.)"""

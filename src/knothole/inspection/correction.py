@@ -49,8 +49,7 @@ from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_levels
 from knothole.trees.libraries import unfitted
 from knothole.trees.pipelines.composed import is_composed, read_over
-from knothole.trees.read import read
-from knothole.trees.readers.catboost import name_levels
+from knothole.trees.read import name_levels, read
 
 if TYPE_CHECKING:
     import pandas as pd

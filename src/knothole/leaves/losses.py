@@ -358,7 +358,7 @@ def loss_of(ensemble: Ensemble) -> Loss:
     if not link.linear:
         trained = f", trained on {recipe.loss!r}," if recipe.loss else ""
         raise _unserved(
-            f"with a {link.name!r} link (Poisson, gamma, Tweedie){trained}",
+            f"with a {link.name!r} link (Poisson, gamma, Tweedie, survival){trained}",
             "the loss has no quadratic bound",
         )
     if ensemble.classes is not None:

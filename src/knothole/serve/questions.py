@@ -125,7 +125,9 @@ class Questions:
             answer = label(robust.ensemble_, [shares]), *(of_label([shares], [b]) for b in beside)
             parts = dict(zip(names, answer, strict=True)) | {"probabilities": shares}
         if levels is not None:
-            parts["quantiles"] = robust.predict(known, quantiles=levels)
+            found = robust.predict(known, quantiles=levels)
+            # Of a single quantile, a quantile forest gives one number a row.
+            parts["quantiles"] = found[:, None] if found.ndim == 1 else found
         if coverage is not None:
             parts["interval"] = robust.predict_interval(known, coverage)
         lists = {name: _plain(part) for name, part in parts.items()}

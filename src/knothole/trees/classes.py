@@ -29,6 +29,20 @@ def require_regressor(ensemble: Ensemble, what: str) -> None:
         )
 
 
+# What has no target, or one that is not a number, and what to do instead.
+WITHOUT_TARGET = {
+    "anomaly": "an isolation forest has no target",
+    "survival": "the target of a survival forest is a time that may be censored; compare risks "
+    "with sksurv.metrics, and leave y out elsewhere",
+}
+
+
+def require_target(ensemble: Ensemble, what: str) -> None:
+    """Refuse a question that compares predictions with y, of models that do not predict y."""
+    if ensemble.recipe.task in WITHOUT_TARGET:
+        raise InvalidInput(f"{what}: {WITHOUT_TARGET[ensemble.recipe.task]}.")
+
+
 def class_lists(ensemble: Ensemble) -> tuple[list[Any], ...]:
     """The labels of each target: one list for most classifiers, several for several targets."""
     classes = ensemble.classes or ()

@@ -18,14 +18,17 @@ from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
 from knothole.cached import cached_property
-from knothole.checks import check_within, require
+from knothole.checks import check_choice, check_within, require
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import with_nan
 from knothole.compiled.bits import members, pack, set_words
 from knothole.errors import InvalidInput
 from knothole.trees import traverse
+from knothole.trees.curves import Curves
 from knothole.trees.links import IDENTITY, Blend, Link
 
+#: What ``predict`` of a model gives, beside responses and labels: see :class:`Recipe`.
+TASKS = ("", "anomaly", "quantiles", "survival")
 #: An absolute error has the median for its best answer.
 MEDIAN = (0.5,)
 
@@ -46,12 +49,22 @@ class Recipe:
         the loss of the ``levels``, log loss. Empty otherwise.
     delta : float or None
         Error from which a Huber loss grows no faster than the error itself.
+    task : {"", "anomaly", "quantiles", "survival"}
+        What the model's own ``predict`` makes of a row where that is neither its response nor a
+        label: whether it is an anomaly, quantiles of y, a risk.
+    offset : float or None
+        Scores below are those of anomalies.
+    quantiles : tuple of float
+        Of y, that ``predict`` of a quantile forest gives unless told otherwise; none for the mean.
     """
 
     levels: tuple[float, ...] = ()
     learning_rate: float | None = None
     loss: str = ""
     delta: float | None = None
+    task: str = ""
+    offset: float | None = None
+    quantiles: tuple[float, ...] = ()
 
     @classmethod
     def of(
@@ -60,22 +73,31 @@ class Recipe:
         learning_rate: Any = None,
         loss: str = "",
         delta: Any = None,
+        task: str = "",
+        offset: Any = None,
+        quantiles: Iterable[Any] = (),
     ) -> Recipe:
         """From what a library says; numbers that make no sense say nothing.
 
         Examples
         --------
-        >>> Recipe.of(["0.1", "0.9"], 0.3)
-        Recipe(levels=(0.1, 0.9), learning_rate=0.3, loss='', delta=None)
-        >>> Recipe.of(learning_rate=0.0, loss="Huber", delta="1.5")
-        Recipe(levels=(), learning_rate=None, loss='Huber', delta=1.5)
+        >>> Recipe.of(["0.1", "0.9"], 0.3).levels
+        (0.1, 0.9)
+        >>> recipe = Recipe.of(learning_rate=0.0, loss="Huber", delta="1.5")
+        >>> recipe.learning_rate, recipe.loss, recipe.delta
+        (None, 'Huber', 1.5)
         """
-        quantiles = tuple(float(level) for level in levels)
+        trained = tuple(float(level) for level in levels)
+        asked = tuple(float(level) for level in quantiles)
+        check_choice("task", task, TASKS)
         return cls(
-            quantiles if all(0 < level < 1 for level in quantiles) else (),
+            trained if all(0 < level < 1 for level in trained) else (),
             _at_most(1.0, learning_rate),
             str(loss),
             _at_most(sys.float_info.max, delta),
+            task,
+            float(offset) if offset is not None and np.isfinite(float(offset)) else None,
+            asked if all(0 <= level <= 1 for level in asked) else (),
         )
 
 
@@ -233,6 +255,8 @@ class Ensemble:
         Values from the first to the second number count as NaN (NaN: none do).
     recipe : Recipe
         How the model was trained, as far as the library tells.
+    curves : mapping from names to Curves
+        Step functions that the leaves of quantile and survival forests have beside their values.
     """
 
     columns: Columns
@@ -255,6 +279,7 @@ class Ensemble:
     precision: str
     sentinel: Floats = field(repr=False)
     recipe: Recipe = UNTOLD
+    curves: Mapping[str, Curves] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for item in vars(self).values():
@@ -301,6 +326,14 @@ class Ensemble:
     def trained_by(self, recipe: Recipe) -> Ensemble:
         """The same, with what is known of its training."""
         return replace(self, recipe=recipe)
+
+    def with_curves(self, curves: Mapping[str, Curves]) -> Ensemble:
+        """The same, with curves of its leaves."""
+        return replace(self, curves=curves)
+
+    def leaf_keys(self) -> list[tuple[int, int]]:
+        """Tree and the library's own number of each leaf."""
+        return list(zip(self.leaf_tree.tolist(), self.native_leaf.tolist(), strict=True))
 
     @property
     def n_trees(self) -> int:
@@ -552,6 +585,7 @@ def some_trees(ensemble: Ensemble, trees: NDArray[np.intp]) -> tuple[Ensemble, N
         native_leaf=ensemble.native_leaf[leaves],
         tree_output=ensemble.tree_output[trees],
         tree_weight=ensemble.tree_weight[trees],
+        curves={name: curves.of_leaves(leaves) for name, curves in ensemble.curves.items()},
     )
     return part, leaves
 

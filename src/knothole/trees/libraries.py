@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from knothole.arrays import Floats, Ints
+from knothole.arrays import Floats, Integers, Ints
 from knothole.columns.read import class_names
 from knothole.errors import DamagedFile, NotFitted, UnsupportedModel
 from knothole.files import check_regular
@@ -28,6 +28,9 @@ CLASSES = {
         *("BaseDecisionTree", "BaseForest", "BaseBagging"),
         *("BaseGradientBoosting", "BaseHistGradientBoosting"),
     ),
+    "quantile_forest": ("BaseForestQuantileRegressor",),
+    "sksurv": ("_BaseSurvivalForest", "SurvivalTree"),
+    "interpret": ("EBMModel",),
 }
 # Those with files that need no unpickling, in the order in which they are asked about a file.
 WITH_FILES = ("own", "lightgbm", "xgboost", "catboost")
@@ -50,12 +53,15 @@ class ModelReading:
 
     ``replay(X)`` takes a float64 matrix encoded as ``ensemble.columns`` says (NaN for missing, the
     number of levels for a category never seen) and returns the library's own answer. Where the
-    library itself refuses NaN, ``takes_nan`` is False.
+    library itself refuses NaN, ``takes_nan`` is False. ``check(X, leaves)`` compares what a
+    library says of such rows beyond margins, at leaves that have been compared already, and raises
+    :class:`~knothole.errors.ReaderMismatch`.
     """
 
     ensemble: Ensemble
     replay: Callable[[Floats], Replay]
     takes_nan: bool = True
+    check: Callable[[Floats, Integers], None] | None = None
 
 
 def library_of(model: Any) -> str:

@@ -40,6 +40,7 @@ FUNCTIONS: dict[str, Callable[[Floats], Any]] = {
     "sigmoid": _sigmoid,
     "softmax": _softmax,
     "exp": np.exp,
+    "isolation": lambda margin: -np.exp2(-margin),
 }
 
 
@@ -50,7 +51,7 @@ class Link:
     ``identity`` leaves margins as they are (regression, and averaged forests whose leaves are
     already probabilities); ``sigmoid`` works on each output alone (one output: the probability of
     the second class; several: one against all); ``softmax`` over the outputs; ``exp`` for
-    Poisson, gamma and Tweedie.
+    Poisson, gamma and Tweedie; ``isolation`` makes scores of an isolation forest's mean depths.
 
     >>> Link("sigmoid")(np.array([[0.0]]))
     array([[0.5]])

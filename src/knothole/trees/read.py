@@ -13,6 +13,8 @@ from knothole.trees import quarantine, verify
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries import ModelReading, library_of, reader_of
 
+# Libraries whose models do not have the names of categories as tables have them.
+NAMED_BY_TABLES = ("catboost", "interpret")
 # What a parser that indexes, converts and reshapes runs into when a file is not what it says.
 _SYMPTOMS = (
     ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, RecursionError, TypeError,
@@ -70,6 +72,17 @@ def reading_of(model: Any) -> ModelReading:
             f"{where}: the file is damaged or not of a format this version reads "
             f"({type(error).__name__}: {error}). {reader.WAY_OUT}"
         ) from error
+
+
+def name_levels(ensemble: Ensemble, table: Any) -> Ensemble:
+    """The ensemble with its categories called what they are called in its training table.
+
+    For libraries that do not keep them as they were: CatBoost has hashes, interpret texts.
+    """
+    if ensemble.library not in NAMED_BY_TABLES:
+        return ensemble
+    named: Ensemble = reader_of(ensemble.library).name_levels(ensemble, table)
+    return named
 
 
 def write(model: Any, ensemble: Ensemble) -> Any:

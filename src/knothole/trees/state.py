@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from knothole.checks import check_type, require
 from knothole.columns.columns import columns_from, describe_columns, describe_level, level_from
 from knothole.errors import InvalidInput
+from knothole.trees.curves import curves_from, describe_curves
 from knothole.trees.ensemble import Ensemble, Recipe, nodes_of
 from knothole.trees.links import describe_link, link_from
 
@@ -39,7 +40,11 @@ def describe_ensemble(ensemble: Ensemble) -> tuple[dict[str, Any], dict[str, NDA
         "precision": ensemble.precision,
         "recipe": vars(ensemble.recipe),
     }
-    return header, {name: getattr(ensemble, name) for name in DTYPES}
+    arrays = {name: getattr(ensemble, name) for name in DTYPES}
+    if not ensemble.curves:
+        return header, arrays
+    header["curves"], of_curves = describe_curves(ensemble.curves)
+    return header, arrays | of_curves
 
 
 def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Ensemble:
@@ -61,7 +66,11 @@ def ensemble_from(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> En
     ).trained_by(Recipe.of(**header["recipe"]))
     problem = overflow_of(ensemble)
     require(not problem, problem)
-    return ensemble
+    if "curves" not in header:
+        return ensemble
+    in_order = np.array_equal(ensemble.native_leaf, arrays["native_leaf"])
+    require(in_order, "leaves that have curves must be numbered as they are met")
+    return ensemble.with_curves(curves_from(header["curves"], arrays, ensemble.n_leaves))
 
 
 def overflow_of(ensemble: Ensemble) -> str:

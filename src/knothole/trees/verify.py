@@ -51,6 +51,8 @@ def verify(reading: ModelReading, rows: int = 384, seed: int = 0) -> None:
             f"{native.margin[row].tolist()}, but the reading's is {margin[row].tolist()}. "
             f"{_WAY_OUT}"
         )
+    if reading.check is not None:
+        reading.check(X, leaves)
 
 
 _WAY_OUT = "The model was not read; please report it with the library's version and the model file."

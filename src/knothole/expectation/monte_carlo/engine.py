@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from knothole.arrays import Floats, Words
+from knothole.arrays import Floats, Integers, Words
 from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
 from knothole.compiled.bits import unpack_at
@@ -70,6 +71,10 @@ MARGIN_BYTES = 1 << 19
 # Words of shared draws after which means are corrected.
 CORRECTED = 16
 
+
+# The draws of each group in a word.
+FIRST_BITS = SIZE * np.arange(GROUPS, dtype=np.uint64)
+GROUP_BITS = np.uint64((1 << SIZE) - 1)
 
 #: From the numbers of some rows of a chunk, and consecutive words, to something of their draws.
 Collect = Callable[[NDArray[np.intp], range], Floats]
@@ -226,8 +231,12 @@ class MonteCarloEngine(Engine):
         error, std_error = np.split(error, 2, axis=1)
         return Moments(mean, std, error, std_error)
 
-    def entries(self, evidence: Evidence) -> Iterator[Entries]:
-        """Shares of the draws that reach each leaf: of as many draws as the margin has."""
+    def entries(self, evidence: Evidence, by_group: bool = False) -> Iterator[Entries]:
+        """Shares of the draws that reach each leaf: of as many draws as the margin has.
+
+        ``by_group`` tells those of each group of draws: then row r of a group is numbered
+        r * GROUPS + group.
+        """
         _, _, words = self._refined_margin(evidence)
         for n in np.unique(words).tolist():
             rows = np.flatnonzero(words == n)
@@ -239,8 +248,26 @@ class MonteCarloEngine(Engine):
                     for first, reached in self._reached(evidence[some], draws, word):
                         counts = np.diff(reached.stop[:, -1], prepend=0)
                         row = np.repeat(some[first : first + len(counts)], counts)
-                        share = np.bitwise_count(reached.mask) / (WORD * n)
-                        yield Entries(row.astype(np.int32), reached.leaf, share)
+                        if not by_group:
+                            share = np.bitwise_count(reached.mask) / (WORD * n)
+                            yield Entries(row.astype(np.int32), reached.leaf, share)
+                            continue
+                        parts = reached.mask[:, None] >> FIRST_BITS & GROUP_BITS
+                        share = np.bitwise_count(parts) / (SIZE * n)
+                        yield Entries(*by_groups(row, reached.leaf), share.ravel())
+
+    def leaf_probabilities_by_group(self, evidence: Evidence) -> sparse.csr_matrix:
+        """Leaf probabilities by independent groups of draws, (rows * groups, leaves).
+
+        The groups of a row stand side by side.
+        """
+        parts = []
+        for rows, part in evidence.parts():
+            for row, leaf, share in self.entries(part, by_group=True):
+                parts.append((rows[row // GROUPS] * GROUPS + row % GROUPS, leaf, share))
+        row, leaf, share = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        shape = len(evidence.points) * GROUPS, self.ensemble.n_leaves
+        return sparse.csr_matrix((share, (row, leaf)), shape=shape)
 
     def _reached(
         self, evidence: Evidence, draws: Floats, word: int = 0
@@ -573,6 +600,12 @@ class MixtureMonteCarlo(MonteCarloEngine):
     def __getstate__(self) -> dict[str, Any]:
         """Without the shared draws: they are large, and soon made again."""
         return super().__getstate__() | {"_made": []}
+
+
+def by_groups(row: NDArray[Any], leaf: Integers) -> tuple[Integers, Integers]:
+    """The entries of rows once for each group of draws; see :meth:`MonteCarloEngine.entries`."""
+    rows = row[:, None] * GROUPS + np.arange(GROUPS)
+    return rows.ravel().astype(np.int32), np.repeat(leaf, GROUPS)
 
 
 def single_missing(

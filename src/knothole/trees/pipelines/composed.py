@@ -15,6 +15,7 @@ import numpy as np
 from knothole.arrays import Floats
 from knothole.columns.read import class_names
 from knothole.errors import InvalidInput, ReaderMismatch, UnsupportedModel
+from knothole.trees.curves import reached, sample_quantiles
 from knothole.trees.ensemble import UNTOLD, Ensemble, Nodes, nodes_of
 from knothole.trees.libraries import require_fitted
 from knothole.trees.links import IDENTITY, STEPS, Blend, Link, Member, Step
@@ -43,6 +44,14 @@ REFUSED = {
     "FixedThresholdClassifier": "wrap its estimator_, and put it around what wrap returns",
     "StackingRegressor": "use a VotingRegressor, or wrap one of its members",
     "StackingClassifier": "use a VotingClassifier(voting='soft'), or wrap one of its members",
+}
+
+
+# What members predict whose answers cannot be transformed or averaged further.
+TASKS_OF_MEMBERS = {
+    "anomaly": "anomaly scores",
+    "quantiles": "quantiles",
+    "survival": "survival",
 }
 
 
@@ -143,10 +152,18 @@ def _compare(model: Any, rows: ProbeTable, ensemble: Ensemble) -> None:
     rng = np.random.default_rng(0)
     values = {i: rng.choice(source.values, COMPARED) for i, source in enumerate(rows.sources)}
     table = rows.table(values)
-    classifier = ensemble.classes is not None
-    native = model.predict_proba(table) if classifier else model.predict(table)
+    classifier, task = ensemble.classes is not None, ensemble.recipe.task
+    matrix = ensemble.columns.matrix(table)
+    ours = ensemble.predict(matrix)
+    if task == "anomaly":
+        native = model.score_samples(table)
+    else:
+        native = model.predict_proba(table) if classifier else model.predict(table)
+    if task == "quantiles":
+        leaves = reached(ensemble.leaves(matrix), ensemble.n_leaves)
+        levels = np.array(ensemble.recipe.quantiles)
+        ours = sample_quantiles(ensemble.curves, leaves, levels).reshape(COMPARED, -1)
     native = np.hstack(native) if isinstance(native, list) else np.asarray(native)
-    ours = ensemble.predict(ensemble.columns.matrix(table))
     if classifier and ours.shape[1] == 1:
         ours = np.hstack([1 - ours, ours])
     native = native.reshape(COMPARED, -1)
@@ -169,10 +186,10 @@ def write_over(model: Any, ensemble: Ensemble) -> Any:
         )
     original = read(tree_model)
     value = original.value.copy()
-    number = {key: i for i, key in enumerate(_leaf_keys(original))}
-    for key, new in zip(_leaf_keys(ensemble), ensemble.value, strict=True):
+    number = {key: i for i, key in enumerate(original.leaf_keys())}
+    for key, new in zip(ensemble.leaf_keys(), ensemble.value, strict=True):
         value[number[key]] = new
-    for key, new in zip(_leaf_keys(ensemble), ensemble.value, strict=True):
+    for key, new in zip(ensemble.leaf_keys(), ensemble.value, strict=True):
         if not np.array_equal(value[number[key]], new):
             raise InvalidInput(
                 "to_native: a leaf of the model serves several ranges of a column that a step bins "
@@ -181,11 +198,6 @@ def write_over(model: Any, ensemble: Ensemble) -> Any:
     written = copy.deepcopy(model)
     _replace(written, write(tree_model, original.with_values(value)))
     return written
-
-
-def _leaf_keys(ensemble: Ensemble) -> list[tuple[int, int]]:
-    """Tree and the library's own number of each leaf."""
-    return list(zip(ensemble.leaf_tree.tolist(), ensemble.native_leaf.tolist(), strict=True))
 
 
 def _replace(model: Any, new: Any) -> None:
@@ -209,6 +221,12 @@ def assembled(model: Any, trees: Iterator[Ensemble]) -> Ensemble:
     if kind is None:
         return next(trees)
     inside = [assembled(member, trees) for _, member in members(model)]
+    task = next((one.recipe.task for one in inside if one.recipe.task), "")
+    if task and kind in ("TransformedTargetRegressor", "VotingRegressor"):
+        raise UnsupportedModel(
+            f"cannot read a {kind} of a model of {TASKS_OF_MEMBERS[task]}: it works on answers "
+            f"that are no means over trees. Wrap the models inside it one by one."
+        )
     if kind == "TransformedTargetRegressor":
         return _retransformed(model, inside[0])
     if kind == "CalibratedClassifierCV":

@@ -141,7 +141,7 @@ class _FoldedTrees:
         """The trees over raw columns, with leaves under the model's own numbers."""
         model = self.model
         roots = [self._tree(int(root)) for root in model.roots]
-        return Ensemble.build(
+        ensemble = Ensemble.build(
             self.nodes.build(
                 roots,
                 model.value,
@@ -156,6 +156,13 @@ class _FoldedTrees:
             link=model.link,
             classes=model.classes,
         ).trained_by(model.recipe)
+        if not model.curves:
+            return ensemble
+        number = {key: i for i, key in enumerate(model.leaf_keys())}
+        leaves = [number[key] for key in ensemble.leaf_keys()]
+        return ensemble.with_curves(
+            {name: curves.of_leaves(leaves) for name, curves in model.curves.items()}
+        )
 
     def _split(
         self, node: int, domain: int, sides: float | Mask, missing_left: bool

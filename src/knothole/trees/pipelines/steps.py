@@ -22,8 +22,7 @@ from knothole.columns.evidence import with_nan
 from knothole.columns.read import RawColumn, as_table, check_rows, listed, names_of, read_column
 from knothole.errors import InvalidInput, UnsupportedModel
 from knothole.trees.ensemble import Ensemble, left_codes
-from knothole.trees.read import read
-from knothole.trees.readers.catboost import name_levels
+from knothole.trees.read import name_levels, read
 
 # ---- rows to ask a pipeline with -----------------------------------------------------------------
 

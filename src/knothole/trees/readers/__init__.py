@@ -9,6 +9,9 @@ What a module has:
     A copy of a model whose leaves hold the values of an ensemble that was read from it. The
     user's object is never changed. ``NOTHING``, if there: values this close to zero become 0.
 
+``name_levels(ensemble, table) -> Ensemble``, if there
+    For a library that does not keep categories as tables have them.
+
 Where the library saves files that need no unpickling, also
 
 ``SUFFIXES``, ``begins(head)``

@@ -145,11 +145,8 @@ def name_levels(ensemble: Ensemble, table: Any) -> Ensemble:
 
     A model of CatBoost does not say what its categories are, only their hashes; the table does.
     Categories of the table that the model does not know are not added;
-    :meth:`knothole.columns.columns.Columns.describe` does that. A model of another library comes
-    back as it is.
+    :meth:`knothole.columns.columns.Columns.describe` does that.
     """
-    if ensemble.library != "catboost":
-        return ensemble
     return replace(ensemble, columns=named_by(ensemble.columns, table, hash_of))
 
 

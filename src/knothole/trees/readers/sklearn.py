@@ -8,6 +8,10 @@ stand side by side in the margin. For a classifier with several outputs ``predic
 list of tables: here their columns are concatenated, and ``Ensemble.classes`` holds one tuple of
 labels for each output, in that order.
 
+IsolationForest averages too: the margin is the mean depth of a row's leaves (with what further
+splits of their training rows would add) as a multiple of its expected value, and the score that
+``score_samples`` gives is -2 to the power of -margin.
+
 HistGradientBoosting goes left iff x <= threshold in float64. Before its trees, the model encodes
 categorical columns by an ``OrdinalEncoder`` and moves them to the front; here everything is back in
 the order and with the levels of the user's own table. A category it has never seen is encoded as
@@ -57,7 +61,7 @@ FORESTS = (
     *(models.RandomForestClassifier, models.RandomForestRegressor),
     *(models.ExtraTreesClassifier, models.ExtraTreesRegressor),
 )
-BAGS = (models.BaggingClassifier, models.BaggingRegressor)
+BAGS = (models.BaggingClassifier, models.BaggingRegressor, models.IsolationForest)
 BOOSTED = (models.GradientBoostingClassifier, models.GradientBoostingRegressor)
 HIST = (models.HistGradientBoostingClassifier, models.HistGradientBoostingRegressor)
 # HistGradientBoosting keeps a set of categories as 256 bits.
@@ -65,11 +69,11 @@ WORDS = 4
 
 
 def read(model: Any) -> ModelReading:
-    """Read a fitted tree, forest, bag of trees, or gradient boosting of either kind."""
+    """Read a fitted tree, forest, bag of trees, isolation forest, or gradient boosting."""
     if isinstance(model, HIST):
         return _read_hist(model)
     ensemble = _ensemble(model, members_of(model))
-    return ModelReading(ensemble, lambda X: _replay(model, X), takes_nan=_takes_nan(model))
+    return ModelReading(ensemble, lambda X: _replay(model, X), takes_nan=answers_nan(model))
 
 
 def write(model: Any, ensemble: Ensemble) -> Any:
@@ -77,6 +81,11 @@ def write(model: Any, ensemble: Ensemble) -> Any:
 
     A classifier's values are taken as they are: scikit-learn does not make them sum to one.
     """
+    if isinstance(model, models.IsolationForest):
+        raise InvalidInput(
+            "to_native: the leaves of an IsolationForest are depths, which knothole does not "
+            "change; use the model itself."
+        )
     written = copy.deepcopy(model)
     is_hist = isinstance(model, HIST)
     trees = predictors_of(written) if is_hist else members_of(written)
@@ -204,13 +213,16 @@ def members_of(model: Any) -> list[StoredTree]:
             f"{type(model).__name__} does not predict by averaging or adding the leaf values of "
             f"its trees. Of scikit-learn, knothole reads DecisionTree, ExtraTree, RandomForest, "
             f"ExtraTrees, Bagging of trees, GradientBoosting and HistGradientBoosting, regressors "
-            f"and classifiers."
+            f"and classifiers, and IsolationForest."
         )
     require_fitted(model)
     if isinstance(model, BaseDecisionTree):
         return [_member(model)]
-    if isinstance(model, BAGS):
-        return _bagged(model)
+    return _bagged(model) if isinstance(model, BAGS) else members_of_forest(model)
+
+
+def members_of_forest(model: Any) -> list[StoredTree]:
+    """The trees of a forest, also of one that another library made of scikit-learn's trees."""
     return [_member(estimator) for estimator in np.ravel(model.estimators_)]
 
 
@@ -271,7 +283,37 @@ def _nodes(members: Sequence[StoredTree], width: int) -> Nodes:
     )
 
 
+def _isolation(model: Any, members: list[StoredTree]) -> Ensemble:
+    """Leaves hold depths: see ``IsolationForest._compute_score_samples``."""
+    nodes = _nodes(members, width=1)
+    depth = [
+        member.tree.compute_node_depths() + average_path_length(member.tree.n_node_samples) - 1.0
+        for member in members
+    ]
+    # Trees of a single row have no depth: such a model gives every row the same score.
+    unit = len(members) * average_path_length(np.array([model._max_samples]))[0]
+    weight = np.full(len(members), 1 / unit if unit else 0.0)
+    nodes = replace(nodes, value=np.concatenate(depth)[:, None], tree_weight=weight)
+    recipe = Recipe.of(task="anomaly", offset=model.offset_)
+    return _built(nodes, model, 0.0 if unit else 1.0, Link("isolation")).trained_by(recipe)
+
+
+def average_path_length(n: NDArray[Any]) -> Floats:
+    """Mean depth of the leaves of an isolation tree of ``n`` rows (Liu et al. 2008, equation 1).
+
+    Examples
+    --------
+    >>> average_path_length(np.array([1, 2, 256])).round(3).tolist()
+    [0.0, 1.0, 10.245]
+    """
+    rest = np.maximum(n - 1.0, 1.0)
+    mean = 2.0 * (np.log(rest) + np.euler_gamma) - 2.0 * rest / np.maximum(n, 1.0)
+    return np.asarray(np.where(n <= 1, 0.0, np.where(n == 2, 1.0, mean)))
+
+
 def _ensemble(model: Any, members: list[StoredTree]) -> Ensemble:
+    if isinstance(model, models.IsolationForest):
+        return _isolation(model, members)
     if isinstance(model, BOOSTED):
         _require_constant_start(model)
         n_iterations, n_outputs = model.estimators_.shape
@@ -279,19 +321,29 @@ def _ensemble(model: Any, members: list[StoredTree]) -> Ensemble:
         weight, link = model.learning_rate, link_of(model)
         output = np.tile(np.arange(n_outputs), n_iterations)
         nodes = replace(_nodes(members, width=1), tree_output=output)
-    else:
-        n_outputs = np.sum(model.n_classes_) if is_classifier(model) else len(members[0].source)
-        base, weight, link = np.zeros(n_outputs), 1 / len(members), IDENTITY
-        nodes = _nodes(members, n_outputs)
+        nodes = replace(nodes, tree_weight=np.full(len(members), weight))
+        return _built(nodes, model, base, link, LIBRARY).trained_by(recipe_of(model))
+    return averaged(model, members).trained_by(recipe_of(model))
+
+
+def averaged(model: Any, members: list[StoredTree], library: str = LIBRARY) -> Ensemble:
+    """A forest or bag: the mean of its trees' values."""
+    n_outputs = np.sum(model.n_classes_) if is_classifier(model) else len(members[0].source)
+    weight = np.full(len(members), 1 / len(members))
+    nodes = replace(_nodes(members, n_outputs), tree_weight=weight)
+    return _built(nodes, model, np.zeros(n_outputs), IDENTITY, library)
+
+
+def _built(nodes: Nodes, model: Any, base: Any, link: Link, library: str = LIBRARY) -> Ensemble:
     return Ensemble.build(
-        replace(nodes, tree_weight=np.full(len(members), weight)),
+        nodes,
         columns=columns_of(model),
         base=base,
         link=link,
         classes=classes_of(model),
-        library=LIBRARY,
+        library=library,
         precision="float64",
-    ).trained_by(recipe_of(model))
+    )
 
 
 def _replay(model: Any, X: Floats) -> Replay:
@@ -315,6 +367,8 @@ def _predict(model: Any, X: Floats) -> Any:
     """The model's own margin, or average, without starting processes for it."""
     rows = as_fitted(model, X)
     with parallel_config("sequential"):
+        if isinstance(model, models.IsolationForest):
+            return -np.log2(-model.score_samples(rows))
         if not is_classifier(model):
             return model.predict(rows)
         boosted = isinstance(model, BOOSTED)
@@ -337,7 +391,7 @@ def _require_constant_start(model: Any) -> None:
         )
 
 
-def _takes_nan(model: Any) -> bool:
+def answers_nan(model: Any) -> bool:
     """Whether the model answers rows with NaN: it depends on version, criterion and constraints."""
     try:
         _predict(model, np.full((1, model.n_features_in_), np.nan))
