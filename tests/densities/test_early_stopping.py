@@ -9,7 +9,7 @@ from knothole.columns.columns import Columns
 from knothole.densities.em import PATIENCE, Training, WeightedRows, train
 from knothole.densities.gaussian.learner import ROWS_TO_GROW, GaussianLearner
 from knothole.densities.mixture.density import ProductLearner
-from knothole.densities.search import split
+from knothole.densities.search import learn, split
 
 TRAINING = Training(60, tol=0, n_init=1, fraction=0.3, may_mask=False, seed=0, report=print)
 
@@ -44,6 +44,18 @@ def test_rows_held_out_stop_a_mixture_that_has_too_many_components(learner_of):
     free = learner.fit(12, 0.01)
     assert len(free.objective) > len(run.objective)
     assert run.held_out > learner.score(free.parameters, held)
+
+
+@pytest.mark.parametrize("learner_of", [product_learner, gaussian_learner])
+def test_learning_holds_rows_out_and_ends_on_all_of_them(learner_of):
+    learner = learner_of(weighted_rows(150, 3))
+    _, run = learn([learner], [12], 0.01)
+    some, rows = split(learner, TRAINING.fraction)
+    stopped = some.fit(12, 0.01, some.encode(rows))
+    assert run.held_out == stopped.held_out and run.steps == stopped.steps
+    assert learner.score(run.parameters, learner.encoded) > learner.score(
+        stopped.parameters, learner.encoded
+    )
 
 
 def test_what_had_the_best_score_is_kept_and_misses_in_a_row_stop():
