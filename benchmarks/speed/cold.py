@@ -19,8 +19,8 @@ import sys
 import numpy as np
 import knothole as kh
 from benchmarks.speed.setting import with_holes
-from benchmarks.speed.wrap import continuous, fitted
-model, X, y = fitted(continuous(1000, 8))
+from benchmarks.speed.wrap import factors, fitted
+model, X, y = fitted(*factors(1000, 8), Task.REGRESSION)
 file, holes = sys.argv[1], with_holes(X[:100], 0.3)
 """
 WRAPPING = SETTING + "robust = kh.wrap(model, X, y); robust.predict(holes); robust.save(file)"

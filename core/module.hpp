@@ -1,0 +1,5 @@
+// What each file of kernels binds.
+#pragma once
+#include "views.hpp"
+
+void bind_trees(nb::module_& m);

@@ -1,0 +1,21 @@
+"""Compiled kernels, from the C++ sources in ``core/``, in the build for this processor.
+
+``KNOTHOLE_BUILD=baseline`` chooses the build that every processor can run.
+"""
+
+import os
+
+try:
+    from knothole._core import baseline
+except ImportError as error:  # pragma: no cover
+    raise ImportError(
+        "knothole's compiled core is not built. Install the package (pip install .), which needs a "
+        "C++17 compiler; CMake and Ninja come by pip."
+    ) from error
+
+if os.environ.get("KNOTHOLE_BUILD", "v3") == "v3" and baseline.supports_v3():
+    from knothole._core import v3 as build
+else:
+    build = baseline
+
+trees = build.trees
