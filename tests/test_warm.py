@@ -6,7 +6,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 import knothole as kh
 from knothole import storage, warm, wrapping
-from knothole.compiled import ahead, sobol
+from knothole.compiled import ahead
 from knothole.expectation import gaussian, tables
 from knothole.expectation.monte_carlo import kernels
 from knothole.expectation.warm import use_walks
@@ -33,7 +33,7 @@ def test_a_file_s_kernels_are_those_that_a_prediction_needs(tmp_path, kind, dens
 
 def test_walks_are_those_of_a_prediction():
     """What is compiled ahead without a density has the types that one asks for."""
-    drawn = sobol.fill_uniform, tables.narrow_rows, kernels.fill_group_sums
+    drawn = tables.narrow_rows, kernels.fill_group_sums
     walks = *drawn, tables.fill, gaussian.add_expected, traverse.walk_margin
     use_walks()
     before = [len(walk.signatures) for walk in walks]
