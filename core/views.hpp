@@ -104,6 +104,12 @@ class Arguments {
         return out;
     }
 
+    // Whether the elements of an array are T, for kernels that take several types.
+    template <class T>
+    static bool holds(nb::handle value) {
+        return holds(value, kind<T>(), sizeof(T));
+    }
+
     Index size(const char* dim) const {
         for (const Known& each : known_)
             if (same(each.name, dim)) return each.size;
@@ -164,6 +170,7 @@ class Arguments {
         int dims;
         bool writable;
     };
+    static bool holds(nb::handle value, char kind, std::size_t size);
     void* read(const char* name, nb::handle value, const Expected& expected, Index* shape);
     void agree(const char* name, int axis, Index size, const Dim& dim);
     [[noreturn]] void refuse_type(const char* name, const std::string& expected, nb::handle value) const;
