@@ -209,10 +209,8 @@ Index grow(nb::object code_, nb::object width_, nb::object slope_, nb::object cu
     auto curvature = arguments.array<const double, 1>("curvature", curvature_, {"rows"});
     auto margin = arguments.array<double, 1>("margin", margin_, {"rows"});
     auto tree = arguments.record<Tree>("tree", tree_);
-    for (Index j = 0; j < width[0]; ++j) Arguments::require(width(j) >= 0 && width(j) <= DISTINCT, "width must be at most 64");
-    std::uint8_t most = 0;
-    for (Index i = 0; i < code.size(); ++i) most = std::max(most, code.data[i]);
-    Arguments::require(most <= DISTINCT, "code must be at most 64");
+    Arguments::require(within(width, 0, DISTINCT + 1), "width must be at most 64");
+    Arguments::require(within(code, 0, DISTINCT + 1), "code must be at most 64");
     nb::gil_scoped_release unlocked;
     Grower grower(code, width, slope, curvature);
     const Index n_nodes = grower.grow();

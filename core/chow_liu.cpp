@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace {
 
@@ -17,9 +18,7 @@ void information(nb::object codes_, nb::object weight_, Index start, Index stop,
     auto weight = arguments.array<const double, 1>("weight", weight_, {"rows"});
     auto out = arguments.array<double, 2>("out", out_, {"variables", "variables"});
     Arguments::require(start >= 0 && stop <= codes[0], "start and stop must be among the variables");
-    std::int32_t most = -1;
-    for (Index i = 0; i < codes.size(); ++i) most = std::max(most, codes.data[i]);
-    Arguments::require(most < n_codes, "codes must be less than n_codes");
+    Arguments::require(within(codes, std::numeric_limits<std::int32_t>::min(), n_codes), "codes must be less than n_codes");
     nb::gil_scoped_release unlocked;
     std::vector<double> joint(n_codes * n_codes);
     for (Index u = start; u < stop; ++u)

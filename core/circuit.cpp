@@ -2,17 +2,21 @@
 #include "module.hpp"
 #include "nodes.hpp"
 
+#include <algorithm>
+
 namespace {
 
 // Call f(row, leaf) for all leaves that agree with rows, tree by tree.
 template <class F>
 void for_leaves(View<const double, 2> points, const NodeArrays& nodes, F f) {
+    const bool finite = std::none_of(points.data, points.data + points.size(), [](double x) { return x == INF; });
+    const bool plain = finite && nodes.sets[0] == 0;
     std::vector<Index> waiting;
     for (Index t = 0; t < nodes.roots[0]; ++t)
         for (Index row = 0; row < points[0]; ++row) {
             waiting.assign(1, nodes.roots(t));
             while (!waiting.empty()) {
-                const Index node = nodes.follow(points.at(row), waiting.back(), false);
+                const Index node = nodes.follow(points.at(row), waiting.back(), plain);
                 waiting.pop_back();
                 if (!nodes.is_leaf(node)) {
                     waiting.push_back(nodes.left(node) + 1);

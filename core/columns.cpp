@@ -4,7 +4,9 @@
 // nullable variables alone. O(rows * columns).
 #include "bits.hpp"
 #include "module.hpp"
+#include "vectors.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -40,15 +42,9 @@ struct Variables {
             Arguments::require(start(v) >= before && start(v) <= members[0], "start must ascend within members");
             before = start(v);
         }
-        for (Index i = 0; i < members[0]; ++i)
-            Arguments::require(members(i) >= 0 && members(i) < n_columns, "members names a column that is not there");
+        Arguments::require(within(members, 0, n_columns), "members names a column that is not there");
     }
 };
-
-void check_categorical(View<const std::int64_t, 1> categorical, Index n_variables) {
-    for (Index i = 0; i < categorical[0]; ++i)
-        Arguments::require(categorical(i) >= 0 && categorical(i) < n_variables, "categorical names a variable that is not there");
-}
 
 using Point = std::pair<Found, double>;
 
@@ -98,18 +94,28 @@ Index read_numbers(nb::object X_, nb::object missing_, nb::object nullable_, nb:
     auto nullable = arguments.array<const bool, 1>("nullable", nullable_, {"variables"});
     auto points = arguments.array<double, 2>("points", points_, {"rows", "variables"});
     nb::gil_scoped_release unlocked;
+    const Index n = X[1];
+    const Four nan = spread(NOT_A_NUMBER), infinite = spread(NOT_RECORDED);
     for (Index i = 0; i < X[0]; ++i) {
-        const double* __restrict x = X.at(i);
-        const bool *__restrict gone = missing.at(i), *__restrict allowed = nullable.data;
-        double* __restrict out = points.at(i);
-        bool unexpected = false;
-        for (Index v = 0; v < X[1]; ++v) {
-            const bool unrecorded = std::isnan(x[v]) & !gone[v];
-            unexpected |= unrecorded & !allowed[v];
-            const double known = unrecorded ? NOT_RECORDED : x[v];
-            out[v] = gone[v] ? NOT_A_NUMBER : known;
+        const double* x = X.at(i);
+        const bool *gone = missing.at(i), *allowed = nullable.data;
+        double* out = points.at(i);
+        FourMasks unexpected{};
+        for (Index v = 0; n >= AT_ONCE && v < n; v += AT_ONCE) {
+            v = std::min(v, n - AT_ONCE);  // the last four may overlap with those before
+            const Four value = load(x + v);
+            const FourMasks is_gone = load(gone + v), unrecorded = (value != value) & ~is_gone;
+            unexpected |= unrecorded & ~load(allowed + v);
+            const Four known = unrecorded ? infinite : value;
+            store(out + v, is_gone ? nan : known);
         }
-        if (unexpected) return i;
+        bool refused = unexpected[0] | unexpected[1] | unexpected[2] | unexpected[3];
+        for (Index v = 0; n < AT_ONCE && v < n; ++v) {
+            const bool unrecorded = std::isnan(x[v]) && !gone[v];
+            refused |= unrecorded && !allowed[v];
+            out[v] = gone[v] ? NOT_A_NUMBER : unrecorded ? NOT_RECORDED : x[v];
+        }
+        if (refused) return i;
     }
     return -1;
 }
@@ -122,7 +128,7 @@ nb::tuple read_categories(nb::object X_, nb::object missing_, nb::object variabl
     auto categorical = arguments.array<const std::int64_t, 1>("categorical", categorical_, {"categorical"});
     auto points = arguments.array<double, 2>("points", points_, {"rows", "variables"});
     variables.check(X[1]);
-    check_categorical(categorical, points[1]);
+    Arguments::require(within(categorical, 0, points[1]), "categorical names a variable that is not there");
     Found found = POINTS;
     Index row = 0, variable = 0;
     {
@@ -158,7 +164,7 @@ void read_allowed(nb::object missing_, nb::object variables_, nb::object categor
     auto points = arguments.array<const double, 2>("points", points_, {"rows", "variables"});
     auto allowed = arguments.array<Word, 2>("allowed", allowed_, {"rows", "words"});
     variables.check(missing[1]);
-    check_categorical(categorical, points[1]);
+    Arguments::require(within(categorical, 0, points[1]), "categorical names a variable that is not there");
     for (Index i = 0; i < categorical[0]; ++i) {
         const Index v = categorical(i);
         Arguments::require(offsets(v) >= 0 && offsets(v + 1) <= allowed[1] &&

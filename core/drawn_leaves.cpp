@@ -1,6 +1,7 @@
 // The leaves that draws of incomplete rows fall into, and sums over draws by leaf.
 //
 // Numbers of leaves are as small as the largest tree allows: uint8, uint16 or uint32.
+#include "bits.hpp"
 #include "module.hpp"
 #include "vectors.hpp"
 
@@ -20,7 +21,7 @@ void with_numbers(nb::handle numbers, F f) {
 }
 
 // Write the leaf of each draw of a word. Entry by entry a row's leaves are listed, tree by tree up to ends[row, tree];
-// the mask of an entry tells which draws reach its leaf. A complete row is one draw. O(entries * draws).
+// the mask of an entry tells which draws reach its leaf. A complete row is one draw. O(entries + rows * trees * draws).
 void place_leaves(nb::object leaf_, nb::object mask_, nb::object ends_, nb::object leaf_start_, nb::object first_,
                   nb::object incomplete_, nb::object out_) {
     with_numbers(out_, [&](auto kind) {
@@ -46,16 +47,9 @@ void place_leaves(nb::object leaf_, nb::object mask_, nb::object ends_, nb::obje
             for (Index tree = 0; tree < ends[1]; ++tree)
                 for (; entry < ends(row, tree); ++entry) {
                     const Number number = Number(leaf(entry) - leaf_start(tree));
-                    Number* __restrict draws = out.at(tree) + first(row);
-                    if (!incomplete(row)) {
-                        *draws = number;
-                        continue;
-                    }
-                    const Word reached = mask(entry);
-                    for (Index draw = 0; draw < WORD; ++draw) {  // branch-free: draws are random
-                        const Number chosen = Number(-Number(reached >> draw & 1));
-                        draws[draw] = Number((number & chosen) | (draws[draw] & Number(~chosen)));
-                    }
+                    Number* draws = out.at(tree) + first(row);
+                    if (!incomplete(row)) *draws = number;
+                    else for (Word rest = mask(entry); rest != 0; rest &= rest - 1) draws[lowest_bit(rest)] = number;
                 }
     });
 }
@@ -70,12 +64,15 @@ void sum_by_leaf(nb::object leaf_, nb::object weight_, nb::object values_, Index
         auto values = arguments.array<const double, 2>("values", values_, {"draws", Dim::at_least("width")});
         const Index width = out[1], size = out.size();
         Arguments::require(output >= 0 && output + width <= values[1], "output must leave room for the width of leaves");
+        Arguments::require(within(leaf, 0, out[0]), "leaf must be one of out's");
         nb::gil_scoped_release unlocked;
         Scratch<double> lanes(LANES * size);
-        for (Index draw = 0; draw < leaf[0]; ++draw) {
-            double* sums = lanes.data() + draw % LANES * size + leaf(draw) * width;
-            for (Index j = 0; j < width; ++j) sums[j] += weight(draw) * values(draw, output + j);
-        }
+        with_constant(width, [&](auto n) {
+            for (Index draw = 0; draw < leaf[0]; ++draw) {
+                double* sums = lanes.data() + draw % LANES * size + leaf(draw) * n;
+                for (Index j = 0; j < n; ++j) sums[j] += weight(draw) * values(draw, output + j);
+            }
+        });
         for (Index i = 0; i < size; ++i) {
             double total = 0.0;
             for (Index lane = 0; lane < LANES; ++lane) total += lanes[lane * size + i];
@@ -92,6 +89,7 @@ void add_step(nb::object leaf_, nb::object step_, Index output, nb::object out_)
         auto step = arguments.array<const double, 2>("step", step_, {"leaves", "width"});
         auto out = arguments.array<double, 2>("out", out_, {"draws", Dim::at_least("width")});
         Arguments::require(output >= 0 && output + step[1] <= out[1], "output must leave room for the width of leaves");
+        Arguments::require(within(leaf, 0, step[0]), "leaf must be one of step's");
         nb::gil_scoped_release unlocked;
         for (Index draw = 0; draw < leaf[0]; ++draw) {
             double* __restrict to = out.at(draw) + output;
@@ -117,6 +115,10 @@ void add_pairs(nb::object leaf_, Index begin, nb::object weight_, nb::object tre
         for (Index t = 0; t < trees[0]; ++t) {
             Arguments::require(trees(t) >= 0 && trees(t) < leaf[0], "trees names a tree that is not there");
             Arguments::require(start(t) >= 0 && start(t) <= start(t + 1) && start(t + 1) <= out[0], "start must ascend within leaves");
+        }
+        for (Index t = place; t < trees[0]; ++t) {
+            const View<const decltype(kind), 1> numbers{leaf.at(trees(t)) + begin, {n_draws}};
+            Arguments::require(within(numbers, 0, start(t + 1) - start(t)), "leaf must be one of its tree's");
         }
         nb::gil_scoped_release unlocked;
         const auto* here = leaf.at(trees(place)) + begin;

@@ -1,6 +1,8 @@
 // Leaf probabilities as sparse matrices: built from their entries, and multiplied with each other.
 #include "module.hpp"
 
+#include <algorithm>
+
 namespace {
 
 // Parts of a matrix: probability[i] belongs to row first[leaf[i]] + rows[row[i]].
@@ -16,6 +18,13 @@ struct Part {
           leaf(arguments.array<const std::int32_t, 1>("leaf", leaf_, {"entries"})),
           probability(arguments.array<const double, 1>("probability", probability_, {"entries"})),
           first(arguments.array<const std::int64_t, 1>("first", first_, {"leaves"})) {}
+
+    void check(Index n_places) const {
+        Arguments::require(within(row, 0, rows[0]) && within(leaf, 0, first[0]), "entries must be of rows and leaves that are there");
+        const auto last = [](View<const std::int64_t, 1> of) { return of[0] > 0 ? *std::max_element(of.data, of.data + of[0]) : 0; };
+        Arguments::require(within(rows, 0, n_places) && within(first, 0, n_places) && (row[0] == 0 || last(rows) + last(first) < n_places),
+                           "rows and first must name rows of the matrix");
+    }
     Index place(Index i) const { return first(leaf(i)) + rows(row(i)); }
 };
 
@@ -23,6 +32,7 @@ void count_entries(nb::object rows, nb::object row, nb::object leaf, nb::object 
     Arguments arguments;
     const Part part(arguments, rows, row, leaf, probability, first);
     auto count = arguments.array<std::int64_t, 1>("count", count_, {"matrix rows"});
+    part.check(count[0]);
     nb::gil_scoped_release unlocked;
     for (Index i = 0; i < part.row[0]; ++i) count(part.place(i)) += part.probability(i) != 0;
 }
@@ -34,10 +44,13 @@ void place_entries(nb::object rows, nb::object row, nb::object leaf, nb::object 
     auto next = arguments.array<std::int64_t, 1>("next", next_, {"matrix rows"});
     auto out_leaf = arguments.array<std::int32_t, 1>("out_leaf", out_leaf_, {"placed"});
     auto out_probability = arguments.array<double, 1>("out_probability", out_probability_, {"placed"});
+    part.check(next[0]);
+    Arguments::require(within(next, 0, out_leaf[0] + 1), "next must be within the entries");
     nb::gil_scoped_release unlocked;
     for (Index i = 0; i < part.row[0]; ++i) {
         if (part.probability(i) == 0) continue;
         const Index at = next(part.place(i))++;
+        if (at >= out_leaf[0]) continue;
         out_leaf(at) = part.leaf(i);
         out_probability(at) = part.probability(i);
     }
@@ -57,6 +70,7 @@ void add_products(nb::object first_, nb::object leaf_, nb::object probability_, 
     auto target = arguments.array<double, 2>("target", target_, {"leaves", "width"});
     for (Index row = 0; row < rest[0]; ++row)
         Arguments::require(first(row) >= 0 && first(row) <= first(row + 1) && first(row + 1) <= leaf[0], "first must ascend within entries");
+    Arguments::require(within(leaf, 0, gram[0]), "leaf must be one of gram's");
     nb::gil_scoped_release unlocked;
     for (Index row = 0; row < rest[0]; ++row)
         for (Index i = first(row); i < first(row + 1); ++i) {

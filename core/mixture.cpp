@@ -61,38 +61,39 @@ auto with_codes(nb::handle values, F f) {
     return Arguments::holds<std::int16_t>(nb::getattr(values, "code", nb::none())) ? f(Values<std::int16_t>()) : f(Values<std::int32_t>());
 }
 
+template <class Code, class T>
+void check_codes(const Values<Code>& values, const Stacked<T>& stacked) {
+    Arguments::require(within(values.code, std::numeric_limits<Code>::min(), stacked.table[0]), "code must be that of a row of the table");
+}
+
 // joint[k] = log of weight times density of row i, but for the base measure.
-template <class Code>
-void join_row(const Values<Code>& values, const Form& form, const double* log_weight, Index i, double* __restrict joint) {
-    const Index n = form.table[1];
+template <class N, class Code>
+void join_row(N n, const Values<Code>& values, const Form& form, const double* log_weight, Index i, double* __restrict joint) {
     std::copy(log_weight, log_weight + n, joint);
     for (Index v = 0; v < values.code[1]; ++v) {
         const Code c = values.code(i, v);
         if (c < 0) continue;
-        const double* __restrict row = form.table.at(c);
+        const double* __restrict row = form.table.data + c * n;
         const Index s = values.slot(v);
         if (s < 0) {
             for (Index k = 0; k < n; ++k) joint[k] += row[k];
         } else {
             const double x = values.z(i, s);
-            const double *__restrict linear = form.linear.at(s), *__restrict square = form.square.at(s);
+            const double *__restrict linear = form.linear.data + s * n, *__restrict square = form.square.data + s * n;
             for (Index k = 0; k < n; ++k) joint[k] += row[k] + x * (linear[k] + x * square[k]);
         }
     }
 }
 
 double largest_of(const double* x, Index n) {
-    double out = -INFINITE;
-    Index k = 0;
-    if (n >= AT_ONCE) {
-        Four most = load(x);
-        for (k = AT_ONCE; k + AT_ONCE <= n; k += AT_ONCE) {
-            const Four next = load(x + k);
-            most = next > most ? next : most;
-        }
-        out = std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
+    const Index whole = n - n % AT_ONCE;
+    Four most = spread(-INFINITE);
+    for (Index k = 0; k < whole; k += AT_ONCE) {
+        const Four next = load(x + k);
+        most = next > most ? next : most;
     }
-    for (; k < n; ++k) out = std::max(out, x[k]);
+    double out = std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
+    for (Index k = whole; k < n; ++k) out = std::max(out, x[k]);
     return out;
 }
 
@@ -105,7 +106,8 @@ double sum_of(const double* x, Index n) {
 
 // Turn a row's log joint densities into shares, and return log p but for the base measure. A row that no component can
 // have (log p = -inf) has the components' weights as shares.
-double normalise(double* __restrict share, const double* weight, Index n) {
+template <class N>
+double normalise(N n, double* __restrict share, const double* weight) {
     const double largest = largest_of(share, n);
     if (largest == -INFINITE) {
         std::copy(weight, weight + n, share);
@@ -119,21 +121,20 @@ double normalise(double* __restrict share, const double* weight, Index n) {
 
 // Add the shares of some rows, from `start` on, to the statistics: by code, and times z and z^2. Row by row of each
 // variable: its sums stay in the cache.
-template <class Code>
-void gather_rows(const Values<Code>& values, Index start, Index n_rows, const double* shares, const Sums& sums) {
-    const Index n = sums.table[1];
+template <class N, class Code>
+void gather_rows(N n, const Values<Code>& values, Index start, Index n_rows, const double* shares, const Sums& sums) {
     for (Index v = 0; v < values.code[1]; ++v) {
         const Index s = values.slot(v);
         for (Index i = 0; i < n_rows; ++i) {
             const Code c = values.code(start + i, v);
             if (c < 0) continue;
             const double* __restrict share = shares + i * n;
-            double* __restrict count = sums.table.at(c);
+            double* __restrict count = sums.table.data + c * n;
             if (s < 0) {
                 for (Index k = 0; k < n; ++k) count[k] += share[k];
             } else {
                 const double x = values.z(start + i, s), square = x * x;
-                double *__restrict first = sums.linear.at(s), *__restrict second = sums.square.at(s);
+                double *__restrict first = sums.linear.data + s * n, *__restrict second = sums.square.data + s * n;
                 for (Index k = 0; k < n; ++k) {
                     count[k] += share[k];
                     first[k] += x * share[k];
@@ -151,8 +152,11 @@ void join(nb::object values_, nb::object form_, nb::object log_weight_, nb::obje
         auto form = arguments.record<Form>("form", form_);
         auto log_weight = arguments.array<const double, 1>("log_weight", log_weight_, {"components"});
         auto out = arguments.array<double, 2>("out", out_, {"rows", "components"});
+        check_codes(values, form);
         nb::gil_scoped_release unlocked;
-        for (Index i = 0; i < out[0]; ++i) join_row(values, form, log_weight.data, i, out.at(i));
+        with_constant(out[1], [&](auto n) {
+            for (Index i = 0; i < out[0]; ++i) join_row(n, values, form, log_weight.data, i, out.at(i));
+        });
     });
 }
 
@@ -162,8 +166,9 @@ void gather(nb::object values_, nb::object share_, nb::object sums_) {
         values = arguments.record<decltype(values)>("values", values_);
         auto share = arguments.array<const double, 2>("share", share_, {"rows", "components"});
         auto sums = arguments.record<Sums>("sums", sums_);
+        check_codes(values, sums);
         nb::gil_scoped_release unlocked;
-        gather_rows(values, 0, share[0], share.data, sums);
+        with_constant(share[1], [&](auto n) { gather_rows(n, values, 0, share[0], share.data, sums); });
     });
 }
 
@@ -176,11 +181,14 @@ void score(nb::object values_, nb::object form_, nb::object log_weight_, nb::obj
         auto weight = arguments.array<const double, 1>("weight", weight_, {"components"});
         auto share = arguments.array<double, 2>("share", share_, {"rows", "components"});
         auto log_p = arguments.array<double, 1>("log_p", log_p_, {"rows"});
+        check_codes(values, form);
         nb::gil_scoped_release unlocked;
-        for (Index i = 0; i < share[0]; ++i) {
-            join_row(values, form, log_weight.data, i, share.at(i));
-            log_p(i) = normalise(share.at(i), weight.data, share[1]) + values.base(i);
-        }
+        with_constant(share[1], [&](auto n) {
+            for (Index i = 0; i < share[0]; ++i) {
+                join_row(n, values, form, log_weight.data, i, share.at(i));
+                log_p(i) = normalise(n, share.at(i), weight.data) + values.base(i);
+            }
+        });
     });
 }
 
@@ -195,25 +203,27 @@ double expect(nb::object values_, nb::object weight_, nb::object form_, nb::obje
         auto prior = arguments.array<const double, 1>("prior", prior_, {"components"});
         auto total = arguments.array<double, 1>("total", total_, {"components"});
         auto sums = arguments.record<Sums>("sums", sums_);
+        check_codes(values, sums);
         nb::gil_scoped_release unlocked;
-        const Index n = prior[0];
-        Scratch<double> shares(TILE * n);
-        double log_likelihood = 0.0;
-        for (Index start = 0; start < weight[0]; start += TILE) {
-            const Index n_rows = std::min(TILE, weight[0] - start);
-            for (Index i = 0; i < n_rows; ++i) {
-                double *__restrict share = shares.data() + i * n, *__restrict to = total.data;
-                join_row(values, form, log_prior.data, start + i, share);
-                const double w = weight(start + i);
-                log_likelihood += w * (normalise(share, prior.data, n) + values.base(start + i));
-                for (Index k = 0; k < n; ++k) {
-                    share[k] *= w;
-                    to[k] += share[k];
+        return with_constant(prior[0], [&](auto n) {
+            Scratch<double> shares(TILE * n);
+            double log_likelihood = 0.0;
+            for (Index start = 0; start < weight[0]; start += TILE) {
+                const Index n_rows = std::min(TILE, weight[0] - start);
+                for (Index i = 0; i < n_rows; ++i) {
+                    double *__restrict share = shares.data() + i * n, *__restrict to = total.data;
+                    join_row(n, values, form, log_prior.data, start + i, share);
+                    const double w = weight(start + i);
+                    log_likelihood += w * (normalise(n, share, prior.data) + values.base(start + i));
+                    for (Index k = 0; k < n; ++k) {
+                        share[k] *= w;
+                        to[k] += share[k];
+                    }
                 }
+                gather_rows(n, values, start, n_rows, shares.data(), sums);
             }
-            gather_rows(values, start, n_rows, shares.data(), sums);
-        }
-        return log_likelihood;
+            return log_likelihood;
+        });
     });
 }
 
@@ -224,18 +234,30 @@ void pick(nb::object share_, nb::object uniform_, nb::object out_) {
     auto uniform = arguments.array<const double, 2>("uniform", uniform_, {"rows", "draws"});
     auto out = arguments.array<std::int64_t, 2>("out", out_, {"rows", "draws"});
     nb::gil_scoped_release unlocked;
+    const Index n = share[1], n_draws = out[1];
+    std::vector<double> reached(n);
     for (Index i = 0; i < share[0]; ++i) {
-        const double* __restrict u = uniform.at(i);
-        std::int64_t* __restrict number = out.at(i);
-        std::fill(number, number + out[1], 0);
-        double reached = 0.0;
         std::int64_t last = 0;
-        for (Index k = 0; k < share[1]; ++k) {
-            reached += share(i, k);
+        double sum = 0.0;
+        for (Index k = 0; k < n; ++k) {
+            reached[k] = sum += share(i, k);
             if (share(i, k) > 0) last = k;
-            for (Index d = 0; d < out[1]; ++d) number[d] += reached <= u[d];
         }
-        for (Index d = 0; d < out[1]; ++d) number[d] = std::min(number[d], last);
+        const double* u = uniform.at(i);
+        std::int64_t* number = out.at(i);
+        Index d = 0;
+        for (; d + AT_ONCE <= n_draws; d += AT_ONCE) {
+            const Four four = load(u + d);
+            FourMasks count{};
+            for (Index k = 0; k < n; ++k) count -= spread(reached[k]) <= four;
+            count = count < last ? count : FourMasks{last, last, last, last};
+            std::memcpy(number + d, &count, sizeof count);
+        }
+        for (; d < n_draws; ++d) {
+            std::int64_t count = 0;
+            for (Index k = 0; k < n; ++k) count += reached[k] <= u[d];
+            number[d] = std::min(count, last);
+        }
     }
 }
 
@@ -248,16 +270,30 @@ void nearer(nb::object value_, nb::object category_, nb::object seed_, std::int6
     auto distance = arguments.array<double, 1>("distance", distance_, {"rows"});
     auto nearest = arguments.array<std::int64_t, 1>("nearest", nearest_, {"rows"});
     nb::gil_scoped_release unlocked;
+    const Index n = seed[0], whole = n - n % AT_ONCE;
+    const Four zero = spread(0.0);
+    Scratch<double> apart(n);  // of two categories; NaN for numbers
+    for (Index v = 0; v < n; ++v) apart[v] = category(v) ? APART : std::numeric_limits<double>::quiet_NaN();
     for (Index i = 0; i < value[0]; ++i) {
-        double total = 0.0;
-        Index shared = 0;
-        for (Index v = 0; v < seed[0]; ++v) {
-            const double difference = value(i, v) - seed(v);
-            if (std::isnan(difference)) continue;
-            ++shared;
-            total += category(v) ? (difference != 0 ? APART : 0.0) : difference * difference;
+        const double* x = value.at(i);
+        // Branch-free: which values are missing cannot be predicted.
+        Four totals = zero;
+        FourMasks counts{};
+        for (Index v = 0; v < whole; v += AT_ONCE) {
+            const Four difference = load(x + v) - load(seed.data + v), of_categories = load(apart.data() + v);
+            const Four term = of_categories == of_categories ? (difference != zero ? of_categories : zero) : difference * difference;
+            const FourMasks known = difference == difference;
+            totals += known ? term : zero;
+            counts -= known;
         }
-        const double mean = shared > 0 ? total / double(shared) : APART;
+        double sum = total(totals), shared = double(counts[0] + counts[1] + counts[2] + counts[3]);
+        for (Index v = whole; v < n; ++v) {
+            const double difference = x[v] - seed(v);
+            if (std::isnan(difference)) continue;
+            shared += 1.0;
+            sum += category(v) ? (difference != 0 ? APART : 0.0) : difference * difference;
+        }
+        const double mean = shared > 0 ? sum / shared : APART;
         if (mean < distance(i)) {
             distance(i) = mean;
             nearest(i) = number;
