@@ -32,13 +32,16 @@ ROWS, COLUMNS, K = 3, 2, 4
 VALUES = record(code=np.full((ROWS, COLUMNS), 4, np.int16), z=np.zeros((ROWS, 1)),
                 base=np.zeros(ROWS), slot=np.array([0, -1]))  # fmt: skip
 
+OTHER_SLOTS = record(**{**vars(VALUES), "slot": np.array([1, 0])})
+
 
 def stacked():
     return record(table=np.zeros((5, K)), linear=np.zeros((1, K)), square=np.zeros((1, K)))
 
 
 VARIABLES = record(start=np.arange(COLUMNS + 1), members=np.arange(COLUMNS),
-                   n_levels=np.array([3, 3]), block=mask(COLUMNS), nullable=mask(COLUMNS))  # fmt: skip
+                   n_levels=np.full(COLUMNS, 3), block=mask(COLUMNS),
+                   nullable=mask(COLUMNS))  # fmt: skip
 # A split in the middle of two leaves, on a column of three categories.
 TREE = record(parent=np.array([-1, 0, 0], np.int32), feature=np.array([0, -1, -1], np.int32),
               left=np.array([1, 0, 1], np.int32), edge_set=np.array([-1, 1, 2], np.int32),
@@ -124,8 +127,8 @@ FITTING = {
         "out": np.zeros((1, 64), np.uint16),
     },
     ("drawn_leaves", "sum_by_leaf"): lambda: {
-        "leaf": np.full(ROWS, K - 1, np.uint8), "weight": np.zeros(ROWS), "values": np.zeros((ROWS, 2)),
-        "output": 1, "out": np.zeros((K, 1)),
+        "leaf": np.full(ROWS, K - 1, np.uint8), "weight": np.zeros(ROWS),
+        "values": np.zeros((ROWS, 2)), "output": 1, "out": np.zeros((K, 1)),
     },
     ("drawn_leaves", "add_step"): lambda: {
         "leaf": np.zeros(ROWS, np.uint8), "step": np.zeros((K, 1)), "output": 1,
@@ -205,7 +208,7 @@ def test_what_is_written_must_be_writable_and_have_the_size(kernel):
 @pytest.mark.parametrize(
     ("kernel", "name", "value", "message"),
     [
-        (("mixture", "join"), "values", record(**{**vars(VALUES), "slot": np.array([1, 0])}), "slot"),
+        (("mixture", "join"), "values", OTHER_SLOTS, "slot"),
         (("columns", "read_categories"), "categorical", np.array([2]), "categorical"),
         (("columns", "read_allowed"), "offsets", np.array([0, 1, 3]), "offsets"),
         (("regions", "split_sets"), "splits", np.array([1]), "inner nodes"),
