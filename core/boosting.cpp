@@ -157,6 +157,7 @@ class Grower {
                 const Index steps = width - 1 + (missing && !backwards);
                 for (Index step = 0; step < steps; ++step) {
                     const Index c = backwards ? width - 1 - step : step;
+                    if (own[c].n == 0) continue;  // the same split as before: rounding must not prefer it
                     near.g += own[c].g;
                     near.h += own[c].h;
                     near.n += own[c].n;
