@@ -14,6 +14,14 @@ NB_MODULE(NAME, m) {
         nb::module_ part = m.def_submodule(name, doc);
         define(part);
     };
+    bind("boosting", "Small boosted trees.", bind_boosting);
+    bind("chow_liu", "Mutual information of pairs of variables.", bind_chow_liu);
+    bind("circuit", "Leaves that agree with rows.", bind_circuit);
+    bind("columns", "What rows say of each variable.", bind_columns);
+    bind("drawn_leaves", "Leaves of draws.", bind_drawn_leaves);
+    bind("leaf_probabilities", "Leaf probabilities as sparse matrices.", bind_leaf_probabilities);
+    bind("mixture", "EM for mixtures of products.", bind_mixture);
+    bind("regions", "Sets of categories at splits.", bind_regions);
     bind("trees", "Trees on complete rows.", bind_trees);
     bind("sobol", "Uniform numbers of scrambled Sobol points.", bind_sobol);
     bind("normal_scores", "Maps of columns to normal scores.", bind_normal_scores);

@@ -2,6 +2,14 @@
 #pragma once
 #include "views.hpp"
 
+void bind_boosting(nb::module_& m);
+void bind_chow_liu(nb::module_& m);
+void bind_circuit(nb::module_& m);
+void bind_columns(nb::module_& m);
+void bind_drawn_leaves(nb::module_& m);
+void bind_leaf_probabilities(nb::module_& m);
+void bind_mixture(nb::module_& m);
+void bind_regions(nb::module_& m);
 void bind_trees(nb::module_& m);
 void bind_sobol(nb::module_& m);
 void bind_normal_scores(nb::module_& m);

@@ -18,6 +18,14 @@ if os.environ.get("KNOTHOLE_BUILD", "v3") == "v3" and baseline.supports_v3():
 else:
     build = baseline
 
+boosting = build.boosting
+chow_liu = build.chow_liu
+circuit = build.circuit
+columns = build.columns
+drawn_leaves = build.drawn_leaves
+leaf_probabilities = build.leaf_probabilities
+mixture = build.mixture
+regions = build.regions
 trees = build.trees
 sobol = build.sobol
 normal_scores = build.normal_scores
