@@ -15,4 +15,10 @@ NB_MODULE(NAME, m) {
         define(part);
     };
     bind("trees", "Trees on complete rows.", bind_trees);
+    bind("leaf_sets", "Which leaves of trees observed values leave.", bind_leaf_sets);
+    bind("mixture_walk", "Exact expectations under mixtures of products.", bind_mixture_walk);
+    bind("mixture_regions", "The same with the regions of missing values.", bind_mixture_regions);
+    bind("single_missing", "Exact expectations of rows that lack a single number.", bind_single_missing);
+    bind("latent_walk", "Exact expectations under latent trees.", bind_latent_walk);
+    bind("latent_regions", "The same with the regions of missing values.", bind_latent_regions);
 }

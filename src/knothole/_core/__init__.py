@@ -19,3 +19,9 @@ else:
     build = baseline
 
 trees = build.trees
+leaf_sets = build.leaf_sets
+mixture_walk = build.mixture_walk
+mixture_regions = build.mixture_regions
+single_missing = build.single_missing
+latent_walk = build.latent_walk
+latent_regions = build.latent_regions
