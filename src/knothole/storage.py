@@ -115,7 +115,9 @@ def load(path: str | os.PathLike[str]) -> Robust:
         if os.path.getsize(path) <= MOST_BYTES:
             drawn = isinstance(density, GaussianMixture) and header["trees"]["classes"] is None
             file = os.path.abspath(path)
-            compile_ahead(by_class(LARGEST, density), "use_file", file, walks=drawn)
+            kernel = by_class(LARGEST, density)
+            if kernel is not None:
+                compile_ahead(kernel, "use_file", file, walks=drawn)
         ensemble = ensemble_from(header["trees"], part_of(arrays, TREES))
         check_type("model", header["model"], str)
         rows = part_of(arrays, CALIBRATION)

@@ -27,8 +27,7 @@ from knothole.errors import InvalidInput
 from knothole.expectation.circuit import CircuitEngine
 from knothole.expectation.engine import Engine, Moments
 from knothole.expectation.exact.latent_tree import LatentTreeEngine
-from knothole.expectation.exact.mixture import MixtureEngine, add_expected
-from knothole.expectation.exact.walk import add_margin
+from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.gaussian import GaussianEngine
 from knothole.expectation.monte_carlo.engine import MixtureMonteCarlo, MonteCarloEngine
 from knothole.expectation.monte_carlo.statistics import (
@@ -73,8 +72,6 @@ DRAWING_ENGINES: dict[type, type[MonteCarloEngine]] = {
 #: The kernel that takes longest to compile before a first prediction.
 LARGEST: dict[type, Any] = {
     GaussianMixture: fill,
-    LatentTree: add_margin,
-    Mixture: add_expected,
 }
 
 
