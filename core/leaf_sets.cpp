@@ -74,7 +74,9 @@ void check(const NodeArrays& nodes, const FilledSets& out) {
         const Index root = nodes.roots(t), stop = t + 1 < n_trees ? nodes.roots(t + 1) : n_nodes;
         fits &= root >= 0 && root < stop && stop <= n_nodes && stop - root < 2 * LEAVES;
         for (Index n = root; fits && n < stop; ++n)
-            fits &= nodes.is_leaf(n) || (nodes.feature(n) < n_variables && nodes.left(n) > n && nodes.left(n) + 1 < stop);
+            fits &= nodes.is_leaf(n) || (nodes.feature(n) < n_variables && nodes.left(n) > n && nodes.left(n) + 1 < stop &&
+                                         (out.n_levels(nodes.feature(n)) == 0 ||
+                                          (nodes.set_start(n) >= 0 && nodes.set_start(n) + out.n_levels(nodes.feature(n)) / 64 < nodes.sets[0])));
     }
     Arguments::require(fits, "trees must follow one another, parents before their children, with at most 64 leaves each");
 }
@@ -112,6 +114,12 @@ void narrow_rows(nb::object points_, nb::object draws_, nb::object trees_, nb::o
     const auto out = arguments.array<Word, 3>("out", out_, {"rows", "words", "trees"});
     Arguments::require(first >= 0 && first <= out[2] - trees.n_trees(), "out must have a column for each tree from first on");
     const auto draws = arguments.array<const double, 3>("draws", draws_, {"rows", Dim::at_least("variables"), Dim::any()});
+    bool fits = ranges.first(0) >= 0;
+    for (Index v = 0; v < trees.n_variables(); ++v) {
+        const Index rows = ranges.first(v + 1) - ranges.first(v);
+        fits &= rows >= 0 && (trees.look.cells(v, CELLS - 1) - Index(trees.look.start(v))) / EVERY < std::max<Index>(rows, 1);
+    }
+    Arguments::require(fits && ranges.first(trees.n_variables()) <= ranges.from_on[0], "each threshold must have rows of ranges");
     Arguments::require(draws[2] == 64 * out[1], "there must be 64 draws for each word");
     nb::gil_scoped_release unlocked;
     for (Index row = 0; row < points[0]; ++row)

@@ -95,12 +95,29 @@ struct LeafSets {
         read("leaf", self.leaf, {"trees of sets", int(LEAVES)});
         read("output", self.output);
     }
-    // What axes cannot say: the rows that values have are rows of the sets.
+    // What axes cannot say: the rows that values have are rows of the sets, and thresholds are there.
     void check() const {
         const auto& offset = look.offset;
-        bool ordered = offset(0) >= 0;
-        for (Index v = 0; v < look.used[0]; ++v) ordered &= offset(v) <= offset(v + 1);
-        Arguments::require(ordered && offset(look.used[0]) < sets[0], "offset must rise to the last row but one of sets");
+        bool fits = offset(0) >= 0;
+        for (Index v = 0; v < n_variables(); ++v) {
+            fits &= offset(v) <= offset(v + 1) && look.start(v) <= look.thresholds[0];
+            if (look.n_levels(v) == 0)
+                fits &= look.halvings(v) >= 0 && look.halvings(v) < 32 &&
+                        look.cells(v, CELLS - 1) + (Index(1) << look.halvings(v)) <= look.thresholds[0];
+        }
+        Arguments::require(fits && offset(n_variables()) < sets[0], "values must have rows of sets, and thresholds");
+    }
+    // The same for the nodes and leaves of the whole ensemble.
+    void check(Index n_nodes, Index n_leaves) const {
+        check();
+        bool fits = true;
+        for (Index i = 0; i < leaf.size(); ++i) fits &= (leaf.data[i] >= 0) & (leaf.data[i] < n_leaves);
+        for (Index t = 0; t < n_trees(); ++t) {
+            Index last = 2 * LEAVES - 1;  // split
+            while (last > 0 && right(t, last) == 0) --last;
+            fits &= root(t) >= 0 && root(t) + last < n_nodes;
+        }
+        Arguments::require(fits, "a tree has nodes or leaves that are not there");
     }
 
     Index n_trees() const { return root[0]; }

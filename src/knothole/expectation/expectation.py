@@ -20,7 +20,6 @@ from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.gaussian.density import GaussianMixture
-from knothole.densities.gaussian.draws import fill
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
@@ -68,10 +67,6 @@ ENGINES: dict[type, EngineMaker] = {
 DRAWING_ENGINES: dict[type, type[MonteCarloEngine]] = {
     GaussianMixture: GaussianEngine,
     Mixture: MixtureMonteCarlo,
-}
-#: The kernel that takes longest to compile before a first prediction.
-LARGEST: dict[type, Any] = {
-    GaussianMixture: fill,
 }
 
 
