@@ -54,6 +54,18 @@ inline double dot(const double* x, const double* y, Index n) {
     return total(out);
 }
 
+// Call f with a number known when compiling, where it is a usual one: loops over components are then unrolled.
+template <class F>
+void with_constant(Index n, F f) {
+    switch (n) {
+        case 4: return f(std::integral_constant<Index, 4>{});
+        case 8: return f(std::integral_constant<Index, 8>{});
+        case 12: return f(std::integral_constant<Index, 12>{});
+        case 16: return f(std::integral_constant<Index, 16>{});
+        default: return f(n);
+    }
+}
+
 // Scratch memory that begins where a cache line does: what crosses lines takes longer.
 template <class T>
 struct Aligned {

@@ -19,3 +19,7 @@ else:
     build = baseline
 
 trees = build.trees
+sobol = build.sobol
+normal_scores = build.normal_scores
+gaussian_em = build.gaussian_em
+gaussian_draws = build.gaussian_draws
