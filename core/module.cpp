@@ -15,6 +15,7 @@ NB_MODULE(NAME, m) {
         define(part);
     };
     bind("trees", "Trees on complete rows.", bind_trees);
+    bind("normal", "The standard normal distribution.", bind_normal);
     bind("sobol", "Uniform numbers of scrambled Sobol points.", bind_sobol);
     bind("normal_scores", "Maps of columns to normal scores.", bind_normal_scores);
     bind("gaussian_em", "EM for Gaussian mixtures.", bind_gaussian_em);

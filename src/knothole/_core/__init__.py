@@ -19,6 +19,7 @@ else:
     build = baseline
 
 trees = build.trees
+normal = build.normal
 sobol = build.sobol
 normal_scores = build.normal_scores
 gaussian_em = build.gaussian_em

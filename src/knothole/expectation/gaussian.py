@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
@@ -29,6 +28,7 @@ from knothole.compiled.policy import inlined, inner, njit
 from knothole.compiled.sobol import GROUPS
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.gaussian.draws import Normals
+from knothole.densities.normal import normal_cdf
 from knothole.expectation.engine import Entries
 from knothole.expectation.exact.mixture import (
     REGION_FUNCTIONS,
@@ -259,7 +259,7 @@ provide(NumberGiven, begin_row=begin_row, place=place, **REGION_FUNCTIONS)
 def normal_table() -> Floats:
     """P(Z < z) and its slope a step, at multiples of a step from -END on, (steps + 1, 2)."""
     z = np.arange(int(2 * END * STEPS) + 2) / STEPS - END
-    return np.stack([ndtr(z), np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / STEPS], axis=1)
+    return np.stack([normal_cdf(z), np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / STEPS], axis=1)
 
 
 @inlined

@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_positive, require
@@ -197,6 +196,8 @@ class NormalScores(Stored):
 
 def _empirical(x: Floats, weight: Floats, points: Floats, scale: float) -> Floats:
     """The quantile function of a column at the grid, flat at ``points`` where they fill a cell."""
+    from scipy.special import ndtri
+
     value, index = np.unique(x, return_inverse=True)
     mass = np.bincount(index, weights=weight) / weight.sum()
     rows = weight.sum() ** 2 / (weight**2).sum()
