@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 from sklearn.utils import get_tags
 
 from knothole.columns.columns import Column, Columns, found_as
@@ -37,6 +36,9 @@ from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries import WITH_FILES, library_of, reader_of
 from knothole.trees.pipelines.composed import is_composed, read_over
 from knothole.trees.read import reading_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def source(path: Path, missing: str | None = None) -> TableFile:
@@ -84,6 +86,8 @@ class Match:
 
     def table(self, chunk: pd.DataFrame) -> pd.DataFrame:
         """The model's columns of a chunk, as far as they are there, under the model's names."""
+        import pandas as pd
+
         series = {
             column.name: chunk[name]
             for name, column in zip(self.found, self.columns, strict=True)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.cli.console import say
@@ -24,6 +23,9 @@ from knothole.robust import Robust
 from knothole.trees.classes import class_lists, is_classifier
 from knothole.trees.ensemble import Ensemble
 from knothole.wrapping import wrap
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Decorator = Callable[[Any], Any]
 
@@ -245,6 +247,8 @@ def _matched(
 
 def _targets(values: pd.Series[Any], ensemble: Ensemble, where: str) -> NDArray[Any]:
     """Numbers for a regressor, for a classifier its own labels, however the file spells them."""
+    import pandas as pd
+
     lists = class_lists(ensemble)
     if not is_classifier(ensemble) or len(lists) > 1:
         try:

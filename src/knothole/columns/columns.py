@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 from os.path import commonprefix
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats, Mask
@@ -43,6 +42,9 @@ from knothole.columns.read import (
     position_of,
 )
 from knothole.errors import DamagedFile, InvalidInput
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "BASELINE", "NOT_RECORDED", "Block", "Column", "Columns", "Evidence", "HashedLevel", "Kind",

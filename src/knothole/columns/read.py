@@ -18,15 +18,17 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from knothole.arrays import Floats
+from knothole.arrays import Floats, Mask
 from knothole.checks import check_choice
 from knothole.errors import ColumnMismatch, InvalidInput, MissingExtra, UnseenCategory
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: What becomes of a column that a table does not have.
 Absent = Literal["error", "hole"]
@@ -81,6 +83,7 @@ def places_of(table: Any, names: Sequence[str]) -> list[int | None]:
 
     Examples
     --------
+    >>> import pandas as pd
     >>> places_of(pd.DataFrame({"b": [1], "a": [2]}), ["a", "b", "c"])
     [1, 0, None]
     """
@@ -134,6 +137,8 @@ def as_table(table: Any) -> Any:
     """
     if isinstance(table, (list, tuple)):
         if _are_dictionaries(table):
+            import pandas as pd
+
             keys = list(dict.fromkeys(key for row in table for key in row))
             columns = pd.Index(keys, tupleize_cols=False)
             return pd.DataFrame(_rows_of_dictionaries(table, keys), columns=columns, copy=False)
@@ -203,6 +208,8 @@ def _polars_as_arrow(table: Any) -> Any:
 
 def _from_arrow(table: Any) -> pd.DataFrame:
     """A DataFrame of what an Arrow table holds; :func:`read_column` says what is no column."""
+    import pandas as pd
+
     pa = sys.modules["pyarrow"]
     columns, nullable = [], False
     for column in table.columns:
@@ -233,6 +240,8 @@ def _are_categories(column: Any) -> bool:
 
 @cache
 def _nullable_types(pa: Any) -> dict[Any, Any]:
+    import pandas as pd
+
     integers = {
         getattr(pa, name.lower())(): getattr(pd, f"{name}Dtype")()
         for name in ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
@@ -460,15 +469,17 @@ def read_column(name: str, column: Any) -> RawColumn:
         category.
     """
     dtype = column.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
-        codes = column.cat.codes.to_numpy()
-        values = np.where(codes < 0, np.nan, codes)
-        return RawColumn(name, values, tuple(column.cat.categories.tolist()))
     if isinstance(dtype, np.dtype) and dtype.kind in "fiub":
         exact = np.asarray(column)
         return _numbers(name, exact.astype(np.float64, copy=False), exact)
     if isinstance(dtype, np.dtype) and dtype.kind in "OUST":
         return _objects(name, np.asarray(column, dtype=object))
+    import pandas as pd
+
+    if isinstance(dtype, pd.CategoricalDtype):
+        codes = column.cat.codes.to_numpy()
+        values = np.where(codes < 0, np.nan, codes)
+        return RawColumn(name, values, tuple(column.cat.categories.tolist()))
     kinds = pd.api.types
     if kinds.is_complex_dtype(dtype) or isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
         raise _refused(name, dtype)
@@ -498,7 +509,7 @@ def plain_floats(table: NDArray[Any] | pd.DataFrame) -> Floats | None:
     >>> plain_floats(as_table([[1, "red"]])) is None
     True
     """
-    if isinstance(table, pd.DataFrame):
+    if not isinstance(table, np.ndarray):
         if not all(map(_is_plain, table.dtypes.tolist())):
             return None
         return np.array(table.to_numpy(dtype=np.float64), order="C")
@@ -538,7 +549,7 @@ def _numbers(name: str, values: Floats, exact: NDArray[Any]) -> RawColumn:
 def _objects(name: str, values: NDArray[Any]) -> RawColumn:
     """A column of Python objects: numbers where all entries are, levels otherwise."""
     try:
-        missing = np.asarray(pd.isna(values), dtype=np.bool_)
+        missing = missing_objects(values)
     except decimal.InvalidOperation as error:
         raise _no_number(name, decimal.Decimal("sNaN")) from error
     observed = values[~missing]
@@ -560,6 +571,32 @@ def _objects(name: str, values: NDArray[Any]) -> RawColumn:
     codes = {level: code for code, level in enumerate(levels)}
     out[~missing] = [codes[value] for value in observed.tolist()]
     return RawColumn(name, out, levels)
+
+
+def missing_objects(values: NDArray[Any]) -> Mask:
+    """Which entries of an array of objects are missing: those that :func:`pandas.isna` says.
+
+    Where pandas has not been imported its own missing values cannot be there, and the others are
+    found without it.
+
+    Examples
+    --------
+    >>> missing_objects(np.array([None, "a", 1, float("nan")], dtype=object)).tolist()
+    [True, False, False, True]
+    """
+    if "pandas" in sys.modules:
+        import pandas as pd
+
+        return np.asarray(pd.isna(values), dtype=np.bool_)
+    missing = (
+        value is None or (isinstance(value, _PERHAPS_NAN) and bool(value != value))
+        for value in values.flat
+    )
+    return np.fromiter(missing, np.bool_, values.size).reshape(values.shape)
+
+
+# Types of which a value may differ from itself.
+_PERHAPS_NAN = (float, complex, np.inexact, np.datetime64, np.timedelta64, decimal.Decimal)
 
 
 def _as_floats(name: str, values: NDArray[Any]) -> Floats:

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit, softmax, xlogy
 
 from knothole.arrays import Floats, Mask
 from knothole.cached import cached_property
@@ -48,6 +47,7 @@ from knothole.trees.classes import is_classifier
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_levels
 from knothole.trees.libraries import unfitted
+from knothole.trees.links import Link
 from knothole.trees.pipelines.composed import is_composed, read_over
 from knothole.trees.read import name_levels, read
 
@@ -141,19 +141,20 @@ class Space:
         if self.name == "plain":
             return mean
         if self.name == "logit":
-            return np.asarray(logit(np.clip(mean, LEAST, 1 - LEAST)))
+            mean = np.clip(mean, LEAST, 1 - LEAST)
+            return np.log(mean) - np.log1p(-mean)
         return np.log(np.maximum(mean, self.least))
 
     def means(self, z: Floats) -> Floats:
         """The way back."""
         if self.name == "plain":
             return z
-        if self.name == "logit":
-            return np.asarray(expit(z))
         if self.name == "log":
             return np.exp(z)
+        if self.name == "logit":
+            return Link("sigmoid")(z)
         targets = np.split(z, np.cumsum(self.sizes)[:-1], axis=1)
-        return np.hstack([softmax(target, axis=1) for target in targets])
+        return np.hstack([Link("softmax")(target) for target in targets])
 
     def newton(self, mean: Floats, truth: Floats) -> tuple[Floats, Floats]:
         """What the next trees are to fit, and how much each entry weighs, (rows, outputs) each."""
@@ -164,6 +165,8 @@ class Space:
 
     def losses(self, mean: Floats, truth: Floats) -> Floats:
         """Losses (rows,): squared errors, or how far the truth's entropy is exceeded."""
+        from scipy.special import xlogy
+
         if self.name == "plain":
             return np.asarray(((truth - mean) ** 2).sum(axis=1))
         q = np.maximum(mean, self.least)

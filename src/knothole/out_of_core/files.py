@@ -17,16 +17,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from knothole.columns.city_hash import hash_of
 from knothole.columns.columns import Column, Columns, HashedLevel, Kind
 from knothole.columns.read import listed
 from knothole.errors import ColumnMismatch, DamagedFile, InvalidInput, MissingExtra
 from knothole.files import without_doubles
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Rows read, answered and written at a time.
 CHUNK = 20_000
@@ -111,6 +113,8 @@ class CsvFile(TableFile):
     """A CSV file. Numbers are read as numbers; categories the way their levels are written."""
 
     def __init__(self, path: Path, separator: str) -> None:
+        import pandas as pd
+
         self.path, self._separator = path, separator
         self.size = path.stat().st_size
         with _parsing(path):
@@ -132,6 +136,8 @@ class CsvFile(TableFile):
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`TableFile`."""
+        import pandas as pd
+
         described = {column.name: column for column in columns}
         as_text = [n for n in self.names if n not in described or _is_text(described[n])]
         missing = {
@@ -220,6 +226,8 @@ class JsonLinesFile(TableFile):
         self, names: Sequence[str], columns: Sequence[Column], rows: int
     ) -> Iterator[tuple[pd.DataFrame, int]]:
         """See :class:`TableFile`."""
+        import pandas as pd
+
         described = {column.name for column in columns}
         lines = self._rows()
         while batch := list(islice(lines, rows)):
@@ -381,7 +389,7 @@ def is_path(table: Any) -> bool:
 
 
 #: Chunks of a file, as (table, targets, weights), from the beginning each time it is called.
-Chunks = Callable[[], Iterator[tuple[pd.DataFrame, Any, Any]]]
+Chunks = Callable[[], Iterator[tuple["pd.DataFrame", Any, Any]]]
 
 
 def chunks_of(
@@ -403,6 +411,8 @@ def chunks_of(
     y, weight : str, optional
         Columns of the targets and of the weights.
     """
+    import pandas as pd
+
     opened = open_table(path)
     beside = {"y": y, "sample_weight": weight}
     for parameter, name in beside.items():
@@ -444,6 +454,8 @@ def chunks_of(
 
 def _check_kinds(chunk: pd.DataFrame, numeric: dict[str, bool], where: str, shown: str) -> None:
     """Refuse text where there were numbers before: 1 and "1" would be two categories."""
+    import pandas as pd
+
     for name in chunk.columns.astype(str):
         if chunk[name].isna().all():
             continue
@@ -464,6 +476,8 @@ def sampled(
     Every row gets a random number, and those with the smallest are drawn, so that memory holds no
     more than the sample and a chunk.
     """
+    import pandas as pd
+
     rng = np.random.default_rng(seed)
     drawn: pd.DataFrame | None = None
     keys = np.empty(0)
