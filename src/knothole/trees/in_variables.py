@@ -215,6 +215,11 @@ def _check_match(ensemble: Ensemble, columns: Columns) -> None:
                     f"column {described.name!r} stands where the model has {column.name!r}. Use "
                     f"ensemble.columns.describe(table)."
                 )
+    split = np.isin(np.arange(len(columns)), ensemble.feature)
+    for column in np.flatnonzero(split & (columns.auxiliary | ensemble.columns.auxiliary)):
+        raise ColumnMismatch(
+            f"column {columns[column].name!r} is said to be auxiliary, but the model splits on it."
+        )
     in_block = {column for block in columns.blocks for column in block.columns}
     numeric_split = np.zeros(len(columns), dtype=np.bool_)
     numeric_split[ensemble.feature[(ensemble.feature >= 0) & (ensemble.set_start < 0)]] = True
