@@ -772,7 +772,7 @@ def columns_from(description: dict[str, Any]) -> Columns:
             require(numeric, f"{columns[position].name!r} has levels, and is no dummy")
     blocks = tuple(Block(name, tuple(at), baseline) for name, at, baseline in description["blocks"])
     check_type("named", description["named"], bool)
-    count = description["auxiliary"]
+    count = description.get("auxiliary", 0)
     check_type("auxiliary", count, int)
     require(0 <= count < max(1, len(columns)), f"{count} of {len(columns)} columns are auxiliary")
     return Columns(columns, blocks, description["named"]).with_auxiliary(count)
