@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from knothole.cli.console import say
 from knothole.cli.files import Match, OpenedModel, check_column, match, source
+from knothole.columns.columns import Column
 from knothole.errors import InvalidInput
 from knothole.inspection.conformal import KEPT
 from knothole.missingness.inference import NanPolicy
@@ -204,8 +205,8 @@ def read_rows(
 
     Rows whose target is not known are left out; ``hint`` is said where rows are sampled.
     """
-    table, found, names = _matched(path, model, target, learning)
-    frame, total = sampled(table, names, found.described, learning.rows, learning.seed)
+    table, found, names, described = _matched(path, model, target, learning)
+    frame, total = sampled(table, names, described, learning.rows, learning.seed)
     if len(frame) < total:
         say(f"{table.shown}: {len(frame):,} of {total:,} rows, chosen at random.{hint}")
     if target is None:
@@ -224,10 +225,10 @@ def parts_of_file(
     path: Path, model: OpenedModel, target: str | None, learning: Learning
 ) -> Partitions:
     """All rows of a file as :func:`read_rows` has them, so many at a time."""
-    table, found, names = _matched(path, model, target, learning)
+    table, found, names, described = _matched(path, model, target, learning)
 
     def tables() -> Iterator[tuple[pd.DataFrame, NDArray[Any] | None, None]]:
-        for chunk, _ in table.chunks(names, found.described, CHUNK):
+        for chunk, _ in table.chunks(names, described, CHUNK):
             if target is None:
                 yield found.table(chunk, learning.auxiliary), None, None
             else:
@@ -240,8 +241,8 @@ def parts_of_file(
 
 def _matched(
     path: Path, model: OpenedModel, target: str | None, learning: Learning
-) -> tuple[TableFile, Match, list[str]]:
-    """A file, where the model's columns are in it, and the columns to read."""
+) -> tuple[TableFile, Match, list[str], list[Column]]:
+    """A file, where the model's columns are in it, the columns to read, and what they hold."""
     table = source(path)
     for name in learning.drop:
         check_column(table, name, "--drop")
@@ -256,7 +257,8 @@ def _matched(
     for name in targets:
         check_column(table, name, "--target")
     found = match(model.columns, table, [*learning.drop, *learning.auxiliary, *targets])
-    return table, found, list(dict.fromkeys([*found.names, *learning.auxiliary, *targets]))
+    names = list(dict.fromkeys([*found.names, *learning.auxiliary, *targets]))
+    return table, found, names, [*found.described, *map(Column, learning.auxiliary)]
 
 
 def _targets(values: pd.Series[Any], ensemble: Ensemble, where: str) -> NDArray[Any]:

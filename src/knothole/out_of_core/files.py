@@ -423,7 +423,9 @@ def chunks_of(
     known: dict[str, Column] = {}
     if columns is not None and columns.named:
         known = {column.name: column for column in columns}
-        names = names if every else [name for name in names if name in known or name in also] or names
+        names = (
+            names if every else [name for name in names if name in known or name in also] or names
+        )
     elif columns is not None and len(columns) == len(names):
         known = {n: replace(c, name=n) for n, c in zip(names, columns, strict=True)}
     read = [*names, *(name for name in (y, weight) if name is not None)]

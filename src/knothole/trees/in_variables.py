@@ -216,9 +216,11 @@ def _check_match(ensemble: Ensemble, columns: Columns) -> None:
                     f"ensemble.columns.describe(table)."
                 )
     split = np.isin(np.arange(len(columns)), ensemble.feature)
-    for column in np.flatnonzero(split & (columns.auxiliary | ensemble.columns.auxiliary)):
+    wrong = np.flatnonzero(split & (columns.auxiliary | ensemble.columns.auxiliary)).tolist()
+    if wrong:
         raise ColumnMismatch(
-            f"column {columns[column].name!r} is said to be auxiliary, but the model splits on it."
+            f"column {columns[wrong[0]].name!r} is said to be auxiliary, but the model splits on "
+            f"it: it is a feature."
         )
     in_block = {column for block in columns.blocks for column in block.columns}
     numeric_split = np.zeros(len(columns), dtype=np.bool_)
