@@ -18,4 +18,22 @@ if os.environ.get("KNOTHOLE_BUILD", "v3") == "v3" and baseline.supports_v3():
 else:
     build = baseline
 
+boosting = build.boosting
+chow_liu = build.chow_liu
+circuit = build.circuit
+columns = build.columns
+drawn_leaves = build.drawn_leaves
+leaf_probabilities = build.leaf_probabilities
+mixture = build.mixture
+regions = build.regions
 trees = build.trees
+gaussian_draws = build.gaussian_draws
+gaussian_em = build.gaussian_em
+latent_regions = build.latent_regions
+latent_walk = build.latent_walk
+leaf_sets = build.leaf_sets
+mixture_regions = build.mixture_regions
+mixture_walk = build.mixture_walk
+normal_scores = build.normal_scores
+single_missing = build.single_missing
+sobol = build.sobol
