@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from knothole._core import single_missing
 from knothole.arrays import Floats
@@ -27,6 +26,7 @@ from knothole.columns.evidence import Evidence
 from knothole.compiled.sobol import GROUPS
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.gaussian.draws import Normals
+from knothole.densities.normal import normal_cdf
 from knothole.expectation.engine import Entries
 from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.exact.walk import WalkEngine
@@ -210,4 +210,4 @@ class NumberGiven(NamedTuple):
 def normal_table() -> Floats:
     """P(Z < z) and its slope a step, at multiples of a step from -END on, (steps + 1, 2)."""
     z = np.arange(int(2 * END * STEPS) + 2) / STEPS - END
-    return np.stack([ndtr(z), np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / STEPS], axis=1)
+    return np.stack([normal_cdf(z), np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / STEPS], axis=1)

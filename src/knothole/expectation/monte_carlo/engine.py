@@ -12,11 +12,10 @@ would. Which row gets how many depends on that row alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from knothole._core import leaf_sets as kernels_of_sets
 from knothole.arrays import Floats, Integers, Words
@@ -49,6 +48,9 @@ from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets
 from knothole.expectation.tolerance import NONE, Tolerance, refine
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # Words that a row begins with: for expected margins, whose groups tell their error soon, and for
 # everything else as many as go through the trees together.
@@ -261,6 +263,8 @@ class MonteCarloEngine(Engine):
 
         The groups of a row stand side by side.
         """
+        from scipy import sparse
+
         parts = []
         for rows, part in evidence.parts():
             for row, leaf, share in self.entries(part, by_group=True):
