@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from knothole._core import circuit as kernels
 from knothole.arrays import Floats, Integers
@@ -44,6 +43,8 @@ class CircuitEngine(ExactEngine):
     chunk = 64
 
     def __init__(self, ensemble: Ensemble, density: LatentDensity) -> None:
+        from scipy import sparse
+
         self.ensemble = ensemble
         self.density = density
         self.value = weighted_values(ensemble)

@@ -11,15 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
-from scipy import sparse
 
 from knothole._core import leaf_probabilities as kernels
 from knothole.arrays import Floats, Integers
 from knothole.columns.evidence import Evidence
 from knothole.trees.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # Leaf probabilities that are held at once (more only if one row has more leaves).
 ENTRIES = 1 << 16
@@ -79,6 +81,8 @@ class Engine(ABC):
 
         ``by_tree`` puts the rows of each tree together, (trees * rows, leaves).
         """
+        from scipy import sparse
+
         parts = [
             (rows, *entries) for rows, part in evidence.parts() for entries in self.entries(part)
         ]

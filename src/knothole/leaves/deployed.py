@@ -37,10 +37,10 @@ old leaves: their error may well be lower on the rows that they were trained on.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from knothole._core import leaf_probabilities as kernels
 from knothole.arrays import Floats
@@ -53,6 +53,9 @@ from knothole.leaves.solve import Solution
 from knothole.leaves.sums import probabilities_by_tree
 from knothole.progress import bar
 from knothole.trees.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # Trees with more leaves do not move: their matrices would take too long to take apart.
 MOST_LEAVES = 1024

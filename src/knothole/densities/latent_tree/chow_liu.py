@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from knothole._core import chow_liu as kernels
 from knothole.arrays import Floats, Ints
@@ -101,6 +99,9 @@ def mutual_information(codes: NDArray[np.int32], weight: Floats) -> Floats:
 
 def spanning_edges(information: Floats) -> Ints:
     """Edges (variables - 1, 2) of the spanning tree with the largest sum."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
     # scipy minimises, and takes 0 for "no edge": all costs are made positive.
     cost = information.max() - information + 1.0
     upper = np.triu(cost, 1)
@@ -110,6 +111,8 @@ def spanning_edges(information: Floats) -> Ints:
 
 def rooted(edges: Ints, n_variables: int) -> Tree:
     """The tree hung from its centre, which keeps it as shallow as it can be."""
+    from scipy.sparse.csgraph import breadth_first_order
+
     tree = np.zeros((n_variables, n_variables))
     tree[edges[:, 0], edges[:, 1]] = 1.0
 

@@ -9,7 +9,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from knothole._core import mixture as kernels
 from knothole.arrays import Floats
@@ -31,7 +30,7 @@ from knothole.densities.em import (
 from knothole.densities.held_out import FEW_ROWS
 from knothole.densities.mixture.em import ProductMixture, assign, comparable, start
 from knothole.densities.search import can_hold_out, learn, split
-from knothole.densities.univariate.base import Univariate, log_of
+from knothole.densities.univariate.base import Univariate, log_of, log_sum_exp
 from knothole.densities.univariate.families import prefers_histogram, with_continuous
 from knothole.densities.univariate.packed import pack
 
@@ -342,7 +341,7 @@ class Mixture(LatentDensity):
 
     def combine(self, terms: list[Floats]) -> Floats:
         """Log p of rows from their terms: the slow twin of the compiled sums."""
-        return np.asarray(logsumexp(np.add.reduce(terms) + log_of(self.weights_), axis=1))
+        return np.asarray(log_sum_exp(np.add.reduce(terms) + log_of(self.weights_), axis=1))
 
     @property
     def state_coordinates(self) -> int:
