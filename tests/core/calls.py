@@ -103,6 +103,9 @@ def use_everything() -> None:
         of_numbers.margin(np.where(np.eye(3, dtype=bool), np.nan, 0.1))
         holes = np.where(rng.random(numbers.shape) < 0.2, np.nan, numbers)
         of_numbers.tune(holes, y).predict(holes[:5])
+    mixture = kh.GaussianMixture(2, random_state=0).fit(holes)
+    mixture.conditional(mixture.evidence(holes[:5]))
+    mixture.scores_.decode(numbers[:5])
 
 
 def _ask(robust: Any, asked: Any) -> None:
