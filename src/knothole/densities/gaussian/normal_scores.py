@@ -137,8 +137,11 @@ class NormalScores(Stored):
     def maps(self) -> Maps:
         """The arrays as kernels take them, with the last value of each block of grid points."""
         coarse = self.values[:, STRIDE - 1 : -1 : STRIDE]
-        fields = coarse, self.values, self.tail, self.limits, self.whole, self.flat, self.unit
-        return Maps(*map(np.ascontiguousarray, fields))
+        return Maps(
+            np.ascontiguousarray(coarse), np.ascontiguousarray(self.values),
+            np.ascontiguousarray(self.tail), np.ascontiguousarray(self.limits),
+            np.ascontiguousarray(self.whole), np.ascontiguousarray(self.flat), self.unit,
+        )  # fmt: skip
 
     @property
     def repeats(self) -> NDArray[np.bool_]:
