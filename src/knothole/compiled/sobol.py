@@ -15,6 +15,7 @@ Nothing depends on a row's place, on chunks or threads.
 from __future__ import annotations
 
 from functools import cache, lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,10 @@ SIZE = WORD // GROUPS
 WORDS = 256
 # Coordinates beyond these have random bits: nets of so few points are no better there.
 NET_COORDINATES = 1024
+# The direction numbers of Joe and Kuo (2008) for as many coordinates and 2**11 points, as odd
+# integers: the k-th has k bits.
+_DIRECTIONS = Path(__file__).with_name("joe_kuo.npy")
+_BITS = 32
 
 
 class Points:
@@ -83,12 +88,27 @@ COMMON = np.zeros(1, dtype=np.uint64)
 
 @cache
 def sobol_net(coordinates: int) -> NDArray[np.uint32]:
-    """A linearly scrambled Sobol sequence, (words, coordinates, points of a group in a word)."""
-    from scipy.stats import qmc  # it imports much: only where points are drawn
+    """A linearly scrambled Sobol sequence, (words, coordinates, points of a group in a word).
 
-    sobol = qmc.Sobol(coordinates, scramble=True, bits=32, rng=np.random.default_rng(0))
-    bits = (sobol.random(SIZE * WORDS) * 2.0**32).astype(np.uint32)
-    return np.ascontiguousarray(bits.reshape(WORDS, SIZE, coordinates).transpose(0, 2, 1))
+    The points of ``scipy.stats.qmc.Sobol(coordinates, bits=32, rng=np.random.default_rng(0))``,
+    without importing it: that takes longer than most predictions. Matousek (1998): a random lower
+    triangular matrix of bits times each direction number, and a random shift of all points.
+    """
+    rng, places = np.random.default_rng(0), np.arange(_BITS, dtype=np.uint32)
+    shift = rng.integers(2, size=(coordinates, _BITS), dtype=np.uint32) @ (1 << places)
+    matrix = np.tril(rng.integers(2, size=(coordinates, _BITS, _BITS), dtype=np.uint32))
+    matrix[:, places, places] = 1
+    numbers = np.load(_DIRECTIONS)[:coordinates].astype(np.uint32)
+    numbers <<= _BITS - 1 - np.arange(numbers.shape[1], dtype=np.uint32)
+    # Bits from the highest on, (coordinates, bits, direction numbers).
+    bits = (numbers[:, None] >> places[::-1, None]) & 1
+    scrambled = ((matrix @ bits) & 1) << places[::-1, None]
+    directions = scrambled.sum(axis=1, dtype=np.uint32).T
+    # In the order of the Gray code the second half of 2**k points is the first in reverse, moved.
+    points = shift[None].astype(np.uint32)
+    for direction in directions:
+        points = np.concatenate([points, points[::-1] ^ direction])
+    return np.ascontiguousarray(points.reshape(WORDS, SIZE, coordinates).transpose(0, 2, 1))
 
 
 @lru_cache

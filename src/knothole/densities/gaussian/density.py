@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from knothole._core import gaussian_em as core
 from knothole.arrays import Floats
@@ -36,7 +35,7 @@ from knothole.densities.gaussian.learner import (
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.normal import MOST_INTERVALS, box_mass
 from knothole.densities.search import learn
-from knothole.densities.univariate.base import Univariate, log_of, part_of
+from knothole.densities.univariate.base import Univariate, log_of, log_sum_exp, part_of
 from knothole.densities.univariate.discrete import Categorical
 from knothole.densities.univariate.families import (
     check_distributions,
@@ -213,7 +212,7 @@ class GaussianMixture(Density):
                 joint = joint + self._log_set(region)
         if intervals:
             joint = joint + log_of(self._interval_masses(evidence, intervals))
-        return np.asarray(logsumexp(joint, axis=1))
+        return np.asarray(log_sum_exp(joint, axis=1))
 
     def _log_set(self, region: Within) -> Floats:
         """Log mass of a set of categories in each component."""
@@ -300,7 +299,7 @@ class GaussianMixture(Density):
         A row that no component can have has log p = -inf and the weights for responsibilities.
         """
         joint = self._log_joint(evidence)
-        log_p = logsumexp(joint, axis=1, keepdims=True)
+        log_p = log_sum_exp(joint, axis=1, keepdims=True)
         possible = np.isfinite(log_p)
         share = np.exp(joint - np.where(possible, log_p, 0.0))
         return log_p[:, 0], np.where(possible, share, self.weights_)

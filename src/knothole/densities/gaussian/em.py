@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
-from scipy.special import logsumexp
 
 from knothole._core import gaussian_em as core
 from knothole.arrays import Floats, aligned
@@ -26,7 +24,13 @@ from knothole.densities.em import Expected
 from knothole.densities.gaussian.kernels import PackedComponents, invert, pack
 from knothole.densities.mixture.em import gather, join
 from knothole.densities.univariate import packed
-from knothole.densities.univariate.base import Statistics, Univariate, log_prior_of, maximised
+from knothole.densities.univariate.base import (
+    Statistics,
+    Univariate,
+    log_prior_of,
+    log_sum_exp,
+    maximised,
+)
 from knothole.densities.univariate.packed import Stacked
 
 # The least variance of the prior's rows, for columns that do not vary.
@@ -273,10 +277,12 @@ class GaussianComponents:
         """Log p of what is known of each row."""
         if len(self) == 1 and self.mean.shape[1] > MANY_VARIABLES:
             return self._log_density_of_one(rows)
-        return np.asarray(logsumexp(self.log_joint(rows), axis=1))
+        return np.asarray(log_sum_exp(self.log_joint(rows), axis=1))
 
     def _log_density_of_one(self, rows: ScoreRows) -> Floats:
         """The same for a single component, by LAPACK."""
+        from scipy.linalg import solve_triangular
+
         (precision,), log_det = self.inverse
         missing = np.isnan(rows.z)
         residual = np.where(missing, 0.0, rows.z - self.mean)

@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from knothole._core import normal_scores as core
 from knothole.arrays import Floats
@@ -213,6 +212,8 @@ class NormalScores(Stored):
 
 def _empirical(x: Floats, weight: Floats, points: Floats, scale: float) -> Floats:
     """The quantile function of a column at the grid, flat at ``points`` where they fill a cell."""
+    from scipy.special import ndtri
+
     value, index = np.unique(x, return_inverse=True)
     mass = np.bincount(index, weights=weight) / weight.sum()
     rows = weight.sum() ** 2 / (weight**2).sum()
