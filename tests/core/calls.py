@@ -113,6 +113,9 @@ def use_everything() -> None:
     columns = Columns(tuple(map(Column, "rgb"))).describe(np.eye(3), blocks={"hue": [0, 1, 2]})
     columns.evidence(np.array([[0.0, np.nan, np.nan]]))  # two categories are left
     boosting.least_squares(boosting.Grower(numbers, boosting.thresholds_of(numbers)), y, y**2)
+    mixture = kh.GaussianMixture(2, random_state=0).fit(holes)
+    mixture.conditional(mixture.evidence(holes[:5]))
+    mixture.scores_.decode(numbers[:5])
 
 
 def _ask(robust: Any, asked: Any) -> None:

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from knothole._core import sobol as core
 from knothole.arrays import Floats, Words
 
-#: As in ``core/sobol.hpp``: draws in a word, independent groups of them, and points of a group in a word.
+#: As in ``core/sobol.hpp``: draws in a word, independent groups of them, and points of a group in
+#: a word.
 WORD = 64
 GROUPS = 8
 SIZE = WORD // GROUPS
