@@ -15,4 +15,5 @@ NB_MODULE(NAME, m) {
         define(part);
     };
     bind("trees", "Trees on complete rows.", bind_trees);
+    bind("latent_tree", "Latent trees: EM, log p and draws of latents.", bind_latent_tree);
 }

@@ -19,3 +19,4 @@ else:
     build = baseline
 
 trees = build.trees
+latent_tree = build.latent_tree
