@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.checks import check_array, check_type, require
-from knothole.compiled.ahead import compile_ahead
 from knothole.densities.base import Density
-from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.storage import density_from, describe_density
 from knothole.densities.univariate.base import owned, part_of
 from knothole.errors import InvalidInput
-from knothole.expectation.expectation import LARGEST, Expectation, by_class
+from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import Spread
 from knothole.files import fitting_together, read_container, write_container
 from knothole.inspection.conformal import Calibration, Scale
@@ -40,9 +38,6 @@ if TYPE_CHECKING:
 
 FORMAT = "knothole model"
 VERSION = 1
-
-# What is read a second time, to compile what it needs ahead, is no larger.
-MOST_BYTES = 2**26
 
 # Where the arrays of each part are kept.
 TREES, DENSITY, CALIBRATION, CORRECTION = "trees", "density", "calibration", "correction"
@@ -112,10 +107,6 @@ def load(path: str | os.PathLike[str]) -> Robust:
     header, arrays = read_container(path, FORMAT, VERSION)
     with fitting_together(path):
         density = density_from(header["density"], part_of(arrays, DENSITY), path)
-        if os.path.getsize(path) <= MOST_BYTES:
-            drawn = isinstance(density, GaussianMixture) and header["trees"]["classes"] is None
-            file = os.path.abspath(path)
-            compile_ahead(by_class(LARGEST, density), "use_file", file, walks=drawn)
         ensemble = ensemble_from(header["trees"], part_of(arrays, TREES))
         check_type("model", header["model"], str)
         rows = part_of(arrays, CALIBRATION)

@@ -16,9 +16,7 @@ from knothole.checks import check_choice
 from knothole.columns.columns import Blocks, Columns, Kind
 from knothole.columns.evidence import nullable_as_met, with_nan, without_nullable
 from knothole.columns.read import check_absent, check_rows, row_weights
-from knothole.compiled.ahead import compile_ahead
 from knothole.densities.base import Density, UserDensity, go_on
-from knothole.densities.gaussian.draws import fill
 from knothole.densities.held_out import (
     TOO_FEW_TO_HOLD_OUT,
     TOO_FEW_TO_JUDGE,
@@ -160,8 +158,6 @@ def wrap(
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     check_options(correct, patterns, X_valid)
     check_choice("nan_policy", nan_policy, ("infer", "lost", "native"))
-    if isinstance(density, str) and density == "auto":
-        compile_for("auto", hasattr(model, "predict_proba"))
     composed = is_composed(model)
     own = None
     if not composed and (is_path(X_train) or is_lazy(X_train) or isinstance(X_train, Partitions)):
@@ -245,11 +241,6 @@ def wrap(
         selection=None if selected is None else selected.selection_,
         prior_selection=priors,
     )
-
-
-def compile_for(density: str, classifier: bool) -> None:
-    """Begin to compile what :func:`wrap` will need, where that has never been done."""
-    compile_ahead(fill, "use", density, classifier, tell=True)
 
 
 def _described(columns: Columns, table: Any, everything: Any, blocks: Blocks | None) -> Columns:

@@ -20,15 +20,13 @@ from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.gaussian.density import GaussianMixture
-from knothole.densities.gaussian.draws import fill
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.mixture.density import Mixture
 from knothole.errors import InvalidInput
 from knothole.expectation.circuit import CircuitEngine
 from knothole.expectation.engine import Engine, Moments
 from knothole.expectation.exact.latent_tree import LatentTreeEngine
-from knothole.expectation.exact.mixture import MixtureEngine, add_expected
-from knothole.expectation.exact.walk import add_margin
+from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.gaussian import GaussianEngine
 from knothole.expectation.monte_carlo.engine import MixtureMonteCarlo, MonteCarloEngine
 from knothole.expectation.monte_carlo.statistics import (
@@ -69,12 +67,6 @@ ENGINES: dict[type, EngineMaker] = {
 DRAWING_ENGINES: dict[type, type[MonteCarloEngine]] = {
     GaussianMixture: GaussianEngine,
     Mixture: MixtureMonteCarlo,
-}
-#: The kernel that takes longest to compile before a first prediction.
-LARGEST: dict[type, Any] = {
-    GaussianMixture: fill,
-    LatentTree: add_margin,
-    Mixture: add_expected,
 }
 
 
