@@ -16,4 +16,12 @@ NB_MODULE(NAME, m) {
     };
     bind("trees", "Trees on complete rows.", bind_trees);
     bind("latent_tree", "Latent trees: EM, log p and draws of latents.", bind_latent_tree);
+    bind("monte_carlo", "Draws of missing values go through all trees.", bind_monte_carlo);
+    bind("shared_draws", "Draws that all rows share, and single missing numbers, under a mixture.", bind_shared_draws);
+    bind("leaf_sets", "Which leaves of trees observed values leave.", bind_leaf_sets);
+    bind("mixture_walk", "Exact expectations under mixtures of products.", bind_mixture_walk);
+    bind("mixture_regions", "The same with the regions of missing values.", bind_mixture_regions);
+    bind("single_missing", "Exact expectations of rows that lack a single number.", bind_single_missing);
+    bind("latent_walk", "Exact expectations under latent trees.", bind_latent_walk);
+    bind("latent_regions", "The same with the regions of missing values.", bind_latent_regions);
 }

@@ -77,3 +77,22 @@ T* choose(bool first, T* one, T* other) {
     const auto mask = -std::uintptr_t(first);
     return reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(one) & mask) | (reinterpret_cast<std::uintptr_t>(other) & ~mask));
 }
+
+// A number that is known when compiling. (Not std::integral_constant: calls of copy and fill would find the library's.)
+template <Index VALUE>
+struct Constant {
+    constexpr operator Index() const { return VALUE; }
+};
+
+// Call f with a number that is known when compiling, where it is a usual one: loops over components then have no
+// remainders and are unrolled.
+template <class F>
+decltype(auto) with_constant(Index n, F&& f) {
+    switch (n) {
+        case 4: return f(Constant<4>{});
+        case 8: return f(Constant<8>{});
+        case 16: return f(Constant<16>{});
+        case 32: return f(Constant<32>{});
+        default: return f(n);
+    }
+}

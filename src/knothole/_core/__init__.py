@@ -20,3 +20,11 @@ else:
 
 trees = build.trees
 latent_tree = build.latent_tree
+leaf_sets = build.leaf_sets
+mixture_walk = build.mixture_walk
+mixture_regions = build.mixture_regions
+single_missing = build.single_missing
+latent_walk = build.latent_walk
+latent_regions = build.latent_regions
+monte_carlo = build.monte_carlo
+shared_draws = build.shared_draws
