@@ -111,26 +111,26 @@ struct Walk {
             }
             stop.push_back(Index(leaf.size()));
         }
-        draws.push_back(0);  // sums may read a word after the last
     }
 };
 
 // Margins of draws that have walked, for some words from `word` on; out (words, 64, outputs).
-void write_walked(const Walk& walk, const Forest& forest, const LeafValues<double>& leaves, Index lanes, Index word, double* out,
-                  Scratch<double>& step) {
+void write_walked(const Walk& walk, const Forest& forest, const LeafValues<double>& leaves, Index lanes, Index word, double* out) {
     const Index n_outputs = leaves.base[0], width = leaves.value[1];
     for (Index i = word * WORD; i < (word + lanes) * WORD; ++i) std::copy_n(leaves.base.data, n_outputs, out + i * n_outputs);
-    step.resize(walk.leaf.size());
+    Scratch<double> step(walk.leaf.size() + 1);
+    Scratch<Word> words(walk.leaf.size() + 1);
     Index t = 0;
     while (t < forest.n_trees()) {
         const Index first = t > 0 ? walk.stop[t - 1] : 0, output = forest.tree_output(t);
         while (t < forest.n_trees() && forest.tree_output(t) == output) ++t;
         const Index n = walk.stop[t - 1] - first;
-        for (Index j = 0; j < width; ++j) {
-            for (Index entry = 0; entry < n; ++entry) step[entry] = leaves.value(walk.leaf[first + entry], j);
-            for (Index lane = 0; lane < lanes; ++lane) {
+        for (Index lane = 0; lane < lanes; ++lane) {
+            for (Index entry = 0; entry < n; ++entry) words[entry] = walk.draws[LANES * (first + entry) + lane];
+            for (Index j = 0; j < width; ++j) {
+                for (Index entry = 0; entry < n; ++entry) step[entry] = leaves.value(walk.leaf[first + entry], j);
                 double total[WORD] = {};
-                add_where(total, walk.draws.data() + LANES * first + lane, LANES, step.data(), n);
+                add_where(total, words.data(), step.data(), n);
                 for (Index draw = 0; draw < WORD; ++draw) out[((word + lane) * WORD + draw) * n_outputs + output + j] += total[draw];
             }
         }
@@ -157,13 +157,12 @@ void fill_margins(nb::object points_, nb::object sets_, nb::object draws_, nb::o
                 nb::gil_scoped_release unlocked;
                 Masks masks(forest);
                 Walk walk;
-                Scratch<double> values;
                 for (Index row = 0; row < out[0]; ++row)
                     for (Index word = 0; word < out[1]; word += LANES) {
                         const Index lanes = std::min(LANES, out[1] - word);
                         fill_masks(points.at(row), draws.at(row), draws[2], word, lanes, forest.look, masks);
                         walk.walk(points.at(row), lanes, forest, masks);
-                        write_walked(walk, forest, leaves, lanes, word, out.at(row), values);
+                        write_walked(walk, forest, leaves, lanes, word, out.at(row));
                     }
             } else {
                 arguments.require(false, "values of leaves must be float64 where trees are walked");
@@ -320,47 +319,45 @@ nb::tuple fill_reached(nb::object points_, nb::object sets_, nb::object draws_, 
 // summed up, the least and the largest value: for each group of draws.
 constexpr int SUMMARY = 7;
 
-// STRIDE is 1, or what n_outputs is: with the number known, loops over the draws of a group are vectors.
-template <class Stride>
-void summarise_output(const double* margins, const double* values, Stride n_outputs, Index words, bool corrects, double* out) {
+// Of one output; n_outputs is a number that is known when compiling, where it is 1.
+template <class N>
+void summarise_output(const double* margins, const double* values, N n_outputs, Index words, bool corrects, double* out) {
     double *draws = out, *value = out + GROUPS, *margin = out + 2 * GROUPS, *square = out + 3 * GROUPS, *product = out + 4 * GROUPS,
            *least = out + 5 * GROUPS, *most = out + 6 * GROUPS;
-    const auto total_of = [](const double* x) { return total(load(x) + load(x + 4)); };
+    // Four draws of a group, of two halves.
+    const auto four = [&](const double* x, Index word, Index group, Index half) {
+        const double* first = x + (word * WORD + group * SIZE + half * AT_ONCE) * n_outputs;
+        return Four{first[0], first[n_outputs], first[2 * n_outputs], first[3 * n_outputs]};
+    };
     double middle = 0.0, centre = 0.0;
     for (Index group = 0; group < GROUPS; ++group) {
-        double sum[SIZE] = {}, of_margins[SIZE] = {}, low[SIZE], high[SIZE];
-        std::fill_n(low, SIZE, INF);
-        std::fill_n(high, SIZE, -INF);
-        for (Index word = 0; word < words; ++word) {
-            const Index first = (word * WORD + group * SIZE) * n_outputs;
-            for (Index draw = 0; draw < SIZE; ++draw) {
-                const double x = values[first + draw * n_outputs];
-                sum[draw] += x;
-                of_margins[draw] += margins[first + draw * n_outputs];
-                low[draw] = x < low[draw] ? x : low[draw];
-                high[draw] = x > high[draw] ? x : high[draw];
+        Four sum = spread(0.0), of_margins = spread(0.0), low = spread(INF), high = spread(-INF);
+        for (Index word = 0; word < words; ++word)
+            for (Index half = 0; half < 2; ++half) {
+                const Four x = four(values, word, group, half);
+                sum = sum + x;
+                of_margins = of_margins + four(margins, word, group, half);
+                low = x < low ? x : low;
+                high = x > high ? x : high;
             }
-        }
         draws[group] = double(words * SIZE);
-        value[group] = total_of(sum) / draws[group];
-        margin[group] = total_of(of_margins) / draws[group];
-        least[group] = *std::min_element(low, low + SIZE);
-        most[group] = *std::max_element(high, high + SIZE);
+        value[group] = total(sum) / draws[group];
+        margin[group] = total(of_margins) / draws[group];
+        least[group] = std::min(std::min(low[0], low[1]), std::min(low[2], low[3]));
+        most[group] = std::max(std::max(high[0], high[1]), std::max(high[2], high[3]));
         centre += value[group] / GROUPS;
         middle += margin[group] / GROUPS;
     }
     for (Index group = 0; group < (corrects ? GROUPS : 0); ++group) {
-        double squares[SIZE] = {}, products[SIZE] = {};
-        for (Index word = 0; word < words; ++word) {
-            const Index first = (word * WORD + group * SIZE) * n_outputs;
-            for (Index draw = 0; draw < SIZE; ++draw) {
-                const double off = margins[first + draw * n_outputs] - middle;
-                squares[draw] += off * off;
-                products[draw] += off * (values[first + draw * n_outputs] - centre);
+        Four squares = spread(0.0), products = spread(0.0);
+        for (Index word = 0; word < words; ++word)
+            for (Index half = 0; half < 2; ++half) {
+                const Four off = four(margins, word, group, half) - spread(middle);
+                squares = squares + off * off;
+                products = products + off * (four(values, word, group, half) - spread(centre));
             }
-        }
-        square[group] = total_of(squares);
-        product[group] = total_of(products);
+        square[group] = total(squares);
+        product[group] = total(products);
     }
 }
 
@@ -376,7 +373,7 @@ void summarise(nb::object margins_, nb::object values_, bool corrects, nb::objec
     for (Index row = 0; row < values[0]; ++row)
         for (Index output = 0; output < n_outputs; ++output) {
             const double *own = margins.at(row) + output, *x = values.at(row) + output;
-            if (n_outputs == 1) summarise_output(own, x, std::integral_constant<Index, 1>(), words, corrects, out.at(row, output));
+            if (n_outputs == 1) summarise_output(own, x, Constant<1>(), words, corrects, out.at(row, output));
             else summarise_output(own, x, n_outputs, words, corrects, out.at(row, output));
         }
 }

@@ -117,12 +117,13 @@ struct Split {
 template <class Step>
 struct Division {
     std::vector<Index> first;
-    std::vector<Word> queue;  // what is still to be parted, where its split will be listed
+    std::vector<Word> queue;  // what is still to be parted, where its split will be listed; later, words that have draws
     std::vector<Split> splits;
     std::vector<double> start;  // margins with the first leaves of all trees
     Scratch<Word> draws;        // (entries, LANES), or one word an entry
     Scratch<Step> step;         // what the value of an entry's leaf has beyond that of the tree's first leaf
-    Step total[DRAWS];
+    Scratch<Step> some;         // the steps of a word's entries that have draws
+    Step total[WORD];
     Index n_splits = 0;
 
     // For any of some rows of sets.
@@ -137,6 +138,7 @@ struct Division {
         splits.resize(most + 1);
         draws.resize((most + 1) * LANES);
         step.resize(most + 1);
+        some.resize(most + 1);
     }
 
     Index n_trees() const { return Index(first.size()) - 1; }
@@ -146,44 +148,53 @@ struct Division {
         const Index n_trees = small.n_trees();
         const std::int64_t* output = small.output.data;
         const double* values = leaves.value.data;
+        const Step* rounded = leaves.rounded.data;
+        const std::uint8_t* parting = small.parting.data;
+        const Word* nodes = small.node.data;
+        Index* first_of = first.data();
+        Word* parts = queue.data();
+        Split* listed = splits.data();
+        Step* steps = step.data();
         std::copy_n(leaves.base.data, start.size(), start.data());
         Index end = n_trees, n = 0;
         double sum = 0.0;
         for (Index t = 0; t < n_trees; ++t) {
-            first[t] = end;
-            end += popcount(sets[t]) - 1;
-            queue[n] = sets[t];
-            splits[n] = {std::uint32_t(t), std::uint32_t(t), 0};
-            n += several(sets[t]);
-            sum += values[t * LEAVES + lowest_bit(sets[t])];
+            const Word own = sets[t];
+            first_of[t] = end;
+            end += popcount(own) - 1;
+            parts[n] = own;
+            listed[n] = {std::uint32_t(t), std::uint32_t(t), 0};
+            n += several(own);
+            sum += values[t * LEAVES + lowest_bit(own)];
             if (t + 1 == n_trees || output[t + 1] != output[t]) {
                 start[output[t]] += sum;
                 sum = 0.0;
             }
         }
-        first[n_trees] = end;
-        n_splits = end - n_trees;
-        Index last_row = 0;
-        for (Index s = 0; s < n_splits; ++s) {
-            const Word part = queue[s];
-            const std::uint32_t entry = splits[s].from, t = splits[s].to;
+        first_of[n_trees] = end;
+        const Index stop = end - n_trees;
+        Word last_row = 0;
+        for (Index s = 0; s < stop; ++s) {
+            const Word part = parts[s];
+            const std::uint32_t entry = listed[s].from, t = listed[s].to;
             const Word own = sets[t];
-            const Index tree = t * LEAVES;
-            const Word* node = small.node.data + 2 * (2 * tree + small.parting.data[(tree + lowest_bit(part)) * LEAVES + highest_bit(part)]);
+            const Index tree = Index(t) * LEAVES;
+            const Word* node = nodes + 2 * (2 * tree + parting[(tree + lowest_bit(part)) * LEAVES + highest_bit(part)]);
             const Word above = part & node[0], under = part ^ above;
             const int bit = lowest_bit(above);
-            const std::uint32_t to = std::uint32_t(first[t] + popcount(own & ((Word(1) << bit) - 1)) - 1);
-            step[to] = leaves.rounded.data[tree + bit] - leaves.rounded.data[tree + lowest_bit(own)];
-            splits[s] = {entry, to, Index(node[1])};
-            last_row = std::max(last_row, Index(node[1]));
-            queue[n] = under;
-            splits[n].from = entry, splits[n].to = t;
+            const std::uint32_t to = std::uint32_t(first_of[t] + popcount(own & ((Word(1) << bit) - 1)) - 1);
+            steps[to] = rounded[tree + bit] - rounded[tree + lowest_bit(own)];
+            listed[s] = {entry, to, Index(node[1])};
+            last_row = std::max(last_row, node[1]);
+            parts[n] = under;
+            listed[n].from = entry, listed[n].to = t;
             n += several(under);
-            queue[n] = above;
-            splits[n].from = to, splits[n].to = t;
+            parts[n] = above;
+            listed[n].from = to, listed[n].to = t;
             n += several(above);
         }
-        Arguments::require(last_row < n_masks, "node must have rows of masks");
+        n_splits = stop;
+        Arguments::require(last_row < Word(n_masks), "node must have rows of masks");
     }
 
     // Divide the draws of some words, up to four, at all listed splits.
@@ -199,6 +210,20 @@ struct Division {
         }
     }
 
+    // Sum the steps of n entries over 64 draws, whose words are LANES from each other. Half of the words have none of the
+    // draws: leaving them out takes less time than adding nothing.
+    void add_steps(const Word* words, const Step* steps, Index n) {
+        Index k = 0;
+        for (Index entry = 0; entry < n; ++entry) {
+            const Word word = words[LANES * entry];
+            queue[k] = word;
+            some[k] = steps[entry];
+            k += word != 0;
+        }
+        std::fill_n(total, WORD, Step(0));
+        add_where(total, queue.data(), some.data(), k);
+    }
+
     // Margins of divided draws; out (words, 64, outputs) has place for some of the words.
     void write(const SmallTrees& small, double unit, Index lanes, Index word, double* out, Index n_words) {
         const Index n_outputs = start.size(), from = std::max<Index>(0, -word), to = std::min(lanes, n_words - word);
@@ -207,12 +232,10 @@ struct Division {
             const Index entry = first[t];
             while (t < n_trees() && small.output(t) == output) ++t;
             const Index n = first[t] - entry;
-            std::fill_n(total, DRAWS, Step(0));
             for (Index lane = from; lane < to; ++lane) {
-                Step* own = total + lane * WORD;
-                add_where(own, draws.data() + LANES * entry + lane, LANES, step.data() + entry, n);
+                add_steps(draws.data() + LANES * entry + lane, step.data() + entry, n);
                 double* margins = out + (word + lane) * WORD * n_outputs + output;
-                for (Index draw = 0; draw < WORD; ++draw) margins[draw * n_outputs] = start[output] + unit * own[draw];
+                for (Index draw = 0; draw < WORD; ++draw) margins[draw * n_outputs] = start[output] + unit * total[draw];
             }
         }
     }

@@ -137,6 +137,7 @@ class Sides {
             const Index row = division.splits[s].row;
             if (row < first_own) {
                 const Index slot = places[row] >> 8;
+                Arguments::require(slot < Index(asked.size()), "places must be in slots");
                 std::uint8_t* own = mixed.data() + slot * DRAWS;
                 if (asked[slot] != now) {
                     asked[slot] = now;
@@ -212,14 +213,12 @@ void fill_shared_margins(nb::object share_, nb::object sets_, nb::object shared_
         auto small = arguments.record<SmallTrees>("small", small_);
         auto leaves = arguments.record<LeafValues<Step>>("leaves", leaves_);
         auto out = arguments.array<double, 4>("out", out_, {"rows", "words", int(WORD), "outputs"});
-        const Index n_components = shared.cells[1], n_masks = telling.variable[0], n_slots = shared.cells[2];
+        const Index n_components = shared.cells[1], n_masks = telling.variable[0];
         const bool tells = telling.odds.size() > 0;
         leaves.check(small);
         arguments.require(first >= 0 && first + out[1] <= LANES * shared.cells[0], "shared must have all words of out");
         arguments.require(n_components > 0 && share[1] > 0 && share[1] % n_components == 0, "share must have a number for each component");
         arguments.require(n_masks == places[0] + 1 + shared.masks[2], "variable must have a number for each row of masks");
-        if (places[0] > 0)
-            arguments.require(*std::max_element(places.data, places.data + places[0]) < 256 * n_slots, "places must be in slots");
         if (tells) {
             arguments.require(telling.odds[0] == share[0] && telling.odds[1] * n_components == share[1] &&
                                   telling.odds[2] == telling.not_recorded[0] && telling.odds[2] <= shared.status[1],

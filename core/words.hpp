@@ -35,14 +35,19 @@ inline Word bits_of_flags(const std::uint8_t* flags) {
     return out;
 }
 
-// Which of 64 numbers are below a limit.
+// Which of 64 numbers are below a limit. The bits of a group of draws are its octet, in any order, always the same.
 inline Word below(const double* x, double limit) {
 #ifdef __AVX2__
-    Word out = 0;
     const __m256d limits = _mm256_set1_pd(limit);
-    for (int i = 0; i < 16; ++i)
-        out |= Word(_mm256_movemask_pd(_mm256_cmp_pd(_mm256_loadu_pd(x + 4 * i), limits, _CMP_LT_OQ))) << (4 * i);
-    return out;
+    const auto four = [&](int i) { return _mm256_castpd_si256(_mm256_cmp_pd(_mm256_loadu_pd(x + 4 * i), limits, _CMP_LT_OQ)); };
+    // Masks of 8 bytes become such of 4, of 2 and of 1; a group's are together in the end.
+    const auto group = [&](int g) { return _mm256_blend_epi32(four(2 * g), four(2 * g + 1), 0xAA); };
+    const auto half = [&](int g) {
+        const __m256i first = _mm256_packs_epi32(group(g), group(g + 1)), last = _mm256_packs_epi32(group(g + 2), group(g + 3));
+        const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        return Word(std::uint32_t(_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(_mm256_packs_epi16(first, last), order))));
+    };
+    return half(0) | half(4) << 32;
 #else
     std::uint8_t flags[WORD];
     for (Index i = 0; i < WORD; ++i) flags[i] = x[i] < limit;
@@ -77,9 +82,9 @@ inline void octets_of(Word bits, std::uint8_t* out) {
     }
 }
 
-// Add each of n numbers to those of 64 whose bits are set in its word; words are `apart` words from each other, and one
-// more may be read after the last. In their order, to as many as fit registers at once.
-inline void add_where(double* out, const Word* words, Index apart, const double* values, Index n) {
+// Add each of n numbers to those of 64 whose bits are set in its word; one more word may be read after the last. In their
+// order, to as many as fit registers at once.
+inline void add_where(double* out, const Word* words, const double* values, Index n) {
     typedef std::int64_t Mask __attribute__((vector_size(32)));
     constexpr Index PART = 32;
     const Mask low = {1, 2, 4, 8}, high = {16, 32, 64, 128};
@@ -87,7 +92,7 @@ inline void add_where(double* out, const Word* words, Index apart, const double*
         Four sum[PART / AT_ONCE];
         for (Index i = 0; i < PART / AT_ONCE; ++i) sum[i] = load(out + first + i * AT_ONCE);
         for (Index entry = 0; entry < n; ++entry) {
-            const char* bytes = reinterpret_cast<const char*>(words + entry * apart) + first / 8;
+            const char* bytes = reinterpret_cast<const char*>(words + entry) + first / 8;
             const Mask value = (Mask)spread(values[entry]);
             for (Index i = 0; i < PART / 8; ++i) {
                 std::int64_t eight;
@@ -101,20 +106,24 @@ inline void add_where(double* out, const Word* words, Index apart, const double*
     }
 }
 
-inline void add_where(std::int32_t* out, const Word* words, Index apart, const std::int32_t* values, Index n) {
+inline void add_where(std::int32_t* out, const Word* words, const std::int32_t* values, Index n) {
     typedef std::int32_t Eight __attribute__((vector_size(32)));
     const Eight bit = {1, 2, 4, 8, 16, 32, 64, 128};
     Eight sum[WORD / 8];
     std::memcpy(sum, out, sizeof sum);
     for (Index entry = 0; entry < n; ++entry) {
-        const char* bytes = reinterpret_cast<const char*>(words + entry * apart);
+        const char* bytes = reinterpret_cast<const char*>(words + entry);
         const std::int32_t x = values[entry];
         const Eight value = {x, x, x, x, x, x, x, x};
         for (Index i = 0; i < WORD / 8; ++i) {
             std::int32_t eight;
             std::memcpy(&eight, bytes + i, sizeof eight);
             const Eight all = {eight, eight, eight, eight, eight, eight, eight, eight};
+#ifdef __AVX2__
+            sum[i] += (Eight)_mm256_sign_epi32((__m256i)value, (__m256i)(all & bit));
+#else
             sum[i] += ((all & bit) == bit) & value;
+#endif
         }
     }
     std::memcpy(out, sum, sizeof sum);
@@ -122,8 +131,6 @@ inline void add_where(std::int32_t* out, const Word* words, Index apart, const s
 
 // Add each of n numbers to eight, times the bits in the octets of its word: how many draws of each group are set.
 inline void add_counts(double* out, const Word* words, const double* values, Index n) {
-    typedef std::uint8_t Octets __attribute__((vector_size(8)));
-    typedef std::int32_t FourInts __attribute__((vector_size(16)));
     static_assert(GROUPS == 8 && SIZE == 8, "an octet for each group");
     Four first = load(out), last = load(out + 4);
     for (Index i = 0; i < n; ++i) {
@@ -131,12 +138,16 @@ inline void add_counts(double* out, const Word* words, const double* values, Ind
         c -= c >> 1 & 0x5555555555555555;
         c = (c & 0x3333333333333333) + (c >> 2 & 0x3333333333333333);
         c = (c + (c >> 4)) & 0x0F0F0F0F0F0F0F0F;
-        Octets octets;
-        std::memcpy(&octets, &c, sizeof octets);
-        const FourInts low = {octets[0], octets[1], octets[2], octets[3]}, high = {octets[4], octets[5], octets[6], octets[7]};
+#ifdef __AVX2__
+        const __m256i counts = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(std::int64_t(c)));
+        const Four low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(counts)), high = _mm256_cvtepi32_pd(_mm256_extracti128_si256(counts, 1));
+#else
+        const auto count = [&](int g) { return double(std::int32_t(c >> (8 * g) & 0xFF)); };
+        const Four low = {count(0), count(1), count(2), count(3)}, high = {count(4), count(5), count(6), count(7)};
+#endif
         const Four value = spread(values[i]);
-        first = first + __builtin_convertvector(low, Four) * value;
-        last = last + __builtin_convertvector(high, Four) * value;
+        first = first + low * value;
+        last = last + high * value;
     }
     store(out, first);
     store(out + 4, last);

@@ -969,3 +969,56 @@ def add_cells(weight, values, out):  # type: ignore[no-untyped-def]
             part = weight[i, cell] / total
             for output in range(out.shape[1]):
                 out[i, output] += part * values[i, cell, output]
+
+
+from knothole._core import monte_carlo as core  # noqa: E402
+from knothole._core import shared_draws as core_shared  # noqa: E402
+from knothole.compiled.parity import ported  # noqa: E402
+
+_n = {n: globals()[n] for n in ("fill_margins", "fill_group_sums", "fill_reached", "fill_components", "fill_shared_margins", "fill_cells", "add_cells")}
+
+fill_margins = ported(
+    _n["fill_margins"],
+    lambda points, sets, draws, forest, small, leaves, scratch, out: core.fill_margins(points, sets, draws, forest, small, leaves, out),
+    [7],
+)
+fill_group_sums = ported(
+    _n["fill_group_sums"],
+    lambda sets, draws, forest, small, leaves, scratch, out: core.fill_group_sums(sets, draws, forest, small, leaves, out),
+    [6],
+)
+
+
+def _reached(fill, points, sets, draws, word, forest, small, leaves, row, scratch, out):
+    count, after = fill(points, sets, draws, word, forest, small, leaves, row, scratch, out)
+    out.leaf[count:] = 0
+    out.mask[count:] = 0
+    out.stop[after:] = 0
+    out.stop[:row] = 0
+    return count, after
+
+
+def n_fill_reached(*args):
+    return _reached(_n["fill_reached"], *args)
+
+
+def c_fill_reached(*args):
+    def fill(points, sets, draws, word, forest, small, leaves, row, scratch, out):
+        return core.fill_reached(points, sets, draws, word, forest, small, leaves, row, out)
+    return _reached(fill, *args)
+
+
+fill_reached = ported(n_fill_reached, c_fill_reached, [9])
+fill_components = ported(
+    _n["fill_components"],
+    lambda draws, forest, slots, word, found, out: core_shared.fill_components(draws, forest, slots, word, *out),
+    [5],
+)
+fill_shared_margins = ported(
+    _n["fill_shared_margins"],
+    lambda share, sets, shared, first, telling, slots, small, leaves, scratch, out:
+        core_shared.fill_shared_margins(share, sets, shared, first, telling, slots.cut, small, leaves, out),
+    [9],
+)
+fill_cells = ported(_n["fill_cells"], core_shared.fill_cells, [6, 7])
+add_cells = ported(_n["add_cells"], core_shared.add_cells, [2])

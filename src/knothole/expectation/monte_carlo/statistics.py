@@ -182,6 +182,17 @@ def summarise(margins, values, corrects, out):  # type: ignore[no-untyped-def]
                 square[group], product[group] = squares, products
 
 
+from knothole._core import monte_carlo as _core  # noqa: E402
+from knothole.compiled.parity import ported as _ported  # noqa: E402
+
+
+def _c_summarise(margins, values, corrects, out):
+    _core.summarise(np.ascontiguousarray(margins), np.ascontiguousarray(values), corrects, out)
+
+
+summarise = _ported(summarise, _c_summarise, [3])
+
+
 def std_of(link: Link) -> Statistic:
     """Standard deviations of predictions."""
 
