@@ -1,7 +1,7 @@
 """Monte Carlo expectations: for densities without closed-form regions, and for nonlinear answers.
 
 64 draws of a row's missing values go through all trees at once as the bits of one machine word
-(:mod:`knothole.expectation.monte_carlo.kernels`). They are points of eight independent nets
+(:mod:`knothole.expectation.monte_carlo.records`). They are points of eight independent nets
 (:mod:`knothole.compiled.sobol`), the same for every row; how far the groups' own answers lie apart
 gives the standard error. A row whose error is larger than the tolerance is given
 twice as many draws, and again, until it is met or :data:`~knothole.compiled.sobol.WORDS` words are
@@ -18,17 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole._core import leaf_sets as kernels_of_sets
+from knothole._core import monte_carlo as kernels
+from knothole._core import shared_draws
 from knothole.arrays import Floats, Integers, Words
 from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
 from knothole.compiled.bits import unpack_at
 from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
-from knothole.compiled.threads import Memory
 from knothole.densities.base import draw
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.engine import ENTRIES, Engine, Entries, Moments, weighted_values
-from knothole.expectation.monte_carlo import kernels
-from knothole.expectation.monte_carlo.kernels import (
+from knothole.expectation.monte_carlo.records import (
     LANES,
     DrawOdds,
     Forest,
@@ -36,6 +36,8 @@ from knothole.expectation.monte_carlo.kernels import (
     Reached,
     SharedDraws,
     SmallTrees,
+    draws_in_components,
+    slots_of,
 )
 from knothole.expectation.monte_carlo.statistics import (
     MeanOf,
@@ -114,7 +116,6 @@ class MonteCarloEngine(Engine):
         self.tolerance, self.max_words = NONE, WORDS
         self.value = weighted_values(ensemble)
         self.forest = Forest.of(ensemble)
-        self._memory = Memory()
         variable = density.coordinate_variables
         self.n_variables = max(len(ensemble.columns), int(variable.max()) + 1)
         # What trees split on most has the best coordinates, after those of states.
@@ -277,9 +278,11 @@ class MonteCarloEngine(Engine):
         self, evidence: Evidence, draws: Floats, word: int = 0
     ) -> Iterator[tuple[int, Reached]]:
         """Leaves that a word of draws (rows, variables, draws) reaches, for some rows at a time."""
-        points, scratch = self._points(evidence), self._scratch()
-        sets, capacity, row = self._sets(points), max(ENTRIES, len(scratch.leaf)), 0
-        leaves = self._leaves()
+        points, leaves, row = self._points(evidence), self._leaves(), 0
+        sets = self._sets(points)
+        # No word of draws reaches more leaves of a tree than it has draws.
+        most = int(np.minimum(np.diff(self.ensemble.leaf_start), WORD).sum())
+        capacity = max(ENTRIES, most)
         while row < len(points):
             first = row
             out = Reached(
@@ -288,7 +291,7 @@ class MonteCarloEngine(Engine):
                 np.empty((len(points), self.ensemble.n_trees), dtype=np.int64),
             )
             count, row = kernels.fill_reached(
-                points, sets, draws, word, self.forest, self.small, leaves, row, scratch, out
+                points, sets, draws, word, self.forest, self.small, leaves, row, out
             )
             yield first, Reached(out.leaf[:count], out.mask[:count], out.stop[first:row])
 
@@ -342,8 +345,7 @@ class MonteCarloEngine(Engine):
         points, draws, leaves = self._points(evidence), self._draws(evidence, words), self._leaves()
         out = np.empty((len(points), GROUPS, self.ensemble.n_outputs))
         kernels.fill_group_sums(
-            self._narrowed(points, draws), draws, self.forest, self.small, leaves,
-            self._scratch(leaves), out,
+            self._narrowed(points, draws), draws, self.forest, self.small, leaves, out
         )  # fmt: skip
         return out[:, None]
 
@@ -360,7 +362,7 @@ class MonteCarloEngine(Engine):
         out = np.empty((len(points), len(words), WORD, self.ensemble.n_outputs))
         kernels.fill_margins(
             points, self._sets(points), self._draws(evidence, words), self.forest, self.small,
-            leaves, self._scratch(leaves), out,
+            leaves, out,
         )  # fmt: skip
         return out
 
@@ -394,19 +396,6 @@ class MonteCarloEngine(Engine):
         n_rows = len(evidence.points)
         return refine(n_rows, sizes, collected, resolved, tolerance, lambda before, now: DECAY)
 
-    def _scratch(self, leaves: LeafValues | None = None) -> kernels.Scratch:
-        """Working memory for sums of leaf values: every thread has its own, to use again."""
-        scratch = self._memory.once(self._new_scratch)
-        if leaves is None or leaves.rounded.dtype == np.float64:
-            return scratch
-        step, total = (
-            array.view(np.int32)[: len(array)] for array in (scratch.step, scratch.total)
-        )
-        return scratch._replace(step=step, total=total)
-
-    def _new_scratch(self) -> kernels.Scratch:
-        return kernels.scratch_for(self.ensemble, self.forest, self.small)
-
 
 class MixtureMonteCarlo(MonteCarloEngine):
     """Draws under a mixture: the first words of draws are the same for all rows.
@@ -426,7 +415,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         """Words that there is room for."""
         if self.small is None:
             return 0
-        n, slots = len(self.density.weights_), int(kernels.slots_of(self.forest.look)[0][-1])
+        n, slots = len(self.density.weights_), int(self._slots[0][-1])
         size = LANES * n * (WORD * slots + 8 * len(self.forest.set_nodes) + 1)
         return LANES * (SHARED_BYTES // size)
 
@@ -464,7 +453,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
                 margins, weight = self._cells(number, sets[part], share[part])
                 values = np.ascontiguousarray(mean.link(margins))
                 out = np.zeros((len(part), values.shape[2]))
-                kernels.add_cells(weight, values, out)
+                shared_draws.add_cells(weight, values, out)
                 value[single[part]] = out
         return value, error
 
@@ -474,7 +463,9 @@ class MixtureMonteCarlo(MonteCarloEngine):
         mass = np.ascontiguousarray(np.diff(self._below[start:stop], axis=0).T)
         margins = np.empty((len(sets), mass.shape[1], self.ensemble.n_outputs))
         weight = np.empty((len(sets), mass.shape[1]))
-        kernels.fill_cells(sets, share, self.small, self._leaves(), start, mass, margins, weight)
+        shared_draws.fill_cells(
+            sets, share, self.small, self._leaves(), start, mass, margins, weight
+        )
         return margins, weight
 
     @cached_property
@@ -502,10 +493,10 @@ class MixtureMonteCarlo(MonteCarloEngine):
         def collect(rows: NDArray[np.intp], words: range) -> Floats:
             middle = min(max(words.start, last), words.stop)
             out = np.empty((len(rows), middle - words.start, WORD, self.ensemble.n_outputs))
-            kernels.fill_shared_margins(
+            shared_draws.fill_shared_margins(
                 share[rows], sets[rows], self._shared(middle), words.start,
                 telling._replace(odds=telling.odds[rows] if len(telling.odds) else telling.odds),
-                self._memory.once(self._new_slots), self.small, leaves, self._scratch(leaves), out,
+                self._slots[1], self.small, leaves, out,
             )  # fmt: skip
             if middle < words.stop:
                 rest = of_rows(evidence[rows], range(middle, words.stop), rounded)
@@ -548,8 +539,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         of_row, goes_left, not_recorded = self._nullable_splits
         if (odds == 1).all():
             odds = np.empty((0, 0, 0))
-        forced = np.empty((max(1, len(self.nullable)), LANES), dtype=np.uint64)
-        return DrawOdds(odds, not_recorded, of_row, goes_left, forced)
+        return DrawOdds(odds, not_recorded, of_row, goes_left)
 
     @cached_property
     def _nullable_splits(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], Floats]:
@@ -571,8 +561,9 @@ class MixtureMonteCarlo(MonteCarloEngine):
         probability = [distributions[v].not_recorded() for v in self.nullable.tolist()]
         return of_row, goes_left, np.array(probability).reshape(-1, len(self.density.weights_))
 
-    def _new_slots(self) -> kernels.Slots:
-        return kernels.new_slots(self.forest.look)
+    @cached_property
+    def _slots(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return slots_of(self.forest.look)
 
     def _shared(self, words: int) -> SharedDraws:
         """What draws of so many words, or more, are in each component."""
@@ -599,7 +590,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         status = np.zeros((1, uniform.shape[1]))
         if len(self.nullable):
             status = np.ascontiguousarray(uniform[0, :, -1 - len(self.nullable) : -1].T)
-        return kernels.draws_in_components(uniform[0, :, 0].copy(), status, draws, self.forest)
+        return draws_in_components(uniform[0, :, 0].copy(), status, draws, self.forest)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the shared draws: they are large, and soon made again."""

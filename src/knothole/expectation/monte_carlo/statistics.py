@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole._core import monte_carlo as kernels
 from knothole.arrays import Floats
-from knothole.compiled.policy import njit
 from knothole.compiled.sobol import GROUPS, SIZE
 
 # The spread of so few groups is itself uncertain. With this factor, 1.96 standard errors cover the
@@ -87,7 +87,8 @@ class MeanOf:
         values = np.ascontiguousarray(self.link(margins))
         corrects = self.expected_margin is not None
         out = np.empty((len(values), 1, values.shape[3], len(Summary._fields), GROUPS))
-        summarise(margins if corrects else values, values, corrects, out[:, 0])
+        of_margins = np.ascontiguousarray(margins) if corrects else values
+        kernels.summarise(of_margins, values, corrects, out[:, 0])
         return out
 
     def group_means(self, summaries: Floats, rows: NDArray[np.intp]) -> Floats:
@@ -145,41 +146,6 @@ def _slope(parts: Summary, part: Floats) -> Floats:
     differ = square > ROUNDING * (square + draws * middle[:, 0] ** 2)
     slope = np.divide(product, square, out=np.zeros_like(square), where=differ)
     return np.asarray(slope[..., None])
-
-
-@njit
-def summarise(margins, values, corrects, out):  # type: ignore[no-untyped-def]
-    """Summaries of draws (rows, words, 64, outputs), ``out`` (rows, outputs, ...).
-
-    Squares and products only where something ``corrects``.
-    """
-    n_rows, words, _, n_outputs = values.shape
-    for row in range(n_rows):
-        for output in range(n_outputs):
-            draws, value, margin, square, product, least, most = out[row, output]
-            middle, centre = 0.0, 0.0
-            for group in range(GROUPS):
-                total, of_margins = 0.0, 0.0
-                low, high = np.inf, -np.inf
-                for word in range(words):
-                    for draw in range(group * SIZE, (group + 1) * SIZE):
-                        x = values[row, word, draw, output]
-                        total += x
-                        of_margins += margins[row, word, draw, output]
-                        low, high = min(low, x), max(high, x)
-                draws[group] = words * SIZE
-                value[group], margin[group] = total / draws[group], of_margins / draws[group]
-                least[group], most[group] = low, high
-                centre += value[group] / GROUPS
-                middle += margin[group] / GROUPS
-            for group in range(GROUPS if corrects else 0):
-                squares, products = 0.0, 0.0
-                for word in range(words):
-                    for draw in range(group * SIZE, (group + 1) * SIZE):
-                        off = margins[row, word, draw, output] - middle
-                        squares += off * off
-                        products += off * (values[row, word, draw, output] - centre)
-                square[group], product[group] = squares, products
 
 
 def std_of(link: Link) -> Statistic:
