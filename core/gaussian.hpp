@@ -49,29 +49,28 @@ class Pattern {
   public:
     std::vector<Index> observed, missing;
 
-    explicit Pattern(Index d) : is_missing_(d) {
+    explicit Pattern(Index d) : last_(d) {
         observed.reserve(d);
         missing.reserve(d);
     }
     // Whether the pattern of a row differs from the one that was read last; the first row's does.
     bool differs(const double* z) const {
-        const auto d = Index(is_missing_.size());
-        int differences = is_first_;
-        for (Index j = 0; j < d; ++j) differences += char(std::isnan(z[j])) != is_missing_[j];
+        Index differences = is_first_;
+        for (Index j = 0; j < Index(last_.size()); ++j) differences += std::isnan(z[j]) != std::isnan(last_[j]);
         return differences > 0;
     }
     void read(const double* z) {
         is_first_ = false;
         observed.clear();
         missing.clear();
-        for (Index j = 0; j < Index(is_missing_.size()); ++j) {
-            is_missing_[j] = std::isnan(z[j]);
-            (is_missing_[j] ? missing : observed).push_back(j);
+        for (Index j = 0; j < Index(last_.size()); ++j) {
+            last_[j] = z[j];
+            (std::isnan(z[j]) ? missing : observed).push_back(j);
         }
     }
 
   private:
-    std::vector<char> is_missing_;
+    std::vector<double> last_;  // the row that was read last
     bool is_first_ = true;
 };
 
@@ -85,6 +84,8 @@ inline Index most_missing(const double* z, Index rows, Index d) {
     }
     return most;
 }
+
+typedef std::int64_t FourMask __attribute__((vector_size(32)));
 
 // F vectors of four that stay in registers: loops over a sum's terms are inside loops over components.
 template <int F>
@@ -122,25 +123,34 @@ struct LanesOf<std::integral_constant<Index, n>> {
     static constexpr int F = int(n / AT_ONCE);
 };
 
-// Log joint densities of components (n, of which k count) become responsibilities, in place; returns their log sum.
+inline Four where(FourMask which, Four x, double otherwise) {
+    return (Four)(((FourMask)x & which) | ((FourMask)spread(otherwise) & ~which));
+}
+inline Four larger(Four x, Four y) {
+    const FourMask first = x > y;
+    return (Four)(((FourMask)x & first) | ((FourMask)y & ~first));
+}
+
+// Log joint densities of k components, padded to n with -inf, become responsibilities in place; returns their log sum.
 // Where no component explains the row, all are as good.
 inline double normalise(double* joint, Index k, Index n) {
     constexpr double INF = std::numeric_limits<double>::infinity();
-    double top = -INF;
-    for (Index c = 0; c < k; ++c) top = std::max(top, joint[c]);
-    if (top == -INF) {
+    Four tops = load(joint), sums = spread(0.0);
+    for (Index c = AT_ONCE; c < n; c += AT_ONCE) tops = larger(load(joint + c), tops);
+    const double top = std::max(std::max(tops[0], tops[2]), std::max(tops[1], tops[3]));
+    if (k == 1 || top == -INF) {
+        fill(joint, 0.0, n);
         for (Index c = 0; c < k; ++c) joint[c] = 1.0 / double(k);
         return top;
     }
-    for (Index c = k; c < n; ++c) joint[c] = -INF;
-    double total = 0.0;
-    for (Index c = 0; c < n; ++c) {
-        const double below = joint[c] - top;
-        joint[c] = exponential(below > FAR_BELOW ? below : 2 * LEAST);
+    for (Index c = 0; c < n; c += AT_ONCE) {
+        const Four below = load(joint + c) - spread(top), share = exponential(where(below > spread(FAR_BELOW), below, 2 * LEAST));
+        store(joint + c, share);
+        sums = sums + share;
     }
-    for (Index c = 0; c < k; ++c) total += joint[c];
-    for (Index c = 0; c < k; ++c) joint[c] /= total;
-    return top + std::log(total);
+    const double sum = total(sums);
+    times(joint, 1.0 / sum, n);
+    return top + std::log(sum);
 }
 
 // A mixture given rows, one pattern at a time. N is the padded number of components.
@@ -162,7 +172,9 @@ class Conditional {
 
     Conditional(const PackedComponents& packed, N n, Index most)
         : packed(packed), n(n), d(packed.mean[0]), most(most), pattern(d), lower(most * most * n), log_det(n), solved(most * n),
-          distance(n), unscaled_(most * n), residual_(d * n) {}
+          distance(n), log_weight_(n, -std::numeric_limits<double>::infinity()), unscaled_(most * n), residual_(d * n) {
+        std::copy_n(packed.log_weight.data, packed.log_weight[0], log_weight_.begin());
+    }
 
     double* entry(Index i, Index j) { return &lower[(i * most + j) * n]; }
     const double* inverse_pivot(Index i) { return entry(i, i); }
@@ -277,14 +289,17 @@ class Conditional {
                 for (Index c = 0; c < sharpness[1]; ++c) distance[c] += variance[j] * sharpness(j, c);
     }
 
-    // Add log (weight p) to joint (k,) of every component, from its distance.
+    // Add log (weight p) to joint (n,) of every component, from its distance; beyond the k components, -inf.
     void add_log(double* joint) const {
-        const double constant = double(pattern.observed.size()) * LOG_TWO_PI;
-        for (Index c = 0; c < packed.log_weight[0]; ++c)
-            joint[c] += packed.log_weight(c) + log_det[c] - 0.5 * (distance[c] + constant);
+        const Four constant = spread(double(pattern.observed.size()) * LOG_TWO_PI);
+        for (Index c = 0; c < n; c += AT_ONCE) {
+            const Four log_p = load(&log_det[c]) - spread(0.5) * (load(&distance[c]) + constant);
+            store(joint + c, load(joint + c) + (load(&log_weight_[c]) + log_p));
+        }
     }
 
   private:
+    Scratch<double> log_weight_;  // (n,) padded
     Scratch<double> unscaled_;  // (most, n) a row of L D
     Scratch<double> residual_;  // (d, n) r of what is observed
 

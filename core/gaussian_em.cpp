@@ -79,11 +79,14 @@ void log_joint(nb::object z_, nb::object variance_, nb::object packed_, nb::obje
     nb::gil_scoped_release unlocked;
     with_constant(packed.mean[1], [&](auto n) {
         Conditional<decltype(n)> given(packed, n, most_missing(z.data, z[0], z[1]));
+        Scratch<double> joint(n);
         for (Index row = 0; row < z[0]; ++row) {
             given.read(z.at(row));
             given.project(z.at(row));
             if (variance[1] > 0) given.add_sharpness(variance.at(row), sharpness);
-            given.add_log(out.at(row));
+            std::copy_n(out.at(row), out[1], joint.data());
+            given.add_log(joint.data());
+            std::copy_n(joint.data(), out[1], out.at(row));
         }
     });
 }
@@ -239,6 +242,7 @@ void expect(N n, const Rows& rows, const PackedComponents& packed, View<double, 
         double *r = residual.at(row), *times = product.at(row);  // (k, d) of this row
         // L^-1 P_mo r_o and the squared distances, from r and P r.
         for (Index k = 0; k < k_all; ++k) {
+            share[k] = joint(row, k);
             Four parts = spread(0.0);
             Index j = 0;
             for (; j + AT_ONCE <= d; j += AT_ONCE) parts = parts + load(r + k * d + j) * load(times + k * d + j);
@@ -247,16 +251,17 @@ void expect(N n, const Rows& rows, const PackedComponents& packed, View<double, 
             given.distance[k] = own;
             for (Index i = 0; i < n_missing; ++i) given.solved[i * n + k] = times[k * d + missing[i]];
         }
-        given.forward(given.solved.data());
-        given.subtract_solved();
+        if (n_missing > 0) {
+            given.forward(given.solved.data());
+            given.subtract_solved();
+        }
         for (Index e = 0; e < rows.repeats[0]; ++e) {
             const double v = variance[rows.repeats(e)];
             if (v > 0.0) add_times(given.distance.data(), second.sharpness(e), v, n);
         }
-        given.add_log(joint.at(row));
-        std::copy_n(joint.at(row), k_all, share.data());
+        given.add_log(share.data());
         log_density(row) = normalise(share.data(), k_all, n);
-        given.back(given.solved.data());
+        if (n_missing > 0) given.back(given.solved.data());
         for (Index k = 0; k < k_all; ++k) {
             const double part = joint(row, k) = share[k] *= rows.weight(row);
             if (!(part > NO_SHARE * rows.weight(row))) {
@@ -267,14 +272,20 @@ void expect(N n, const Rows& rows, const PackedComponents& packed, View<double, 
             const Index at = sums.filled(k)++;  // no row after this one: what is there has been read
             double *first = sums.first.at(k), *to = residual.at(at, k), *scaled = product.at(at, k);
             const double* own = r + k * d;
-            for (Index j = 0; j < d; ++j) {
+            Index j = 0;
+            for (; j + AT_ONCE <= d; j += AT_ONCE) {
+                const Four x = load(own + j), y = spread(part) * x;
+                store(first + j, load(first + j) + y);
+                store(scaled + j, y);
+                store(to + j, x);
+            }
+            for (; j < d; ++j) {
                 const double x = own[j], y = part * x;
                 first[j] += y;
                 scaled[j] = y;
                 to[j] = x;
             }
         }
-        for (Index k = k_all; k < n; ++k) share[k] = 0.0;
         second.add_row(share.data(), variance);
     }
     if (rows.z[0] > 0) second.flush();

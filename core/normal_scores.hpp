@@ -1,7 +1,7 @@
 // Maps of columns to normal scores: x(z) is linear between the points of a grid of z, straight beyond its ends.
 #pragma once
 #include "exponentials.hpp"
-#include "views.hpp"
+#include "vectors.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +10,17 @@
 constexpr double END = 4.0;
 constexpr Index CELLS_PER_UNIT = 64, COARSE = 16, STRIDE = 32, GRID = COARSE * STRIDE + 1;
 static_assert(GRID == 2 * Index(END) * CELLS_PER_UNIT + 1, "blocks and one more point make the grid");
+
+// How many of n numbers, a multiple of eight, are below a limit.
+inline Index count_below(const double* x, Index n, double limit) {
+    auto even = spread(0.0) < spread(0.0), odd = even;  // integers: 0, and -1 where a comparison holds
+    for (Index m = 0; m < n; m += 2 * AT_ONCE) {
+        even = even + (load(x + m) < spread(limit));
+        odd = odd + (load(x + m + AT_ONCE) < spread(limit));
+    }
+    even = even + odd;
+    return -Index(even[0] + even[1] + even[2] + even[3]);
+}
 
 struct ScoreMaps {
     View<const double, 2> coarse;  // (columns, COARSE) the last value of each block of grid points
@@ -35,12 +46,9 @@ struct ScoreMaps {
     // x in two levels: the branches of a search would be mispredicted.
     Index cell_of(double x, Index j) const {
         const double *blocks = coarse.at(j), *grid = values.at(j);
-        Index block = 0, more = 0;
-        for (Index m = 0; m < COARSE; ++m) block += blocks[m] < x;
-        const Index first = block * STRIDE;
+        const Index block = count_below(blocks, COARSE, x), first = block * STRIDE;
         if (block == COARSE) return first + (grid[first] < x);
-        for (Index m = 0; m < STRIDE; ++m) more += grid[first + m] < x;
-        return first + more;
+        return first + count_below(grid + first, STRIDE, x);
     }
 
     // The lowest z that leads to x in column j, where its cell is i.
@@ -59,11 +67,21 @@ struct ScoreMaps {
     // straight, and of an empirical one the limits are all that matters there. NaN stays NaN.
     void decode(double* z, Index n, Index j) const {
         const double low = limits(j, 0), high = limits(j, 1), *grid = values.at(j);
-        for (Index s = 0; s < n; ++s) {
-            const double place = (z[s] + END) * CELLS_PER_UNIT;
-            const auto i = std::int32_t(std::min(std::max(0.0, place), double(GRID - 2)));
-            const double x = grid[i] + (place - i) * (grid[i + 1] - grid[i]);
-            z[s] = std::min(std::max(x, low), high);
+        constexpr Index AT_A_TIME = 64;  // loops without look-ups vectorise
+        double part[AT_A_TIME];
+        std::int32_t cell[AT_A_TIME];
+        for (Index start = 0; start < n; start += AT_A_TIME) {
+            double* own = z + start;
+            const Index stop = std::min(AT_A_TIME, n - start);
+            for (Index s = 0; s < stop; ++s) {
+                const double place = (own[s] + END) * CELLS_PER_UNIT;
+                cell[s] = std::int32_t(std::min(std::max(0.0, place), double(GRID - 2)));
+                part[s] = place - cell[s];
+            }
+            for (Index s = 0; s < stop; ++s) {
+                const double x = grid[cell[s]] + part[s] * (grid[cell[s] + 1] - grid[cell[s]]);
+                own[s] = std::min(std::max(x, low), high);
+            }
         }
         if (whole(j))
             for (Index s = 0; s < n; ++s) z[s] = std::rint(z[s]);

@@ -11,13 +11,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole._core import gaussian_em as core
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_chances, check_choice, check_whole, require
 from knothole.columns.columns import Evidence
 from knothole.compiled.exp import FARTHEST
 from knothole.densities.base import Density, Within
 from knothole.densities.em import Run
-from knothole.densities.gaussian import kernels as kernels
 from knothole.densities.gaussian.draws import Drawing, Normals
 from knothole.densities.gaussian.em import (
     GaussianComponents,
@@ -273,7 +273,7 @@ class GaussianMixture(Density):
         packed = self._parameters.packed()
         k, d = self.means_.shape
         mean, covariance = np.empty((len(z), k, d)), np.zeros((len(z), k, d, d))
-        kernels.moments(z, packed, kernels.scratch(packed), mean, covariance)
+        core.moments(z, packed, mean, covariance)
         return mean, covariance
 
     def conditional(self, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
@@ -308,7 +308,7 @@ class GaussianMixture(Density):
         """The score z of each cut of a numeric variable: P(X < cut) = P(Z < z)."""
         place = self._layout.numeric.tolist().index(variable)
         low, high = self.scores_.limits[place]
-        found = np.array([self.scores_.position(place, cut) for cut in cuts.tolist()])
+        found = self.scores_.positions(place, cuts)
         return np.where(cuts <= low, -np.inf, np.where(cuts > high, np.inf, found))
 
     def number_weights(self) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole._core import mixture as kernels
 from knothole.arrays import Floats
 from knothole.checks import check_chances, check_whole
 from knothole.columns.columns import Evidence, Kind
@@ -27,7 +28,7 @@ from knothole.densities.em import (
     train,
 )
 from knothole.densities.held_out import FEW_ROWS
-from knothole.densities.mixture.em import ProductMixture, assign, comparable, pick, start
+from knothole.densities.mixture.em import ProductMixture, assign, comparable, start
 from knothole.densities.search import can_hold_out, learn, split
 from knothole.densities.univariate.base import Univariate, log_of, log_sum_exp
 from knothole.densities.univariate.families import prefers_histogram, with_continuous
@@ -353,7 +354,7 @@ class Mixture(LatentDensity):
         """The component of every draw, for each variable."""
         log_p, share = self.responsibilities(evidence)
         component = np.empty(uniform.shape[:2], dtype=np.int64)
-        pick(share, np.ascontiguousarray(uniform[:, :, 0]), component)
+        kernels.pick(share, np.ascontiguousarray(uniform[:, :, 0]), component)
         states = np.broadcast_to(
             component[:, :, None], (*component.shape, len(self.distributions_))
         )
