@@ -119,7 +119,7 @@ struct LanesOf {
     static constexpr int F = 1;
 };
 template <Index n>
-struct LanesOf<std::integral_constant<Index, n>> {
+struct LanesOf<Constant<n>> {
     static constexpr int F = int(n / AT_ONCE);
 };
 

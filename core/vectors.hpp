@@ -69,20 +69,6 @@ inline double dot(const double* x, const double* y, Index n) {
     return total(out);
 }
 
-// Call f with a number that the compiler knows where it is a usual one: loops of that length are unrolled.
-template <class F>
-auto with_constant(Index n, F f) {
-    switch (n) {
-        case 1: return f(std::integral_constant<Index, 1>{});
-        case 4: return f(std::integral_constant<Index, 4>{});
-        case 8: return f(std::integral_constant<Index, 8>{});
-        case 12: return f(std::integral_constant<Index, 12>{});
-        case 16: return f(std::integral_constant<Index, 16>{});
-        case 32: return f(std::integral_constant<Index, 32>{});
-        default: return f(n);
-    }
-}
-
 // Scratch memory that begins where a cache line does: what crosses lines takes longer.
 template <class T>
 struct Aligned {
@@ -120,6 +106,7 @@ decltype(auto) with_constant(Index n, F&& f) {
     switch (n) {
         case 4: return f(Constant<4>{});
         case 8: return f(Constant<8>{});
+        case 12: return f(Constant<12>{});
         case 16: return f(Constant<16>{});
         case 32: return f(Constant<32>{});
         default: return f(n);

@@ -26,7 +26,7 @@ from knothole.columns.read import Absent, Unseen, class_of, listed
 from knothole.compiled.threads import threads_of
 from knothole.densities.base import Density
 from knothole.densities.held_out import sample_rows
-from knothole.errors import InvalidInput, NotFitted, UnknownRate
+from knothole.errors import ColumnMismatch, InvalidInput, NotFitted, UnknownRate
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import check_tol
 from knothole.missingness.inference import (
@@ -131,6 +131,9 @@ class Robust:
     is that training did not have, ``absent`` what a column is that the table does not have:
     "error" or "hole". ``n_jobs`` is the number of threads, -1 for all cores. Instead of a table
     they take what :meth:`encode` made of one, and answer with arrays.
+
+    Auxiliary columns (see :func:`wrap`) may be there or not; those that a table lacks are missing
+    values, of no meaning. The ``lost`` mask may leave them out, too.
 
     A table of pandas (with its index), polars or Arrow in gives one of the same library out;
     anything else gives arrays. A Dask DataFrame or Array gives lazy ones, whose partitions are
@@ -283,8 +286,12 @@ class Robust:
         columns = self.columns_
         matrix = columns.matrix(X, unseen, absent)
         mask = None if lost is None else checked_lost(columns.mask(lost, X), matrix)
-        not_there = columns.absent(X) if absent == "hole" else ()
-        return self.expectation_.evidence_of(matrix, mask, absent=not_there)
+        return self.expectation_.evidence_of(matrix, mask, absent=self._absent(X, absent))
+
+    def _absent(self, X: Any, absent: Absent) -> Sequence[int]:
+        """Columns that a table may lack, and does."""
+        may = absent == "hole" or self.columns_.auxiliary.any()
+        return self.columns_.absent(X) if may else ()
 
     @overload
     def predict(
@@ -1096,7 +1103,7 @@ class Robust:
         matrix = matrix[sample_rows(len(matrix), most=DEPLOYED_ROWS)]
         if not len(matrix):
             raise InvalidInput("adapt: X_deployed has no rows.")
-        not_there = columns.absent(X_deployed) if absent == "hole" else ()
+        not_there = self._absent(X_deployed, absent)
         plain = replace(expectation, reading=Reading(prior=None))
         evidence = plain.evidence_of(matrix, absent=not_there)
         variables = columns.variables
@@ -1194,6 +1201,13 @@ class Robust:
             drawn = sample(parts, seed=0)
             drawn.tell(options.verbose is True)
             X, y, sample_weight = drawn.table, drawn.y, drawn.weight
+        lacking = [self.columns_.names[i] for i in self._absent(X, "error")]
+        if lacking:
+            raise ColumnMismatch(
+                f"tune: X lacks the auxiliary columns {listed(lacking)}. Leaves are learned for "
+                f"what rows tell, those included: pass a table that has them, or wrap the model "
+                f"without auxiliary."
+            )
         tuned = tune(
             self.ensemble_, self.density_, self.columns_.matrix(X), y, options,
             sample_weight=sample_weight, drawn=drawn,
@@ -1426,9 +1440,11 @@ def _folded(title: str, table: pd.DataFrame) -> str:
 
 def _say_model(robust: Robust) -> str:
     ensemble = robust.ensemble_
+    auxiliary = int(ensemble.columns.auxiliary.sum())
+    beside = f", and {_count(auxiliary, 'auxiliary column')}" if auxiliary else ""
     return (
         f"{robust.model_name_} ({ensemble.library}), {_count(ensemble.n_trees, 'tree')} over "
-        f"{_count(len(ensemble.columns), 'column')}"
+        f"{_count(len(ensemble.columns) - auxiliary, 'column')}{beside}"
     )
 
 

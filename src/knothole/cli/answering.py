@@ -269,7 +269,7 @@ def answering_options(chunk: int) -> options.Decorator:
         options.choice_option(
             "--absent",
             ("error", "hole"),
-            "What to make of a column of the model that DATA does not have.",
+            "What to make of a feature of the model that DATA does not have.",
         ),
         click.option(
             "--chunk",

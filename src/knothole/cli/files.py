@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from knothole.columns.auxiliary import without_auxiliary
 from knothole.columns.columns import Column, Columns, found_as
 from knothole.columns.read import listed
 from knothole.errors import ColumnMismatch, DamagedFile, InvalidInput
@@ -80,16 +81,19 @@ class Match:
             if name is not None
         ]
 
-    def table(self, chunk: pd.DataFrame) -> pd.DataFrame:
-        """The model's columns of a chunk, as far as they are there, under the model's names."""
+    def table(self, chunk: pd.DataFrame, also: Sequence[str] = ()) -> pd.DataFrame:
+        """The model's columns of a chunk, as far as they are there, under the model's names.
+
+        And further columns, under their own.
+        """
         import pandas as pd
 
-        series = {
+        series: dict[str, Any] = {
             column.name: chunk[name]
             for name, column in zip(self.found, self.columns, strict=True)
             if name is not None
         }
-        return pd.DataFrame(series, index=chunk.index)
+        return pd.DataFrame(series | {name: chunk[name] for name in also}, index=chunk.index)
 
 
 def match(
@@ -110,8 +114,12 @@ def match(
             )
         return Match(columns, tuple(available))
     found = tuple(found_as(columns.names, available))
-    missing = [column.name for column, name in zip(columns, found, strict=True) if name is None]
-    if len(missing) == len(columns) or (missing and absent == "error"):
+    missing = [
+        column.name
+        for column, name in zip(columns, found, strict=True)
+        if name is None and not column.auxiliary
+    ]
+    if not any(found) or (missing and absent == "error"):
         raise ColumnMismatch(
             f"{table.shown}: lacks {len(missing)} of the model's {len(columns)} columns: "
             f"{listed(missing)}. It has {listed(available)}.{_nearest(missing[0], available)} For "
@@ -148,10 +156,12 @@ class OpenedModel:
     takes_nan: bool = True  # whether the library itself does
 
 
-def open_model(path: Path, allow_pickle: bool, train: Path) -> OpenedModel:
+def open_model(
+    path: Path, allow_pickle: bool, train: Path, auxiliary: Sequence[str] = ()
+) -> OpenedModel:
     """A model of either kind; whether a library's own is read right is checked by wrapping.
 
-    What a pipeline's columns are, the training rows show.
+    What a pipeline's columns are, the training rows show; ``auxiliary`` ones are none of them.
     """
     from knothole.out_of_core.partitions import partitions_of, sample
     from knothole.storage import load
@@ -165,7 +175,9 @@ def open_model(path: Path, allow_pickle: bool, train: Path) -> OpenedModel:
     if is_composed(native):
         parts = partitions_of(train)
         assert parts is not None  # those of a path
-        ensemble = read_over(native, sample(parts, 0).shown, native=False)
+        known = getattr(native, "feature_names_in_", ())
+        shown = without_auxiliary(sample(parts, 0).shown, auxiliary, known)
+        ensemble = read_over(native, shown, native=False)
         from sklearn.utils import get_tags
 
         takes_nan = bool(get_tags(native).input_tags.allow_nan)

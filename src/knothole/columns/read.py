@@ -270,7 +270,12 @@ def _hint(table: Any) -> str:
 # --- the columns that are asked for --------------------------------------------------------------
 
 
-def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = "error") -> Any:
+def read_table(
+    table: Any,
+    names: Sequence[str] | None = None,
+    absent: Absent = "error",
+    optional: int = 0,
+) -> Any:
     """Convert a table (:func:`as_table`), and pick the columns of these names.
 
     Parameters
@@ -281,6 +286,8 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
         many. Others are not looked at.
     absent : {"error", "hole"}
         What one of them is that the table does not have.
+    optional : int
+        So many, the last ones, may be absent whatever ``absent`` says.
 
     Raises
     ------
@@ -298,7 +305,7 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
         keys = dict.fromkeys(key for row in table for key in row)
         if set(map(type, keys)) == {str}:
             if not keys.keys() >= set(names):
-                check_absent(names, list(keys), absent)
+                check_absent(names, list(keys), absent, optional)
             return _rows_of_dictionaries(table, names)
     elif is_lazy_frame(table):
         table = table.collect()
@@ -306,7 +313,7 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
     if package in ("polars", "pyarrow"):
         if names is not None:
             labels = labels_of(table)
-            check_absent(names, labels, absent)
+            check_absent(names, labels, absent, optional)
             wanted = set(names)
             places = [place for place, label in enumerate(labels) if label in wanted]
             table = table[:, places] if package == "polars" else table.select(places)
@@ -324,11 +331,11 @@ def read_table(table: Any, names: Sequence[str] | None = None, absent: Absent = 
     if names is None or table_names == tuple(names):
         return table
     if not named:
-        return as_many_as(table, names)
+        return as_many_as(table, names, optional)
     place_of = {name: place for place, name in enumerate(table_names)}
     if place_of.keys() >= set(names):
         return table.iloc[:, [place_of[name] for name in names]]
-    check_absent(names, table_names, absent)
+    check_absent(names, table_names, absent, optional)
     present = [name for name in names if name in place_of]
     return (
         table.iloc[:, [place_of[name] for name in present]]
@@ -360,26 +367,47 @@ def _check_types(table: Any) -> None:
             raise _refused(field.name, field.type)
 
 
-def as_many_as(table: Any, names: Sequence[str]) -> Any:
-    """The table itself, which must have as many columns."""
-    if table.shape[1] != len(names):
+def as_many_as(table: Any, names: Sequence[str], optional: int = 0) -> Any:
+    """The table itself, which must have as many columns; the last ``optional`` may be added.
+
+    Examples
+    --------
+    >>> as_many_as(np.array([[1.0], [2.0]]), ["a", "b"], optional=1).tolist()
+    [[1.0, nan], [2.0, nan]]
+    """
+    lacking = len(names) - table.shape[1]
+    if optional and lacking == optional:
+        if isinstance(table, pd.DataFrame):
+            return table.set_axis(range(table.shape[1]), axis=1).reindex(columns=range(len(names)))
+        plain = table.dtype.kind in "fb" or (table.dtype.kind in "iu" and table.itemsize < 8)
+        nothing = np.full((len(table), optional), np.nan)
+        # Large integers, which floats would not tell apart, stay what they are.
+        return np.hstack([table if plain else table.astype(object), nothing])
+    if lacking:
+        without = f", or {len(names) - optional} without the auxiliary ones" if optional else ""
         raise ColumnMismatch(
-            f"the table must have {len(names)} columns ({listed(names)}); got {table.shape[1]}."
+            f"the table must have {len(names)} columns ({listed(names)}){without}; got "
+            f"{table.shape[1]}."
         )
     return table
 
 
-def check_absent(expected: Sequence[str], got: Sequence[str], absent: Absent = "error") -> None:
+def check_absent(
+    expected: Sequence[str], got: Sequence[str], absent: Absent = "error", optional: int = 0
+) -> None:
     """Refuse columns that lack some of the expected ones, or all where some may be absent.
+
+    The last ``optional`` of them may be in any case.
 
     Examples
     --------
     >>> check_absent(["a", "b"], ["c", "b"], "hole")
     """
     there, wanted = set(got), set(expected)
-    missing = [name for name in expected if name not in there]
+    required = expected[: len(expected) - optional]
+    missing = [name for name in required if name not in there]
     check_choice("absent", absent, ("error", "hole"))
-    if missing and (absent == "error" or len(missing) == len(expected)):
+    if missing and (absent == "error" or not there & wanted):
         further = [name for name in got if name not in wanted]
         beside = f"; {listed(further)} not expected" if further else ""
         raise ColumnMismatch(

@@ -399,6 +399,7 @@ def chunks_of(
     weight: Any = None,
     *,
     every: bool = False,
+    also: Sequence[str] = (),
 ) -> tuple[TableFile, Chunks]:
     """Open a path, and read it some rows at a time; rows are numbered throughout.
 
@@ -408,6 +409,8 @@ def chunks_of(
     columns : Columns, optional
         A model's columns: those of the file that are read, unless ``every`` one is. Others are what
         they look like, numbers or text.
+    also : sequence of str
+        Further columns to read.
     y, weight : str, optional
         Columns of the targets and of the weights.
     """
@@ -430,7 +433,9 @@ def chunks_of(
     known: dict[str, Column] = {}
     if columns is not None and columns.named:
         known = {column.name: column for column in columns}
-        names = names if every else [name for name in names if name in known] or names
+        names = (
+            names if every else [name for name in names if name in known or name in also] or names
+        )
     elif columns is not None and len(columns) == len(names):
         known = {n: replace(c, name=n) for n, c in zip(names, columns, strict=True)}
     read = [*names, *(name for name in (y, weight) if name is not None)]

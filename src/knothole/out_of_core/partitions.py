@@ -153,11 +153,15 @@ class DaskPartitions(Partitions):
 
 
 def partitions_of(
-    X: Any, y: Any = None, weight: Any = None, columns: Columns | None = None
+    X: Any,
+    y: Any = None,
+    weight: Any = None,
+    columns: Columns | None = None,
+    also: Sequence[str] = (),
 ) -> Partitions | None:
     """The partitions of a Dask collection or of a path; None for a table in memory.
 
-    ``columns`` are a model's, by which a file's are told.
+    ``columns`` are a model's, by which a file's are told, and others are ``also`` read.
     """
     if isinstance(X, Partitions):
         for name, given in (("y", y), ("sample_weight", weight)):
@@ -165,7 +169,7 @@ def partitions_of(
                 raise InvalidInput(f"{name} must be None for partitions, which have their own.")
         return X
     if is_path(X):
-        return Partitions.of(chunks_of(X, columns, y, weight)[1])
+        return Partitions.of(chunks_of(X, columns, y, weight, also=also)[1])
     return DaskPartitions.of(X, y, weight) if is_lazy(X) else None
 
 

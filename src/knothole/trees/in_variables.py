@@ -214,6 +214,13 @@ def _check_match(ensemble: Ensemble, columns: Columns) -> None:
                     f"column {described.name!r} stands where the model has {column.name!r}. Use "
                     f"ensemble.columns.describe(table)."
                 )
+    split = np.isin(np.arange(len(columns)), ensemble.feature)
+    wrong = np.flatnonzero(split & (columns.auxiliary | ensemble.columns.auxiliary)).tolist()
+    if wrong:
+        raise ColumnMismatch(
+            f"column {columns[wrong[0]].name!r} is said to be auxiliary, but the model splits on "
+            f"it: it is a feature."
+        )
     in_block = {column for block in columns.blocks for column in block.columns}
     numeric_split = np.zeros(len(columns), dtype=np.bool_)
     numeric_split[ensemble.feature[(ensemble.feature >= 0) & (ensemble.set_start < 0)]] = True
