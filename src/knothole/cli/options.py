@@ -16,17 +16,15 @@ from knothole.cli.console import say
 from knothole.cli.files import Match, OpenedModel, check_column, match, source
 from knothole.columns.columns import Column
 from knothole.errors import InvalidInput
-from knothole.inspection.conformal import KEPT
-from knothole.missingness.inference import NanPolicy
 from knothole.out_of_core.files import CHUNK, TableFile, sampled
-from knothole.out_of_core.partitions import Partitions
-from knothole.robust import Robust
-from knothole.trees.classes import class_lists, is_classifier
-from knothole.trees.ensemble import Ensemble
-from knothole.wrapping import wrap
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from knothole.missingness.inference import NanPolicy
+    from knothole.out_of_core.partitions import Partitions
+    from knothole.robust import Robust
+    from knothole.trees.ensemble import Ensemble
 
 Decorator = Callable[[Any], Any]
 
@@ -229,6 +227,8 @@ def parts_of_file(
     """All rows of a file as :func:`read_rows` has them, so many at a time."""
     table, found, names, described = _matched(path, model, target, learning)
 
+    from knothole.out_of_core.partitions import Partitions
+
     def tables() -> Iterator[tuple[pd.DataFrame, NDArray[Any] | None, None]]:
         for chunk, _ in table.chunks(names, described, CHUNK):
             if target is None:
@@ -266,6 +266,8 @@ def _matched(
 def _targets(values: pd.Series[Any], ensemble: Ensemble, where: str) -> NDArray[Any]:
     """Numbers for a regressor, for a classifier its own labels, however the file spells them."""
     import pandas as pd
+
+    from knothole.trees.classes import class_lists, is_classifier
 
     lists = class_lists(ensemble)
     if not is_classifier(ensemble) or len(lists) > 1:
@@ -312,6 +314,7 @@ def learn(
 ) -> Robust:
     """What :func:`knothole.wrap` makes of a library's own model and its training rows."""
     import knothole
+    from knothole.wrapping import wrap
 
     density: Any = "auto"
     if learning.density != "auto":
@@ -343,6 +346,8 @@ def calibrated(robust: Robust, path: Path | None, target: str | None, learning: 
     """The model with the intervals that a file's rows give it, where there is one."""
     if path is None:
         return robust
+    from knothole.inspection.conformal import KEPT
+
     model = OpenedModel(robust, None, robust.ensemble_, robust.columns_)
     own = replace(learning, drop=(), auxiliary=(), rows=KEPT)
     table, y = read_rows(path, model, target, own)

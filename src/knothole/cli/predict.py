@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from knothole.cli.answering import Answering, answering_options
 from knothole.errors import InvalidInput
 from knothole.out_of_core.files import CHUNK
-from knothole.robust import Robust
-from knothole.trees.classes import class_lists, is_classifier, label, of_label
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from knothole.robust import Robust
 
 
 @click.command(
@@ -59,10 +59,12 @@ def predict(
     quantiles: tuple[float, ...],
 ) -> None:
     """Expected predictions of MODEL (from knothole wrap) for the rows of DATA."""
-    import pandas as pd
-
     robust = asked.opened()
     _check_asked(robust, proba, quantiles, interval)
+
+    import pandas as pd
+
+    from knothole.trees.classes import class_lists, label, of_label
 
     reading = asked.reading
 
@@ -93,6 +95,8 @@ def predict(
 def _check_asked(
     robust: Robust, proba: bool, quantiles: tuple[float, ...], interval: float | None
 ) -> None:
+    from knothole.trees.classes import is_classifier
+
     classifier = is_classifier(robust.ensemble_)
     if interval is not None and classifier:
         raise InvalidInput("--interval: the model is a classifier; use --proba instead.")
