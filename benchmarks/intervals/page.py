@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from benchmarks.intervals.peers import NESTED
-from benchmarks.intervals.run import COVERAGE, OWN
+from benchmarks.intervals.run import LEVEL, OWN
 from benchmarks.intervals.tables import SIZES
 from knothole.arrays import Floats
 
@@ -96,7 +96,7 @@ def of_patterns(runs: pd.DataFrame) -> pd.DataFrame:
     off = (runs["covered"] - share * runs["rows"]) ** 2
     found = runs.assign(off=off).groupby(by, sort=False)[["rows", "covered", "off"]].sum()
     # One split has no spread, and few splits of few rows may happen to have none.
-    least = COVERAGE * (1 - COVERAGE) * found["rows"]
+    least = LEVEL * (1 - LEVEL) * found["rows"]
     found["error"] = np.sqrt(np.maximum(found["off"], least)) / found["rows"]
     found["coverage"] = found["covered"] / found["rows"]
     frequent = found[found["rows"] >= FREQUENT].drop(columns="off").reset_index()
@@ -137,7 +137,7 @@ def summarised(splits: pd.DataFrame, patterns: pd.DataFrame) -> pd.DataFrame:
 
 def by_chance(errors: Floats, below: int) -> tuple[float, float]:
     """Patterns below the least coverage by their errors alone: expected, and P(as many or more)."""
-    place = (LEAST - COVERAGE) / errors
+    place = (LEAST - LEVEL) / errors
     draws = np.random.default_rng(0).random((4000, len(errors))) < norm.cdf(place)
     return float(norm.cdf(place).sum()), float((draws.sum(axis=1) >= below).mean())
 

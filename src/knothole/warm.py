@@ -98,7 +98,7 @@ def use_all(density: Any) -> None:
         robust = wrap(regressor, table, y, density=density, random_state=0, correct=True)
         _ask(robust, asked)
         robust.tune(table.mask(rng.random(table.shape) < 0.2), y).predict(asked)
-        robust.calibrate(table, y).predict_interval(asked)
+        robust.conformalize(table, y).predict_interval(asked)
         for classifier in (two, three):
             _ask(wrap(classifier, table, density=density, random_state=0), asked)
         of_numbers = wrap(forest, numbers, density=density, random_state=0)
