@@ -82,7 +82,7 @@ USED = 1000
 #: With so many rows of its own a pattern needs no others.
 OWN = 200
 #: The largest weight of a row, in mean weights.
-LARGEST = 10.0
+LARGEST = 5.0
 
 # Rows set aside are hidden in patterns of these rates, so that the scale knows few missing values
 # and many.
