@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.tree import DecisionTreeClassifier
 from tests.cli.running import call, refused
 
@@ -14,6 +14,7 @@ import knothole as kh
 from knothole import storage
 from knothole.errors import DamagedFile, FewCalibrationRows, InvalidInput, NotAMean, NotFitted
 from knothole.inspection import conformal
+from knothole.inspection.missingness_model import MissingnessModel
 
 PATTERNS = [np.array(pattern) for pattern in product([False, True], repeat=3)]
 NOISE = 0.5
@@ -210,6 +211,182 @@ def test_block_known_in_part_counts_as_a_hole():
     assert (partly == hole).all()
 
 
+# ---- what goes missing depends on what is observed -----------------------------------------------
+
+
+def noisy(rng, n):
+    """y is noisier where x0 is large, and there x1 goes missing; the model knows nothing of it."""
+    X = rng.normal(size=(n, 3))
+    y = X[:, 1] + np.where(X[:, 0] > 0.8, 2.0, 0.2) * rng.normal(size=n)
+    gone = rng.random(n) < 1 / (1 + np.exp(3.5 - 2.5 * X[:, 0]))
+    return X, y, gone
+
+
+@pytest.fixture(scope="module")
+def unaware():
+    X, _, _ = noisy(np.random.default_rng(0), 600)
+    model = RandomForestRegressor(4, max_depth=4, random_state=0).fit(X, X[:, 1])
+    return kh.wrap(model, X, density=kh.Factorized())
+
+
+@pytest.mark.filterwarnings("ignore::knothole.errors.FewCalibrationRows")
+def test_rare_patterns_are_covered_where_observed_values_decide_what_is_missing(unaware):
+    """Equal weights cover less than 65 % here."""
+    rng, covered, equal = np.random.default_rng(1), [], []
+    for _ in range(8):
+        X, y, gone = noisy(rng, 1000)
+        X[gone, 1] = np.nan
+        conformalized = unaware.conformalize(X, y)
+        assert conformalized.conformal_.missingness.predicted.tolist() == [False, True, False]
+        X, y, gone = noisy(rng, 4000)
+        X[:, 1] = np.nan
+        low, high = conformalized.predict_interval(X[gone], 0.8).T
+        covered.append(((low <= y[gone]) & (y[gone] <= high)).mean())
+        conformalized.conformal_ = unweighted(conformalized.conformal_)
+        low, high = conformalized.predict_interval(X[gone], 0.8).T
+        equal.append(((low <= y[gone]) & (y[gone] <= high)).mean())
+    assert abs(np.mean(covered) - 0.8) < 0.03
+    assert np.mean(equal) < 0.65
+
+
+def unweighted(one):
+    constant = MissingnessModel.constant(one.points.shape[1])
+    return conformal.Conformal(
+        one.points, one.target, one.scale, one.residual, one.cost, constant
+    )
+
+
+def test_weights_are_the_learned_probability_of_the_pattern(unaware):
+    """The slow twin: the logistic function of each row's own features."""
+    X, y, gone = noisy(np.random.default_rng(2), 800)
+    X[gone, 1] = np.nan
+    one = unaware.conformalize(X, y).conformal_.missingness
+    rows = np.where([False, True, False], np.nan, X[:20])
+    hide = np.array([False, True, False])
+    found = one.log_weight(unaware._corrected, rows, hide, hide)
+    for row, log_weight in zip(rows, found, strict=True):
+        total = one.coefficients[1, 0]
+        for f, v in enumerate(one.variable):
+            if one.coefficients[1, 1 + f]:
+                score = np.clip((row[v] - one.centre[f]) / one.width[f], -4, 4)
+                total += one.coefficients[1, 1 + f] * score
+        assert log_weight == pytest.approx(-np.log1p(np.exp(-total)), rel=1e-9)
+    for row, log_weight in zip(rows, found, strict=True):
+        assert one.log_weight(unaware._corrected, row[None], hide, hide)[0] == log_weight
+    shown = one.log_weight(unaware._corrected, rows, hide, np.zeros(3, dtype=bool))
+    np.testing.assert_allclose(np.exp(shown) + np.exp(found), 1, rtol=1e-9)
+
+
+def test_expected_features_stand_for_missing_ones(unaware):
+    X, y, gone = noisy(np.random.default_rng(2), 800)
+    X[gone, 1] = np.nan
+    one = unaware.conformalize(X, y).conformal_.missingness
+    hide = np.array([True, True, False])
+    rows = np.where(hide, np.nan, X[:5])
+    found = one.log_weight(unaware._corrected, rows, hide, np.array([False, True, False]))
+    assert np.isfinite(found).all()
+    alone = [
+        one.log_weight(unaware._corrected, row[None], hide, np.array([False, True, False]))[0]
+        for row in rows
+    ]
+    np.testing.assert_array_equal(found, alone)
+
+
+def test_by_chance_all_weights_are_equal(robust):
+    """So that the promise is the exact one."""
+    X, y = draw(np.random.default_rng(9), 900)
+    conformalized = robust.conformalize(kh.missingness.mcar(X, 0.3, 0), y)
+    assert not conformalized.conformal_.missingness.predicted.any()
+
+
+def test_weighted_bound_is_the_weighted_quantile():
+    """The obvious twin: add up weights from the smallest score on."""
+    rng = np.random.default_rng(0)
+    scores, log_weight = rng.normal(size=40), rng.normal(size=40)
+    own = rng.normal(size=6)
+    found, number = conformal._weighted_bounds(scores, log_weight, own, 0.8)
+    weight = np.exp(log_weight)
+    weight = np.minimum(weight, conformal.LARGEST * weight.mean())
+    for bound, one in zip(found, np.exp(own), strict=True):
+        one = min(one, conformal.LARGEST * weight.mean(), weight.sum() / 4)
+        enough = [s for s in scores if weight[scores <= s].sum() >= 0.8 * (weight.sum() + one) - 1e-9]
+        assert bound == min(enough)
+    assert 1 < number < 40
+
+
+# ---- sets of classes ------------------------------------------------------------------------------
+
+
+def classes(rng, n):
+    X, _ = draw(rng, n)
+    return X, np.array(["a", "b", "c"])[np.digitize(X[:, 0] + rng.normal(size=n), [-0.7, 0.9])]
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    X, y = classes(np.random.default_rng(0), 800)
+    model = RandomForestClassifier(8, max_depth=5, random_state=0).fit(X, y)
+    return kh.wrap(model, X, density=kh.Mixture(3, random_state=0))
+
+
+@pytest.mark.filterwarnings("ignore::knothole.errors.FewCalibrationRows")
+@pytest.mark.parametrize("holes", [complete, at_random])
+def test_sets_cover_every_pattern_as_promised(classifier, holes):
+    rng, hits = np.random.default_rng(5), []
+    for _ in range(25):
+        X, y = classes(rng, 150)
+        conformalized = classifier.conformalize(holes(X, y, rng), y)
+        X, y = classes(rng, 60 * len(PATTERNS))
+        X[np.repeat(PATTERNS, 60, axis=0)] = np.nan
+        within = conformalized.predict_set(X, 0.8)
+        assert within.dtype == bool and within.any(axis=1).all()
+        hits.append(within[np.arange(len(y)), np.searchsorted(["a", "b", "c"], y)])
+    found = np.reshape(hits, (25, len(PATTERNS), 60)).mean(axis=2)
+    error = found.std(axis=0, ddof=1) / 5
+    assert (found.mean(axis=0) >= 0.8 - 3.5 * error).all()
+
+
+@pytest.mark.filterwarnings("ignore::knothole.errors.FewCalibrationRows")
+def test_sets_are_those_of_the_plain_order_statistic(classifier):
+    """The obvious twin: hide the calibration rows, sort one minus the probability of y, take one."""
+    X, y = classes(np.random.default_rng(6), 59)
+    conformalized = classifier.conformalize(X, y)
+    asking, _ = classes(np.random.default_rng(7), 30)
+    code = np.searchsorted(["a", "b", "c"], y)
+    for pattern in PATTERNS:
+        chance = classifier.predict_proba(np.where(pattern, np.nan, X))
+        bound = np.sort(1 - chance[np.arange(59), code])[47]  # 48 of 60
+        chance = classifier.predict_proba(np.where(pattern, np.nan, asking))
+        expected = 1 - chance <= bound
+        expected[np.arange(30), chance.argmax(axis=1)] = True
+        found = conformalized.predict_set(np.where(pattern, np.nan, asking), 0.8)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_sets_of_frames_and_files(classifier, tmp_path):
+    X, y = classes(np.random.default_rng(6), 400)
+    conformalized = classifier.conformalize(kh.missingness.mcar(X, 0.2, 0), y)
+    frame = pd.DataFrame(kh.missingness.mcar(X[:30], 0.4, 1), index=range(5, 35))
+    found = conformalized.predict_set(frame)
+    assert found.columns.tolist() == ["a", "b", "c"] and found.index.tolist() == frame.index.tolist()
+    assert (found.dtypes == bool).all()
+    conformalized.save(tmp_path / "model.knothole")
+    again = kh.load(tmp_path / "model.knothole").predict_set(frame)
+    pd.testing.assert_frame_equal(again, found)
+    for place in range(0, 30, 7):
+        alone = conformalized.predict_set(frame.iloc[[place]])
+        pd.testing.assert_frame_equal(alone, found.iloc[[place]])
+
+
+def test_weights_are_saved(unaware, tmp_path):
+    X, y, gone = noisy(np.random.default_rng(2), 800)
+    X[gone, 1] = np.nan
+    conformalized = unaware.conformalize(X, y)
+    conformalized.save(tmp_path / "model.knothole")
+    again = kh.load(tmp_path / "model.knothole")
+    np.testing.assert_array_equal(again.predict_interval(X), conformalized.predict_interval(X))
+
+
 # ---- one row, one answer -------------------------------------------------------------------------
 
 
@@ -230,6 +407,14 @@ def test_answers_depend_on_the_row_alone(robust, calibrated):
 def _calibration_rows():
     X, y = draw(np.random.default_rng(1), 400)
     return kh.missingness.mcar(X, 0.1, 0), y
+
+
+def test_patterns_scored_together_or_one_by_one_agree(robust, calibrated, monkeypatch):
+    X = np.where(np.array(PATTERNS), np.nan, 1.0)
+    together = calibrated.predict_interval(X)
+    monkeypatch.setattr(conformal, "_AT_ONCE", 1)
+    fresh = robust.conformalize(*_calibration_rows())
+    np.testing.assert_array_equal(fresh.predict_interval(X), together)
 
 
 def test_forgotten_scores_come_back_the_same(calibrated, monkeypatch):
@@ -288,13 +473,20 @@ def test_wrong_targets_are_refused(robust, y, message):
         robust.conformalize(np.zeros((5, 3)), y)
 
 
-def test_classifiers_are_refused_with_the_way_out():
+def test_intervals_of_classifiers_are_refused_with_the_way_out():
     X = np.arange(20.0)[:, None]
     model = DecisionTreeClassifier().fit(X, X[:, 0] > 9)
     robust = kh.wrap(model, X, density=kh.Factorized())
-    for ask in (lambda: robust.conformalize(X, X[:, 0]), lambda: robust.predict_interval(X)):
-        with pytest.raises(InvalidInput, match="predict_proba"):
-            ask()
+    with pytest.raises(InvalidInput, match="predict_set"):
+        robust.predict_interval(X)
+    with pytest.raises(NotFitted, match="conformalize"):
+        robust.predict_set(X)
+    with pytest.raises(InvalidInput, match=r"2\.0 is none of the model's classes"):
+        robust.conformalize(X, X[:, 0])
+
+
+def test_sets_of_regressors_are_refused_with_the_way_out(robust):
+    assert not hasattr(robust, "predict_set")
 
 
 def test_several_targets_are_refused_with_the_way_out():
