@@ -40,13 +40,14 @@ DENSITIES = {
 }
 
 model_argument = click.argument("model", type=FILE)
-calibrate_option = click.option(
-    "--calibrate",
-    "calibration",
+conformalize_option = click.option(
+    "--conformalize",
+    "held_out",
     type=FILE,
     metavar="FILE",
     help="Rows with the target that MODEL was not trained on: from them knothole predict "
-    "--interval knows how far the target may be. They are kept in the output.",
+    "--interval (--set for classifiers) knows how far the target may be. They are kept in the "
+    "output.",
 )
 
 
@@ -331,19 +332,21 @@ def learn(
     )
 
 
-def check_calibration(path: Path | None, target: str | None) -> None:
-    """Refuse, before any work is done, a file for ``--calibrate`` that cannot serve."""
+def check_held_out(path: Path | None, target: str | None) -> None:
+    """Refuse, before any work is done, a file for ``--conformalize`` that cannot serve."""
     if path is None:
         return
     if target is None:
         raise InvalidInput(
-            "--calibrate: needs the column the model predicts; name it with --target."
+            "--conformalize: needs the column the model predicts; name it with --target."
         )
     check_column(source(path), target, "--target")
 
 
-def calibrated(robust: Robust, path: Path | None, target: str | None, learning: Learning) -> Robust:
-    """The model with the intervals that a file's rows give it, where there is one."""
+def conformalized(
+    robust: Robust, path: Path | None, target: str | None, learning: Learning
+) -> Robust:
+    """The model with the intervals or sets that a file's rows give it, where there is one."""
     if path is None:
         return robust
     from knothole.inspection.conformal import KEPT
@@ -351,4 +354,4 @@ def calibrated(robust: Robust, path: Path | None, target: str | None, learning: 
     model = OpenedModel(robust, None, robust.ensemble_, robust.columns_)
     own = replace(learning, drop=(), auxiliary=(), rows=KEPT)
     table, y = read_rows(path, model, target, own)
-    return robust.calibrate(table, y)
+    return robust.conformalize(table, y)
