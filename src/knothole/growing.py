@@ -194,7 +194,7 @@ class Ground:
         )
         seed = int(check_random_state(how.random_state).randint(2**31 - 1))
         growing = Growing(
-            completions, lesson.y, lesson.weight, how.draws, seed, how.memory, self.others
+            completions, lesson.y, lesson.weight, how.draws, seed, self.others
         )
         return growing.fit(how.estimator, **lesson.fit_params)
 
