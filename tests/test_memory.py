@@ -15,7 +15,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import knothole as kh
-from knothole.densities.base import Density
 from knothole.errors import InvalidInput
 
 RNG = np.random.default_rng(0)
@@ -38,7 +37,9 @@ def fits(monkeypatch):
 
     def counting(fit):
         def counted(self, evidence, weight):
-            seen[joblib.hash((type(self).__name__, self.get_params(), evidence.points, weight))] += 1
+            seen[
+                joblib.hash((type(self).__name__, self.get_params(), evidence.points, weight))
+            ] += 1
             return fit(self, evidence, weight)
 
         return counted
@@ -70,7 +71,9 @@ def test_a_search_over_the_models_parameters_learns_each_density_once(fits, tmp_
     assert_array_equal(again.predict(numbers(X)), without.predict(numbers(X)))
 
 
-@pytest.mark.parametrize("options", [{"tune": True}, {"learn": "expected"}, {"learn": "auto"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"tune": True}, {"learn": "expected"}, {"learn": "auto"}], ids=str
+)
 def test_so_do_tuned_leaves_and_grown_trees(fits, tmp_path, options):
     density = kh.Mixture(3, random_state=0)
     for depth in (2, 3):
@@ -106,7 +109,7 @@ def test_one_that_did_not_converge_says_so_again(tmp_path):
 
 
 def test_what_is_shared_is_not_changed_by_a_model(tmp_path):
-    labels = np.where(Y > Y.median(), "yes", "no")
+    labels = np.where(Y.median() < Y, "yes", "no")
     first, second = (
         kh.ExpectedClassifier(
             RandomForestClassifier(5, max_depth=depth, random_state=0),
@@ -147,16 +150,3 @@ def test_cross_validation_costs_little_more_than_its_wraps():
         start = time.process_time()
         cross_val_score(expected, table, Y, cv=folds)
     assert time.process_time() - start < 2 * wraps
-
-
-def test_a_density_serves_another_model_of_the_table(fits):
-    table = numbers(X)
-    robust = kh.wrap(FOREST.fit(table, Y), table, Y)
-    fits.clear()
-    other = RandomForestRegressor(3, max_depth=2, random_state=1).fit(table, -Y)
-    under = kh.wrap(other, table, -Y, density=robust.density_)
-    assert not fits and under.density_ is robust.density_ and under.selection_ is None
-    rows = table.mask(RNG.random(table.shape) < 0.3)
-    fresh = kh.wrap(other, table, -Y, density=pickle.loads(pickle.dumps(robust.density_)))
-    assert_array_equal(under.predict(rows), fresh.predict(rows))
-    assert np.corrcoef(under.predict(rows), robust.predict(rows))[0, 1] < -0.5

@@ -255,7 +255,7 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         return self.robust_.selection_
 
     def _wrapped(self, table: Any, targets: Any, fit_params: dict[str, Any]) -> Self:
-        """The estimator trained on the table as it is, wrapped and (``tune``) its leaves refitted."""
+        """Wrap the estimator, trained on the table as it is, and (``tune``) refit its leaves."""
         sample_weight = fit_params.get("sample_weight")
         self.estimator_ = self._fitted(table, targets, fit_params)
         options = self._tuning()
