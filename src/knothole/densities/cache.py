@@ -58,12 +58,12 @@ def learn_once(density: Density, fit: Fit, evidence: Evidence, weight: Floats) -
         return
     import joblib
 
-    own = vars(density).copy()
+    own = density.__dict__.copy()
     known = evidence.points, evidence.allowed, evidence.n_levels, evidence.odds
     settings = version("knothole"), type(density).__qualname__, density.get_params()
     key = joblib.hash((settings, repr(density.variables_), density.target_, known, weight))
     cached = memory.cache(_learned, ignore=["density", "fit", "evidence", "weight"])
-    vars(density).update(cached(key, density, fit, evidence, weight) | own)
+    density.__dict__.update(cached(key, density, fit, evidence, weight) | own)
 
 
 def _learned(
@@ -71,4 +71,4 @@ def _learned(
 ) -> dict[str, Any]:
     """What a density has after it was fitted; ``key`` is what it is found by."""
     fit(evidence, weight)
-    return vars(density)
+    return density.__dict__

@@ -407,7 +407,7 @@ class HeldOutPredictions:
 
     def read_as(self, reading: Reading) -> HeldOutPredictions:
         """The same where missing values mean something else."""
-        return replace(self, expectation=replace(self.expectation, reading=reading))
+        return replace(self, expectation=self.expectation.read_as(reading))
 
     @cached_property
     def usable(self) -> Rows:
