@@ -98,7 +98,7 @@ class Expectation:
     exact_engine: EngineMaker | None  # None where holes are not integrated exactly
     given_spread: Spread | None = None  # None for that of rows drawn from the density
     source: Expectation | None = (
-        None  # of the same trees and density: its tables serve this one too
+        None  # same trees and density: its tables serve this one too
     )
 
     @classmethod
