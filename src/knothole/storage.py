@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +25,6 @@ from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import Spread
 from knothole.files import fitting_together, read_container, write_container
-from knothole.inspection.conformal import Calibration, Scale
-from knothole.inspection.correction import Correction, Part
-from knothole.inspection.dependencies import FunctionalDependencies
 from knothole.leaves.options import TuningSummary
 from knothole.missingness.inference import LossPrior, Reading
 from knothole.trees.ensemble import Ensemble
@@ -34,6 +33,8 @@ from knothole.trees.state import describe_ensemble, ensemble_from
 if TYPE_CHECKING:
     import pandas as pd
 
+    from knothole.inspection.conformal import Calibration
+    from knothole.inspection.correction import Correction
     from knothole.robust import Robust
 
 FORMAT = "knothole model"
@@ -178,6 +179,8 @@ def describe_calibration(calibration: Calibration) -> dict[str, NDArray[Any]]:
 
 def calibration_from(arrays: dict[str, NDArray[Any]], n_variables: int) -> Calibration:
     """A calibration from arrays that a file held."""
+    from knothole.inspection.conformal import Calibration, Scale
+
     points, target, cost = (arrays[name] for name in ("points", "target", "cost"))
     fits = points.shape == (len(target), n_variables) and cost.shape == (n_variables,)
     require(fits, f"calibration rows of shape {points.shape}")
@@ -205,6 +208,9 @@ def correction_from(
     """A correction that fits the model, from what a file held; None where it held none."""
     if header is None:
         return None
+    from knothole.inspection.correction import Correction, Part
+    from knothole.inspection.dependencies import FunctionalDependencies
+
     check_type("parts", header, list)
     parts = []
     for number, entry in enumerate(header):
@@ -238,14 +244,30 @@ def _describe_table(table: pd.DataFrame | None) -> Any:
     return described
 
 
-def _table_from(description: Any) -> pd.DataFrame | None:
+def _table_from(description: Any) -> Callable[[], pd.DataFrame] | None:
+    """What makes the table that a file describes, which is looked at as far as numpy can."""
     if description is None:
         return None
-    import pandas as pd
-
-    names = description["columns"]
-    for dtype in description["dtypes"]:
+    names, dtypes, rows = (description[name] for name in ("columns", "dtypes", "data"))
+    check_type("columns", names, list)
+    for name in names:
+        check_type("the name of a column", name, str)
+    require(len(dtypes) == len(names) == len(set(names)), f"dtypes {dtypes} of {names}")
+    for dtype in dtypes:
         # Of all that pandas knows by name: some dtypes have a size that the name says.
         require(re.fullmatch(r"u?int\d+|float\d+|bool|object|str|string", dtype), f"dtype {dtype}")
-    table = pd.DataFrame(description["data"], columns=names)
-    return table.astype(dict(zip(names, description["dtypes"], strict=True)))
+    check_type("data", rows, list)
+    for row in rows:
+        check_type("a row", row, list)
+        require(len(row) == len(names), f"a row of {len(row)} values for {len(names)} columns")
+    for dtype, values in zip(dtypes, zip(*rows, strict=True), strict=False):
+        if dtype not in ("object", "str", "string"):
+            np.array(values, dtype=dtype)
+    return partial(_as_frame, names, dtypes, rows)
+
+
+def _as_frame(names: list[str], dtypes: list[str], rows: list[list[Any]]) -> pd.DataFrame:
+    import pandas as pd
+
+    table = pd.DataFrame(rows, columns=names)
+    return table.astype(dict(zip(names, dtypes, strict=True)))

@@ -92,7 +92,7 @@ def tune(
     inputs = model, train, *([] if calibration is None else [calibration])
     check_output(place, *inputs)
     options.check_calibration(calibration, target)
-    opened = open_model(model, learning.allow_pickle, train)
+    opened = open_model(model, learning.allow_pickle, train, learning.auxiliary)
     if native is not None:
         if opened.robust is not None:
             raise InvalidInput(
