@@ -102,7 +102,9 @@ class Expectation:
     seed: int
     exact_engine: EngineMaker | None  # None where holes are not integrated exactly
     given_spread: Spread | None = None  # None for that of rows drawn from the density
-    source: Expectation | None = None  # one with other leaf values, whose tables serve this one too
+    source: Expectation | None = (
+        None  # same trees and density: its tables serve this one too
+    )
 
     @classmethod
     def of(
@@ -167,6 +169,10 @@ class Expectation:
             source=self,
         )
 
+    def read_as(self, reading: Reading) -> Expectation:
+        """The same where missing values mean something else; tables and draws are shared."""
+        return replace(self, reading=reading, source=self)
+
     @property
     def columns(self) -> Columns:
         """The columns that rows have."""
@@ -202,7 +208,7 @@ class Expectation:
     @cached_property
     def rough(self) -> Expectation:
         """The same with what the first draws give: for what needs many rows, not much of each."""
-        return replace(self, tol=None)
+        return replace(self, tol=None, source=self)
 
     @cached_property
     def spread(self) -> Spread:
