@@ -203,7 +203,10 @@ class NumberGiven(NamedTuple):
     score: Any  # (grid rows,) of cuts
     table: Any  # see `normal_table`
 
-    kernels = single_missing
+    @property
+    def kernels(self) -> Any:
+        """The kernels that take it."""
+        return single_missing
 
 
 @cache

@@ -106,7 +106,10 @@ class LatentGiven(NamedTuple):
     words: Any  # LeafWords
     plain: bool  # see `tables.plain`
 
-    kernels = latent_walk
+    @property
+    def kernels(self) -> Any:
+        """The kernels that take it."""
+        return latent_walk
 
 
 class LatentRegionGiven(NamedTuple):
@@ -121,4 +124,7 @@ class LatentRegionGiven(NamedTuple):
     plain: bool
     known: Any  # RegionRows
 
-    kernels = latent_regions
+    @property
+    def kernels(self) -> Any:
+        """The kernels that take it."""
+        return latent_regions

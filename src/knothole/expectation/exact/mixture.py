@@ -107,7 +107,10 @@ class MixtureGiven(NamedTuple):
     words: Any  # LeafWords
     plain: bool  # see `tables.plain`
 
-    kernels = mixture_walk
+    @property
+    def kernels(self) -> Any:
+        """The kernels that take it."""
+        return mixture_walk
 
 
 class RegionGiven(NamedTuple):
@@ -116,7 +119,10 @@ class RegionGiven(NamedTuple):
     weights: Any  # (rows, components) p(component | x_o)
     known: Any  # RegionRows
 
-    kernels = mixture_regions
+    @property
+    def kernels(self) -> Any:
+        """The kernels that take it."""
+        return mixture_regions
 
 
 class NodeOdds(NamedTuple):
