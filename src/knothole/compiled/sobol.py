@@ -94,7 +94,8 @@ def sobol_net(coordinates: int) -> NDArray[np.uint32]:
     without importing it: that takes longer than most predictions. Matousek (1998): a random lower
     triangular matrix of bits times each direction number, and a random shift of all points.
     """
-    rng, places = np.random.default_rng(0), np.arange(_BITS, dtype=np.uint32)
+    rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(0,)))
+    places = np.arange(_BITS, dtype=np.uint32)
     shift = rng.integers(2, size=(coordinates, _BITS), dtype=np.uint32) @ (1 << places)
     matrix = np.tril(rng.integers(2, size=(coordinates, _BITS, _BITS), dtype=np.uint32))
     matrix[:, places, places] = 1
