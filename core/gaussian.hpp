@@ -120,7 +120,7 @@ struct LanesOf {
 };
 template <Index n>
 struct LanesOf<Constant<n>> {
-    static constexpr int F = int(n / AT_ONCE);
+    static constexpr int F = int(n % 16 == 0 ? 4 : n / AT_ONCE);  // more would not fit in registers
 };
 
 inline Four where(FourMask which, Four x, double otherwise) {
