@@ -36,11 +36,10 @@ fuzz: $(STAMP)  ## files changed at random, N of each format: none crashes, hang
 mutants: $(STAMP)  ## known faults put into the source one by one: tests notice each; FAULTS chooses by name
 	$(BIN)/python -m tools.mutants $(FAULTS)
 
-wheel: $(STAMP)  ## sdist, wheel, and a wheel with compiled kernels in it, into out/dist
+wheel: $(STAMP)  ## sdist and wheel, into out/dist
 	$(BIN)/python -m build --outdir out/dist
-	$(BIN)/python -m tools.kernels out/dist/*-none-any.whl out/dist
 
-wheel-test: $(STAMP)  ## the wheel with kernels, installed without extras: it works, and compiles nothing
+wheel-test: $(STAMP)  ## the wheel, made from the sdist and installed without extras: it works
 	$(BIN)/python -m tools.wheel
 
 lint: $(STAMP)

@@ -61,7 +61,7 @@ struct Latents {
     View<const std::int64_t, 1> parent;       // (latents,) -1 at the root
     View<const std::int64_t, 1> order;        // (latents,) parents before children
     View<const std::int64_t, 1> child_start;  // (latents + 1,) into children
-    View<const std::int64_t, 1> children;
+    View<const std::int64_t, 1> children;     // (latents,) the root comes last: it is nobody's child
     View<const double, 3> transition;         // (latents, states, states) p(state | parent's), a row for the parent's state
     View<const double, 3> transposed;         // the same, a row for the latent's own state
     View<const double, 1> prior;              // (states,) of the root
@@ -71,7 +71,7 @@ struct Latents {
         read("parent", self.parent, {"latents"});
         read("order", self.order, {"latents"});
         read("child_start", self.child_start, {Dim("latents", 1)});
-        read("children", self.children, {Dim("latents", -1)});
+        read("children", self.children, {"latents"});
         read("transition", self.transition, {"latents", "states", "states"});
         read("transposed", self.transposed, {"latents", "states", "states"});
         read("prior", self.prior, {"states"});

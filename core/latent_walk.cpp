@@ -316,6 +316,10 @@ void fill_likelihood(Arguments& arguments, nb::handle values_, nb::handle parame
     const auto missing = arguments.array<const bool, 2>("missing", missing_, {"rows", "variables"});
     const auto like = arguments.array<double, 3>("like", like_, {"rows", "variables", Dim::at_least("states")});
     const auto impossible = arguments.array<bool, 1>("impossible", impossible_, {"rows"});
+    bool fits = true;
+    for (Index v = 0; v < values.slot[0]; ++v) fits &= values.slot(v) < values.z[1];
+    for (Index i = 0; i < values.code.size(); ++i) fits &= values.code.data[i] < parameters.table[0];
+    Arguments::require(fits, "a value has a code or slot that is not there");
     nb::gil_scoped_release unlocked;
     const Index n_states = parameters.table[1], states = like[2];
     for (Index row = 0; row < like[0]; ++row)

@@ -74,7 +74,9 @@ void check(const NodeArrays& nodes, const FilledSets& out) {
         const Index root = nodes.roots(t), stop = t + 1 < n_trees ? nodes.roots(t + 1) : n_nodes;
         fits &= root >= 0 && root < stop && stop <= n_nodes && stop - root < 2 * LEAVES;
         for (Index n = root; fits && n < stop; ++n)
-            fits &= nodes.is_leaf(n) || (nodes.feature(n) < n_variables && nodes.left(n) > n && nodes.left(n) + 1 < stop);
+            fits &= nodes.is_leaf(n) || (nodes.feature(n) < n_variables && nodes.left(n) > n && nodes.left(n) + 1 < stop &&
+                                         (out.n_levels(nodes.feature(n)) == 0 ||
+                                          (nodes.set_start(n) >= 0 && nodes.set_start(n) + out.n_levels(nodes.feature(n)) / 64 < nodes.sets[0])));
     }
     Arguments::require(fits, "trees must follow one another, parents before their children, with at most 64 leaves each");
 }
@@ -88,32 +90,42 @@ void fill_sets(nb::object nodes_, nb::object out_) {
     fill(nodes, out);
 }
 
-void read_rows(nb::object points_, nb::object trees_, nb::object out_) {
+// The trees of sets are columns `first` and after of out.
+void read_rows(nb::object points_, nb::object trees_, Index first, nb::object out_) {
     Arguments arguments;
     const auto trees = arguments.record<LeafSets>("trees", trees_);
     trees.check();
     const auto points = arguments.array<const double, 2>("points", points_, {"rows", Dim::at_least("variables")});
-    const auto out = arguments.array<Word, 2>("out", out_, {"rows", "trees of sets"});
+    const auto out = arguments.array<Word, 2>("out", out_, {"rows", "trees"});
+    Arguments::require(first >= 0 && first <= out[1] - trees.n_trees(), "out must have a column for each tree from first on");
     nb::gil_scoped_release unlocked;
-    for (Index row = 0; row < points[0]; ++row) trees.read_sets(points.at(row), out.at(row));
+    for (Index row = 0; row < points[0]; ++row) trees.read_sets(points.at(row), out.at(row) + first);
 }
 
 // Leave of sets what each word of draws can reach: what the least and the largest of 64 draws leave.
-void narrow_rows(nb::object points_, nb::object draws_, nb::object trees_, nb::object ranges_, nb::object sets_, nb::object out_) {
+void narrow_rows(nb::object points_, nb::object draws_, nb::object trees_, nb::object ranges_, nb::object sets_, Index first,
+                 nb::object out_) {
     Arguments arguments;
     const auto trees = arguments.record<LeafSets>("trees", trees_);
     trees.check();
     const auto ranges = arguments.record<RangeSets>("ranges", ranges_);
     const auto points = arguments.array<const double, 2>("points", points_, {"rows", Dim::at_least("variables")});
-    const auto sets = arguments.array<const Word, 2>("sets", sets_, {"rows", "trees of sets"});
-    const auto out = arguments.array<Word, 3>("out", out_, {"rows", "words", "trees of sets"});
+    const auto sets = arguments.array<const Word, 2>("sets", sets_, {"rows", "trees"});
+    const auto out = arguments.array<Word, 3>("out", out_, {"rows", "words", "trees"});
+    Arguments::require(first >= 0 && first <= out[2] - trees.n_trees(), "out must have a column for each tree from first on");
     const auto draws = arguments.array<const double, 3>("draws", draws_, {"rows", Dim::at_least("variables"), Dim::any()});
+    bool fits = ranges.first(0) >= 0;
+    for (Index v = 0; v < trees.n_variables(); ++v) {
+        const Index rows = ranges.first(v + 1) - ranges.first(v);
+        fits &= rows >= 0 && (trees.look.cells(v, CELLS - 1) - Index(trees.look.start(v))) / EVERY < std::max<Index>(rows, 1);
+    }
+    Arguments::require(fits && ranges.first(trees.n_variables()) <= ranges.from_on[0], "each threshold must have rows of ranges");
     Arguments::require(draws[2] == 64 * out[1], "there must be 64 draws for each word");
     nb::gil_scoped_release unlocked;
     for (Index row = 0; row < points[0]; ++row)
         for (Index word = 0; word < out[1]; ++word) {
-            Word* narrowed = out.at(row, word);
-            std::copy_n(sets.at(row), trees.n_trees(), narrowed);
+            Word* narrowed = out.at(row, word) + first;
+            std::copy_n(sets.at(row) + first, trees.n_trees(), narrowed);
             for (Index v = 0; v < trees.n_variables(); ++v)
                 if (trees.look.used(v) && std::isnan(points(row, v))) narrow(trees, ranges, v, draws.at(row, v) + 64 * word, narrowed);
         }
@@ -123,8 +135,9 @@ void narrow_rows(nb::object points_, nb::object draws_, nb::object trees_, nb::o
 
 void bind_leaf_sets(nb::module_& m) {
     m.def("fill", &fill_sets, nb::arg("nodes"), nb::arg("out"), "Tabulate the sets of leaves of small trees.");
-    m.def("read_rows", &read_rows, nb::arg("points"), nb::arg("trees"), nb::arg("out"),
-          "The leaves that what is observed leaves, out (rows, trees).");
+    m.def("read_rows", &read_rows, nb::arg("points"), nb::arg("trees"), nb::arg("first"), nb::arg("out"),
+          "The leaves that what is observed leaves, out (rows, trees), of these trees: columns `first` and after.");
     m.def("narrow_rows", &narrow_rows, nb::arg("points"), nb::arg("draws"), nb::arg("trees"), nb::arg("ranges"), nb::arg("sets"),
-          nb::arg("out"), "Leave of sets (rows, trees) what each word of draws can reach, out (rows, words, trees).");
+          nb::arg("first"), nb::arg("out"),
+          "Leave of sets (rows, trees) what each word of 64 draws can reach, out (rows, words, trees), of these trees.");
 }

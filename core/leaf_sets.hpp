@@ -6,6 +6,7 @@
 // same number of times in every cell, without branches. O(observed values * trees) a row.
 #pragma once
 #include "nodes.hpp"
+#include "vectors.hpp"
 #include "views.hpp"
 
 #include <algorithm>
@@ -94,12 +95,29 @@ struct LeafSets {
         read("leaf", self.leaf, {"trees of sets", int(LEAVES)});
         read("output", self.output);
     }
-    // What axes cannot say: the rows that values have are rows of the sets.
+    // What axes cannot say: the rows that values have are rows of the sets, and thresholds are there.
     void check() const {
         const auto& offset = look.offset;
-        bool ordered = offset(0) >= 0;
-        for (Index v = 0; v < look.used[0]; ++v) ordered &= offset(v) <= offset(v + 1);
-        Arguments::require(ordered && offset(look.used[0]) < sets[0], "offset must rise to the last row but one of sets");
+        bool fits = offset(0) >= 0;
+        for (Index v = 0; v < n_variables(); ++v) {
+            fits &= offset(v) <= offset(v + 1) && look.start(v) <= look.thresholds[0];
+            if (look.n_levels(v) == 0)
+                fits &= look.halvings(v) >= 0 && look.halvings(v) < 32 &&
+                        look.cells(v, CELLS - 1) + (Index(1) << look.halvings(v)) <= look.thresholds[0];
+        }
+        Arguments::require(fits && offset(n_variables()) < sets[0], "values must have rows of sets, and thresholds");
+    }
+    // The same for the nodes and leaves of the whole ensemble.
+    void check(Index n_nodes, Index n_leaves) const {
+        check();
+        bool fits = true;
+        for (Index i = 0; i < leaf.size(); ++i) fits &= (leaf.data[i] >= 0) & (leaf.data[i] < n_leaves);
+        for (Index t = 0; t < n_trees(); ++t) {
+            Index last = 2 * LEAVES - 1;  // split
+            while (last > 0 && right(t, last) == 0) --last;
+            fits &= root(t) >= 0 && root(t) + last < n_nodes;
+        }
+        Arguments::require(fits, "a tree has nodes or leaves that are not there");
     }
 
     Index n_trees() const { return root[0]; }
@@ -130,19 +148,24 @@ inline void meet(Word* out, const Word* sets, Index n) {
     for (Index t = 0; t < n; ++t) out[t] &= sets[t];
 }
 
-// out = the intersection of `n` rows of sets: eight trees at a time, in registers. out may be one of the rows.
-inline void intersect(const Word* const* rows, Index n, Index n_trees, Word* out) {
-    typedef Word Eight __attribute__((vector_size(64)));
-    Index t = 0;
-    for (; t + 8 <= n_trees; t += 8) {
-        Eight left, other;
-        std::memcpy(&left, rows[0] + t, sizeof left);
-        for (Index i = 1; i < n; ++i) {
-            std::memcpy(&other, rows[i] + t, sizeof other);
-            left &= other;
+// out = the intersection of `n` rows of sets: BLOCKS vectors of four trees at a time, in registers.
+template <Index BLOCKS>
+inline void intersect_block(const Word* const* rows, Index n, Index t, Word* out) {
+    typedef Word FourWords __attribute__((vector_size(32)));
+    FourWords left[BLOCKS], other;
+    for (Index b = 0; b < BLOCKS; ++b) std::memcpy(&left[b], rows[0] + t + 4 * b, sizeof other);
+    for (Index i = 1; i < n; ++i)
+        for (Index b = 0; b < BLOCKS; ++b) {
+            std::memcpy(&other, rows[i] + t + 4 * b, sizeof other);
+            left[b] &= other;
         }
-        std::memcpy(out + t, &left, sizeof left);
-    }
+    for (Index b = 0; b < BLOCKS; ++b) std::memcpy(out + t + 4 * b, &left[b], sizeof other);
+}
+// out may be one of the rows.
+inline void intersect(const Word* const* rows, Index n, Index n_trees, Word* out) {
+    Index t = 0;
+    for (; t + 32 <= n_trees; t += 32) intersect_block<8>(rows, n, t, out);
+    for (; t + 4 <= n_trees; t += 4) intersect_block<1>(rows, n, t, out);
     for (; t < n_trees; ++t) {
         Word left = rows[0][t];
         for (Index i = 1; i < n; ++i) left &= rows[i][t];
@@ -169,20 +192,20 @@ inline void LeafSets::read_sets(const double* x, Word* out) const {
 
 // The least and the largest of 64 numbers.
 inline void ends(const double* values, double& least, double& largest) {
-    typedef double Eight __attribute__((vector_size(64)));
-    Eight low, high, next;
-    std::memcpy(&low, values, sizeof low);
-    high = low;
-    for (Index i = 8; i < 64; i += 8) {
-        std::memcpy(&next, values + i, sizeof next);
-        low = next < low ? next : low;
-        high = next > high ? next : high;
-    }
-    least = low[0], largest = high[0];
-    for (int i = 1; i < 8; ++i) {
-        least = low[i] < least ? low[i] : least;
-        largest = high[i] > largest ? high[i] : largest;
-    }
+    Four low[2], high[2];
+    for (Index b = 0; b < 2; ++b) low[b] = high[b] = load(values + 4 * b);
+    for (Index i = 8; i < 64; i += 8)
+        for (Index b = 0; b < 2; ++b) {
+            const Four next = load(values + i + 4 * b);
+            low[b] = next < low[b] ? next : low[b];
+            high[b] = next > high[b] ? next : high[b];
+        }
+    least = low[0][0], largest = high[0][0];
+    for (Index b = 0; b < 2; ++b)
+        for (int i = 0; i < 4; ++i) {
+            least = low[b][i] < least ? low[b][i] : least;
+            largest = high[b][i] > largest ? high[b][i] : largest;
+        }
 }
 
 // What a word of 64 draws of one missing number can reach: narrow sets of leaves to what its least and its largest draw

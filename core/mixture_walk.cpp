@@ -262,12 +262,12 @@ void add_expected(nb::object points_, nb::object weights_, nb::object telling_, 
                   nb::object value_, nb::object out_) {
     Arguments arguments;
     const auto trees = arguments.record<LeafSets>("trees", trees_);
-    trees.check();
     auto points = arguments.array<const double, 2>("points", points_, {"rows", Dim::at_least("variables")});
     auto weights = arguments.array<const double, 2>("weights", weights_, {"rows", "components"});
     auto go_left = arguments.array<const double, 2>("go_left", go_left_, {"nodes", "components"});
     auto value = arguments.array<const double, 2>("value", value_, {"leaves", Dim::any()});
     auto out = arguments.array<double, 2>("out", out_, {"rows", "outputs"});
+    trees.check(go_left[0], value[0]);
     NodeOdds telling;
     if (!telling_.is_none()) telling = arguments.record<NodeOdds>("telling", telling_);
     Arguments::require(weights[1] % AT_ONCE == 0, "components must be a multiple of four");

@@ -28,6 +28,20 @@ struct NodeArrays {
         read("sets", self.sets, {"words of nodes"});
     }
 
+    // What axes cannot say: indices are inside of what they index.
+    template <class Levels>
+    void check(Index n_leaves, const Levels& n_levels) const {
+        const Index n_nodes = feature[0], n_variables = n_levels[0];
+        bool fits = true;
+        for (Index i = 0; i < roots[0]; ++i) fits &= (roots.data[i] >= 0) & (roots.data[i] < n_nodes);
+        for (Index n = 0; n < n_nodes; ++n)
+            fits &= (feature.data[n] < n_variables) & (left.data[n] >= 0) &
+                    (left.data[n] < (feature.data[n] < 0 ? n_leaves : n_nodes - 1));
+        for (Index n = 0; fits && n < n_nodes; ++n)
+            if (set_start.data[n] >= 0 && feature.data[n] >= 0) fits = set_start.data[n] + n_levels(feature.data[n]) / 64 < sets[0];
+        Arguments::require(fits, "a node has a child, leaf, variable or set that is not there");
+    }
+
     bool is_leaf(Index node) const { return feature.data[node] < 0; }
 
     // Whether an observed value of a variable goes right: a number, a code, or "not recorded" (infinite).

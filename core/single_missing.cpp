@@ -112,7 +112,6 @@ void add_expected(nb::object points_, nb::object normals_, nb::object trees_, nb
                   nb::object value_, nb::object out_) {
     Arguments arguments;
     const auto trees = arguments.record<LeafSets>("trees", trees_);
-    trees.check();
     const auto points = arguments.array<const double, 2>("points", points_, {"rows", Dim::at_least("variables")});
     const auto normals = arguments.record<Normals>("normals", normals_);
     const auto node_score = arguments.array<const double, 1>("node_score", node_score_, {"nodes"});
@@ -120,6 +119,7 @@ void add_expected(nb::object points_, nb::object normals_, nb::object trees_, nb
     const auto value = arguments.array<const double, 1>("value", value_, {"leaves"});
     const auto out = arguments.array<double, 2>("out", out_, {"rows", "outputs"});
     Arguments::require(trees.output >= 0 && trees.output < out[1], "out does not have the trees' output");
+    trees.check(node_score[0], value[0]);
     nb::gil_scoped_release unlocked;
 
     const Index n_trees = trees.n_trees();

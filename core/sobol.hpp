@@ -26,5 +26,6 @@ inline std::uint32_t bits_of(Word state, Index number, Index coordinate) {
     return std::uint32_t(mix(state + place * GOLDEN) >> 32);
 }
 
-// The uniform number of 32 random bits: never 0 or 1.
-inline double uniform_of(std::uint32_t bits) { return (bits + 0.5) * 0x1p-32; }
+// The uniform number of 32 random bits, (bits + 1/2) / 2^32: never 0 or 1. By way of signed integers, which processors
+// convert at once; exact.
+inline double uniform_of(std::uint32_t bits) { return (std::int32_t(bits ^ 0x80000000u) + (0x1p31 + 0.5)) * 0x1p-32; }

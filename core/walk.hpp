@@ -93,6 +93,7 @@ struct Walk {
           tables(arguments.record<WalkTables>("tables", tables_)) {
         points = arguments.array<const double, 2>("points", points_, {"rows", Dim::at_least("variables")});
         Arguments::require(tables.states() % AT_ONCE == 0, "states must be a multiple of four");
+        nodes.check(leaves.value[0], tables.n_levels);
         bool ordered = tables.set_offset(0) == 0, rises = tables.offset(0) == 0;
         for (Index v = 0; v < tables.n_variables(); ++v) {
             const Index words = tables.n_levels(v) > 0 ? tables.n_levels(v) / 64 + 1 : 0;

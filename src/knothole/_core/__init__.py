@@ -18,13 +18,26 @@ if os.environ.get("KNOTHOLE_BUILD", "v3") == "v3" and baseline.supports_v3():
 else:
     build = baseline
 
-trees = build.trees
-latent_tree = build.latent_tree
-leaf_sets = build.leaf_sets
-mixture_walk = build.mixture_walk
-mixture_regions = build.mixture_regions
-single_missing = build.single_missing
-latent_walk = build.latent_walk
+boosting = build.boosting
+chow_liu = build.chow_liu
+circuit = build.circuit
+columns = build.columns
+drawn_leaves = build.drawn_leaves
+gaussian_draws = build.gaussian_draws
+gaussian_em = build.gaussian_em
 latent_regions = build.latent_regions
+latent_tree = build.latent_tree
+latent_walk = build.latent_walk
+leaf_probabilities = build.leaf_probabilities
+leaf_sets = build.leaf_sets
+mixture = build.mixture
+mixture_regions = build.mixture_regions
+mixture_walk = build.mixture_walk
 monte_carlo = build.monte_carlo
+normal = build.normal
+normal_scores = build.normal_scores
+regions = build.regions
 shared_draws = build.shared_draws
+single_missing = build.single_missing
+sobol = build.sobol
+trees = build.trees

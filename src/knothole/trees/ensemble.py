@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
 from knothole.cached import cached_property
 from knothole.checks import check_choice, check_within, require
-from knothole.columns.columns import Columns
+from knothole.columns.columns import Column, Columns
 from knothole.columns.evidence import with_nan
 from knothole.compiled.bits import members, pack, set_words
 from knothole.errors import InvalidInput
@@ -331,6 +331,12 @@ class Ensemble:
         """The same, with curves of its leaves."""
         return replace(self, curves=curves)
 
+    def with_auxiliary(self, auxiliary: Sequence[Column]) -> Ensemble:
+        """The same trees over further columns, which no split uses."""
+        columns = replace(self.columns, columns=(*self.columns, *auxiliary))
+        nothing = np.full((len(auxiliary), 2), np.nan)
+        return replace(self, columns=columns, sentinel=np.vstack([self.sentinel, nothing]))
+
     def leaf_keys(self) -> list[tuple[int, int]]:
         """Tree and the library's own number of each leaf."""
         return list(zip(self.leaf_tree.tolist(), self.native_leaf.tolist(), strict=True))
@@ -400,6 +406,10 @@ class Ensemble:
     def margin(self, X: Floats, threads: int | None = None) -> Floats:
         """Margin (rows, outputs) of every row, NaN by the library's own rule."""
         return self._walker.margin(self._checked(X), threads)
+
+    def margin_range(self, X: Floats, threads: int | None = None) -> tuple[Floats, Floats]:
+        """The least and the largest margin of every row, whatever its missing values are."""
+        return self._walker.margin_range(self._checked(X), threads)
 
     def predict(self, X: Floats, threads: int | None = None) -> Floats:
         """Margin through the link (rows, outputs): responses, or class probabilities."""

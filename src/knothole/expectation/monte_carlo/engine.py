@@ -12,12 +12,12 @@ would. Which row gets how many depends on that row alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
+from knothole._core import leaf_sets as kernels_of_sets
 from knothole._core import monte_carlo as kernels
 from knothole._core import shared_draws
 from knothole.arrays import Floats, Integers, Words
@@ -40,16 +40,23 @@ from knothole.expectation.monte_carlo.records import (
     slots_of,
 )
 from knothole.expectation.monte_carlo.statistics import (
+    Change,
     MeanOf,
     Statistic,
     by_group,
+    change_of,
+    change_of_mean_and_std,
     mean_and_error,
     mean_and_std,
 )
-from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets, narrow_rows, read_rows
+from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets
 from knothole.expectation.tolerance import NONE, Tolerance, refine
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
+from knothole.trees.links import IDENTITY
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # Words that a row begins with: for expected margins, whose groups tell their error soon, and for
 # everything else as many as go through the trees together.
@@ -152,7 +159,7 @@ class MonteCarloEngine(Engine):
         out = np.empty((len(points), len(self.small.output)), dtype=np.uint64)
         first = 0
         for group in self.leaf_sets:
-            read_rows(points, group, out[:, first : first + len(group.root)])
+            kernels_of_sets.read_rows(points, group, first, out)
             first += len(group.root)
         return out
 
@@ -163,8 +170,7 @@ class MonteCarloEngine(Engine):
         out = np.empty((len(sets), draws.shape[2] // WORD, sets.shape[1]), dtype=np.uint64)
         first = 0
         for group, ranges in zip(self.leaf_sets, self.range_sets, strict=True):
-            own = slice(first, first + len(group.root))
-            narrow_rows(points, draws, group, ranges, sets[:, own], out[:, :, own])
+            kernels_of_sets.narrow_rows(points, draws, group, ranges, sets, first, out)
             first += len(group.root)
         return out
 
@@ -191,7 +197,7 @@ class MonteCarloEngine(Engine):
             return mean_and_error(sums.sum(axis=1) / (SIZE * words))
 
         first = FIRST_WORDS_OF_MARGINS
-        return self._refined(evidence, collect, settle, self.tolerance, first)
+        return self._refined(evidence, collect, settle, self.tolerance, change_of(IDENTITY), first)
 
     def group_margins(self, evidence: Evidence, words: range) -> Floats:
         """Mean margins of the independent groups of some words, (rows, groups, outputs)."""
@@ -203,14 +209,16 @@ class MonteCarloEngine(Engine):
         return np.asarray(sums / (SIZE * len(words)))
 
     def of_draws(
-        self, evidence: Evidence, statistic: Statistic, tolerance: Tolerance = NONE
+        self, evidence: Evidence, statistic: Statistic, change: Change, tolerance: Tolerance = NONE
     ) -> tuple[Floats, Floats]:
-        """A statistic of the draws' margins, and its standard error."""
+        """A statistic of the draws' margins, and its standard error, at most its ``change``."""
 
         def settle(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
             return statistic(by_group(margins), rows)
 
-        value, error, _ = self._refined(evidence, self.margins_of(evidence), settle, tolerance)
+        value, error, _ = self._refined(
+            evidence, self.margins_of(evidence), settle, tolerance, change
+        )
         return value, error
 
     def mean(
@@ -222,12 +230,14 @@ class MonteCarloEngine(Engine):
         def collect(rows: NDArray[np.intp], words: range) -> Floats:
             return mean.summary(margins(rows, words))
 
-        value, error, _ = self._refined(evidence, collect, mean.settle, tolerance)
+        change = change_of(self.ensemble.link)
+        value, error, _ = self._refined(evidence, collect, mean.settle, tolerance, change)
         return value, error
 
     def moments(self, evidence: Evidence) -> Moments:
         """Moments of the draws' margins; the tolerance is for mean and standard deviation."""
-        found, error = self.of_draws(evidence, mean_and_std, self.tolerance.repeated(2))
+        change, tolerance = change_of_mean_and_std, self.tolerance.repeated(2)
+        found, error = self.of_draws(evidence, mean_and_std, change, tolerance)
         mean, std = np.split(found, 2, axis=1)
         error, std_error = np.split(error, 2, axis=1)
         return Moments(mean, std, error, std_error)
@@ -262,6 +272,8 @@ class MonteCarloEngine(Engine):
 
         The groups of a row stand side by side.
         """
+        from scipy import sparse
+
         parts = []
         for rows, part in evidence.parts():
             for row, leaf, share in self.entries(part, by_group=True):
@@ -368,13 +380,14 @@ class MonteCarloEngine(Engine):
         collect: Collect,
         settle: Callable[[Floats, NDArray[np.intp]], tuple[Floats, Floats]],
         tolerance: Tolerance,
+        change: Change,
         first: int = FIRST_WORDS,
     ) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Answers, their standard errors, and how many words each row was given.
 
         ``collect`` is asked for consecutive words of some rows, ``settle`` makes answers of all
         that was collected, (rows, parts, ...). Rows with a larger error than allowed get twice as
-        many words.
+        many words. No error is larger than the ``change`` that missing values can make.
         """
 
         def collected(rows: NDArray[np.intp], words: range) -> Floats:
@@ -384,7 +397,13 @@ class MonteCarloEngine(Engine):
 
         def resolved(kept: Floats, rows: NDArray[np.intp], words: int) -> tuple[Floats, Floats]:
             value, error = settle(kept, rows)
-            return value, np.hypot(error, RESOLUTION * tolerance.unit / (WORD * words))
+            least = RESOLUTION * tolerance.unit / (WORD * words)
+            told = np.hypot(error, least)
+            few = np.flatnonzero((error < least).any(axis=1))
+            if len(few):
+                ends = self.ensemble.margin_range(self._points(evidence[rows[few]]), 1)
+                told[few] = np.minimum(told[few], change(*ends))
+            return value, told
 
         sizes = [first]
         while sizes[-1] < self.max_words:
@@ -425,7 +444,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
     ) -> tuple[Floats, Floats]:
         """Exactly where a single number is missing; more draws are quicker than correcting few."""
         mean.after = CORRECTED * WORD
-        if self.small is None or evidence.allowed is not None:
+        if evidence.allowed is not None:
             return super().mean(evidence, mean, tolerance)
         points, ensemble = self._points(evidence), self.ensemble
         numbers = (ensemble.n_levels == 0) & ~ensemble.columns.nullable
@@ -440,13 +459,15 @@ class MixtureMonteCarlo(MonteCarloEngine):
         error = np.zeros_like(value)
         value[rest], error[rest] = super().mean(evidence[rest], mean.of(rest), tolerance)
         sets = self._sets(points[single])
-        assert sets is not None
         for number in np.unique(variable[single]).tolist():
             n_cells = int(np.diff(self.forest.look.offset[number : number + 2])[0])
             rows = np.flatnonzero(variable[single] == number)
             step = self._rows_at_once(1 + n_cells // WORD)
             for part in (rows[i : i + step] for i in range(0, len(rows), step)):
-                margins, weight = self._cells(number, sets[part], share[part])
+                if sets is None:
+                    margins, weight = self._walked_cells(number, points[single[part]], share[part])
+                else:
+                    margins, weight = self._cells(number, sets[part], share[part])
                 values = np.ascontiguousarray(mean.link(margins))
                 out = np.zeros((len(part), values.shape[2]))
                 shared_draws.add_cells(weight, values, out)
@@ -464,10 +485,33 @@ class MixtureMonteCarlo(MonteCarloEngine):
         )
         return margins, weight
 
+    def _walked_cells(
+        self, number: int, points: Floats, share: Floats
+    ) -> tuple[Floats, Floats]:
+        """:meth:`_cells` of trees with vector leaves, or of too many leaves for a set."""
+        cuts = self._grid.cuts[number]
+        start, stop = self._grid.offset[number : number + 2].tolist()
+        mass = np.ascontiguousarray(np.diff(self._below[start:stop], axis=0).T)
+        inside = np.concatenate([np.nextafter(cuts[:1], -np.inf), cuts])  # a value of each cell
+        low, high = self.ensemble.sentinel[number]
+        inside = np.where((low <= inside) & (inside <= high), np.nextafter(high, np.inf), inside)
+        rows = np.repeat(points, len(inside), axis=0)
+        rows[:, number] = np.tile(inside, len(points))
+        margins = self.ensemble.margin(rows, 1)
+        weight = np.zeros((len(points), len(inside)))
+        for component, each in zip(share.T, mass, strict=True):
+            # Not a matrix product, whose last bit depends on the number of rows.
+            weight += component[:, None] * each
+        return margins.reshape(len(points), len(inside), -1), weight
+
+    @cached_property
+    def _grid(self) -> Grid:
+        return Grid.of(self.ensemble)
+
     @cached_property
     def _below(self) -> Floats:
         """What each component has below every threshold, (rows of masks, components)."""
-        return Grid.of(self.ensemble).masses(self.density.distributions_, self.merged)
+        return self._grid.masses(self.density.distributions_, self.merged)
 
     def margins(self, evidence: Evidence, words: range, rounded: bool = False) -> Floats:
         """Margins of the draws themselves, (rows, words, 64, outputs)."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from knothole._core import monte_carlo as kernels
 from knothole.arrays import Floats
 from knothole.compiled.sobol import GROUPS, SIZE
+from knothole.trees.links import Blend, Link
 
 # The spread of so few groups is itself uncertain. With this factor, 1.96 standard errors cover the
 # truth as often as they would if it were not: the 97.5 % quantile of Student's t with as many
@@ -26,7 +27,9 @@ ROUNDING = 1e-24
 
 #: From the margins of draws, and the numbers of their rows, to answers and standard errors.
 Statistic = Callable[[Floats, NDArray[np.intp]], tuple[Floats, Floats]]
-Link = Callable[[Floats], Floats]
+Function = Callable[[Floats], Floats]
+#: From the least and the largest margin of rows to the most that answers can differ by.
+Change = Callable[[Floats, Floats], Floats]
 
 
 def mean_and_error(groups: Floats) -> tuple[Floats, Floats]:
@@ -69,7 +72,7 @@ class MeanOf:
     """
 
     def __init__(
-        self, link: Link, expected_margin: Callable[[NDArray[np.intp]], Floats] | None = None
+        self, link: Function, expected_margin: Callable[[NDArray[np.intp]], Floats] | None = None
     ) -> None:
         self.link, self.expected_margin = link, expected_margin
         self.after = 0  # so many draws, means are corrected
@@ -148,7 +151,7 @@ def _slope(parts: Summary, part: Floats) -> Floats:
     return np.asarray(slope[..., None])
 
 
-def std_of(link: Link) -> Statistic:
+def std_of(link: Function) -> Statistic:
     """Standard deviations of predictions."""
 
     def statistic(margins: Floats, rows: NDArray[np.intp]) -> tuple[Floats, Floats]:
@@ -162,7 +165,51 @@ def std_of(link: Link) -> Statistic:
     return statistic
 
 
-def quantiles_of(link: Link, levels: Floats) -> Statistic:
+def change_of(link: Link | Blend) -> Change:
+    """The most that missing values can change a prediction by.
+
+    >>> change_of(Link("sigmoid"))(np.array([[-1.0]]), np.array([[1.0]])).round(3)
+    array([[0.462]])
+    >>> change_of(Link("softmax"))(np.array([[0.0, 1.0]]), np.array([[0.0, 1.0]]))
+    array([[0., 0.]])
+    """
+
+    def change(low: Floats, high: Floats) -> Floats:
+        if link.name == "softmax":  # largest where its own margin is, and the others' are least
+            own = np.eye(low.shape[1], dtype=np.bool_)
+            most = link(np.where(own, high[:, None], low[:, None]))
+            least = link(np.where(own, low[:, None], high[:, None]))
+            return np.asarray(np.diagonal(most - least, axis1=1, axis2=2))
+        if isinstance(link, Blend):
+            return _anything(low, high, link.width)
+        return np.abs(link(high) - link(low))
+
+    return change
+
+
+def _anything(low: Floats, high: Floats, n: int) -> Floats:
+    """Where margins are fixed no change of ``n`` answers; else any."""
+    fixed = (low == high).all(axis=1, keepdims=True)
+    return np.where(fixed, 0.0, np.full((1, n), np.inf))
+
+
+def change_of_std(link: Link | Blend) -> Change:
+    """The largest standard deviation within a range."""
+    change = change_of(link)
+    return lambda low, high: change(low, high) / 2
+
+
+def change_of_mean_and_std(low: Floats, high: Floats) -> Floats:
+    """Of both side by side, of margins."""
+    return np.hstack([high - low, (high - low) / 2])
+
+
+def change_of_quantiles(answers: int) -> Change:
+    """Of the levels of quantiles: they are known where missing values change nothing."""
+    return lambda low, high: _anything(low, high, answers)
+
+
+def quantiles_of(link: Function, levels: Floats) -> Statistic:
     """Quantiles of predictions beside their own standard errors, (rows, 2 outputs x levels).
 
     Predictions of trees jump, and a quantile at a jump is on one side or the other, however many
