@@ -76,7 +76,7 @@ inline void octets_of(Word bits, std::uint8_t* out) {
     for (Index i = 0; i < WORD; i += 8) {
         // Eight bits, each in an octet of its own; then all ones where it is not 0.
         const Word eight = (bits >> i & 0xFF) * 0x0101010101010101 & 0x8040201008040201;
-        const Word ones = ((eight & 0x7F7F7F7F7F7F7F7F) + 0x7F7F7F7F7F7F7F7F | eight) >> 7 & 0x0101010101010101;
+        const Word ones = (((eight & 0x7F7F7F7F7F7F7F7F) + 0x7F7F7F7F7F7F7F7F) | eight) >> 7 & 0x0101010101010101;
         const Word octets = ones * 0xFF;
         std::memcpy(out + i, &octets, sizeof octets);
     }
