@@ -14,5 +14,24 @@ NB_MODULE(NAME, m) {
         nb::module_ part = m.def_submodule(name, doc);
         define(part);
     };
+    bind("boosting", "Small boosted trees.", bind_boosting);
+    bind("chow_liu", "Mutual information of pairs of variables.", bind_chow_liu);
+    bind("circuit", "Leaves that agree with rows.", bind_circuit);
+    bind("columns", "What rows say of each variable.", bind_columns);
+    bind("drawn_leaves", "Leaves of draws.", bind_drawn_leaves);
+    bind("gaussian_draws", "Draws of Gaussian mixtures.", bind_gaussian_draws);
+    bind("gaussian_em", "EM for Gaussian mixtures.", bind_gaussian_em);
+    bind("latent_regions", "The same with the regions of missing values.", bind_latent_regions);
+    bind("latent_walk", "Exact expectations under latent trees.", bind_latent_walk);
+    bind("leaf_probabilities", "Leaf probabilities as sparse matrices.", bind_leaf_probabilities);
+    bind("leaf_sets", "Which leaves of trees observed values leave.", bind_leaf_sets);
+    bind("mixture", "EM for mixtures of products.", bind_mixture);
+    bind("mixture_regions", "The same with the regions of missing values.", bind_mixture_regions);
+    bind("mixture_walk", "Exact expectations under mixtures of products.", bind_mixture_walk);
+    bind("normal", "The standard normal distribution.", bind_normal);
+    bind("normal_scores", "Maps of columns to normal scores.", bind_normal_scores);
+    bind("regions", "Sets of categories at splits.", bind_regions);
+    bind("single_missing", "Exact expectations of rows that lack a single number.", bind_single_missing);
+    bind("sobol", "Uniform numbers of scrambled Sobol points.", bind_sobol);
     bind("trees", "Trees on complete rows.", bind_trees);
 }

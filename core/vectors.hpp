@@ -6,11 +6,16 @@
 #include "views.hpp"
 
 #include <new>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 constexpr Index AT_ONCE = 4;
 constexpr std::size_t CACHE_LINE = 64;
 
 typedef double Four __attribute__((vector_size(32)));
+// What comparisons of two Fours give: -1 where they hold, else 0.
+typedef std::int64_t FourMasks __attribute__((vector_size(32)));
 
 inline Four load(const double* x) {
     Four out;
@@ -19,6 +24,16 @@ inline Four load(const double* x) {
 }
 inline void store(double* out, Four x) { std::memcpy(out, &x, sizeof x); }
 inline Four spread(double x) { return Four{x, x, x, x}; }
+// Masks of four booleans.
+inline FourMasks load(const bool* x) {
+#ifdef __AVX2__
+    std::int32_t octets;
+    std::memcpy(&octets, x, sizeof octets);
+    return -reinterpret_cast<FourMasks>(_mm256_cvtepi8_epi64(_mm_cvtsi32_si128(octets)));
+#else
+    return FourMasks{-std::int64_t(x[0]), -std::int64_t(x[1]), -std::int64_t(x[2]), -std::int64_t(x[3])};
+#endif
+}
 inline double total(Four x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
 inline void fill(double* out, double value, Index n) {
@@ -76,4 +91,24 @@ template <class T>
 T* choose(bool first, T* one, T* other) {
     const auto mask = -std::uintptr_t(first);
     return reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(one) & mask) | (reinterpret_cast<std::uintptr_t>(other) & ~mask));
+}
+
+// A number that is known when compiling. (Not std::integral_constant: calls of copy and fill would find the library's.)
+template <Index VALUE>
+struct Constant {
+    constexpr operator Index() const { return VALUE; }
+};
+
+// Call f with a number that is known when compiling, where it is a usual one: loops over components then have no
+// remainders and are unrolled.
+template <class F>
+decltype(auto) with_constant(Index n, F&& f) {
+    switch (n) {
+        case 4: return f(Constant<4>{});
+        case 8: return f(Constant<8>{});
+        case 12: return f(Constant<12>{});
+        case 16: return f(Constant<16>{});
+        case 32: return f(Constant<32>{});
+        default: return f(n);
+    }
 }

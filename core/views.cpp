@@ -51,6 +51,17 @@ void* Arguments::read(const char* name, nb::handle value, const Expected& expect
     return data;
 }
 
+bool Arguments::holds(nb::handle value, char kind, std::size_t size) {
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(value.ptr(), &buffer, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
+        PyErr_Clear();
+        return false;
+    }
+    const bool fits = kind_of(buffer.format) == kind && std::size_t(buffer.itemsize) == size;
+    PyBuffer_Release(&buffer);
+    return fits;
+}
+
 void Arguments::agree(const char* name, int axis, Index size, const Dim& dim) {
     Index expected = dim.number;
     if (dim.name) {

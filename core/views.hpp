@@ -5,10 +5,12 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -53,6 +55,18 @@ struct View {
         return place;
     }
 };
+
+// Whether all elements are at least `least` and less than `end`: codes and places that a kernel writes to.
+template <class T, int D>
+bool within(View<T, D> values, Index least, Index end) {
+    using U = std::remove_const_t<T>;
+    U smallest = std::numeric_limits<U>::max(), largest = std::numeric_limits<U>::min();
+    for (Index i = 0; i < values.size(); ++i) {
+        smallest = std::min(smallest, values.data[i]);
+        largest = std::max(largest, values.data[i]);
+    }
+    return values.size() == 0 || (Index(smallest) >= least && Index(largest) < end);
+}
 
 // The size that an axis must have: a number, or a name whose first use in a call fixes it.
 // Dim("trees", 1) is one more than "trees"; at_least("rows") may be longer; any() is free.
@@ -102,6 +116,12 @@ class Arguments {
         R::fields(out, reader);
         path_.pop_back();
         return out;
+    }
+
+    // Whether the elements of an array are T, for kernels that take several types.
+    template <class T>
+    static bool holds(nb::handle value) {
+        return holds(value, kind<T>(), sizeof(T));
     }
 
     Index size(const char* dim) const {
@@ -164,6 +184,7 @@ class Arguments {
         int dims;
         bool writable;
     };
+    static bool holds(nb::handle value, char kind, std::size_t size);
     void* read(const char* name, nb::handle value, const Expected& expected, Index* shape);
     void agree(const char* name, int axis, Index size, const Dim& dim);
     [[noreturn]] void refuse_type(const char* name, const std::string& expected, nb::handle value) const;

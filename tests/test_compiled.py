@@ -4,11 +4,9 @@ import copy
 import gc
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
-from contextlib import nullcontext
 
 import numba
 import numpy as np
@@ -16,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knothole.compiled import ahead, bits
+from knothole.compiled import bits
 from knothole.compiled.kept import is_kept
 from knothole.compiled.policy import njit
 from knothole.compiled.threads import Memory, over_chunks, thread_count
@@ -178,33 +176,6 @@ def test_parts_of_kernels_have_no_code_of_their_own():
     assert has(words, 0, 3) and not has(words, 0, 4)
 
 
-class Started(Exception):
-    """Instead of a process."""
-
-
-@pytest.mark.parametrize(
-    ("kept", "threads", "executable", "starts"),
-    [
-        (False, "2", sys.executable, True),
-        (True, "2", sys.executable, False),
-        (False, "1", sys.executable, False),
-        (False, "2", None, False),
-    ],
-)
-def test_another_process_compiles_where_that_gains_something(
-    monkeypatch, kept, threads, executable, starts
-):
-    def start(*_, **__):
-        raise Started
-
-    monkeypatch.setattr(ahead, "is_kept", lambda kernel: kept)
-    monkeypatch.setattr(ahead.subprocess, "Popen", start)
-    monkeypatch.setattr(ahead.sys, "executable", executable)
-    monkeypatch.setenv("KNOTHOLE_THREADS", threads)
-    with pytest.raises(Started) if starts else nullcontext():
-        ahead.compile_ahead(put, "use", "Mixture")
-
-
 def test_kernels_are_kept_once_they_are_compiled(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
@@ -213,22 +184,6 @@ def test_kernels_are_kept_once_they_are_compiled(tmp_path, monkeypatch):
     kernel(1)
     assert is_kept(kernel)
     assert is_kept(len)  # no kernel at all: nothing to compile
-
-
-def test_a_process_ahead_ends_with_the_one_that_started_it():
-    script = (
-        "from knothole.compiled.ahead import until_closed as u; u(); import time; time.sleep(99)"
-    )
-    with subprocess.Popen([sys.executable, "-P", "-c", script], stdin=subprocess.PIPE) as process:
-        process.stdin.close()
-        assert process.wait(timeout=60) == 0
-
-
-def test_a_process_ahead_that_is_done_ends_as_others_do():
-    """Not by an abort, over a lock that its watch holds."""
-    script = "from knothole.compiled.ahead import until_closed; until_closed()"
-    with subprocess.Popen([sys.executable, "-P", "-c", script], stdin=subprocess.PIPE) as process:
-        assert process.wait(timeout=60) == 0
 
 
 @given(st.lists(st.sets(st.integers(0, 200)), min_size=1, max_size=5), st.integers(1, 200))
@@ -255,21 +210,6 @@ def test_sets_of_codes_are_those_that_were_put_in(sets, n_levels):
     for start, codes in zip(starts, sets, strict=True):
         for code in range(n_levels + 1):
             assert has(others, start, code) != (code in codes)
-
-
-def test_what_compiles_ahead_is_one_process_and_ends_with_this_one(monkeypatch):
-    monkeypatch.setattr(ahead, "is_kept", lambda kernel: False)
-    monkeypatch.setattr(ahead, "_SCRIPT", "import time\n# {} {!r}\ntime.sleep(99)")
-    monkeypatch.setenv("KNOTHOLE_THREADS", "2")
-    try:
-        ahead.compile_ahead(put, "use", "auto", True)
-        (process,) = ahead._started
-        ahead.compile_ahead(put, "use", "auto", True)
-        assert ahead._started == [process]
-    finally:
-        ahead.stop()
-    assert process.returncode == -signal.SIGKILL
-    assert not ahead._started
 
 
 @pytest.mark.parametrize("collects", [True, False])

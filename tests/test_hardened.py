@@ -330,13 +330,6 @@ CHILDREN = {
         "except Exception as error:\n"
         "    print(error)\n"
     ),
-    "ahead": (
-        "import time\n"
-        "from knothole.compiled import ahead\n"
-        "ahead.is_kept, ahead.thread_count = lambda kernel: False, lambda: 2\n"
-        "ahead.compile_ahead(None, 'use', 'Mixture')\n"
-        "time.sleep(2)\n"
-    ),
 }
 
 

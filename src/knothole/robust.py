@@ -11,33 +11,24 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Union, overload
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from scipy import sparse
 
 from knothole import storage
 from knothole.arrays import Floats
 from knothole.checks import check_choice, check_number
 from knothole.columns.columns import Columns, Evidence
 from knothole.columns.evidence import checked_lost
-from knothole.columns.outputs import Shares, like, pandas_index
-from knothole.columns.read import Absent, Unseen, listed
+from knothole.columns.outputs import like, pandas_index
+from knothole.columns.read import Absent, Unseen, class_of, listed
 from knothole.compiled.threads import threads_of
 from knothole.densities.base import Density
 from knothole.densities.held_out import sample_rows
-from knothole.errors import InvalidInput, NotFitted, UnknownRate
+from knothole.errors import ColumnMismatch, InvalidInput, NotFitted, UnknownRate
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import check_tol
-from knothole.imputer import imputed
-from knothole.inspection.acquisition import Acquisition, Gains, acquisition, costs
-from knothole.inspection.conformal import Conformal
-from knothole.inspection.correction import Corrected, Correction
-from knothole.inspection.shapley import Explanation, Groups, Players, explain
-from knothole.leaves.options import TuningOptions, TuningSummary
-from knothole.leaves.tune import tune
 from knothole.missingness.inference import (
     LossPrior,
     NanPolicy,
@@ -46,7 +37,6 @@ from knothole.missingness.inference import (
     reasons,
 )
 from knothole.out_of_core.lazy import lazily
-from knothole.out_of_core.partitions import partitions_of, sample
 from knothole.trees.classes import (
     by_class,
     class_lists,
@@ -62,10 +52,17 @@ from knothole.trees.classes import (
 from knothole.trees.curves import HAZARD, SURVIVAL
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.libraries import library_of, reader_of
-from knothole.trees.pipelines.composed import is_composed, last, write_over
-from knothole.trees.read import write
 
+# What answers arrays needs numpy and the core alone: other methods import what they need.
 if TYPE_CHECKING:
+    import pandas as pd
+    from scipy import sparse
+
+    from knothole.inspection.acquisition import Acquisition
+    from knothole.inspection.conformal import Conformal
+    from knothole.inspection.correction import Correction
+    from knothole.inspection.shapley import Explanation, Groups
+    from knothole.leaves.options import TuningOptions, TuningSummary
     from knothole.serve import Serving
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,6 +71,8 @@ DEPLOYED_ROWS = 5000
 
 #: Tables that are answered by arrays.
 Arrays = NDArray[Any] | list[Any]
+#: A table, or what makes it once it is asked for: :func:`load` does without pandas.
+Table = Union["pd.DataFrame", Callable[[], "pd.DataFrame"], None]
 Quantiles = Sequence[float] | float | Literal["mean"] | None
 
 
@@ -133,6 +132,9 @@ class Robust:
     "error" or "hole". ``n_jobs`` is the number of threads, -1 for all cores. Instead of a table
     they take what :meth:`encode` made of one, and answer with arrays.
 
+    Auxiliary columns (see :func:`wrap`) may be there or not; those that a table lacks are missing
+    values, of no meaning. The ``lost`` mask may leave them out, too.
+
     A table of pandas (with its index), polars or Arrow in gives one of the same library out;
     anything else gives arrays. A Dask DataFrame or Array gives lazy ones, whose partitions are
     asked on the workers.
@@ -176,22 +178,24 @@ class Robust:
         model: Any = None,
         *,
         name: str | None = None,
-        selection: pd.DataFrame | None = None,
-        prior_selection: pd.DataFrame | None = None,
+        selection: Table = None,
+        prior_selection: Table = None,
         tuning: TuningSummary | None = None,
         conformal: Conformal | None = None,
         correction: Correction | None = None,
-        correction_table: pd.DataFrame | None = None,
+        correction_table: Table = None,
     ) -> None:
         self.expectation_ = expectation
-        self.selection_ = selection
-        self.prior_selection_ = prior_selection
+        self._selection = selection
+        self._prior_selection = prior_selection
         self.tuning_ = tuning
         self.conformal_ = conformal
-        self.correction_ = correction_table
+        self._correction_table = correction_table
         self.learned_correction = correction
         self._corrected = expectation
         if correction is not None:
+            from knothole.inspection.correction import Corrected
+
             self._corrected = Corrected.by(expectation, correction)
         self.model_name_ = _name(model) if name is None else name
         self._model = model
@@ -210,6 +214,24 @@ class Robust:
     def columns_(self) -> Columns:
         """The columns, as the training table showed them."""
         return self.expectation_.columns
+
+    @property
+    def selection_(self) -> pd.DataFrame | None:
+        """How the candidates for the density did; None where the density was given."""
+        self._selection = _made(self._selection)
+        return self._selection
+
+    @property
+    def prior_selection_(self) -> pd.DataFrame | None:
+        """How priors of what is lost did on held-out rows, where one was chosen by y."""
+        self._prior_selection = _made(self._prior_selection)
+        return self._prior_selection
+
+    @property
+    def correction_(self) -> pd.DataFrame | None:
+        """What correcting expected predictions gains; see the class."""
+        self._correction_table = _made(self._correction_table)
+        return self._correction_table
 
     @property
     def nan_policy_(self) -> NanPolicy:
@@ -264,8 +286,12 @@ class Robust:
         columns = self.columns_
         matrix = columns.matrix(X, unseen, absent)
         mask = None if lost is None else checked_lost(columns.mask(lost, X), matrix)
-        not_there = columns.absent(X) if absent == "hole" else ()
-        return self.expectation_.evidence_of(matrix, mask, absent=not_there)
+        return self.expectation_.evidence_of(matrix, mask, absent=self._absent(X, absent))
+
+    def _absent(self, X: Any, absent: Absent) -> Sequence[int]:
+        """Columns that a table may lack, and does."""
+        may = absent == "hole" or self.columns_.auxiliary.any()
+        return self.columns_.absent(X) if may else ()
 
     @overload
     def predict(
@@ -527,6 +553,8 @@ class Robust:
         self, name: str, X: Any, evidence: Evidence, times: Any, return_error: bool,
         threads: int | None,
     ) -> Any:  # fmt: skip
+        from scipy import sparse
+
         if name not in self.ensemble_.curves:
             raise InvalidInput(
                 f"the {name} is not known: the {self.model_name_} was fitted with low_memory=True. "
@@ -719,6 +747,8 @@ class Robust:
         >>> bool(np.ptp(known) < np.ptp(partly))
         True
         """
+        from knothole.inspection.conformal import Conformal
+
         ensemble = self.expectation_.original
         require_target(ensemble, "conformalize")
         targets = len(class_lists(ensemble))
@@ -907,6 +937,10 @@ class Robust:
         >>> bool(first > 0.3 and second > 0.3)  # not used, but it tells of the first
         True
         """
+        import pandas as pd
+
+        from knothole.inspection.shapley import Explanation, Players, explain
+
         check_choice("of", of, ("prediction", "margin"))
         expectation = self.expectation_
         evidence = self.encode(X, lost, unseen=unseen, absent=absent)
@@ -987,6 +1021,9 @@ class Robust:
         >>> robust.acquire([[np.nan, np.nan]], cost={"x0": 20.0}).best[0]
         'x1'
         """
+        from knothole.inspection.acquisition import Gains, acquisition, costs
+        from knothole.inspection.shapley import Players
+
         ensemble = self.expectation_.original
         sure = is_classifier(ensemble)
         if criterion not in ((None, "brier", "entropy") if sure else (None,)):
@@ -1062,6 +1099,8 @@ class Robust:
         >>> robust.impute(rows, draws=2)["draw"].tolist()
         [0, 0, 1, 1]
         """
+        from knothole.imputer import imputed
+
         expectation, columns = self.expectation_, self.columns_
         evidence = self.encode(X, lost, unseen=unseen, absent=absent)
         missing = np.isnan(evidence.points)
@@ -1126,7 +1165,7 @@ class Robust:
         matrix = matrix[sample_rows(len(matrix), most=DEPLOYED_ROWS)]
         if not len(matrix):
             raise InvalidInput("adapt: X_deployed has no rows.")
-        not_there = columns.absent(X_deployed) if absent == "hole" else ()
+        not_there = self._absent(X_deployed, absent)
         plain = replace(expectation, reading=Reading(prior=None))
         evidence = plain.evidence_of(matrix, absent=not_there)
         variables = columns.variables
@@ -1203,6 +1242,10 @@ class Robust:
         >>> tuned.tuning_.after < tuned.tuning_.before
         True
         """
+        from knothole.leaves.options import TuningOptions
+        from knothole.leaves.tune import tune
+        from knothole.out_of_core.partitions import partitions_of, sample
+
         if not isinstance(self.density_, Density):
             raise InvalidInput(
                 "tune: a density of your own cannot be asked for what tuning needs; wrap the model "
@@ -1220,6 +1263,13 @@ class Robust:
             drawn = sample(parts, seed=0)
             drawn.tell(options.verbose is True)
             X, y, sample_weight = drawn.table, drawn.y, drawn.weight
+        lacking = [self.columns_.names[i] for i in self._absent(X, "error")]
+        if lacking:
+            raise ColumnMismatch(
+                f"tune: X lacks the auxiliary columns {listed(lacking)}. Leaves are learned for "
+                f"what rows tell, those included: pass a table that has them, or wrap the model "
+                f"without auxiliary."
+            )
         tuned = tune(
             self.ensemble_, self.density_, self.columns_.matrix(X), y, options,
             sample_weight=sample_weight, drawn=drawn,
@@ -1249,6 +1299,9 @@ class Robust:
         model : object or path, optional
             The model that was wrapped; needed after :func:`load`, which does not keep it.
         """
+        from knothole.trees.pipelines.composed import is_composed, write_over
+        from knothole.trees.read import write
+
         model = self._model if model is None else model
         if model is None:
             raise InvalidInput(
@@ -1374,6 +1427,11 @@ class Robust:
         )
 
 
+def _made(table: Table) -> pd.DataFrame | None:
+    """A table that may have to be made yet."""
+    return table() if callable(table) else table
+
+
 def _predicted(
     expectation: Expectation,
     evidence: Evidence,
@@ -1409,7 +1467,10 @@ def _levels(quantiles: Any) -> Floats:
 def _class_tables(X: Any, lists: tuple[list[Any], ...], values: list[Floats]) -> Any:
     """Numbers of each target's classes as tables like ``X``; one table for one target."""
     tables = [like(X, each, names) for names, each in zip(lists, values, strict=True)]
-    tables = [Shares(each) if isinstance(each, pd.DataFrame) else each for each in tables]
+    if class_of(tables[0]) == ("pandas", "DataFrame"):
+        from knothole.columns.shares import Shares
+
+        tables = list(map(Shares, tables))
     return tables[0] if len(tables) == 1 else tables
 
 
@@ -1423,6 +1484,8 @@ def _name(model: Any) -> str:
         return Path(model).name
     if isinstance(model, dict):
         return "trees of your own"
+    from knothole.trees.pipelines.composed import last
+
     end = last(model)
     inside = "" if end is model else f" of {type(end).__name__}"
     return f"{type(model).__name__}{inside}"
@@ -1439,9 +1502,11 @@ def _folded(title: str, table: pd.DataFrame) -> str:
 
 def _say_model(robust: Robust) -> str:
     ensemble = robust.ensemble_
+    auxiliary = int(ensemble.columns.auxiliary.sum())
+    beside = f", and {_count(auxiliary, 'auxiliary column')}" if auxiliary else ""
     return (
         f"{robust.model_name_} ({ensemble.library}), {_count(ensemble.n_trees, 'tree')} over "
-        f"{_count(len(ensemble.columns), 'column')}"
+        f"{_count(len(ensemble.columns) - auxiliary, 'column')}{beside}"
     )
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knothole.checks import check_array, check_type, require
-from knothole.compiled.ahead import compile_ahead
 from knothole.densities.base import Density
-from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.storage import density_from, describe_density
 from knothole.densities.univariate.base import owned, part_of
 from knothole.errors import InvalidInput
-from knothole.expectation.expectation import LARGEST, Expectation, by_class
+from knothole.expectation.expectation import Expectation
 from knothole.expectation.tolerance import Spread
 from knothole.files import fitting_together, read_container, write_container
-from knothole.inspection.conformal import Conformal, Scale
-from knothole.inspection.correction import Correction, Part
-from knothole.inspection.dependencies import FunctionalDependencies
-from knothole.inspection.missingness_model import MissingnessModel
 from knothole.leaves.options import TuningSummary
 from knothole.missingness.inference import LossPrior, Reading
 from knothole.trees.classes import class_lists, is_classifier
@@ -39,13 +35,12 @@ from knothole.trees.state import describe_ensemble, ensemble_from
 if TYPE_CHECKING:
     import pandas as pd
 
+    from knothole.inspection.conformal import Conformal
+    from knothole.inspection.correction import Correction
     from knothole.robust import Robust
 
 FORMAT = "knothole model"
 VERSION = 1
-
-# What is read a second time, to compile what it needs ahead, is no larger.
-MOST_BYTES = 2**26
 
 # Where the arrays of each part are kept.
 TREES, DENSITY, CONFORMAL, CORRECTION = "trees", "density", "conformal", "correction"
@@ -115,10 +110,6 @@ def load(path: str | os.PathLike[str]) -> Robust:
     header, arrays = read_container(path, FORMAT, VERSION)
     with fitting_together(path):
         density = density_from(header["density"], part_of(arrays, DENSITY), path)
-        if os.path.getsize(path) <= MOST_BYTES:
-            drawn = isinstance(density, GaussianMixture) and header["trees"]["classes"] is None
-            file = os.path.abspath(path)
-            compile_ahead(by_class(LARGEST, density), "use_file", file, walks=drawn)
         ensemble = ensemble_from(header["trees"], part_of(arrays, TREES))
         check_type("model", header["model"], str)
         rows = part_of(arrays, CONFORMAL)
@@ -197,6 +188,9 @@ def conformal_from(
     arrays: dict[str, NDArray[Any]], ensemble: Ensemble, n_variables: int
 ) -> Conformal:
     """Conformal prediction from arrays that a file held."""
+    from knothole.inspection.conformal import Conformal, Scale
+    from knothole.inspection.missingness_model import MissingnessModel
+
     points, target, cost = (arrays[name] for name in ("points", "target", "cost"))
     fits = points.shape == (len(target), n_variables) and cost.shape == (n_variables,)
     require(fits, f"calibration rows of shape {points.shape}")
@@ -238,6 +232,9 @@ def correction_from(
     """A correction that fits the model, from what a file held; None where it held none."""
     if header is None:
         return None
+    from knothole.inspection.correction import Correction, Part
+    from knothole.inspection.dependencies import FunctionalDependencies
+
     check_type("parts", header, list)
     parts = []
     for number, entry in enumerate(header):
@@ -271,14 +268,30 @@ def _describe_table(table: pd.DataFrame | None) -> Any:
     return described
 
 
-def _table_from(description: Any) -> pd.DataFrame | None:
+def _table_from(description: Any) -> Callable[[], pd.DataFrame] | None:
+    """What makes the table that a file describes, which is looked at as far as numpy can."""
     if description is None:
         return None
-    import pandas as pd
-
-    names = description["columns"]
-    for dtype in description["dtypes"]:
+    names, dtypes, rows = (description[name] for name in ("columns", "dtypes", "data"))
+    check_type("columns", names, list)
+    for name in names:
+        check_type("the name of a column", name, str)
+    require(len(dtypes) == len(names) == len(set(names)), f"dtypes {dtypes} of {names}")
+    for dtype in dtypes:
         # Of all that pandas knows by name: some dtypes have a size that the name says.
         require(re.fullmatch(r"u?int\d+|float\d+|bool|object|str|string", dtype), f"dtype {dtype}")
-    table = pd.DataFrame(description["data"], columns=names)
-    return table.astype(dict(zip(names, description["dtypes"], strict=True)))
+    check_type("data", rows, list)
+    for row in rows:
+        check_type("a row", row, list)
+        require(len(row) == len(names), f"a row of {len(row)} values for {len(names)} columns")
+    for dtype, values in zip(dtypes, zip(*rows, strict=True), strict=False):
+        if dtype not in ("object", "str", "string"):
+            np.array(values, dtype=dtype)
+    return partial(_as_frame, names, dtypes, rows)
+
+
+def _as_frame(names: list[str], dtypes: list[str], rows: list[list[Any]]) -> pd.DataFrame:
+    import pandas as pd
+
+    table = pd.DataFrame(rows, columns=names)
+    return table.astype(dict(zip(names, dtypes, strict=True)))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import numpy as np
-import pandas as pd
 
 from knothole.cli import options
 from knothole.cli.answering import Answering, answering_options
 from knothole.robust import Robust
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @click.command(
@@ -50,6 +52,8 @@ def explain(
     errors: bool,
 ) -> None:
     """Why MODEL (from knothole wrap) answers the rows of DATA as it does: Shapley values."""
+    import pandas as pd
+
     together = options.groups_of(groups)
     robust = asked.opened()
 
@@ -76,5 +80,7 @@ def explain(
 
 def _columns(what: str, values: Any, data: pd.DataFrame, ends: list[str]) -> pd.DataFrame:
     """Values (rows, players) or (rows, players, outputs) as columns, a player after the other."""
+    import pandas as pd
+
     names = [f"{what}_{player}{end}" for player in data.columns for end in ends]
     return pd.DataFrame(values.reshape(len(data), -1), data.index, names)

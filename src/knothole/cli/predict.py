@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.cli.answering import Answering, answering_options
@@ -13,6 +12,9 @@ from knothole.errors import InvalidInput
 from knothole.out_of_core.files import CHUNK
 from knothole.robust import Robust
 from knothole.trees.classes import class_lists, is_classifier, label, of_label
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @click.command(
@@ -66,6 +68,8 @@ def predict(
     quantiles: tuple[float, ...],
 ) -> None:
     """Expected predictions of MODEL (from knothole wrap) for the rows of DATA."""
+    import pandas as pd
+
     robust = asked.opened()
     _check_asked(robust, proba, quantiles)
     _check_conformal(robust, interval, classes)
@@ -123,6 +127,8 @@ def _check_asked(robust: Robust, proba: bool, quantiles: tuple[float, ...]) -> N
 
 def _named(values: NDArray[Any], name: str, index: pd.Index[Any]) -> pd.DataFrame:
     """One column of the name, or several that are numbered."""
+    import pandas as pd
+
     if values.ndim == 1:
         return pd.DataFrame({name: values}, index)
     return pd.DataFrame(values, index).add_prefix(f"{name}_")

@@ -92,7 +92,7 @@ def tune(
     inputs = model, train, *([] if held_out is None else [held_out])
     check_output(place, *inputs)
     options.check_held_out(held_out, target)
-    opened = open_model(model, learning.allow_pickle, train)
+    opened = open_model(model, learning.allow_pickle, train, learning.auxiliary)
     if native is not None:
         if opened.robust is not None:
             raise InvalidInput(

@@ -22,6 +22,7 @@ Examples:
   knothole wrap model.json train.csv -o model.knothole
   knothole wrap model.txt train.parquet --target price --all
   knothole wrap model.json train.csv --target price --conformalize held_out.csv
+  knothole wrap model.json train.csv --target price --auxiliary postcode --auxiliary humidity
   knothole wrap forest.joblib train.csv --allow-pickle --density mixture
 
 MODEL is what the library itself saved: XGBoost's .json or .ubj, LightGBM's .txt, CatBoost's .cbm or
@@ -63,7 +64,7 @@ def wrap(
     place = model.with_suffix(".knothole") if output is None else output
     check_output(place, model, train, *([] if held_out is None else [held_out]))
     options.check_held_out(held_out, target)
-    opened = open_model(model, learning.allow_pickle, train)
+    opened = open_model(model, learning.allow_pickle, train, learning.auxiliary)
     if opened.robust is not None:
         raise InvalidInput(f"{model}: has been wrapped already; give the library's own file.")
     table: Any

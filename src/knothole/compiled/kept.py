@@ -184,7 +184,7 @@ def _warn_once(reason: str) -> None:
         _warned.set()
         warnings.warn(
             f"compiled kernels are not kept on disk ({reason}): every new process compiles them. "
-            f"Set NUMBA_CACHE_DIR to a folder that may be written to, or see docs/containers.md.",
+            f"Set NUMBA_CACHE_DIR to a folder that may be written to.",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""Scrambled Sobol points as the randomness of draws, 64 to a word, compiled.
+"""Scrambled Sobol points as the randomness of draws, 64 to a word.
 
 The draws of a word are :data:`GROUPS` groups of :data:`SIZE`. A group has a Sobol sequence of its
 own, xor-ed with random bits that are a hash of (seed, key, group, coordinate); word after word it
@@ -15,16 +15,15 @@ Nothing depends on a row's place, on chunks or threads.
 from __future__ import annotations
 
 from functools import cache, lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
+from knothole._core import sobol as core
 from knothole.arrays import Floats, Words
-from knothole.compiled.normal import lower_quantile
-from knothole.compiled.policy import apart, inlined, njit
 
-#: Draws in a word, independent groups of them, and points of a group in a word.
+#: As in ``core/sobol.hpp``: draws in a word, independent groups of them, and points of a group in a word.
 WORD = 64
 GROUPS = 8
 SIZE = WORD // GROUPS
@@ -32,11 +31,10 @@ SIZE = WORD // GROUPS
 WORDS = 256
 # Coordinates beyond these have random bits: nets of so few points are no better there.
 NET_COORDINATES = 1024
-
-# The table of the normal quantile has 2**12 cells; the eight at either end are left to a formula.
-_CELLS = 1 << 12
-_TAIL = 8 / _CELLS
-_UNIT = 2.0**-32
+# The direction numbers of Joe and Kuo (2008) for as many coordinates and 2**11 points, as odd
+# integers: the k-th has k bits.
+_DIRECTIONS = Path(__file__).with_name("joe_kuo.npy")
+_BITS = 32
 
 
 class Points:
@@ -79,7 +77,7 @@ class Points:
         if self.order is not None and keys is COMMON:
             net = np.ascontiguousarray(net[:, self.order])
         out = np.empty((len(keys), self.coordinates, WORD * len(words)))
-        fill_uniform(net, hashed_seed(self.seed, run), keys, words.start, out)
+        core.fill_uniform(net, hashed_seed(self.seed, run), keys, words.start, out)
         return out.transpose(0, 2, 1)
 
 
@@ -89,12 +87,27 @@ COMMON = np.zeros(1, dtype=np.uint64)
 
 @cache
 def sobol_net(coordinates: int) -> NDArray[np.uint32]:
-    """A linearly scrambled Sobol sequence, (words, coordinates, points of a group in a word)."""
-    from scipy.stats import qmc  # it imports much: only where points are drawn
+    """A linearly scrambled Sobol sequence, (words, coordinates, points of a group in a word).
 
-    sobol = qmc.Sobol(coordinates, scramble=True, bits=32, rng=np.random.default_rng(0))
-    bits = (sobol.random(SIZE * WORDS) * 2.0**32).astype(np.uint32)
-    return np.ascontiguousarray(bits.reshape(WORDS, SIZE, coordinates).transpose(0, 2, 1))
+    The points of ``scipy.stats.qmc.Sobol(coordinates, bits=32, rng=np.random.default_rng(0))``,
+    without importing it: that takes longer than most predictions. Matousek (1998): a random lower
+    triangular matrix of bits times each direction number, and a random shift of all points.
+    """
+    rng, places = np.random.default_rng(0), np.arange(_BITS, dtype=np.uint32)
+    shift = rng.integers(2, size=(coordinates, _BITS), dtype=np.uint32) @ (1 << places)
+    matrix = np.tril(rng.integers(2, size=(coordinates, _BITS, _BITS), dtype=np.uint32))
+    matrix[:, places, places] = 1
+    numbers = np.load(_DIRECTIONS)[:coordinates].astype(np.uint32)
+    numbers <<= _BITS - 1 - np.arange(numbers.shape[1], dtype=np.uint32)
+    # Bits from the highest on, (coordinates, bits, direction numbers).
+    bits = (numbers[:, None] >> places[::-1, None]) & 1
+    scrambled = ((matrix @ bits) & 1) << places[::-1, None]
+    directions = scrambled.sum(axis=1, dtype=np.uint32).T
+    # In the order of the Gray code the second half of 2**k points is the first in reverse, moved.
+    points = shift[None].astype(np.uint32)
+    for direction in directions:
+        points = np.concatenate([points, points[::-1] ^ direction])
+    return np.ascontiguousarray(points.reshape(WORDS, SIZE, coordinates).transpose(0, 2, 1))
 
 
 @lru_cache
@@ -111,138 +124,5 @@ def row_keys(points: Floats, allowed: Words | None = None) -> Words:
     if allowed is not None:
         parts.append(allowed)
     out = np.empty(len(points), dtype=np.uint64)
-    fill_keys(np.ascontiguousarray(np.hstack(parts)), out)
+    core.fill_keys(np.ascontiguousarray(np.hstack(parts)), out)
     return out
-
-
-@cache
-def quantiles() -> NDArray[np.float64]:
-    """Normal quantiles at multiples of 2**-12, for :func:`normals`."""
-    u = np.arange(_CELLS + 1) / _CELLS
-    # The ends are never used; finite numbers keep the interpolation free of NaN.
-    return np.asarray(ndtri(np.clip(u, 0.5 / _CELLS, 1 - 0.5 / _CELLS)))
-
-
-@inlined
-def mix(state):  # type: ignore[no-untyped-def]
-    """The finaliser of splitmix64: every bit of the result depends on every bit of the state."""
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
-
-
-@inlined
-def state_of(seed, key):  # type: ignore[no-untyped-def]
-    """The random state of a key."""
-    golden = np.uint64(0x9E3779B97F4A7C15)
-    return mix(mix(seed + golden) ^ (key * golden + np.uint64(1)))
-
-
-@njit
-def fill_keys(words, out):  # type: ignore[no-untyped-def]
-    """A hash of each row of words."""
-    for n in range(len(words)):
-        state = np.uint64(words.shape[1])
-        for i in range(words.shape[1]):
-            state = mix(state ^ words[n, i]) + np.uint64(0x9E3779B97F4A7C15)
-        out[n] = state
-
-
-@inlined
-def bits_of(state, number, coordinate):  # type: ignore[no-untyped-def]
-    """32 random bits for one coordinate, of a group or of a draw."""
-    golden = np.uint64(0x9E3779B97F4A7C15)
-    place = (np.uint64(coordinate) << np.uint64(20)) + np.uint64(number + 1)
-    return np.uint32(mix(state + place * golden) >> np.uint64(32))
-
-
-@njit
-def fill_uniform(net, seed, keys, first_word, out):  # type: ignore[no-untyped-def]
-    """Uniform numbers for keys; ``net`` (words, ...), ``out`` (keys, coordinates, draws)."""
-    for n in range(len(keys)):
-        state = state_of(seed, keys[n])
-        for w in range(len(net)):
-            for c in range(out.shape[1]):
-                for g in range(GROUPS):
-                    shift = bits_of(state, g, c)
-                    for p in range(SIZE):
-                        draw = g * SIZE + p
-                        if c < net.shape[1]:
-                            bits = net[w, c, p] ^ shift
-                        else:
-                            number = GROUPS + (first_word + w) * WORD + draw
-                            bits = bits_of(state, number, c)
-                        out[n, c, w * WORD + draw] = (bits + 0.5) * _UNIT
-
-
-@inlined
-def normals(uniform, quantile, out):  # type: ignore[no-untyped-def]
-    """Standard normals of 64 uniform numbers."""
-    lowest, highest = 1.0, 0.0
-    for t in range(WORD):
-        place = uniform[t] * _CELLS
-        cell = np.uint32(place)
-        out[t] = quantile[cell] + (place - cell) * (quantile[cell + np.uint32(1)] - quantile[cell])
-        lowest, highest = min(lowest, uniform[t]), max(highest, uniform[t])
-    if lowest < _TAIL or highest >= 1.0 - _TAIL:
-        for t in range(WORD):
-            if uniform[t] < _TAIL:
-                out[t] = lower_quantile(uniform[t])
-            elif uniform[t] >= 1.0 - _TAIL:
-                out[t] = -lower_quantile(1.0 - uniform[t])
-
-
-@inlined
-def only_component(share, uniform):  # type: ignore[no-untyped-def]
-    """The component that all draws choose, by their first coordinates; -1 if they differ."""
-    lowest, highest = uniform[0], uniform[0]
-    for draw in range(WORD):
-        lowest, highest = min(lowest, uniform[draw]), max(highest, uniform[draw])
-    reached, low, high = 0.0, 0, 0
-    for k in range(len(share) - 1):
-        reached += share[k]
-        low += reached <= lowest
-        high += reached <= highest
-    return low if low == high else -1
-
-
-@apart
-def allot(share, uniform, chosen, first, component, place):  # type: ignore[no-untyped-def]
-    """Give the draws of a word to components, by the first coordinate of their points.
-
-    Parameters
-    ----------
-    share : float64 (components,)
-    uniform : float64 (64,)
-        The first coordinate of the draws.
-    chosen, first : uint32 (64,), int64 (components + 1,)
-        Working memory.
-    component, place : int64 (64,), uint32 (64,)
-        Out: the components of the draws, in order, and the place of each draw in the word. A
-        component's own draws are in the order of the word.
-    """
-    alone = only_component(share, uniform)
-    if alone >= 0:
-        for draw in range(WORD):
-            component[draw] = alone
-            place[draw] = draw
-        return
-    for draw in range(WORD):
-        chosen[draw] = 0
-    reached = 0.0
-    for k in range(len(share) - 1):
-        reached += share[k]
-        for draw in range(WORD):
-            chosen[draw] += np.uint32(reached <= uniform[draw])
-    for k in range(len(share) + 1):
-        first[k] = 0
-    for draw in range(WORD):
-        first[chosen[draw] + 1] += 1
-    for k in range(len(share)):
-        first[k + 1] += first[k]
-    for draw in range(WORD):
-        k = chosen[draw]
-        t = first[k]
-        first[k] += 1
-        component[t] = k
-        place[t] = draw

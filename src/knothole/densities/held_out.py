@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns
@@ -109,6 +108,8 @@ def hold_out(
 
     Only rows that are ``eligible`` are held out; by default all are.
     """
+    from sklearn.utils import check_random_state
+
     if len(matrix) < TOO_FEW_TO_HOLD_OUT:
         return []
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
 from knothole.arrays import Floats, Mask
 from knothole.columns.columns import Columns, Kind
@@ -115,6 +113,8 @@ def select(
     >>> select(candidates, X, Columns.infer(X)).selection_["name"].tolist()
     ['Mixture', 'Factorized']
     """
+    from sklearn.base import clone
+
     named = _named(candidates)
     weight = row_weights(sample_weight, len(matrix))
     parts = hold_out(matrix, columns, random_state, eligible)
@@ -198,6 +198,8 @@ class Candidate:
     """
 
     def __init__(self, name: str, density: Density) -> None:
+        from sklearn.base import clone
+
         self.name, self.density = name, clone(density)
         self.looks: list[tuple[Floats, Floats]] = []
         self.seconds = 0.0
@@ -275,6 +277,8 @@ class Candidate:
 
 def _fit(density: Density, matrix: Floats, columns: Columns, weight: Floats) -> Density:
     """Fit; that it could gain from more steps is told by its attributes, not by a warning."""
+    from sklearn.exceptions import ConvergenceWarning
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return density.fit_matrix(matrix, columns, sample_weight=weight)

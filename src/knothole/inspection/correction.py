@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit, softmax, xlogy
 
 from knothole.arrays import Floats, Mask
 from knothole.cached import cached_property
 from knothole.checks import check_array, check_choice, require
+from knothole.columns.auxiliary import without_auxiliary
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import NOT_RECORDED, Evidence, missing_in, with_nan
 from knothole.columns.read import as_table, class_of, labels_of, listed, places_of
@@ -48,6 +48,7 @@ from knothole.trees.classes import is_classifier
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_levels
 from knothole.trees.libraries import unfitted
+from knothole.trees.links import Link
 from knothole.trees.pipelines.composed import is_composed, read_over
 from knothole.trees.read import name_levels, read
 
@@ -141,19 +142,20 @@ class Space:
         if self.name == "plain":
             return mean
         if self.name == "logit":
-            return np.asarray(logit(np.clip(mean, LEAST, 1 - LEAST)))
+            mean = np.clip(mean, LEAST, 1 - LEAST)
+            return np.log(mean) - np.log1p(-mean)
         return np.log(np.maximum(mean, self.least))
 
     def means(self, z: Floats) -> Floats:
         """The way back."""
         if self.name == "plain":
             return z
-        if self.name == "logit":
-            return np.asarray(expit(z))
         if self.name == "log":
             return np.exp(z)
+        if self.name == "logit":
+            return Link("sigmoid")(z)
         targets = np.split(z, np.cumsum(self.sizes)[:-1], axis=1)
-        return np.hstack([softmax(target, axis=1) for target in targets])
+        return np.hstack([Link("softmax")(target) for target in targets])
 
     def newton(self, mean: Floats, truth: Floats) -> tuple[Floats, Floats]:
         """What the next trees are to fit, and how much each entry weighs, (rows, outputs) each."""
@@ -164,6 +166,8 @@ class Space:
 
     def losses(self, mean: Floats, truth: Floats) -> Floats:
         """Losses (rows,): squared errors, or how far the truth's entropy is exceeded."""
+        from scipy.special import xlogy
+
         if self.name == "plain":
             return np.asarray(((truth - mean) ** 2).sum(axis=1))
         q = np.maximum(mean, self.least)
@@ -373,8 +377,9 @@ def given_masks(patterns: Patterns, table: Any, columns: Columns, rows: int, see
     named = given if hasattr(given, "columns") else as_table(table)
     width, mask = len(labels_of(named)) or len(columns), np.asarray(given)
     places = places_of(named, columns.names) if columns.named else list(range(len(columns)))
+    lacks = any(p is None and not c.auxiliary for c, p in zip(columns, places, strict=True))
     fits = mask.dtype == np.bool_ and mask.ndim == 2 and mask.shape[1] == width
-    if not fits or not len(mask) or None in places or (callable(patterns) and len(mask) != rows):
+    if not fits or not len(mask) or lacks or (callable(patterns) and len(mask) != rows):
         raise InvalidInput(
             f"patterns must be booleans of shape (patterns, {width}), or a function of a table "
             f"and a seed that returns such a mask of the table's shape {rows, width}, as "
@@ -383,7 +388,10 @@ def given_masks(patterns: Patterns, table: Any, columns: Columns, rows: int, see
         )
     if not callable(patterns):
         mask = mask[np.random.default_rng(seed).integers(len(mask), size=rows)]
-    return np.asarray(mask[:, [place for place in places if place is not None]])
+    out = np.zeros((len(mask), len(columns)), dtype=np.bool_)
+    there = [number for number, place in enumerate(places) if place is not None]
+    out[:, there] = mask[:, [place for place in places if place is not None]]
+    return out
 
 
 # ---- held-out rows --------------------------------------------------------------------------
@@ -449,7 +457,7 @@ def by_clones(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trained = table if is_composed(model) else as_trained(table, expectation.columns)
+            trained = as_trained(table, expectation.columns, model)
             splits = folds(len(order), labels if stratified else None)
             for learned, held in islice(splits, FOLDS if len(matrix) < FEW_ROWS else CLONES):
                 clone = unfitted(model, quiet=True)
@@ -470,6 +478,8 @@ def _under_density(model: Any, table: Any, expectation: Expectation) -> Expectat
         read_over(model, table, native=False) if composed else name_levels(read(model), table)
     )
     ensemble = replace(ensemble, columns=ensemble.columns.called_as_in(table))
+    known = expectation.original.columns
+    ensemble = ensemble.with_auxiliary([column for column in known if column.auxiliary])
     ensemble = in_levels(ensemble, expectation.density.columns_)
     if ensemble.n_outputs != expectation.original.n_outputs:
         raise InvalidInput("some of the rows have not all classes")
@@ -479,13 +489,18 @@ def _under_density(model: Any, table: Any, expectation: Expectation) -> Expectat
     )  # fmt: skip
 
 
-def as_trained(table: Any, columns: Columns) -> Any:
-    """A table as the model takes it: its columns, in its order.
+def as_trained(table: Any, columns: Columns, model: Any) -> Any:
+    """A table as the model takes it: its columns, in its order; of a pipeline, all that it knows.
 
     What is not of pandas becomes so: LightGBM ends the process over text in a table of polars.
     """
+    features = columns.names[: len(columns) - int(columns.auxiliary.sum())]
+    auxiliary = columns.names[len(features) :]
+    table = without_auxiliary(table, auxiliary, getattr(model, "feature_names_in_", ()))
+    if is_composed(model):
+        return table
     table = table.to_pandas() if hasattr(table, "to_pandas") else table
-    places = places_of(table, columns.names) if columns.named else []
+    places = places_of(table, features) if columns.named else []
     frame = class_of(table) == ("pandas", "DataFrame") and None not in places
     return table.iloc[:, places] if frame and places else table
 

@@ -12,10 +12,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.model_selection import train_test_split
@@ -31,6 +30,9 @@ from knothole.out_of_core.files import is_path
 from knothole.out_of_core.lazy import as_told, collected, filled_meta
 from knothole.out_of_core.partitions import DaskPartitions, Partition, is_lazy, key
 from knothole.trees.libraries import unfitted, weight_name
+
+if TYPE_CHECKING:
+    pass
 
 Rows = NDArray[np.intp]
 
@@ -271,6 +273,7 @@ def expand(
 def _lazily(density: Density, X: Any, y: Any, weight: Any, options: dict[str, Any]) -> Expanded:
     """Completions of a Dask collection, partition by partition."""
     import dask
+    import pandas as pd
 
     parts, index = DaskPartitions.of(X, y, weight), getattr(X._meta, "index", None)
     like: dict[str, Any] = {} if y is None else {"y": y._meta[:0]}
@@ -294,6 +297,8 @@ def _lazily(density: Density, X: Any, y: Any, weight: Any, options: dict[str, An
 
 def _expanded(part: Partition, density: Density, options: dict[str, Any], kinds: Any) -> Expanded:
     """The completions of a partition's rows, which are known by their labels."""
+    import pandas as pd
+
     _, table, y, weight = part
     found = expand(density, table, y, sample_weight=weight, **options)
     if kinds is None:

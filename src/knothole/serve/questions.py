@@ -79,7 +79,12 @@ class Questions:
     def controls(self) -> list[dict[str, Any]]:
         """One control of the page for every variable, in the model's order."""
         variables = self.model.expectation_.columns.variables
-        return [_control(variable, self.drawn[:, v]) for v, variable in enumerate(variables)]
+        auxiliary = self.fields.columns.auxiliary
+        return [
+            _control(variable, self.drawn[:, v])
+            | {"auxiliary": bool(auxiliary[list(variable.columns)].all())}
+            for v, variable in enumerate(variables)
+        ]
 
     def typicality(self, evidence: Evidence) -> list[float | None]:
         """The share of drawn rows that are less likely than each row, in what is known of it.

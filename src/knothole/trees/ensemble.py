@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
 from knothole.cached import cached_property
 from knothole.checks import check_choice, check_within, require
-from knothole.columns.columns import Columns
+from knothole.columns.columns import Column, Columns
 from knothole.columns.evidence import with_nan
 from knothole.compiled.bits import members, pack, set_words
 from knothole.errors import InvalidInput
@@ -330,6 +330,12 @@ class Ensemble:
     def with_curves(self, curves: Mapping[str, Curves]) -> Ensemble:
         """The same, with curves of its leaves."""
         return replace(self, curves=curves)
+
+    def with_auxiliary(self, auxiliary: Sequence[Column]) -> Ensemble:
+        """The same trees over further columns, which no split uses."""
+        columns = replace(self.columns, columns=(*self.columns, *auxiliary))
+        nothing = np.full((len(auxiliary), 2), np.nan)
+        return replace(self, columns=columns, sentinel=np.vstack([self.sentinel, nothing]))
 
     def leaf_keys(self) -> list[tuple[int, int]]:
         """Tree and the library's own number of each leaf."""

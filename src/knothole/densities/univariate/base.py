@@ -387,6 +387,20 @@ def log_of(probability: Floats) -> Floats:
         return np.asarray(np.log(probability))
 
 
+def log_sum_exp(terms: Floats, axis: int, keepdims: bool = False) -> Floats:
+    """Logarithm of the sum of exponentials; -inf where all terms are.
+
+    Examples
+    --------
+    >>> log_sum_exp(np.log([[0.5, 0.25], [0.0, 0.0]]), axis=1).round(6).tolist()
+    [-0.287682, -inf]
+    """
+    top = terms.max(axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    out = log_of(np.exp(terms - top).sum(axis=axis, keepdims=True)) + top
+    return out if keepdims else out.squeeze(axis)
+
+
 def maximise_tables(
     counts: Sequence[Floats], marginals: Sequence[Floats], strengths: Floats
 ) -> list[Floats]:

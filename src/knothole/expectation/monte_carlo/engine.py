@@ -12,11 +12,10 @@ would. Which row gets how many depends on that row alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from knothole.arrays import Floats, Integers, Words
 from knothole.cached import cached_property
@@ -47,11 +46,15 @@ from knothole.expectation.monte_carlo.statistics import (
     mean_and_error,
     mean_and_std,
 )
-from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets, narrow_rows, read_rows
+from knothole._core import leaf_sets as kernels_of_sets
+from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets
 from knothole.expectation.tolerance import NONE, Tolerance, refine
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
 from knothole.trees.links import IDENTITY
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # Words that a row begins with: for expected margins, whose groups tell their error soon, and for
 # everything else as many as go through the trees together.
@@ -155,7 +158,7 @@ class MonteCarloEngine(Engine):
         out = np.empty((len(points), len(self.small.output)), dtype=np.uint64)
         first = 0
         for group in self.leaf_sets:
-            read_rows(points, group, out[:, first : first + len(group.root)])
+            kernels_of_sets.read_rows(points, group, first, out)
             first += len(group.root)
         return out
 
@@ -166,8 +169,7 @@ class MonteCarloEngine(Engine):
         out = np.empty((len(sets), draws.shape[2] // WORD, sets.shape[1]), dtype=np.uint64)
         first = 0
         for group, ranges in zip(self.leaf_sets, self.range_sets, strict=True):
-            own = slice(first, first + len(group.root))
-            narrow_rows(points, draws, group, ranges, sets[:, own], out[:, :, own])
+            kernels_of_sets.narrow_rows(points, draws, group, ranges, sets, first, out)
             first += len(group.root)
         return out
 
@@ -269,6 +271,8 @@ class MonteCarloEngine(Engine):
 
         The groups of a row stand side by side.
         """
+        from scipy import sparse
+
         parts = []
         for rows, part in evidence.parts():
             for row, leaf, share in self.entries(part, by_group=True):
@@ -490,9 +494,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         kernels.fill_cells(sets, share, self.small, self._leaves(), start, mass, margins, weight)
         return margins, weight
 
-    def _walked_cells(
-        self, number: int, points: Floats, share: Floats
-    ) -> tuple[Floats, Floats]:
+    def _walked_cells(self, number: int, points: Floats, share: Floats) -> tuple[Floats, Floats]:
         """:meth:`_cells` of trees with vector leaves, or of too many leaves for a set."""
         cuts = self._grid.cuts[number]
         start, stop = self._grid.offset[number : number + 2].tolist()
