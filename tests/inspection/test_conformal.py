@@ -251,9 +251,7 @@ def test_rare_patterns_are_covered_where_observed_values_decide_what_is_missing(
 
 def unweighted(one):
     constant = MissingnessModel.constant(one.points.shape[1])
-    return conformal.Conformal(
-        one.points, one.target, one.scale, one.residual, one.cost, constant
-    )
+    return conformal.Conformal(one.points, one.target, one.scale, one.residual, one.cost, constant)
 
 
 def test_weights_are_the_learned_probability_of_the_pattern(unaware):
@@ -309,7 +307,9 @@ def test_weighted_bound_is_the_weighted_quantile():
     weight = np.minimum(weight, conformal.LARGEST * weight.mean())
     for bound, one in zip(found, np.exp(own), strict=True):
         one = min(one, conformal.LARGEST * weight.mean(), weight.sum() / 4)
-        enough = [s for s in scores if weight[scores <= s].sum() >= 0.8 * (weight.sum() + one) - 1e-9]
+        enough = [
+            s for s in scores if weight[scores <= s].sum() >= 0.8 * (weight.sum() + one) - 1e-9
+        ]
         assert bound == min(enough)
     assert 1 < number < 40
 
@@ -368,7 +368,9 @@ def test_sets_of_frames_and_files(classifier, tmp_path):
     conformalized = classifier.conformalize(kh.missingness.mcar(X, 0.2, 0), y)
     frame = pd.DataFrame(kh.missingness.mcar(X[:30], 0.4, 1), index=range(5, 35))
     found = conformalized.predict_set(frame)
-    assert found.columns.tolist() == ["a", "b", "c"] and found.index.tolist() == frame.index.tolist()
+    assert (
+        found.columns.tolist() == ["a", "b", "c"] and found.index.tolist() == frame.index.tolist()
+    )
     assert (found.dtypes == bool).all()
     conformalized.save(tmp_path / "model.knothole")
     again = kh.load(tmp_path / "model.knothole").predict_set(frame)

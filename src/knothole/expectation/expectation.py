@@ -449,9 +449,7 @@ class Expectation:
             return np.zeros((len(points), self.ensemble.n_responses))
 
         def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
-            return self.completions.of_draws(
-                part, std_of(link), change_of_std(link), tolerance
-            )
+            return self.completions.of_draws(part, std_of(link), change_of_std(link), tolerance)
 
         chunk = self.completions.chunk
         return self._drawn("spread", chunk, evidence, of_holes, threads, nothing)
@@ -472,7 +470,10 @@ class Expectation:
 
         def of_holes(part: Evidence) -> tuple[Floats, ...]:
             return self.completions.of_draws(
-                part, quantiles_of(link, levels), change_of_quantiles(2 * n * len(levels)), tolerance
+                part,
+                quantiles_of(link, levels),
+                change_of_quantiles(2 * n * len(levels)),
+                tolerance,
             )
 
         def native(points: Floats, threads: int) -> Floats:

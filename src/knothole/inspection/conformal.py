@@ -396,7 +396,9 @@ class Conformal:
         new = [how for key, how in wanted.items() if key not in found]
         with bar("scoring calibration rows", len(new)) as advance:
             for batch in _batches([(how, self._rows(how)) for how in new]):
-                points = np.concatenate([np.where(h.hide, np.nan, self.points[r]) for h, r in batch])
+                points = np.concatenate(
+                    [np.where(h.hide, np.nan, self.points[r]) for h, r in batch]
+                )
                 target = np.concatenate([self.target[rows] for _, rows in batch])
                 scores = self._scores_at(expectation, points, target, threads)
                 ends = np.cumsum([len(rows) for _, rows in batch])[:-1]
@@ -477,7 +479,9 @@ def _weighted_bounds(
     order = np.argsort(scores, kind="stable")
     total = np.cumsum(weight[order])
     place = np.searchsorted(total, level * (total[-1] + asking) * (1 - 1e-12))
-    return scores[order][np.minimum(place, len(order) - 1)], float(total[-1] ** 2 / (weight**2).sum())
+    return scores[order][np.minimum(place, len(order) - 1)], float(
+        total[-1] ** 2 / (weight**2).sum()
+    )
 
 
 def _checked(y: Any, rows: int, labels: list[Any] | None) -> Floats:

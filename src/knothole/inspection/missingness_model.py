@@ -170,9 +170,7 @@ def _predicts(features: Floats, missing: Mask) -> bool:
         fitted = _fitted(features[~own], missing[~own])
         chance = expit(fitted[0] + features[own] @ fitted[1:])
         chance = np.clip(chance, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
-        gain[own] = np.log(
-            np.where(missing[own], chance / share, (1 - chance) / (1 - share))
-        )
+        gain[own] = np.log(np.where(missing[own], chance / share, (1 - chance) / (1 - share)))
     return bool(gain.mean() > SURE * gain.std() / np.sqrt(len(gain)))
 
 

@@ -485,9 +485,7 @@ class MixtureMonteCarlo(MonteCarloEngine):
         )
         return margins, weight
 
-    def _walked_cells(
-        self, number: int, points: Floats, share: Floats
-    ) -> tuple[Floats, Floats]:
+    def _walked_cells(self, number: int, points: Floats, share: Floats) -> tuple[Floats, Floats]:
         """:meth:`_cells` of trees with vector leaves, or of too many leaves for a set."""
         cuts = self._grid.cuts[number]
         start, stop = self._grid.offset[number : number + 2].tolist()
