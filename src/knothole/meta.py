@@ -99,7 +99,7 @@ SHARED = """Parameters
         The fitted model.
     robust_ : Robust
         What answers, with all that is known of it: ``ensemble_``, ``columns_``,
-        ``nan_policy_``, ``tuning_``, ``calibration_``, ``correction_``. Its methods are here too.
+        ``nan_policy_``, ``tuning_``, ``conformal_``, ``correction_``. Its methods are here too.
     density_ : Density
         What missing values are integrated under.
     selection_ : DataFrame or None
@@ -195,17 +195,17 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
         X, options = self._known(X, options)
         return self.robust_.reach(X, **options)
 
-    def calibrate(self, X: Any, y: Any, **options: Any) -> Self:
-        """A copy that knows how far y lies from its predictions; see :meth:`Robust.calibrate`."""
-        calibrated = copy(self)
+    def conformalize(self, X: Any, y: Any, **options: Any) -> Self:
+        """A copy that knows how far y lies from its predictions: :meth:`Robust.conformalize`."""
+        conformalized = copy(self)
         X, options = self._known(X, options)
-        calibrated.robust_ = self.robust_.calibrate(X, y, **options)
-        return calibrated
+        conformalized.robust_ = self.robust_.conformalize(X, y, **options)
+        return conformalized
 
-    def predict_interval(self, X: Any, coverage: float = 0.9, **options: Any) -> Any:
-        """Intervals for y, after :meth:`calibrate`; see :meth:`Robust.predict_interval`."""
+    def predict_interval(self, X: Any, confidence_level: float = 0.9, **options: Any) -> Any:
+        """Intervals for y, after :meth:`conformalize`; see :meth:`Robust.predict_interval`."""
         X, options = self._known(X, options)
-        return self.robust_.predict_interval(X, coverage, **options)
+        return self.robust_.predict_interval(X, confidence_level, **options)
 
     def lost_probability(self, X: Any, **options: Any) -> Any:
         """The probability that missing values were lost; see :meth:`Robust.lost_probability`."""
@@ -454,6 +454,11 @@ class ExpectedClassifier(ClassifierMixin, _ExpectedEstimator):
         """
         X, options = self._known(X, options)
         return _arrays(self.robust_.predict_proba(X, **options))
+
+    def predict_set(self, X: Any, confidence_level: float = 0.9, **options: Any) -> Any:
+        """Sets of classes, after :meth:`conformalize`; see :meth:`Robust.predict_set`."""
+        X, options = self._known(X, options)
+        return self.robust_.predict_set(X, confidence_level, **options)
 
     def predict_log_proba(self, X: Any, **options: Any) -> Any:
         """Logarithms of :meth:`predict_proba`, whose options it takes, but for ``return_std``."""

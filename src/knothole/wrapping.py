@@ -314,7 +314,7 @@ def _warn_of_quantiles(levels: tuple[float, ...]) -> None:
             f"the model was trained to predict the {what} of y. Answers are its expected "
             f"predictions given what is known, and an expected quantile is no quantile: the more "
             f"is missing, the further it is from covering that share of y. To say something of y "
-            f"use robust.calibrate(X, y).predict_interval(X), which holds for every pattern of "
+            f"use robust.conformalize(X, y).predict_interval(X), which holds for every pattern of "
             f"holes; a model of several quantiles serves it best.",
             NotAMean,
             stacklevel=3,

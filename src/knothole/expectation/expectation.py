@@ -31,6 +31,8 @@ from knothole.expectation.gaussian import GaussianEngine
 from knothole.expectation.monte_carlo.engine import MixtureMonteCarlo, MonteCarloEngine
 from knothole.expectation.monte_carlo.statistics import (
     MeanOf,
+    change_of_quantiles,
+    change_of_std,
     quantiles_of,
     standard_error,
     std_of,
@@ -447,7 +449,9 @@ class Expectation:
             return np.zeros((len(points), self.ensemble.n_responses))
 
         def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
-            return self.completions.of_draws(part, std_of(link), tolerance)
+            return self.completions.of_draws(
+                part, std_of(link), change_of_std(link), tolerance
+            )
 
         chunk = self.completions.chunk
         return self._drawn("spread", chunk, evidence, of_holes, threads, nothing)
@@ -467,7 +471,9 @@ class Expectation:
         tolerance = self._tolerance(np.array([SPREAD_OF_PROBABILITIES]))
 
         def of_holes(part: Evidence) -> tuple[Floats, ...]:
-            return self.completions.of_draws(part, quantiles_of(link, levels), tolerance)
+            return self.completions.of_draws(
+                part, quantiles_of(link, levels), change_of_quantiles(2 * n * len(levels)), tolerance
+            )
 
         def native(points: Floats, threads: int) -> Floats:
             own = np.repeat(self.ensemble.predict(points, threads), len(levels), axis=1)
