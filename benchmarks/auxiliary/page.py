@@ -21,7 +21,8 @@ COLUMNS = ["dataset", "task", "repeat", "scenario", "peer", "rmse", "log_loss", 
 
 def keep(folder: Path, results: pd.DataFrame) -> None:
     """Write what was found of every draw."""
-    out = results[COLUMNS].assign(groups=results["groups"].map(json.dumps))
+    groups = results["groups"].map(lambda losses: json.dumps([float(f"{x:.6g}") for x in losses]))
+    out = results[COLUMNS].assign(groups=groups)
     out.to_csv(folder / FILE, index=False, float_format="%.6g")
 
 

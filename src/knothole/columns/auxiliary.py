@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from knothole.arrays import Floats
@@ -79,6 +78,7 @@ def auxiliary_of(features: Columns, table: Any, auxiliary: Sequence[str | int]) 
 
     Examples
     --------
+    >>> import pandas as pd
     >>> table = pd.DataFrame({"size": [0.5, 1.5], "city": ["Graz", "Linz"]})
     >>> auxiliary_of(Columns.infer(table[["size"]]), table, ["city"])[0].kind.value
     'categorical'
@@ -172,6 +172,8 @@ def _suspicions(column: Column, values: Floats, y: Any, target: str | None) -> I
 
 def _says_the_same(values: Floats, y: NDArray[Any]) -> bool:
     """Whether values and targets determine each other: numbers in order, a few levels in pairs."""
+    import pandas as pd
+
     if y.ndim != 1 or len(y) != len(values):
         return False
     known = ~np.isnan(values) & ~pd.isna(y)
