@@ -22,15 +22,18 @@ NB_MODULE(NAME, m) {
     bind("gaussian_draws", "Draws of Gaussian mixtures.", bind_gaussian_draws);
     bind("gaussian_em", "EM for Gaussian mixtures.", bind_gaussian_em);
     bind("latent_regions", "The same with the regions of missing values.", bind_latent_regions);
+    bind("latent_tree", "Latent trees: EM, log p and draws of latents.", bind_latent_tree);
     bind("latent_walk", "Exact expectations under latent trees.", bind_latent_walk);
     bind("leaf_probabilities", "Leaf probabilities as sparse matrices.", bind_leaf_probabilities);
     bind("leaf_sets", "Which leaves of trees observed values leave.", bind_leaf_sets);
     bind("mixture", "EM for mixtures of products.", bind_mixture);
     bind("mixture_regions", "The same with the regions of missing values.", bind_mixture_regions);
     bind("mixture_walk", "Exact expectations under mixtures of products.", bind_mixture_walk);
+    bind("monte_carlo", "Draws of missing values go through all trees.", bind_monte_carlo);
     bind("normal", "The standard normal distribution.", bind_normal);
     bind("normal_scores", "Maps of columns to normal scores.", bind_normal_scores);
     bind("regions", "Sets of categories at splits.", bind_regions);
+    bind("shared_draws", "Draws that all rows share, and single missing numbers, under a mixture.", bind_shared_draws);
     bind("single_missing", "Exact expectations of rows that lack a single number.", bind_single_missing);
     bind("sobol", "Uniform numbers of scrambled Sobol points.", bind_sobol);
     bind("trees", "Trees on complete rows.", bind_trees);

@@ -2,7 +2,6 @@
 #include "sobol.hpp"
 
 #include "module.hpp"
-#include "normal.hpp"
 
 namespace {
 
@@ -47,23 +46,10 @@ void fill_keys(nb::object words_, nb::object out_) {
     }
 }
 
-// Standard normals of words of uniform numbers.
-void fill_normals(nb::object uniform_, nb::object out_) {
-    Arguments arguments;
-    auto uniform = arguments.array<const double, 2>("uniform", uniform_, {"words", int(WORD)});
-    auto out = arguments.array<double, 2>("out", out_, {"words", int(WORD)});
-    for (Index i = 0; i < uniform.size(); ++i)
-        Arguments::require(uniform.data[i] >= 0.0 && uniform.data[i] < 1.0, "uniform must be at least 0 and less than 1");
-    nb::gil_scoped_release unlocked;
-    const double* table = quantile_table();
-    for (Index w = 0; w < uniform[0]; ++w) normals(uniform.at(w), table, out.at(w));
-}
-
 }  // namespace
 
 void bind_sobol(nb::module_& m) {
     m.def("fill_uniform", &fill_uniform, nb::arg("net"), nb::arg("seed"), nb::arg("keys"), nb::arg("first_word"), nb::arg("out"),
           "Uniform numbers for keys: net (words, coordinates, points of a group), out (keys, coordinates, draws).");
     m.def("fill_keys", &fill_keys, nb::arg("words"), nb::arg("out"), "A hash of each row of words.");
-    m.def("fill_normals", &fill_normals, nb::arg("uniform"), nb::arg("out"), "Standard normals of words of uniform numbers.");
 }

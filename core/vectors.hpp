@@ -96,6 +96,7 @@ T* choose(bool first, T* one, T* other) {
 // A number that is known when compiling. (Not std::integral_constant: calls of copy and fill would find the library's.)
 template <Index VALUE>
 struct Constant {
+    static constexpr Index value = VALUE;
     constexpr operator Index() const { return VALUE; }
 };
 

@@ -264,8 +264,8 @@ def test_meta_estimators_offer_what_a_wrapped_model_offers(tmp_path):
     assert_array_equal(found, robust.predict(gone, absent="hole"))
     assert_array_equal(expected.explain(HOLES[:3]).values, robust.explain(HOLES[:3]).values)
     assert_array_equal(expected.acquire(HOLES[:3]).gain, robust.acquire(HOLES[:3]).gain)
-    calibrated = expected.calibrate(WHOLE[160:], Y[160:])
-    assert calibrated.predict_interval(HOLES, 0.8).columns.tolist() == ["low", "high"]
+    conformalized = expected.conformalize(WHOLE[160:], Y[160:])
+    assert conformalized.predict_interval(HOLES, 0.8).columns.tolist() == ["low", "high"]
     assert not hasattr(expected, "predict_proba") and not hasattr(expected, "nothing")
     assert expected.density_ is robust.density_
     expected.save(tmp_path / "model.knothole")

@@ -195,9 +195,7 @@ class Ground:
             self.parts, lesson.table, matrix, self.holes, self.known.target, way.redraw
         )
         seed = int(check_random_state(how.random_state).randint(2**31 - 1))
-        growing = Growing(
-            completions, lesson.y, lesson.weight, how.draws, seed, how.memory, self.others
-        )
+        growing = Growing(completions, lesson.y, lesson.weight, how.draws, seed, self.others)
         return growing.fit(how.estimator, **lesson.fit_params)
 
     def robust(self, way: Way, model: Any) -> Robust:

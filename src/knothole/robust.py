@@ -46,7 +46,6 @@ from knothole.trees.classes import (
     of_label,
     output_labels,
     probabilities,
-    require_regressor,
     require_target,
 )
 from knothole.trees.curves import HAZARD, SURVIVAL
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from scipy import sparse
 
     from knothole.inspection.acquisition import Acquisition
-    from knothole.inspection.conformal import Calibration
+    from knothole.inspection.conformal import Conformal
     from knothole.inspection.correction import Correction
     from knothole.inspection.shapley import Explanation, Groups
     from knothole.leaves.options import TuningOptions, TuningSummary
@@ -162,8 +161,8 @@ class Robust:
         How such priors did on held-out rows, where one was chosen by y.
     tuning_ : TuningSummary or None
         What :meth:`tune` did.
-    calibration_ : Calibration or None
-        What :meth:`calibrate` learned.
+    conformal_ : Conformal or None
+        What :meth:`conformalize` learned.
     correction_ : pandas.DataFrame or None
         What correcting expected predictions gains, as a share of their squared (or log) loss
         against the model's own output, on rows held out: where other columns determine what is
@@ -181,7 +180,7 @@ class Robust:
         selection: Table = None,
         prior_selection: Table = None,
         tuning: TuningSummary | None = None,
-        calibration: Calibration | None = None,
+        conformal: Conformal | None = None,
         correction: Correction | None = None,
         correction_table: Table = None,
     ) -> None:
@@ -189,7 +188,7 @@ class Robust:
         self._selection = selection
         self._prior_selection = prior_selection
         self.tuning_ = tuning
-        self.calibration_ = calibration
+        self.conformal_ = conformal
         self._correction_table = correction_table
         self.learned_correction = correction
         self._corrected = expectation
@@ -697,9 +696,9 @@ class Robust:
         predicted = self.predict(X, lost, unseen=unseen, absent=absent, n_jobs=n_jobs)
         return float(measure(y, predicted, sample_weight=sample_weight))
 
-    # ---- intervals for y -------------------------------------------------------------------------
+    # ---- intervals and sets for y ----------------------------------------------------------------
 
-    def calibrate(
+    def conformalize(
         self,
         X: Any,
         y: Any,
@@ -709,17 +708,19 @@ class Robust:
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Self:
-        """A copy that knows how far y lies from its predictions, for :meth:`predict_interval`.
+        """A copy that knows how far y lies from its predictions.
+
+        It has :meth:`predict_interval` of a regressor, :meth:`predict_set` of a classifier.
 
         Parameters
         ----------
         X : table
             Rows that the model was *not* trained on, like those it will be asked about. They may
-            have holes; but rows without serve every pattern of holes, others only those that
+            have missing values; but complete rows serve every pattern, others only those that
             include theirs. Of more than 5,000 rows as many are drawn and kept (and saved).
         y : array (rows,)
-            Their targets. Where the model has several outputs, these are taken for quantiles of
-            y, and intervals start from the lowest and the highest.
+            Their targets, or labels. Where a regressor has several outputs, these are taken for
+            quantiles of y, and intervals start from the lowest and the highest.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
         unseen, absent, n_jobs
@@ -728,7 +729,7 @@ class Robust:
         Returns
         -------
         Robust
-            With ``calibration_``.
+            With ``conformal_``.
 
         Examples
         --------
@@ -740,44 +741,48 @@ class Robust:
         >>> y = X.sum(axis=1) + 0.1 * rng.normal(size=1000)
         >>> model = DecisionTreeRegressor(max_depth=6).fit(X[:500], y[:500])
         >>> robust = kh.wrap(model, X[:500], density=kh.Factorized())
-        >>> calibrated = robust.calibrate(X[500:], y[500:])
-        >>> known, partly = calibrated.predict_interval([[1.0, 1.0], [1.0, np.nan]])
+        >>> robust = robust.conformalize(X[500:], y[500:])
+        >>> known, partly = robust.predict_interval([[1.0, 1.0], [1.0, np.nan]])
         >>> bool(np.ptp(known) < np.ptp(partly))
         True
         """
-        from knothole.inspection.conformal import Calibration
+        from knothole.inspection.conformal import Conformal
 
         ensemble = self.expectation_.original
-        require_regressor(ensemble, "calibrate")
-        require_target(ensemble, "calibrate")
-        if ensemble.n_responses > 1 and not ensemble.recipe.levels:
+        require_target(ensemble, "conformalize")
+        targets = len(class_lists(ensemble))
+        if not is_classifier(ensemble) and not ensemble.recipe.levels:
+            targets = ensemble.n_responses
+        if targets > 1:
             raise InvalidInput(
-                f"calibrate: the model has {ensemble.n_responses} targets, and intervals are for "
-                f"one; wrap and calibrate a model for each target."
+                f"conformalize: the model has {targets} targets, and intervals and sets are for "
+                f"one; wrap and conformalize a model for each target."
             )
         evidence = self.encode(X, lost, unseen=unseen, absent=absent)
-        calibrated = copy(self)
-        calibrated.calibration_ = Calibration.learned(
+        conformalized = copy(self)
+        conformalized.conformal_ = Conformal.learned(
             self._corrected, evidence, y, threads_of(n_jobs)
         )
-        return calibrated
+        return conformalized
 
     @lazily
     def predict_interval(
         self,
         X: Any,
-        coverage: float = 0.9,
+        confidence_level: float = 0.9,
         lost: Any = None,
         *,
         unseen: Unseen = "error",
         absent: Absent = "error",
         n_jobs: int | None = None,
     ) -> Any:
-        """An interval that y is in with this probability, whatever the row's pattern of holes.
+        """An interval that y is in with this probability, whatever the row's missing values.
 
-        After :meth:`calibrate`. The promise is about rows like the calibration rows, and it holds
-        for each pattern, not only on average over them: for patterns with 200 or more calibration
-        rows of their own whatever made the holes, for others if holes come about by chance
+        After :meth:`conformalize`. The promise is about rows like the calibration rows, and it
+        holds for each pattern of missing values, not only on average over them: for patterns with
+        200 or more calibration rows of their own whatever made values go missing, for others if
+        they go missing by chance. Where observed values decide what goes missing, calibration rows
+        are weighted by how probable the pattern is for them
         (:mod:`knothole.inspection.conformal` has the argument).
 
         A pattern that is asked about for the first time costs predictions for up to 1,000
@@ -787,7 +792,7 @@ class Robust:
         Parameters
         ----------
         X : table
-        coverage : float
+        confidence_level : float
             Probability that y is in the interval, between 0 and 1.
         lost : bool (rows, columns), optional
             Missing values that are known to have been lost; see the class.
@@ -801,22 +806,78 @@ class Robust:
         Raises
         ------
         InvalidInput
-            Where there are too few calibration rows for the coverage.
+            Where there are too few calibration rows for the confidence level.
 
         Warns
         -----
         FewCalibrationRows
-            Where so few calibration rows fit that this set's coverage may be 5 points off.
+            Where so few calibration rows fit that intervals may be 5 points off.
         """
-        require_regressor(self.ensemble_, "predict_interval")
-        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
-        if self.calibration_ is None:
-            raise NotFitted(
-                "predict_interval: call robust.calibrate(X, y) first, with rows that the model was "
-                "not trained on, and use what it returns."
+        if is_classifier(self.ensemble_):
+            raise InvalidInput(
+                "predict_interval: the model is a classifier, and intervals are for numbers; use "
+                "predict_set."
             )
-        ends = self.calibration_.intervals(self._corrected, evidence, coverage, threads_of(n_jobs))
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        ends = self._conformalized("predict_interval").intervals(
+            self._corrected, evidence, confidence_level, threads_of(n_jobs)
+        )
         return like(X, ends, ["low", "high"])
+
+    @for_classifiers
+    @lazily
+    def predict_set(
+        self,
+        X: Any,
+        confidence_level: float = 0.9,
+        lost: Any = None,
+        *,
+        unseen: Unseen = "error",
+        absent: Absent = "error",
+        n_jobs: int | None = None,
+    ) -> Any:
+        """The classes that y is one of with this probability, whatever the row's missing values.
+
+        After :meth:`conformalize`; what is said of :meth:`predict_interval` holds here too. A set
+        has the classes that are probable enough, and always the most probable one: a model that
+        is right more often than the confidence level has sets of one class.
+
+        Parameters
+        ----------
+        X, confidence_level, lost, unseen, absent, n_jobs
+            As for :meth:`predict_interval`.
+
+        Returns
+        -------
+        bool (rows, classes), or DataFrame with a column for each class
+            Whether the class is in the row's set.
+
+        Examples
+        --------
+        >>> import knothole as kh
+        >>> from sklearn.ensemble import RandomForestClassifier
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(1000, 2))
+        >>> y = np.where(X[:, 0] < 0, "a", "b")
+        >>> model = RandomForestClassifier(10, random_state=0).fit(X[:500], y[:500])
+        >>> robust = kh.wrap(model, X[:500], density=kh.Factorized())
+        >>> robust.conformalize(X[500:], y[500:]).predict_set([[1.0, 0.0], [np.nan, 0.0]])
+        array([[False,  True],
+               [ True,  True]])
+        """
+        evidence = self.encode(X, lost, unseen=unseen, absent=absent)
+        within = self._conformalized("predict_set").sets(
+            self._corrected, evidence, confidence_level, threads_of(n_jobs)
+        )
+        return like(X, within, class_lists(self.ensemble_)[0])
+
+    def _conformalized(self, what: str) -> Conformal:
+        if self.conformal_ is None:
+            raise NotFitted(
+                f"{what}: call robust.conformalize(X, y) first, with rows that the model was not "
+                f"trained on, and use what it returns."
+            )
+        return self.conformal_
 
     # ---- explanations, acquisition, imputation --------------------------------------------------
 
@@ -1163,8 +1224,8 @@ class Robust:
         Returns
         -------
         Robust
-            With new leaves and :attr:`tuning_`. A calibration and a correction belong to the old
-            leaves and are left behind: :meth:`calibrate` what is returned.
+            With new leaves and :attr:`tuning_`. What :meth:`conformalize` and corrections
+            learned belongs to the old leaves and is left behind: conformalize what is returned.
 
         Examples
         --------

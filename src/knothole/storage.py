@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +28,14 @@ from knothole.expectation.tolerance import Spread
 from knothole.files import fitting_together, read_container, write_container
 from knothole.leaves.options import TuningSummary
 from knothole.missingness.inference import LossPrior, Reading
+from knothole.trees.classes import class_lists, is_classifier
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.state import describe_ensemble, ensemble_from
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from knothole.inspection.conformal import Calibration
+    from knothole.inspection.conformal import Conformal
     from knothole.inspection.correction import Correction
     from knothole.robust import Robust
 
@@ -41,7 +43,7 @@ FORMAT = "knothole model"
 VERSION = 1
 
 # Where the arrays of each part are kept.
-TREES, DENSITY, CALIBRATION, CORRECTION = "trees", "density", "calibration", "correction"
+TREES, DENSITY, CONFORMAL, CORRECTION = "trees", "density", "conformal", "correction"
 
 
 def save(robust: Robust, path: str | os.PathLike[str]) -> None:
@@ -70,8 +72,8 @@ def save(robust: Robust, path: str | os.PathLike[str]) -> None:
         "parts": None,
     }
     arrays = owned(TREES, tree_arrays) | owned(DENSITY, density_arrays)
-    if robust.calibration_ is not None:
-        arrays |= owned(CALIBRATION, describe_calibration(robust.calibration_))
+    if robust.conformal_ is not None:
+        arrays |= owned(CONFORMAL, describe_conformal(robust.conformal_))
     if robust.learned_correction is not None:
         header["parts"], correction_arrays = describe_correction(robust.learned_correction)
         arrays |= owned(CORRECTION, correction_arrays)
@@ -110,7 +112,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
         density = density_from(header["density"], part_of(arrays, DENSITY), path)
         ensemble = ensemble_from(header["trees"], part_of(arrays, TREES))
         check_type("model", header["model"], str)
-        rows = part_of(arrays, CALIBRATION)
+        rows = part_of(arrays, CONFORMAL)
         n_variables = len(density.columns_.variables)
         return Robust(
             _expectation(ensemble, density, header),
@@ -118,7 +120,7 @@ def load(path: str | os.PathLike[str]) -> Robust:
             selection=_table_from(header["selection"]),
             prior_selection=_table_from(header["priors"]),
             tuning=_summary_from(header["tuning"]),
-            calibration=calibration_from(rows, n_variables) if rows else None,
+            conformal=conformal_from(rows, ensemble, n_variables) if rows else None,
             correction=correction_from(header["parts"], arrays, ensemble, density),
             correction_table=_table_from(header["correction"]),
         )
@@ -170,25 +172,47 @@ def reading_from(header: Any, n_variables: int) -> Reading:
     return Reading(policy, prior, rates)
 
 
-def describe_calibration(calibration: Calibration) -> dict[str, NDArray[Any]]:
-    """A calibration as arrays; the inverse of :func:`calibration_from`."""
-    arrays = {name: getattr(calibration, name) for name in ("points", "target", "residual", "cost")}
-    arrays |= calibration.scale._asdict()
+def describe_conformal(conformal: Conformal) -> dict[str, NDArray[Any]]:
+    """Conformal prediction as arrays; the inverse of :func:`conformal_from`."""
+    names = ("points", "target", "residual", "cost")
+    arrays = {name: getattr(conformal, name) for name in names}
+    missingness = conformal.missingness
+    own = {one.name: getattr(missingness, one.name) for one in fields(missingness)}
+    arrays |= owned("missingness", own)
+    if conformal.scale is not None:
+        arrays |= conformal.scale._asdict()
     return {name: np.asarray(values) for name, values in arrays.items()}
 
 
-def calibration_from(arrays: dict[str, NDArray[Any]], n_variables: int) -> Calibration:
-    """A calibration from arrays that a file held."""
-    from knothole.inspection.conformal import Calibration, Scale
+def conformal_from(
+    arrays: dict[str, NDArray[Any]], ensemble: Ensemble, n_variables: int
+) -> Conformal:
+    """Conformal prediction from arrays that a file held."""
+    from knothole.inspection.conformal import Conformal, Scale
+    from knothole.inspection.missingness_model import MissingnessModel
 
     points, target, cost = (arrays[name] for name in ("points", "target", "cost"))
     fits = points.shape == (len(target), n_variables) and cost.shape == (n_variables,)
     require(fits, f"calibration rows of shape {points.shape}")
-    fits = arrays["weights"].shape == (5,) and arrays["limits"].shape == (2,)
-    require(fits, "the scale of a calibration has five weights and two limits")
-    floor, power, residual = (float(arrays[name]) for name in ("floor", "power", "residual"))
-    scale = Scale(arrays["weights"], arrays["limits"], floor, power)
-    return Calibration(points, target, scale, residual, cost)
+    scale = None
+    if is_classifier(ensemble):
+        fits = np.isin(target, np.arange(len(class_lists(ensemble)[0]))).all()
+        require(bool(fits), "calibration rows of classes that the model does not have")
+    else:
+        fits = arrays["weights"].shape == (5,) and arrays["limits"].shape == (2,)
+        require(fits, "the scale of conformal scores has five weights and two limits")
+        floor, power = float(arrays["floor"]), float(arrays["power"])
+        scale = Scale(arrays["weights"], arrays["limits"], floor, power)
+    missingness = MissingnessModel(**part_of(arrays, "missingness"))
+    variable, n_features = missingness.variable, len(missingness.variable)
+    fits = missingness.coefficients.shape == (n_variables, 1 + n_features)
+    fits &= all(
+        getattr(missingness, name).shape == (n_features,)
+        for name in ("variable", "level", "centre", "width")
+    )
+    fits &= bool(((variable >= 0) & (variable < n_variables)).all())
+    require(fits, "features and coefficients of the missingness model")
+    return Conformal(points, target, scale, float(arrays["residual"]), cost, missingness)
 
 
 def describe_correction(correction: Correction) -> tuple[list[Any], dict[str, NDArray[Any]]]:

@@ -244,22 +244,25 @@ def wrap(
         held_out: list[HeldOutPredictions] = []
         why = ""
         if corrects or infers:
+            advance("predict rows by clones of the model that have not seen them", 0.0)
             held_out, why = held_out_predictions(
                 model, expectation, X_train, matrix, y_train, loss.truth if loss.of_y else None,
                 always=correct is True, X_valid=X_valid, seed=seed,
             )  # fmt: skip
         if infers:
+            advance("choose what missing values mean", 0.0)
             reading, priors = choose_prior(loss, held_out, seed)
             expectation = replace(expectation, reading=reading)
             held_out = [one.read_as(reading) for one in held_out]
-        advance("what missing values mean", PRIOR)
+        advance(amount=PRIOR)
         if corrects and held_out:
+            advance("learn a correction", 0.0)
             correction, table_of_it = learn_correction(
                 expectation, held_out, matrix, always=correct is True, patterns=patterns, seed=seed
             )
         elif corrects:
             table_of_it = no_correction(why)
-        advance("correction", CORRECTION)
+        advance("done", CORRECTION)
     return Robust(
         expectation,
         model,
@@ -290,11 +293,15 @@ def _categories(ensemble: Ensemble) -> list[str]:
 
 @contextmanager
 def _told(verbose: Verbose) -> Iterator[Advance]:
-    """What is told of progress: of 100 parts in all."""
+    """Progress, of 100 parts in all: a bar, or a line for each stage when it begins and ends."""
+    done = 0.0
     with bar("wrapping", 100.0, verbose=verbose if verbose == "auto" else False) as advance:
 
         def told(doing: str = "", amount: float = 1.0) -> None:
-            tell(f"[auto] {doing}", verbose is True)
+            nonlocal done
+            done += amount
+            if doing:
+                tell(f"[wrap] {done:3.0f} % {doing}", verbose is True)
             advance(doing, amount)
 
         yield told
@@ -307,7 +314,7 @@ def _warn_of_quantiles(levels: tuple[float, ...]) -> None:
             f"the model was trained to predict the {what} of y. Answers are its expected "
             f"predictions given what is known, and an expected quantile is no quantile: the more "
             f"is missing, the further it is from covering that share of y. To say something of y "
-            f"use robust.calibrate(X, y).predict_interval(X), which holds for every pattern of "
+            f"use robust.conformalize(X, y).predict_interval(X), which holds for every pattern of "
             f"holes; a model of several quantiles serves it best.",
             NotAMean,
             stacklevel=3,
@@ -375,15 +382,18 @@ def _choose(
         )  # fmt: skip
         return selected.density, selected
     if is_fitted(density):
+        advance(amount=work)
         if columns is not density.columns_:
             density = copy(density)
             density.columns_ = columns
         return density, None
     if isinstance(density, Density):
+        advance(f"fit {type(density).__name__} to all rows", 0.0)
         fitted = _fit(density, matrix, columns, weight)
-        advance(type(fitted).__name__, work)
+        advance(amount=work)
         return fitted, None
     if hasattr(density, "complete") and not isinstance(density, type):
+        advance(amount=work)
         return UserDensity(density, columns), None
     raise InvalidInput(
         f"density must be 'auto', a density such as knothole.Mixture(), or an object with a method "

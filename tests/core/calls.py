@@ -19,6 +19,8 @@ from sklearn.ensemble import (
 
 import knothole as kh
 from knothole import _core
+from knothole.columns.columns import Column, Columns
+from knothole.inspection import boosting
 
 Call = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
@@ -103,6 +105,17 @@ def use_everything() -> None:
         of_numbers.margin(np.where(np.eye(3, dtype=bool), np.nan, 0.1))
         holes = np.where(rng.random(numbers.shape) < 0.2, np.nan, numbers)
         of_numbers.tune(holes, y).predict(holes[:5])
+    # Draws of completions, by trees in turn and by all trees at once.
+    for method in ("boosting", "forest"):
+        of_numbers.tune(holes, y, method=method)
+    circuit = kh.Mixture(2, random_state=0).fit(numbers).to_circuit()
+    kh.wrap(forest, numbers, density=circuit, random_state=0).predict(holes[:5])
+    columns = Columns(tuple(map(Column, "rgb"))).describe(np.eye(3), blocks={"hue": [0, 1, 2]})
+    columns.evidence(np.array([[0.0, np.nan, np.nan]]))  # two categories are left
+    boosting.least_squares(boosting.Grower(numbers, boosting.thresholds_of(numbers)), y, y**2)
+    mixture = kh.GaussianMixture(2, random_state=0).fit(holes)
+    mixture.conditional(mixture.evidence(holes[:5]))
+    mixture.scores_.decode(numbers[:5])
 
 
 def _ask(robust: Any, asked: Any) -> None:

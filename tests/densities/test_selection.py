@@ -225,8 +225,10 @@ def test_names_are_numbered_or_given_and_progress_is_told():
     assert sorted(table["name"]) == ["Factorized", "Factorized 2"]
     told = []
     select({"plain": Factorized()}, X, advance=lambda *said: told.append(said))
-    assert told[0][0].startswith("plain: score")
-    assert told[-1][0] == "plain is chosen"
+    said = [line for line, *_ in told if line]
+    assert said[0] == "choose the size of a density: plain"
+    assert said[1] == "compare densities: plain" and said[2].startswith("plain: score")
+    assert said[3] == "fit plain to all rows"
 
 
 def test_all_that_is_told_adds_up():

@@ -147,7 +147,7 @@ def test_the_form_has_a_control_for_every_variable(client):
     assert city["levels"] == [MARKUP, "Graz"] or city["levels"] == ["Graz", MARKUP]
     assert hue["levels"] == ["hue_red", "hue_blue", "hue_grey"]
     assert income["nullable"] and not size["nullable"]
-    assert form["calibrated"] and form["cost"] == {"rooms": 2.0}
+    assert form["conformalized"] and form["cost"] == {"rooms": 2.0}
 
 
 def test_the_description_fits_the_routes(client):

@@ -19,7 +19,17 @@ from sklearn.ensemble import (
 import knothole as kh
 from knothole.errors import MissingExtra
 
-EXTRAS = ("numba", "xgboost", "lightgbm", "catboost", "matplotlib", "jinja2", "click", "polars", "pyarrow")
+EXTRAS = (
+    "numba",
+    "xgboost",
+    "lightgbm",
+    "catboost",
+    "matplotlib",
+    "jinja2",
+    "click",
+    "polars",
+    "pyarrow",
+)
 
 
 def nothing_else_is_there():

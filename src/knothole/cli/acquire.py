@@ -8,10 +8,11 @@ import click
 
 from knothole.cli import options
 from knothole.cli.answering import Answering, answering_options
-from knothole.robust import Robust
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from knothole.robust import Robust
 
 
 @click.command(

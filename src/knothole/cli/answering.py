@@ -34,12 +34,12 @@ from knothole.columns.read import listed
 from knothole.errors import InvalidInput
 from knothole.files import check_output
 from knothole.out_of_core.files import JSON_LINES, JsonLinesFile, TableFile
-from knothole.out_of_core.lazy import on_cluster
 from knothole.progress import bar
-from knothole.robust import Robust
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from knothole.robust import Robust
 
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no")
 
@@ -150,6 +150,8 @@ class Answering:
     def _asked(self, robust: Robust, ask: Any, tables: Iterator[Any]) -> Iterator[Any]:
         """Answers to tables, one after the other; by the workers of a cluster if there is one."""
         if self.scheduler is not None:
+            from knothole.out_of_core.lazy import on_cluster
+
             return on_cluster(self.scheduler, robust, ask, tables)
         return (ask(robust, one) for one in tables)
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from knothole.cli import options
 from knothole.cli.answering import Answering, answering_options
-from knothole.robust import Robust
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from knothole.robust import Robust
 
 
 @click.command(
@@ -52,10 +53,10 @@ def explain(
     errors: bool,
 ) -> None:
     """Why MODEL (from knothole wrap) answers the rows of DATA as it does: Shapley values."""
-    import pandas as pd
-
     together = options.groups_of(groups)
     robust = asked.opened()
+
+    import pandas as pd
 
     reading = asked.reading
     inferred = [v.name for v in robust.columns_.variables if v.nullable]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
-from sklearn.utils import get_tags
 
 from knothole.columns.auxiliary import without_auxiliary
 from knothole.columns.columns import Column, Columns, found_as
@@ -30,16 +29,13 @@ from knothole.out_of_core.files import (
     open_table,
     pyarrow_for,
 )
-from knothole.out_of_core.partitions import partitions_of, sample
-from knothole.robust import Robust
-from knothole.storage import load
-from knothole.trees.ensemble import Ensemble
-from knothole.trees.libraries import WITH_FILES, library_of, reader_of
-from knothole.trees.pipelines.composed import is_composed, read_over
-from knothole.trees.read import reading_of
 
+# A command that says what is wrong with a name is not to wait for what reads models.
 if TYPE_CHECKING:
     import pandas as pd
+
+    from knothole.robust import Robust
+    from knothole.trees.ensemble import Ensemble
 
 
 def source(path: Path, missing: str | None = None) -> TableFile:
@@ -167,6 +163,11 @@ def open_model(
 
     What a pipeline's columns are, the training rows show; ``auxiliary`` ones are none of them.
     """
+    from knothole.out_of_core.partitions import partitions_of, sample
+    from knothole.storage import load
+    from knothole.trees.pipelines.composed import is_composed, read_over
+    from knothole.trees.read import reading_of
+
     if _is_wrapped(path):
         robust = load(path)
         return OpenedModel(robust, None, robust.ensemble_, robust.columns_)
@@ -177,6 +178,8 @@ def open_model(
         known = getattr(native, "feature_names_in_", ())
         shown = without_auxiliary(sample(parts, 0).shown, auxiliary, known)
         ensemble = read_over(native, shown, native=False)
+        from sklearn.utils import get_tags
+
         takes_nan = bool(get_tags(native).input_tags.allow_nan)
         return OpenedModel(None, native, ensemble, ensemble.columns, takes_nan)
     reading = reading_of(native)
@@ -190,6 +193,8 @@ def load_wrapped(path: Path) -> Robust:
             f"{path}: not a file of knothole wrap. A library's own model is wrapped first: "
             f"knothole wrap {path} TRAIN."
         )
+    from knothole.storage import load
+
     return load(path)
 
 
@@ -238,6 +243,9 @@ def save_native(model: Any, path: Path) -> None:
 
 def _reader_of_files(model: Any) -> Any:
     """The module of the model's library; None where that has no files but pickles."""
+    from knothole.trees.libraries import WITH_FILES, library_of, reader_of
+    from knothole.trees.pipelines.composed import is_composed
+
     if is_composed(model) or (library := library_of(model)) not in WITH_FILES:
         return None
     return reader_of(library)

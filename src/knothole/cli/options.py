@@ -16,17 +16,15 @@ from knothole.cli.console import say
 from knothole.cli.files import Match, OpenedModel, check_column, match, source
 from knothole.columns.columns import Column
 from knothole.errors import InvalidInput
-from knothole.inspection.conformal import KEPT
-from knothole.missingness.inference import NanPolicy
 from knothole.out_of_core.files import CHUNK, TableFile, sampled
-from knothole.out_of_core.partitions import Partitions
-from knothole.robust import Robust
-from knothole.trees.classes import class_lists, is_classifier
-from knothole.trees.ensemble import Ensemble
-from knothole.wrapping import wrap
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from knothole.missingness.inference import NanPolicy
+    from knothole.out_of_core.partitions import Partitions
+    from knothole.robust import Robust
+    from knothole.trees.ensemble import Ensemble
 
 Decorator = Callable[[Any], Any]
 
@@ -42,13 +40,14 @@ DENSITIES = {
 }
 
 model_argument = click.argument("model", type=FILE)
-calibrate_option = click.option(
-    "--calibrate",
-    "calibration",
+conformalize_option = click.option(
+    "--conformalize",
+    "held_out",
     type=FILE,
     metavar="FILE",
     help="Rows with the target that MODEL was not trained on: from them knothole predict "
-    "--interval knows how far the target may be. They are kept in the output.",
+    "--interval (--set for classifiers) knows how far the target may be. They are kept in the "
+    "output.",
 )
 
 
@@ -229,6 +228,8 @@ def parts_of_file(
     """All rows of a file as :func:`read_rows` has them, so many at a time."""
     table, found, names, described = _matched(path, model, target, learning)
 
+    from knothole.out_of_core.partitions import Partitions
+
     def tables() -> Iterator[tuple[pd.DataFrame, NDArray[Any] | None, None]]:
         for chunk, _ in table.chunks(names, described, CHUNK):
             if target is None:
@@ -266,6 +267,8 @@ def _matched(
 def _targets(values: pd.Series[Any], ensemble: Ensemble, where: str) -> NDArray[Any]:
     """Numbers for a regressor, for a classifier its own labels, however the file spells them."""
     import pandas as pd
+
+    from knothole.trees.classes import class_lists, is_classifier
 
     lists = class_lists(ensemble)
     if not is_classifier(ensemble) or len(lists) > 1:
@@ -312,6 +315,7 @@ def learn(
 ) -> Robust:
     """What :func:`knothole.wrap` makes of a library's own model and its training rows."""
     import knothole
+    from knothole.wrapping import wrap
 
     density: Any = "auto"
     if learning.density != "auto":
@@ -328,22 +332,26 @@ def learn(
     )
 
 
-def check_calibration(path: Path | None, target: str | None) -> None:
-    """Refuse, before any work is done, a file for ``--calibrate`` that cannot serve."""
+def check_held_out(path: Path | None, target: str | None) -> None:
+    """Refuse, before any work is done, a file for ``--conformalize`` that cannot serve."""
     if path is None:
         return
     if target is None:
         raise InvalidInput(
-            "--calibrate: needs the column the model predicts; name it with --target."
+            "--conformalize: needs the column the model predicts; name it with --target."
         )
     check_column(source(path), target, "--target")
 
 
-def calibrated(robust: Robust, path: Path | None, target: str | None, learning: Learning) -> Robust:
-    """The model with the intervals that a file's rows give it, where there is one."""
+def conformalized(
+    robust: Robust, path: Path | None, target: str | None, learning: Learning
+) -> Robust:
+    """The model with the intervals or sets that a file's rows give it, where there is one."""
     if path is None:
         return robust
+    from knothole.inspection.conformal import KEPT
+
     model = OpenedModel(robust, None, robust.ensemble_, robust.columns_)
     own = replace(learning, drop=(), auxiliary=(), rows=KEPT)
     table, y = read_rows(path, model, target, own)
-    return robust.calibrate(table, y)
+    return robust.conformalize(table, y)

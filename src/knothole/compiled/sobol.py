@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from knothole._core import sobol as core
 from knothole.arrays import Floats, Words
 
-#: As in ``core/sobol.hpp``: draws in a word, independent groups of them, and points of a group in a word.
+#: As in ``core/sobol.hpp``: draws in a word, independent groups of them, and points of a group in
+#: a word.
 WORD = 64
 GROUPS = 8
 SIZE = WORD // GROUPS
@@ -93,7 +94,8 @@ def sobol_net(coordinates: int) -> NDArray[np.uint32]:
     without importing it: that takes longer than most predictions. Matousek (1998): a random lower
     triangular matrix of bits times each direction number, and a random shift of all points.
     """
-    rng, places = np.random.default_rng(0), np.arange(_BITS, dtype=np.uint32)
+    rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(0,)))
+    places = np.arange(_BITS, dtype=np.uint32)
     shift = rng.integers(2, size=(coordinates, _BITS), dtype=np.uint32) @ (1 << places)
     matrix = np.tril(rng.integers(2, size=(coordinates, _BITS, _BITS), dtype=np.uint32))
     matrix[:, places, places] = 1

@@ -36,6 +36,7 @@ from knothole.columns.read import read_table, row_weights
 from knothole.compiled.sobol import WORD, Points, row_keys
 from knothole.compiled.threads import over_chunks
 from knothole.densities import storage
+from knothole.densities.cache import learn_once
 from knothole.densities.em import Parameters, Run, Training, WeightedRows, expected, train
 from knothole.densities.estimator import Estimator
 from knothole.densities.univariate.base import Univariate, draw_allowed, log_of
@@ -249,7 +250,7 @@ class Density(Estimator):
         self.variables_ = variables + targets
         weight = row_weights(sample_weight, len(matrix))
         self._check_parameters()
-        self._fit(self.extended(evidence, target), weight)
+        learn_once(self, self._fit, self.extended(evidence, target), weight)
         self._warn_of_early_stop()
         return self
 

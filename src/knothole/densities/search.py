@@ -27,7 +27,7 @@ from knothole.densities.held_out import (
 )
 
 # Standard errors behind the best at which an entry is dropped before the next fold.
-CLEAR = 4.0
+CLEAR = 2.0
 # Standard errors by which more than independent variables must be better than those.
 SURE = 3.0
 # A stronger prior, for few rows with many missing values: as many times the usual one. (That of

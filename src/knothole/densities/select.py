@@ -126,37 +126,45 @@ def select(
     def fitted(density: Density, rows: Any) -> Density:
         return _fit(clone(density), matrix[rows] / unit, columns, weight[rows])
 
-    def judge(candidates: Sequence[Candidate], parts: Sequence[HeldOut], work: float) -> None:
+    def judge(
+        candidates: Sequence[Candidate], parts: Sequence[HeldOut], work: float, stage: str
+    ) -> None:
         for candidate in candidates:
+            advance(f"{stage}: {candidate.name}", 0.0)
             candidate.judge(parts, fitted, weight, loss)
             advance(str(candidate), work / len(candidates))
 
+    screening = SCREENING
     if len(parts) > 1:
         # Sizes are found once, on all rows, and not again in every fold.
+        screening /= 2
         for candidate in tried:
+            advance(f"choose the size of a density: {candidate.name}", 0.0)
             candidate.find_size(fitted)
+            advance(amount=screening / len(tried))
     screen = rows_to_screen(len(columns.variables)), ROWS_TO_JUDGE
     first = [part.first(*screen) for part in parts] if len(parts) == 1 else parts
-    judge(tried, first, SCREENING)
+    judge(tried, first, screening, "compare densities")
     best = min(tried, key=lambda candidate: candidate.rank)
     close = [candidate for candidate in tried if not candidate.behind_clearly(best)]
     more = len(parts) == 1 and len(parts[0].train) > len(first[0].train)
     if more and len(close) > 1:
-        judge(close, parts, LOOKING_AGAIN)
+        judge(close, parts, LOOKING_AGAIN, "compare the best again, on more rows")
         for candidate in tried:
             candidate.out = candidate not in close
     else:
-        advance("", LOOKING_AGAIN)
+        advance(amount=LOOKING_AGAIN)
     ranked = sorted(tried, key=lambda candidate: candidate.rank)
     for best in ranked:
         if best.failure is not None:
             continue
+        advance(f"fit {best.name} to all rows", 0.0)
         try:
             density = _fit(clone(best.density), matrix, columns, weight)
         except Exception as error:
             best.failure = f"failed on all rows: {error}"
             continue
-        advance(f"{best.name} is chosen", FITTING)
+        advance(amount=FITTING)
         return Selected(density, _table(ranked, best))
     reasons = "; ".join(f"{candidate.name}: {candidate.failure}" for candidate in ranked)
     raise InvalidInput(f"density='auto': no candidate could learn from these rows. {reasons}")

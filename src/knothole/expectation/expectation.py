@@ -31,6 +31,8 @@ from knothole.expectation.gaussian import GaussianEngine
 from knothole.expectation.monte_carlo.engine import MixtureMonteCarlo, MonteCarloEngine
 from knothole.expectation.monte_carlo.statistics import (
     MeanOf,
+    change_of_quantiles,
+    change_of_std,
     quantiles_of,
     standard_error,
     std_of,
@@ -100,7 +102,9 @@ class Expectation:
     seed: int
     exact_engine: EngineMaker | None  # None where holes are not integrated exactly
     given_spread: Spread | None = None  # None for that of rows drawn from the density
-    source: Expectation | None = None  # one with other leaf values, whose tables serve this one too
+    source: Expectation | None = (
+        None  # same trees and density: its tables serve this one too
+    )
 
     @classmethod
     def of(
@@ -165,6 +169,10 @@ class Expectation:
             source=self,
         )
 
+    def read_as(self, reading: Reading) -> Expectation:
+        """The same where missing values mean something else; tables and draws are shared."""
+        return replace(self, reading=reading, source=self)
+
     @property
     def columns(self) -> Columns:
         """The columns that rows have."""
@@ -200,7 +208,7 @@ class Expectation:
     @cached_property
     def rough(self) -> Expectation:
         """The same with what the first draws give: for what needs many rows, not much of each."""
-        return replace(self, tol=None)
+        return replace(self, tol=None, source=self)
 
     @cached_property
     def spread(self) -> Spread:
@@ -441,7 +449,9 @@ class Expectation:
             return np.zeros((len(points), self.ensemble.n_responses))
 
         def of_holes(part: Evidence, tolerance: Tolerance) -> tuple[Floats, ...]:
-            return self.completions.of_draws(part, std_of(link), tolerance)
+            return self.completions.of_draws(
+                part, std_of(link), change_of_std(link), tolerance
+            )
 
         chunk = self.completions.chunk
         return self._drawn("spread", chunk, evidence, of_holes, threads, nothing)
@@ -461,7 +471,9 @@ class Expectation:
         tolerance = self._tolerance(np.array([SPREAD_OF_PROBABILITIES]))
 
         def of_holes(part: Evidence) -> tuple[Floats, ...]:
-            return self.completions.of_draws(part, quantiles_of(link, levels), tolerance)
+            return self.completions.of_draws(
+                part, quantiles_of(link, levels), change_of_quantiles(2 * n * len(levels)), tolerance
+            )
 
         def native(points: Floats, threads: int) -> Floats:
             own = np.repeat(self.ensemble.predict(points, threads), len(levels), axis=1)

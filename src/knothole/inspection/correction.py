@@ -22,6 +22,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
@@ -67,6 +68,8 @@ GENERAL = -1
 COPIES = {True: 2000, False: 1200}
 COPIES_OF_ONE = {True: 600, False: 400}
 SINGLE = {True: 4, False: 3}
+# Copies of a first look. A part has the others only where these gain more than a standard error.
+FIRST_COPIES, FIRST_COPIES_OF_ONE = 600, 200
 # Of more variables than this, or more outputs, there are fewer copies, as what one takes grows with
 # them. So many of the three clones are fitted where rows are many.
 WIDE, OUTPUTS = 100, 3
@@ -412,7 +415,7 @@ class HeldOutPredictions:
 
     def read_as(self, reading: Reading) -> HeldOutPredictions:
         """The same where missing values mean something else."""
-        return replace(self, expectation=replace(self.expectation, reading=reading))
+        return replace(self, expectation=self.expectation.read_as(reading))
 
     @cached_property
     def usable(self) -> Rows:
@@ -592,6 +595,10 @@ class Copies(NamedTuple):
     truth: Floats
     y: Floats
 
+    def joined(self, others: Copies) -> Copies:
+        """These copies and others."""
+        return Copies(*(np.concatenate(arrays) for arrays in zip(self, others, strict=True)))
+
 
 class Trial(NamedTuple):
     """How a part does on copies of rows that its trees have not seen.
@@ -606,6 +613,11 @@ class Trial(NamedTuple):
     gains: Floats
     copies: Copies
     corrected: Floats
+
+    def promises(self) -> bool:
+        """Whether it gains more than a standard error: more copies may tell."""
+        gain, error = by_rows(self.gains[0], self.copies.row)
+        return gain > error
 
     def why_not(self) -> str:
         """Why the part is not worth it; empty where it is."""
@@ -647,7 +659,7 @@ class CorrectionLearner:
                 rows = self.rng.permutation(one.usable)[:left]
                 parts.append(self._hidden(number, rows, hide(one, rows)))
                 left -= len(rows)
-        return Copies(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return reduce(Copies.joined, parts)
 
     def _hidden(self, number: int, rows: Rows, hidden: Mask) -> Copies:
         one = self.held_out[number]
@@ -735,8 +747,13 @@ class CorrectionLearner:
             inputs, base, weight, lambda z: self.space.newton(self.space.means(z), truth)
         )
 
-    def weights(self, copies: Copies) -> Floats:
-        """One over the variance to expect of f(x), so that rows with few missing values count."""
+    def weights(self, copies: Copies, general: bool = True) -> Floats:
+        """One over the variance to expect of f(x), so that rows with few missing values count.
+
+        1 where one variable alone is missing, and where the loss knows of the variance itself.
+        """
+        if not general or self.space.name != "plain":
+            return np.ones(len(copies.row))
         squares = ((copies.truth - copies.mean) ** 2).mean(axis=1)
         known = np.hstack([np.isnan(copies.points), copies.mean])
         return boosting.precisions(known, squares, self.fold[copies.row])
@@ -837,13 +854,18 @@ def learn(
         count = COPIES[learner.linear] if general else min(COPIES_OF_ONE[learner.linear], rows)
         outputs = expectation.original.n_responses
         count = round(count * min(1.0, WIDE / len(learner.columns.variables), OUTPUTS / outputs))
-        copies = learner.copies(count, learner.hide_some if general else learner.hide_one(variable))
+        hide = learner.hide_some if general else learner.hide_one(variable)
+        first = min(count, FIRST_COPIES if general else FIRST_COPIES_OF_ONE)
+        copies = learner.copies(count if always else first, hide)
         by_fold = np.bincount(learner.fold[copies.row], minlength=FOLDS)
         if by_fold.min() < TOO_FEW_TO_JUDGE // 4:  # NaN is a value of the model there
             continue
-        varied = general and learner.space.name == "plain"
-        weight = learner.weights(copies) if varied else np.ones(len(copies.row))
+        weight = learner.weights(copies, general)
         trial = learner.tried(copies, weight, always)
+        if not always and first < count and trial.promises():
+            copies = copies.joined(learner.copies(count - first, hide))
+            weight = learner.weights(copies, general)
+            trial = learner.tried(copies, weight)
         why = "" if always and trial.stages else trial.why_not()
         if not why:
             parts.append(learner.part(variable, copies, weight, trial))

@@ -333,8 +333,6 @@ class Growing:
         Sample weights where some were given.
     draws, seed : int
         Completions of each incomplete row, and their seed.
-    memory : int
-        Bytes that completions may take up: there are fewer if they must be, at least one.
     others : callable
         Completions of other rows (X, y): those that tell when to stop.
     """
@@ -344,7 +342,6 @@ class Growing:
     weight: Floats | None
     draws: int
     seed: int
-    memory: int
     others: Callable[[Any, NDArray[Any]], Completions]
 
     def fit(self, estimator: Any, **fit_params: Any) -> Any:
@@ -395,7 +392,7 @@ class Growing:
         """Draws that there is memory for."""
         n, columns = self.completions.gone.shape
         incomplete = max(1, int(self.completions.incomplete.sum()))
-        rows = self.memory // (8 * columns) - (n - incomplete)
+        rows = MEMORY // (8 * columns) - (n - incomplete)
         return int(min(self.draws, max(1, rows // incomplete)))
 
     def _tree_by_tree(self, model: Any, params: dict[str, Any]) -> Any:

@@ -407,6 +407,10 @@ class Ensemble:
         """Margin (rows, outputs) of every row, NaN by the library's own rule."""
         return self._walker.margin(self._checked(X), threads)
 
+    def margin_range(self, X: Floats, threads: int | None = None) -> tuple[Floats, Floats]:
+        """The least and the largest margin of every row, whatever its missing values are."""
+        return self._walker.margin_range(self._checked(X), threads)
+
     def predict(self, X: Floats, threads: int | None = None) -> Floats:
         """Margin through the link (rows, outputs): responses, or class probabilities."""
         return self.link(self.margin(X, threads))

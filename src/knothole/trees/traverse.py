@@ -80,6 +80,23 @@ class Walker:
         over_chunks(work, len(X), CHUNK, threads)
         return out
 
+    def margin_range(self, X: Floats, threads: int | None) -> tuple[Floats, Floats]:
+        """The least and the largest margin (rows, outputs), whatever missing values are.
+
+        Each tree may have its own values, so margins lie within, and at both ends where no leaf
+        that can be reached differs. Any side is reached of a value that is not recorded, too.
+        """
+        X = np.ascontiguousarray(X)
+        low, high = (np.tile(self.base, (len(X), 1)) for _ in range(2))
+        values = self.weighted_value, self.tree_output
+
+        def work(start: int, stop: int) -> None:
+            ends = low[start:stop], high[start:stop]
+            kernels.add_range(X[start:stop], self.nodes, *values, *ends)
+
+        over_chunks(work, len(X), CHUNK, threads)
+        return low, high
+
 
 def tree_depths(roots: Integers, feature: Integers, left: Integers) -> Integers:
     """Number of splits on the longest path of each tree."""

@@ -23,7 +23,6 @@ flats is a lower bound, never too high, which keeps comparisons between densitie
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -38,8 +37,8 @@ from knothole.densities.normal import truncated_moments
 from knothole.densities.univariate.base import Stored, observed
 from knothole.densities.univariate.continuous import location_and_scale
 
-# The grid of z, that of ``core/normal_scores.hpp``: 64 cells a unit. Cut points of draws are off by less than half a cell, a
-# probability of at most 0.003; the table of a column is 4 kB.
+# The grid of z, that of ``core/normal_scores.hpp``: 64 cells a unit. Thresholds of draws are off by
+# less than half a cell, a probability of at most 0.003; the table of a column is 4 kB.
 END = 4.0
 CELLS_PER_UNIT = 64
 GRID = np.linspace(-END, END, int(2 * END) * CELLS_PER_UNIT + 1)
@@ -137,8 +136,11 @@ class NormalScores(Stored):
     def maps(self) -> Maps:
         """The arrays as kernels take them, with the last value of each block of grid points."""
         coarse = self.values[:, STRIDE - 1 : -1 : STRIDE]
-        fields = coarse, self.values, self.tail, self.limits, self.whole, self.flat, self.unit
-        return Maps(*map(np.ascontiguousarray, fields))
+        return Maps(
+            np.ascontiguousarray(coarse), np.ascontiguousarray(self.values),
+            np.ascontiguousarray(self.tail), np.ascontiguousarray(self.limits),
+            np.ascontiguousarray(self.whole), np.ascontiguousarray(self.flat), self.unit,
+        )  # fmt: skip
 
     @property
     def repeats(self) -> NDArray[np.bool_]:

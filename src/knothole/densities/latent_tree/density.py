@@ -49,9 +49,6 @@ class TreeLearner(ProductLearner):
 
     unit: ClassVar[str] = "states"
     strength: ClassVar[float] = STRENGTH_OF_STATES
-    # EM of latent trees gains a little for hundreds of steps: with 0, 69 binary columns (plants)
-    # take 200 steps, not 55, and three times the time, for 0.15 of 12.9 in log p.
-    least_gain: ClassVar[float] = 1.0
     # With 10, 100,000 rows take twice the time: most steps should be made on few rows.
     steps_of_stages: ClassVar[int] = 40
 

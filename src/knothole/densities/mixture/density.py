@@ -27,7 +27,7 @@ from knothole.densities.em import (
     WeightedRows,
     train,
 )
-from knothole.densities.held_out import FEW_ROWS
+from knothole.densities.held_out import FEW_ROWS, FOLDS
 from knothole.densities.mixture.em import ProductMixture, assign, comparable, start
 from knothole.densities.search import can_hold_out, learn, split
 from knothole.densities.univariate.base import Univariate, log_of, log_sum_exp
@@ -182,19 +182,21 @@ def choose_families(
     A Gaussian follows neighbouring columns closely, a histogram follows the shape of its own:
     which one counts depends on all columns together. So a small mixture is trained with each,
     and with whichever fits each column alone. Densities that are compared with one another all
-    learn from the same rows: the last choice is remembered.
+    learn from the same rows: the last choices are remembered.
     """
     rows = rows[:FIRST_ROWS]
     asked = _digest(rows, training, named)
-    chosen = _last_choice.get(asked)
+    chosen = _last_choices.get(asked)
     if chosen is None:
         chosen = _compared(rows, training, named)
-        _last_choice.clear()
-        _last_choice[asked] = chosen
+        for oldest in list(_last_choices)[: -FOLDS or None]:
+            _last_choices.pop(oldest, None)
+        _last_choices[asked] = chosen
     return dict(chosen)
 
 
-_last_choice: dict[bytes, dict[str, str]] = {}
+# Of each fold, and of all rows.
+_last_choices: dict[bytes, dict[str, str]] = {}
 
 
 def _digest(rows: WeightedRows, training: Training, named: Mapping[str, str]) -> bytes:

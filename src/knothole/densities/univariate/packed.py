@@ -241,6 +241,6 @@ def _stack(
         if form.linear is not None and form.square is not None:
             linear.append(form.linear)
             square.append(form.square)
-    table = np.concatenate(tables)
+    table = np.ascontiguousarray(np.concatenate(tables))
     shape = (len(linear), table.shape[1])
     return Stacked(table, np.array(linear).reshape(shape), np.array(square).reshape(shape))
