@@ -8,7 +8,7 @@ OLDEST := tests/expectation/test_libraries.py tests/test_columns.py tests/cli/te
 # What Python compiles is kept, whatever the shell says: a second process of a first run finds it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-full test-sealed sanitize fuzz mutants wheel-test lint bench suite reproduce intervals questions growing \
+.PHONY: demo test test-full test-sealed sanitize fuzz mutants wheel-test lint bench suite reproduce intervals questions auxiliary growing \
 	docs docs-test oldest clean
 
 demo: $(DEMO)  ## train, poke holes, compare; the plot and the report land in out/
@@ -66,6 +66,9 @@ intervals: $(STAMP)  ## coverage and width of intervals for y, a page in docs/; 
 
 questions: $(STAMP)  ## explanations and what to find out next, against what others published; a page in docs/, needs KNOTHOLE_DATA
 	$(BIN)/python -m benchmarks.questions -o docs
+
+auxiliary: $(STAMP)  ## what columns that the model never saw are worth, a page in docs/; it goes on where it stopped
+	nice -n 19 $(BIN)/python -m benchmarks.auxiliary -o docs
 
 growing: $(STAMP)  ## trees grown under the expected loss, a page in docs/; it goes on where it stopped
 	$(BIN)/python -m benchmarks.growing -o docs --workers 2

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from benchmarks.auxiliary.run import MAX_ROWS, RATE, SCENARIOS, TAKEN, WITH, WITHOUT
+from benchmarks.auxiliary.run import MAX_ROWS, REPEATS, SCENARIOS, TAKEN, WITH, WITHOUT
 from benchmarks.markdown import table
 from benchmarks.suite.analysis import duels
 
@@ -21,7 +21,8 @@ COLUMNS = ["dataset", "task", "repeat", "scenario", "peer", "rmse", "log_loss", 
 
 def keep(folder: Path, results: pd.DataFrame) -> None:
     """Write what was found of every draw."""
-    out = results[COLUMNS].assign(groups=results["groups"].map(json.dumps))
+    groups = results["groups"].map(lambda losses: json.dumps([float(f"{x:.6g}") for x in losses]))
+    out = results[COLUMNS].assign(groups=groups)
     out.to_csv(folder / FILE, index=False, float_format="%.6g")
 
 
@@ -62,15 +63,20 @@ def write(output: Path) -> Path:
         f"Of each table of the suite {TAKEN} features, drawn at random, are taken from the model "
         f"(XGBoost, the suite's settings) and passed as auxiliary columns, or not at all; at most "
         f"{MAX_ROWS:,} rows, of which a quarter are tested on. The features have the same missing "
-        f"values in both arms; of the auxiliary columns {RATE:.0%} are missing too, where "
+        f"values in both arms; of the auxiliary columns as many are missing, where "
         f"{SCENARIOS[1]}. Figures are errors (RMSE, log loss) with auxiliary columns over those "
         f"without: geometric means over the draws, ± standard errors over them; `+` and `-` where "
         f"a paired t-test over groups of test rows finds the error smaller or larger (p < 0.05). "
-        f"Written by `python -m benchmarks.auxiliary`.".replace("%", " %"),
+        f"Written by `python -m benchmarks.auxiliary`.",
     ]
     if (results / FILE).exists():
         found = ratios(kept(results))
         parts += [_table(found), *_verdicts(found)]
+        if found["draws"].min() < len(REPEATS):
+            parts.append(
+                f"Not all of the {len(REPEATS)} draws have been made yet: the verdicts are "
+                f"preliminary. The command goes on where it stopped."
+            )
     if (results / TIMES).exists():
         parts += ["## Time of predictions", *_times(pd.read_csv(results / TIMES))]
     page = output / "auxiliary.md"
@@ -84,13 +90,17 @@ def _table(found: pd.DataFrame) -> str:
     for name, part in found.groupby("dataset", sort=False):
         own = part.set_index("scenario")
         texts = {
-            scenario: f"{row.ratio:.3f} ± {row.error:.3f}{marks[row.outcome]}"
+            scenario: f"{row.ratio:.3f}{_spread(row.error)}{marks[row.outcome]}"
             for scenario, row in own.iterrows()
         }
         rows.append({"table": name, "draws": int(own["draws"].max()), **texts})
     means = {scenario: f"**{overall(found, scenario)[0]:.3f}**" for scenario in SCENARIOS}
     rows.append({"table": "geometric mean", "draws": "", **means})
     return table(pd.DataFrame(rows))
+
+
+def _spread(error: float) -> str:
+    return "" if np.isnan(error) else f" ± {error:.3f}"
 
 
 def _verdicts(found: pd.DataFrame) -> list[str]:
@@ -104,7 +114,9 @@ def _verdicts(found: pd.DataFrame) -> list[str]:
         )
     behind = found[found["outcome"] == "loss"]
     told = ", ".join(f"{row.dataset} with {row.scenario}" for row in behind.itertuples())
-    lines.append(f"No table significantly above 1.00: **{'no' if told else 'yes'}** ({told or 0}).")
+    lines.append(
+        f"No table significantly above 1.00: **{'no' if told else 'yes'}** ({told or 'none'})."
+    )
     return lines
 
 

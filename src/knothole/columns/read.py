@@ -377,7 +377,7 @@ def as_many_as(table: Any, names: Sequence[str], optional: int = 0) -> Any:
     """
     lacking = len(names) - table.shape[1]
     if optional and lacking == optional:
-        if isinstance(table, pd.DataFrame):
+        if not isinstance(table, np.ndarray):
             return table.set_axis(range(table.shape[1]), axis=1).reindex(columns=range(len(names)))
         plain = table.dtype.kind in "fb" or (table.dtype.kind in "iu" and table.itemsize < 8)
         nothing = np.full((len(table), optional), np.nan)
