@@ -114,6 +114,25 @@ def for_task(task: str) -> Callable[[F], F]:
     return lambda method: _ForTask(method, task)  # type: ignore[return-value]
 
 
+class _Made:
+    """An attribute that is a table, or what makes it: then it is made when it is asked for."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, robust: Any, owner: Any = None) -> Any:
+        if robust is None:
+            return self
+        table = getattr(robust, self._name)
+        if callable(table):
+            table = table()
+            setattr(robust, self._name, table)
+        return table
+
+    def __set__(self, robust: Any, table: Table) -> None:
+        setattr(robust, self._name, table)
+
+
 # What models of a task are called.
 TASKS = {"anomaly": "isolation forest", "survival": "survival forest"}
 # Decision functions this close to 0 are so by rounding alone: the library has 0, and an inlier.
@@ -171,6 +190,10 @@ class Robust:
         where no correction was looked for.
     """
 
+    selection_ = _Made()
+    prior_selection_ = _Made()
+    correction_ = _Made()
+
     def __init__(
         self,
         expectation: Expectation,
@@ -185,11 +208,11 @@ class Robust:
         correction_table: Table = None,
     ) -> None:
         self.expectation_ = expectation
-        self._selection = selection
-        self._prior_selection = prior_selection
+        self.selection_ = selection
+        self.prior_selection_ = prior_selection
         self.tuning_ = tuning
         self.conformal_ = conformal
-        self._correction_table = correction_table
+        self.correction_ = correction_table
         self.learned_correction = correction
         self._corrected = expectation
         if correction is not None:
@@ -213,24 +236,6 @@ class Robust:
     def columns_(self) -> Columns:
         """The columns, as the training table showed them."""
         return self.expectation_.columns
-
-    @property
-    def selection_(self) -> pd.DataFrame | None:
-        """How the candidates for the density did; None where the density was given."""
-        self._selection = _made(self._selection)
-        return self._selection
-
-    @property
-    def prior_selection_(self) -> pd.DataFrame | None:
-        """How priors of what is lost did on held-out rows, where one was chosen by y."""
-        self._prior_selection = _made(self._prior_selection)
-        return self._prior_selection
-
-    @property
-    def correction_(self) -> pd.DataFrame | None:
-        """What correcting expected predictions gains; see the class."""
-        self._correction_table = _made(self._correction_table)
-        return self._correction_table
 
     @property
     def nan_policy_(self) -> NanPolicy:
@@ -1424,11 +1429,6 @@ class Robust:
             f"<div class='knothole-title'>Robust</div><dl>{''.join(parts)}</dl></div>"
             f"<pre class='knothole-plain' hidden>{escape(repr(self))}</pre>"
         )
-
-
-def _made(table: Table) -> pd.DataFrame | None:
-    """A table that may have to be made yet."""
-    return table() if callable(table) else table
 
 
 def _predicted(

@@ -15,7 +15,7 @@ from knothole.missingness.inference import LossPrior, _hypotheses, gauss_jacobi
 
 def test_the_normal_distribution_is_that_of_scipy():
     z = np.concatenate([np.linspace(-38, 38, 7601), [0.0, -0.0, np.inf, -np.inf, 1e-300]])
-    assert_allclose(normal_cdf(z), ndtr(z), rtol=1e-14, atol=0)
+    assert_allclose(normal_cdf(z), ndtr(z), rtol=2e-13, atol=1e-300)
     assert np.isnan(normal_cdf(np.nan))
     assert normal_cdf(np.zeros((2, 0))).shape == (2, 0) and normal_cdf(1.0).shape == ()
     columns = np.linspace(-1, 1, 12).reshape(3, 4)

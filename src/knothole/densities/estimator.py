@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import reprlib
 from copy import deepcopy
-from functools import cache
 from typing import Any, Self
 
 from knothole.errors import InvalidInput
@@ -19,8 +18,14 @@ class Estimator:
     """
 
     @classmethod
+    def _parameter_defaults(cls) -> dict[str, Any]:
+        """Parameters and their defaults."""
+        arguments = list(inspect.signature(cls.__init__).parameters.values())[1:]
+        return {argument.name: argument.default for argument in arguments}
+
+    @classmethod
     def _parameter_names(cls) -> list[str]:
-        return sorted(_defaults(cls))
+        return sorted(cls._parameter_defaults())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; none of them is an estimator, so that ``deep`` changes nothing."""
@@ -40,7 +45,7 @@ class Estimator:
 
     def __repr__(self) -> str:
         """The parameters that are not the defaults."""
-        defaults = _defaults(type(self))
+        defaults = self._parameter_defaults()
         changed = [
             f"{name}={reprlib.repr(value)}"
             for name, value in self.get_params().items()
@@ -83,10 +88,3 @@ class Estimator:
         request.fit.add_request(param="sample_weight", alias=sample_weight)
         self._metadata_request = request  # where clone looks for it
         return self
-
-
-@cache
-def _defaults(kind: type[Estimator]) -> dict[str, Any]:
-    """The parameters of a class and their defaults."""
-    arguments = list(inspect.signature(kind.__init__).parameters.values())[1:]
-    return {argument.name: argument.default for argument in arguments}

@@ -23,7 +23,7 @@ def normal_cdf(z: Any) -> Floats:
     [0.5, 0.0]
     """
     z = np.asarray(z, dtype=np.float64, order="C")
-    out = np.empty_like(z)
+    out: Floats = np.empty_like(z)
     core.cdf(z.reshape(-1), out.reshape(-1))
     return out
 
@@ -37,7 +37,7 @@ def normal_quantile(u: Any) -> Floats:
     [0.0, 1.959964]
     """
     u = np.asarray(u, dtype=np.float64, order="C")
-    out = np.empty_like(u)
+    out: Floats = np.empty_like(u)
     core.quantile(u.reshape(-1), out.reshape(-1))
     return out
 

@@ -230,7 +230,7 @@ class Candidate:
         with self._attempt():
             losses = []
             for part in parts:
-                density = fitted(self.density, part.train)
+                density: Any = fitted(self.density, part.train)
                 losses.append(loss(density, part))
                 # How columns are read is found once; sizes follow the number of rows.
                 if getattr(self.density, "normal_scores", None) == "auto":

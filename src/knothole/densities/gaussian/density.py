@@ -361,7 +361,7 @@ class GaussianMixture(Density):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is made of the parameters."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_made"}
+        return {name: value for name, value in vars(self).items() if name != "_made"}
 
     # ---- storage -----------------------------------------------------------------------------
 
