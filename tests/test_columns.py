@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.preprocessing import OneHotEncoder
 
+from knothole.bits import word_offsets
 from knothole.cli.files import match
 from knothole.columns.columns import (
     BASELINE,
@@ -28,7 +29,6 @@ from knothole.columns.columns import (
     Variable,
 )
 from knothole.columns.read import missing_objects
-from knothole.compiled.bits import word_offsets
 from knothole.errors import ColumnMismatch, InvalidInput, UnseenCategory
 from knothole.out_of_core.files import open_table
 

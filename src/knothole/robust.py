@@ -23,7 +23,6 @@ from knothole.columns.columns import Columns, Evidence
 from knothole.columns.evidence import checked_lost
 from knothole.columns.outputs import like, pandas_index
 from knothole.columns.read import Absent, Unseen, class_of, listed
-from knothole.compiled.threads import threads_of
 from knothole.densities.base import Density
 from knothole.densities.held_out import sample_rows
 from knothole.errors import ColumnMismatch, InvalidInput, NotFitted, UnknownRate
@@ -37,6 +36,7 @@ from knothole.missingness.inference import (
     reasons,
 )
 from knothole.out_of_core.lazy import lazily
+from knothole.threads import threads_of
 from knothole.trees.classes import (
     by_class,
     class_lists,

@@ -7,10 +7,10 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.special import betaln, logsumexp, ndtr, ndtri
 from scipy.stats import qmc
 
-from knothole.compiled.sobol import SIZE, WORDS, sobol_net
 from knothole.densities.normal import normal_cdf, normal_quantile
 from knothole.densities.univariate.base import log_sum_exp
 from knothole.missingness.inference import LossPrior, _hypotheses, gauss_jacobi
+from knothole.sobol import SIZE, WORDS, sobol_net
 
 
 def test_the_normal_distribution_is_that_of_scipy():

@@ -14,15 +14,6 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from knothole.columns.columns import Column, Columns, Evidence
-from knothole.compiled.sobol import (
-    COMMON,
-    GROUPS,
-    SIZE,
-    WORD,
-    Points,
-    row_keys,
-    sobol_net,
-)
 from knothole.densities.base import Within
 from knothole.densities.gaussian import splits as splitting
 from knothole.densities.gaussian.density import GaussianMixture
@@ -35,6 +26,15 @@ from knothole.densities.gaussian.learner import sizes_for
 from knothole.densities.gaussian.splits import best_cut
 from knothole.densities.normal import below, box_mass
 from knothole.errors import InvalidInput
+from knothole.sobol import (
+    COMMON,
+    GROUPS,
+    SIZE,
+    WORD,
+    Points,
+    row_keys,
+    sobol_net,
+)
 
 HOLE = np.nan
 

@@ -9,8 +9,8 @@ from tests.expectation.cases import as_table, random_case
 from tests.trees.generate import random_ensemble
 
 from knothole._core import leaf_sets as kernels
+from knothole.bits import has
 from knothole.columns.columns import NOT_RECORDED
-from knothole.compiled.bits import has
 from knothole.densities.base import Within
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.latent_tree.density import LatentTree

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from knothole._core import columns as kernels
 from knothole.arrays import Floats, Mask, Words
-from knothole.compiled.bits import pack, set_words, starts, unpack, word_offsets
+from knothole.bits import pack, set_words, starts, unpack, word_offsets
 from knothole.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Evidence:
         one then has the code of its last level, None).
     allowed : uint64 (rows, words) or None
         None where every hole is a whole one. Otherwise the categories that each categorical
-        variable may have, as sets (:mod:`knothole.compiled.bits`) that stand in a row; the bit of
+        variable may have, as sets (:mod:`knothole.bits`) that stand in a row; the bit of
         unseen categories is never set. A row's point has its one bit, a whole hole all bits, and a
         block in part observed those that remain; it is NaN in ``points``.
     n_levels : int64 (variables,)

@@ -33,8 +33,6 @@ from knothole.columns.columns import (
 )
 from knothole.columns.evidence import NOT_RECORDED, with_nan
 from knothole.columns.read import read_table, row_weights
-from knothole.compiled.sobol import WORD, Points, row_keys
-from knothole.compiled.threads import over_chunks
 from knothole.densities import storage
 from knothole.densities.cache import learn_once
 from knothole.densities.em import Parameters, Run, Training, WeightedRows, expected, train
@@ -55,6 +53,8 @@ from knothole.out_of_core.partitions import (
     weights_of,
 )
 from knothole.progress import tell
+from knothole.sobol import WORD, Points, row_keys
+from knothole.threads import over_chunks
 
 D = TypeVar("D", bound="Density")
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from knothole._core import circuit as kernels
 from knothole.arrays import Floats, Integers
+from knothole.bits import unpack_at
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import unpack_at
 from knothole.densities.base import LatentDensity, warn_impossible
 from knothole.densities.univariate.base import Univariate, log_of
 from knothole.expectation.engine import (

@@ -15,8 +15,6 @@ from knothole.cached import cached_property
 from knothole.checks import check_choice
 from knothole.columns.columns import Columns
 from knothole.columns.evidence import Evidence, mark_missing
-from knothole.compiled.sobol import GROUPS
-from knothole.compiled.threads import even_size, over_chunks
 from knothole.densities.base import Density
 from knothole.densities.circuit.density import Circuit
 from knothole.densities.gaussian.density import GaussianMixture
@@ -47,6 +45,8 @@ from knothole.expectation.tolerance import (
     warn_missed,
 )
 from knothole.missingness.inference import INFER, Reading, lost_probability, not_recorded_points
+from knothole.sobol import GROUPS
+from knothole.threads import even_size, over_chunks
 from knothole.trees.curves import reached, sample_quantiles, weighted_quantiles
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import in_variables
@@ -102,9 +102,7 @@ class Expectation:
     seed: int
     exact_engine: EngineMaker | None  # None where holes are not integrated exactly
     given_spread: Spread | None = None  # None for that of rows drawn from the density
-    source: Expectation | None = (
-        None  # same trees and density: its tables serve this one too
-    )
+    source: Expectation | None = None  # same trees and density: its tables serve this one too
 
     @classmethod
     def of(

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from knothole._core import single_missing
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
-from knothole.compiled.sobol import GROUPS
 from knothole.densities.gaussian.density import GaussianMixture
 from knothole.densities.gaussian.draws import Normals
 from knothole.densities.normal import normal_cdf
@@ -31,6 +30,7 @@ from knothole.expectation.engine import Entries
 from knothole.expectation.exact.mixture import MixtureEngine
 from knothole.expectation.exact.walk import WalkEngine
 from knothole.expectation.monte_carlo.engine import MonteCarloEngine, by_groups
+from knothole.sobol import GROUPS
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
 

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from knothole._core import leaf_sets as kernels
 from knothole.arrays import Floats, Ints, Words
-from knothole.compiled.bits import has, unpack_at
-from knothole.compiled.policy import inlined
+from knothole.bits import unpack_at
 from knothole.densities.univariate.base import Univariate
 from knothole.trees.ensemble import Ensemble, some_trees
 from knothole.trees.in_variables import Merged
@@ -87,36 +86,6 @@ def stack_size(ensemble: Ensemble) -> int:
     """Frames that a walk of the deepest tree can need."""
     depths = tree_depths(ensemble.roots, ensemble.feature, ensemble.left)
     return int(depths.max(initial=0)) + 2
-
-
-@inlined
-def observed_right(x, node, cut, missing_left, set_start, sets):  # type: ignore[no-untyped-def]
-    """Whether an observed value of a variable goes right: number, code, or not recorded (inf)."""
-    start = set_start[node]
-    if start < 0:
-        if x == np.inf:
-            return not missing_left[node]
-        return x >= cut[node]
-    return not has(sets, start, int(x))
-
-
-@inlined
-def follow(x, node, nodes, plain):  # type: ignore[no-untyped-def]
-    """The first node from ``node`` on that is a leaf, or splits on a missing value of ``x``.
-
-    ``plain`` says that every split is numeric and nothing is "not recorded".
-    """
-    while nodes.feature[node] >= 0:
-        value = x[nodes.feature[node]]
-        if np.isnan(value):
-            break
-        if plain:
-            node = nodes.left[node] + (value >= nodes.cut[node])
-        else:
-            node = nodes.left[node] + observed_right(
-                value, node, nodes.cut, nodes.missing_left, nodes.set_start, nodes.sets
-            )
-    return node
 
 
 # ---- cuts and masses
@@ -309,32 +278,6 @@ def cut_cells(
     return np.concatenate(padded), start, cells, rulers, halvings
 
 
-@inlined
-def cell_of(x, lowest, scale):  # type: ignore[no-untyped-def]
-    """The cell of a value, that of the nearest end beyond them; some cell, whatever ``x`` is."""
-    place = (x - lowest) * scale
-    place = place if place > 0.0 else 0.0  # NaN too: infinity has no place without a scale
-    return np.uint32(min(place, CELLS - 1.0))
-
-
-@inlined
-def settled(x, below, start, cuts):  # type: ignore[no-untyped-def]
-    """The first cut above ``x``, exactly: rounding may have led a search to the cell beside."""
-    while below > start and cuts[below - 1] > x:
-        below -= 1
-    while cuts[below] <= x:
-        below += 1
-    return below
-
-
-@inlined
-def halved(x, at, power, cuts):  # type: ignore[no-untyped-def]
-    """One step of a search for the first cut above ``x``: ``at``, or 2**power cuts further on."""
-    half = np.uint32(1 << power)
-    further = np.uint32(at + half)
-    return further if cuts[np.uint32(further - np.uint32(1))] <= x else at
-
-
 # ---- sets of leaves
 
 
@@ -469,9 +412,3 @@ class RangeSets(NamedTuple):
             parts.append((after[::EVERY], before[last]))
             first.append(first[-1] + len(last))
         return cls(np.array(first), *map(np.concatenate, zip(*parts, strict=True)))
-
-
-@inlined
-def several(word):  # type: ignore[no-untyped-def]
-    """1 where a set has more than one leaf, else 0."""
-    return np.int64(word & (word - np.uint64(1)) != 0)

@@ -28,13 +28,13 @@ from knothole.arrays import Floats, Mask
 from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
 from knothole.columns.read import listed
-from knothole.compiled.sobol import GROUPS, SIZE, WORD
 from knothole.densities.base import drawn_rows
 from knothole.errors import InvalidInput
 from knothole.expectation.expectation import Expectation
 from knothole.expectation.monte_carlo.statistics import by_group, standard_error
 from knothole.inspection.shapley import Players
 from knothole.missingness.inference import acquired
+from knothole.sobol import GROUPS, SIZE, WORD
 
 if TYPE_CHECKING:
     import pandas as pd

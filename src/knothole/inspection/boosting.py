@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from knothole._core import boosting as kernels
 from knothole.arrays import Floats, Ints, Mask
+from knothole.bits import starts
 from knothole.columns.columns import Column, Columns
-from knothole.compiled.bits import starts
 from knothole.trees.ensemble import Ensemble, Nodes
 from knothole.trees.thresholds import cut_less_equal
 

@@ -1,8 +1,8 @@
 """How probable it is that a value is missing, given the others: what weights calibration rows.
 
 A logistic regression a variable, on the values of the others, learned from the masks of calibration
-rows. Values that a row does not have are replaced by their expectation under the density. A variable
-whose mask the others do not predict on held-out rows has a constant probability.
+rows. Values that a row does not have are replaced by their expectation under the density. A
+variable whose mask the others do not predict on held-out rows has a constant probability.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LEAST = 10
 FEATURES = 20
 #: Levels of a categorical variable that are features, the most frequent ones.
 LEVELS = 10
-# The quadratic penalty of coefficients, in rows. On five tables under MAR, 1, 5 and 20 covered alike;
-# 5 had shorter intervals than 1.
+# The quadratic penalty of coefficients, in rows. On five tables under MAR, 1, 5 and 20 covered
+# alike; 5 had shorter intervals than 1.
 RIDGE = 5.0
 # Standard errors by which a regression must beat a constant on held-out rows.
 SURE = 3.0

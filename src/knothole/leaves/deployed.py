@@ -45,13 +45,13 @@ from numpy.typing import NDArray
 from knothole._core import leaf_probabilities as kernels
 from knothole.arrays import Floats
 from knothole.columns.evidence import Evidence
-from knothole.compiled.threads import summed
 from knothole.expectation.expectation import Expectation
 from knothole.leaves.options import TuningOptions
 from knothole.leaves.problem import Problem
 from knothole.leaves.solve import Solution
 from knothole.leaves.sums import probabilities_by_tree
 from knothole.progress import bar
+from knothole.threads import summed
 from knothole.trees.ensemble import Ensemble
 
 if TYPE_CHECKING:

@@ -24,13 +24,13 @@ from knothole._core import drawn_leaves as kernels
 from knothole.arrays import Floats
 from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
-from knothole.compiled.sobol import GROUPS, SIZE, WORD
-from knothole.compiled.threads import over_chunks
 from knothole.expectation.monte_carlo.engine import MonteCarloEngine
 from knothole.leaves.losses import Pinball
 from knothole.leaves.problem import Problem
 from knothole.leaves.sums import LeafSums, squares_of, symmetric_solver
 from knothole.progress import Advance, silent
+from knothole.sobol import GROUPS, SIZE, WORD
+from knothole.threads import over_chunks
 
 #: Words of 64 draws that each incomplete row has.
 WORDS = 1

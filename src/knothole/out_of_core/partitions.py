@@ -19,11 +19,11 @@ import numpy as np
 from knothole.arrays import Floats, Ints, joined
 from knothole.columns.columns import Columns
 from knothole.columns.read import WHOLE_LIMIT, check_finite, class_names
-from knothole.compiled.threads import over_chunks
 from knothole.errors import InvalidInput, KnotholeError
 from knothole.out_of_core.disk import Spilled, room
 from knothole.out_of_core.files import chunks_of, is_path
 from knothole.progress import tell
+from knothole.threads import over_chunks
 
 if TYPE_CHECKING:
     import pandas as pd

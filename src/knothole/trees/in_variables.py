@@ -17,8 +17,8 @@ import numpy as np
 
 from knothole._core import regions as kernels
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
+from knothole.bits import set_words, starts, unpack
 from knothole.columns.columns import NOT_RECORDED, Column, Columns, Kind
-from knothole.compiled.bits import set_words, starts, unpack
 from knothole.errors import ColumnMismatch
 from knothole.trees.ensemble import Ensemble, left_codes, pack_sides
 

@@ -4,7 +4,7 @@ For a column, the values that lead somewhere are an interval ``[low, high)`` or 
 categories, and besides, the library's own NaN may lead there. A region is the product of these
 over the columns on the path; a column that no split on the path asks about is free.
 
-Sets are kept as bits (:mod:`knothole.compiled.bits`). Every edge below a categorical split owns one
+Sets are kept as bits (:mod:`knothole.bits`). Every edge below a categorical split owns one
 set, which all leaves below share.
 
 Values that the library takes for NaN (``Ensemble.sentinel``) are NaN here too.
@@ -19,7 +19,7 @@ import numpy as np
 
 from knothole._core import regions as kernels
 from knothole.arrays import Floats, Integers, Ints, Mask, Words
-from knothole.compiled.bits import complement, set_words, starts
+from knothole.bits import complement, set_words, starts
 from knothole.errors import InvalidInput
 from knothole.trees.ensemble import Ensemble
 

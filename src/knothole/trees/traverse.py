@@ -8,7 +8,7 @@ import numpy as np
 
 from knothole._core import trees as kernels
 from knothole.arrays import Floats, Integers
-from knothole.compiled.threads import over_chunks
+from knothole.threads import over_chunks
 
 if TYPE_CHECKING:
     from knothole.trees.ensemble import Ensemble

@@ -15,7 +15,6 @@ from knothole._core import gaussian_em as core
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_chances, check_choice, check_whole, require
 from knothole.columns.columns import Evidence
-from knothole.compiled.exp import FARTHEST
 from knothole.densities.base import Density, Within
 from knothole.densities.em import Run
 from knothole.densities.gaussian.draws import Drawing, Normals
@@ -35,7 +34,7 @@ from knothole.densities.gaussian.learner import (
 from knothole.densities.gaussian.normal_scores import NormalScores
 from knothole.densities.normal import MOST_INTERVALS, box_mass
 from knothole.densities.search import learn
-from knothole.densities.univariate.base import Univariate, log_of, log_sum_exp, part_of
+from knothole.densities.univariate.base import FARTHEST, Univariate, log_of, log_sum_exp, part_of
 from knothole.densities.univariate.discrete import Categorical
 from knothole.densities.univariate.families import (
     check_distributions,

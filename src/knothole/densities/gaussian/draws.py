@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from knothole._core import gaussian_draws as core
 from knothole.arrays import Floats, Words
 from knothole.columns.evidence import Evidence
-from knothole.compiled.sobol import WORD
 from knothole.densities.gaussian.kernels import PackedComponents
 from knothole.densities.gaussian.normal_scores import Maps, NormalScores
+from knothole.sobol import WORD
 
 
 class Discrete(NamedTuple):

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from knothole._core import gaussian_em as core
 from knothole.arrays import Floats, aligned
 from knothole.cached import cached_property
-from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.em import Expected
 from knothole.densities.gaussian.kernels import PackedComponents, invert, pack
 from knothole.densities.mixture.em import gather, join
@@ -32,6 +31,7 @@ from knothole.densities.univariate.base import (
     maximised,
 )
 from knothole.densities.univariate.packed import Stacked
+from knothole.threads import over_chunks, summed
 
 # The least variance of the prior's rows, for columns that do not vary.
 LEAST_VARIANCE = 1e-3

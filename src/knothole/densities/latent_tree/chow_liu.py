@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from knothole._core import chow_liu as kernels
 from knothole.arrays import Floats, Ints
-from knothole.compiled.threads import over_chunks
+from knothole.threads import over_chunks
 
 # Most bins of a variable.
 BINS = 8

@@ -18,11 +18,11 @@ import numpy as np
 
 from knothole._core import latent_tree as kernels
 from knothole.arrays import Floats, Ints
-from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.em import EncodedRows, Expected
 from knothole.densities.latent_tree.chow_liu import Tree
 from knothole.densities.univariate.base import Univariate, log_prior_of, maximised
 from knothole.densities.univariate.packed import Packed, Stacked
+from knothole.threads import over_chunks, summed
 
 # Log of what a row's messages may fall by at one variable before lost states could matter.
 LOST = -600.0

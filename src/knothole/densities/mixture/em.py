@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from knothole._core import mixture as kernels
 from knothole.arrays import Floats
 from knothole.columns.columns import Kind, Variable
-from knothole.compiled.threads import over_chunks, summed
 from knothole.densities.em import EncodedRows, Expected
 from knothole.densities.univariate.base import Univariate, log_of, log_prior_of, maximised
 from knothole.densities.univariate.packed import Packed, Stacked
+from knothole.threads import over_chunks, summed
 
 # Log joint densities of codes, and sums of shares by code: for other mixtures' discrete variables.
 join, gather = kernels.join, kernels.gather

@@ -27,7 +27,9 @@ from knothole.arrays import Floats
 from knothole.cached import cached_property
 from knothole.checks import check_array, check_chances, check_log_chances, require
 from knothole.columns.columns import Variable
-from knothole.compiled.exp import FARTHEST
+
+#: Beyond this, the squares of standardised values, times a precision, need not be finite.
+FARTHEST = 1e100
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from knothole.arrays import Floats
 from knothole.checks import check_array, check_positive, require
 from knothole.columns.columns import Variable
-from knothole.compiled.exp import FARTHEST
 from knothole.densities.normal import normal_mass, normal_quantile
 from knothole.densities.univariate.base import (
+    FARTHEST,
     TINY,
     Encoded,
     Natural,

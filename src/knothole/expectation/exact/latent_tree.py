@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from knothole._core import latent_regions, latent_walk
-from knothole.arrays import Floats
+from knothole.arrays import Floats, padded, room
 from knothole.columns.evidence import Evidence
-from knothole.compiled.simd import padded, room
 from knothole.densities.base import warn_impossible
 from knothole.densities.latent_tree.density import LatentTree
 from knothole.densities.univariate.packed import pack

@@ -21,11 +21,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from knothole._core import mixture_regions, mixture_walk
-from knothole.arrays import Floats
+from knothole.arrays import Floats, padded
+from knothole.bits import unpack_at
 from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import unpack_at
-from knothole.compiled.simd import padded
 from knothole.densities.base import warn_impossible
 from knothole.densities.univariate.base import Univariate
 from knothole.expectation.exact.walk import WalkEngine, merged_levels

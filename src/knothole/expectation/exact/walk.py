@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from knothole._core import leaf_sets as kernels_of_sets
-from knothole.arrays import Floats, Words
+from knothole.arrays import Floats, Words, padded
+from knothole.bits import word_offsets
 from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import word_offsets
-from knothole.compiled.simd import padded
 from knothole.densities.univariate.base import Univariate
 from knothole.expectation.engine import ENTRIES, Entries, ExactEngine, weighted_values
 from knothole.expectation.tables import (

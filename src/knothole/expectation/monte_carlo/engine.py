@@ -2,9 +2,9 @@
 
 64 draws of a row's missing values go through all trees at once as the bits of one machine word
 (:mod:`knothole.expectation.monte_carlo.records`). They are points of eight independent nets
-(:mod:`knothole.compiled.sobol`), the same for every row; how far the groups' own answers lie apart
+(:mod:`knothole.sobol`), the same for every row; how far the groups' own answers lie apart
 gives the standard error. A row whose error is larger than the tolerance is given
-twice as many draws, and again, until it is met or :data:`~knothole.compiled.sobol.WORDS` words are
+twice as many draws, and again, until it is met or :data:`~knothole.sobol.WORDS` words are
 used up: the groups go on with their nets, which lowers the error by more than independent draws
 would. Which row gets how many depends on that row alone.
 """
@@ -21,10 +21,9 @@ from knothole._core import leaf_sets as kernels_of_sets
 from knothole._core import monte_carlo as kernels
 from knothole._core import shared_draws
 from knothole.arrays import Floats, Integers, Words
+from knothole.bits import unpack_at
 from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
-from knothole.compiled.bits import unpack_at
-from knothole.compiled.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
 from knothole.densities.base import draw
 from knothole.densities.mixture.density import Mixture
 from knothole.expectation.engine import ENTRIES, Engine, Entries, Moments, weighted_values
@@ -51,6 +50,7 @@ from knothole.expectation.monte_carlo.statistics import (
 )
 from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets
 from knothole.expectation.tolerance import NONE, Tolerance, refine
+from knothole.sobol import COMMON, GROUPS, SIZE, WORD, WORDS, Points, row_keys
 from knothole.trees.ensemble import Ensemble
 from knothole.trees.in_variables import Merged
 from knothole.trees.links import IDENTITY

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from knothole._core import shared_draws as kernels
 from knothole.arrays import Floats
-from knothole.compiled.sobol import WORD
 from knothole.expectation.tables import (
     LEAVES,
     Grid,
@@ -30,6 +29,7 @@ from knothole.expectation.tables import (
     lookup,
     node_arrays,
 )
+from knothole.sobol import WORD
 from knothole.trees.ensemble import Ensemble
 
 # Words that are handled together.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from knothole._core import monte_carlo as kernels
 from knothole.arrays import Floats
-from knothole.compiled.sobol import GROUPS, SIZE
+from knothole.sobol import GROUPS, SIZE
 from knothole.trees.links import Blend, Link
 
 # The spread of so few groups is itself uncertain. With this factor, 1.96 standard errors cover the

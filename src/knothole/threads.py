@@ -1,8 +1,7 @@
 """One way to run kernels on several threads, and what threads must not share.
 
-Kernels release the interpreter lock (:mod:`knothole.compiled.policy`), so parallelism is a thread
-pool over chunks of rows around them. A chunk's result never depends on which thread computed it or
-on how many there are.
+Kernels release the interpreter lock, so parallelism is a thread pool over chunks of rows around
+them. A chunk's result never depends on which thread computed it or on how many there are.
 """
 
 from __future__ import annotations

@@ -10,13 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from knothole.arrays import Ints, Mask, Words
-from knothole.compiled.policy import inlined
 
 
 def set_words(n_levels: Any) -> Any:
@@ -110,44 +106,6 @@ def unpack_at(words: Words, start: NDArray[Any], n_levels: int) -> Mask:
     return unpack(words[start[:, None] + np.arange(set_words(n_levels))], n_levels)
 
 
-@inlined
-def has(words, start, code):  # type: ignore[no-untyped-def]
-    """Whether the set that begins at ``start`` has a code; ``words`` is an array or a pointer."""
-    return (words[start + (code >> 6)] >> np.uint64(code & 63)) & np.uint64(1) != 0
-
-
-@inlined
-def put(words, start, code):  # type: ignore[no-untyped-def]
-    """Put a code into the set that begins at ``start``."""
-    words[start + (code >> 6)] |= np.uint64(1) << np.uint64(code & 63)
-
-
-@intrinsic
-def popcount(typing_context: Any, word: Any) -> Any:
-    """Number of bits set in a uint64."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctpop(args[0])
-
-    return types.uint64(types.uint64), generate
-
-
-@intrinsic
-def lowest_bit(typing_context: Any, word: Any) -> Any:
-    """Position of the lowest bit set in a uint64 that is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.uint64(types.uint64), generate
-
-
-@intrinsic
-def highest_bit(typing_context: Any, word: Any) -> Any:
-    """Position of the highest bit set in a uint64 that is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        above = builder.ctlz(args[0], ir.Constant(ir.IntType(1), 1))
-        return builder.xor(above, ir.Constant(ir.IntType(64), 63))
-
-    return types.uint64(types.uint64), generate
+def has(words: Words, start: int, code: int) -> bool:
+    """Whether the set that begins at ``start`` has a code."""
+    return bool(words[start + (code >> 6)] >> np.uint64(code & 63) & np.uint64(1))
