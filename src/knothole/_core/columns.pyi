@@ -1,0 +1,10 @@
+# Written by tools/stubs.py from the bindings in core/. Arrays are objects there.
+
+def read_allowed(missing: object, variables: object, categorical: object, offsets: object, points: object, allowed: object) -> None:
+    """Set the bits of the categories that each row allows; allowed comes in as zeros."""
+
+def read_categories(X: object, missing: object, variables: object, categorical: object, points: object) -> tuple:
+    """Points of categorical variables; returns what was found, and a problem's row and variable."""
+
+def read_numbers(X: object, missing: object, nullable: object, points: object) -> int:
+    """Points of numeric variables; returns the first row with a NaN that should not be, or -1."""
