@@ -67,7 +67,7 @@ void sum_by_leaf(nb::object leaf_, nb::object weight_, nb::object values_, Index
         Arguments::require(within(leaf, 0, out[0]), "leaf must be one of out's");
         nb::gil_scoped_release unlocked;
         Scratch<double> lanes(LANES * size);
-        with_constant(width, [&](auto n) {
+        with_constant_or_one(width, [&](auto n) {
             for (Index draw = 0; draw < leaf[0]; ++draw) {
                 double* sums = lanes.data() + draw % LANES * size + leaf(draw) * n;
                 for (Index j = 0; j < n; ++j) sums[j] += weight(draw) * values(draw, output + j);

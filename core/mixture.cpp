@@ -154,7 +154,7 @@ void join(nb::object values_, nb::object form_, nb::object log_weight_, nb::obje
         auto out = arguments.array<double, 2>("out", out_, {"rows", "components"});
         check_codes(values, form);
         nb::gil_scoped_release unlocked;
-        with_constant(out[1], [&](auto n) {
+        with_constant_or_one(out[1], [&](auto n) {
             for (Index i = 0; i < out[0]; ++i) join_row(n, values, form, log_weight.data, i, out.at(i));
         });
     });
@@ -168,7 +168,7 @@ void gather(nb::object values_, nb::object share_, nb::object sums_) {
         auto sums = arguments.record<Sums>("sums", sums_);
         check_codes(values, sums);
         nb::gil_scoped_release unlocked;
-        with_constant(share[1], [&](auto n) { gather_rows(n, values, 0, share[0], share.data, sums); });
+        with_constant_or_one(share[1], [&](auto n) { gather_rows(n, values, 0, share[0], share.data, sums); });
     });
 }
 
@@ -183,7 +183,7 @@ void score(nb::object values_, nb::object form_, nb::object log_weight_, nb::obj
         auto log_p = arguments.array<double, 1>("log_p", log_p_, {"rows"});
         check_codes(values, form);
         nb::gil_scoped_release unlocked;
-        with_constant(share[1], [&](auto n) {
+        with_constant_or_one(share[1], [&](auto n) {
             for (Index i = 0; i < share[0]; ++i) {
                 join_row(n, values, form, log_weight.data, i, share.at(i));
                 log_p(i) = normalise(n, share.at(i), weight.data) + values.base(i);
@@ -205,7 +205,7 @@ double expect(nb::object values_, nb::object weight_, nb::object form_, nb::obje
         auto sums = arguments.record<Sums>("sums", sums_);
         check_codes(values, sums);
         nb::gil_scoped_release unlocked;
-        return with_constant(prior[0], [&](auto n) {
+        return with_constant_or_one(prior[0], [&](auto n) {
             Scratch<double> shares(TILE * n);
             double log_likelihood = 0.0;
             for (Index start = 0; start < weight[0]; start += TILE) {

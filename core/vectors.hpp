@@ -113,3 +113,9 @@ decltype(auto) with_constant(Index n, F&& f) {
         default: return f(n);
     }
 }
+
+// The same where the number is often 1.
+template <class F>
+decltype(auto) with_constant_or_one(Index n, F&& f) {
+    return n == 1 ? f(Constant<1>{}) : with_constant(n, f);
+}

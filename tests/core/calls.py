@@ -112,7 +112,8 @@ def use_everything() -> None:
     kh.wrap(forest, numbers, density=circuit, random_state=0).predict(holes[:5])
     columns = Columns(tuple(map(Column, "rgb"))).describe(np.eye(3), blocks={"hue": [0, 1, 2]})
     columns.evidence(np.array([[0.0, np.nan, np.nan]]))  # two categories are left
-    boosting.least_squares(boosting.Grower(numbers, boosting.thresholds_of(numbers)), y, y**2)
+    grower = boosting.Grower(numbers, boosting.thresholds_of(numbers))
+    boosting.least_squares(grower, numbers[:, 0], numbers[:, 1] ** 2)
     mixture = kh.GaussianMixture(2, random_state=0).fit(holes)
     mixture.conditional(mixture.evidence(holes[:5]))
     mixture.scores_.decode(numbers[:5])
