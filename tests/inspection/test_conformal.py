@@ -371,7 +371,7 @@ def test_sets_of_frames_and_files(classifier, tmp_path):
     assert (
         found.columns.tolist() == ["a", "b", "c"] and found.index.tolist() == frame.index.tolist()
     )
-    assert (found.dtypes == bool).all()
+    assert all(dtype == np.bool_ for dtype in found.dtypes)
     conformalized.save(tmp_path / "model.knothole")
     again = kh.load(tmp_path / "model.knothole").predict_set(frame)
     pd.testing.assert_frame_equal(again, found)

@@ -103,7 +103,8 @@ class MissingnessModel:
                 found.append((v, np.nan, known.mean(), known.std()))
         kept = np.array([each for each in found if each[3] > 0]).reshape(-1, 4)
         none = np.zeros((points.shape[1], 1 + len(kept)))
-        return cls(kept[:, 0].astype(np.int64), *kept[:, 1:].T, none)
+        level, centre, width = kept[:, 1:].T
+        return cls(kept[:, 0].astype(np.int64), level, centre, width, none)
 
     @cached_property
     def predicted(self) -> Mask:
@@ -115,7 +116,7 @@ class MissingnessModel:
     ) -> Floats:
         """Standardised features (rows, features) of rows; of ``needed`` variables all are known."""
         out = np.zeros((len(points), len(self.variable)))
-        lacking = np.isnan(points[:, needed]).any(axis=1)
+        lacking = np.asarray(np.isnan(points[:, needed]).any(axis=1))
         self._add(points[~lacking, None], out, ~lacking)
         if lacking.any():
             evidence = evidence_of(expectation, points[lacking])
