@@ -55,9 +55,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from scipy.special import digamma
-from scipy.stats import beta
 
 from knothole.arrays import Floats
 from knothole.cached import cached_property
@@ -180,6 +177,8 @@ def _fitted(features: Floats, residual: Floats) -> tuple[Floats, float]:
 
     Least squares, reweighted, end there.
     """
+    from scipy.optimize import nnls
+
     unit = residual.mean() or 1.0
     size = np.where(features.any(axis=0), features.mean(axis=0), 1.0)
     parts, share = features / size, residual / unit
@@ -551,6 +550,8 @@ def _order_statistics(level: float) -> Floats:
 
     Of exponential scores, as those of Laplace residuals are; a difference of harmonic numbers.
     """
+    from scipy.special import digamma
+
     rows = np.arange(USED + 1)
     above = rows - np.maximum(1, np.ceil((rows + 1) * level - 1e-9))
     expected = digamma(rows + 1) - digamma(np.maximum(above, 0) + 1)
@@ -571,6 +572,8 @@ def _best_number(rows: int, level: float) -> int:
 
 def _assured(rows: int, level: float) -> float:
     """What all but one calibration set in twenty cover at least."""
+    from scipy.stats import beta
+
     rank = _rank(rows, level)
     return float(beta.ppf(0.05, rank, rows + 1 - rank))
 

@@ -12,7 +12,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from knothole.arrays import Floats, Mask
 from knothole.cached import cached_property
@@ -143,6 +142,8 @@ class MissingnessModel:
         ``points`` have all of ``hide`` missing, which includes ``pattern``, and all else known. The
         probability is that among rows with no more missing than ``hide``.
         """
+        from scipy.special import expit
+
         asked = np.flatnonzero(hide & self.predicted)
         if not len(asked):
             return None
@@ -161,6 +162,8 @@ class MissingnessModel:
 
 def _predicts(features: Floats, missing: Mask) -> bool:
     """Whether a regression surely beats a constant on rows that it was not fitted to."""
+    from scipy.special import expit
+
     gain = np.empty(len(missing))
     fold = np.arange(len(missing)) % FOLDS
     for number in range(FOLDS):
@@ -177,6 +180,8 @@ def _predicts(features: Floats, missing: Mask) -> bool:
 
 def _fitted(features: Floats, missing: Mask) -> Floats:
     """A constant and coefficients (1 + features,), of the features that correlate most."""
+    from scipy.special import expit
+
     y = missing.astype(np.float64)
     spread = features.std(axis=0)
     alike = np.abs((features - features.mean(axis=0)).T @ (y - y.mean()))
