@@ -46,7 +46,6 @@ from knothole.trees.classes import (
     of_label,
     output_labels,
     probabilities,
-    require_regressor,
     require_target,
 )
 from knothole.trees.curves import HAZARD, SURVIVAL

@@ -1,4 +1,4 @@
-"""Intervals and sets for y that hold for every pattern of missing values: split conformal prediction.
+"""Split conformal prediction: intervals and sets for y that hold for every pattern.
 
 Calibration rows, whose y is known, are hidden in part until they look like the row that asks, with
 its pattern ``m``. How far their y lie from their expected predictions, in units of a scale
@@ -28,10 +28,10 @@ taken.
 
 Where what is observed decides what goes missing (MAR), the rows of the second way are draws of
 p(x_o, y | M within h), and the row that asks is one of p(x_o, y | M = m). The densities differ by
-the factor P(M = m | x_o, M within h): the probability that a row shows the pattern. Rows are weighted
-by it, the one that asks too, and the bound is the weighted quantile (Tibshirani, Foygel Barber,
-Candes, Ramdas 2019; for missing values arXiv 2512.14221). With the true factor that holds at every
-n; it is learned (:mod:`.missingness_model`), so this is an approximation, as good as the factor. All
+the factor P(M = m | x_o, M within h): the probability that a row shows the pattern. Rows are
+weighted by it, the one that asks too, and the bound is the weighted quantile (Tibshirani, Foygel
+Barber, Candes, Ramdas 2019; for missing values arXiv 2512.14221). With the true factor that holds
+at every n; it is learned (:mod:`.missingness_model`), so this is as good as the factor. All
 weights are equal, and the promise is the exact one, where no variable's mask is predicted by other
 values.
 
@@ -492,7 +492,9 @@ def _checked(y: Any, rows: int, labels: list[Any] | None) -> Floats:
             f"y must have one column, since intervals are for one target; got {table.shape[1]}. "
             f"Wrap and conformalize a model for each target."
         )
-    return numbers(table)[:, 0] if labels is None else codes(table[:, 0], labels)
+    if labels is None:
+        return numbers(table)[:, 0]
+    return codes(table[:, 0], labels).astype(np.float64)
 
 
 def _added_variance(expectation: Expectation, points: Floats, threads: int | None) -> Floats:

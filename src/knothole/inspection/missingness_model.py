@@ -1,14 +1,15 @@
 """How probable it is that a value is missing, given the others: what weights calibration rows.
 
-A logistic regression a variable, on the values of the others, learned from the masks of calibration
-rows. Values that a row does not have are replaced by their expectation under the density. A variable
-whose mask the others do not predict on held-out rows has a constant probability.
+A logistic regression a variable, on the values of the others, learned from the masks of
+calibration rows. Values that a row does not have are replaced by their expectation under the
+density. A variable whose mask the others do not predict on held-out rows has a constant
+probability.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,8 @@ LEAST = 10
 FEATURES = 20
 #: Levels of a categorical variable that are features, the most frequent ones.
 LEVELS = 10
-# The quadratic penalty of coefficients, in rows. On five tables under MAR, 1, 5 and 20 covered alike;
-# 5 had shorter intervals than 1.
+# The quadratic penalty of coefficients, in rows. On five tables under MAR, 1, 5 and 20 covered
+# alike; 5 had shorter intervals than 1.
 RIDGE = 5.0
 # Standard errors by which a regression must beat a constant on held-out rows.
 SURE = 3.0
@@ -103,7 +104,8 @@ class MissingnessModel:
                 found.append((v, np.nan, known.mean(), known.std()))
         kept = np.array([each for each in found if each[3] > 0]).reshape(-1, 4)
         none = np.zeros((points.shape[1], 1 + len(kept)))
-        return cls(kept[:, 0].astype(np.int64), *kept[:, 1:].T, none)
+        level, centre, width = kept[:, 1:].T
+        return cls(kept[:, 0].astype(np.int64), level, centre, width, none)
 
     @cached_property
     def predicted(self) -> Mask:
@@ -115,8 +117,8 @@ class MissingnessModel:
     ) -> Floats:
         """Standardised features (rows, features) of rows; of ``needed`` variables all are known."""
         out = np.zeros((len(points), len(self.variable)))
-        lacking = np.isnan(points[:, needed]).any(axis=1)
-        self._add(points[~lacking, None], out, ~lacking)
+        lacking = np.asarray(np.isnan(points[:, needed]).any(axis=1))
+        self._add(points[~lacking, None], out, np.logical_not(lacking))
         if lacking.any():
             evidence = evidence_of(expectation, points[lacking])
             drawn = drawn_rows(expectation.density, evidence, DRAWS, expectation.seed)

@@ -1,7 +1,7 @@
 """What a model says of rows some of whose values are missing, at the cost of few draws.
 
-Conformal prediction asks for many rows and needs little of each: whatever is said of a row, the same
-is said of calibration rows, and that is all its promise rests on.
+Conformal prediction asks for many rows and needs little of each: whatever is said of a row, the
+same is said of calibration rows, and that is all its promise rests on.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ flats is a lower bound, never too high, which keeps comparisons between densitie
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

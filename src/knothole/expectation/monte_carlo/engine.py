@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knothole._core import leaf_sets as kernels_of_sets
 from knothole.arrays import Floats, Integers, Words
 from knothole.cached import cached_property
 from knothole.columns.evidence import Evidence
@@ -46,7 +47,6 @@ from knothole.expectation.monte_carlo.statistics import (
     mean_and_error,
     mean_and_std,
 )
-from knothole._core import leaf_sets as kernels_of_sets
 from knothole.expectation.tables import Grid, LeafSets, RangeSets, leaf_sets
 from knothole.expectation.tolerance import NONE, Tolerance, refine
 from knothole.trees.ensemble import Ensemble
