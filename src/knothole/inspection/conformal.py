@@ -30,10 +30,10 @@ Where what is observed decides what goes missing (MAR), the rows of the second w
 p(x_o, y | M within h), and the row that asks is one of p(x_o, y | M = m). The densities differ by
 the factor P(M = m | x_o, M within h): the probability that a row shows the pattern. Rows are
 weighted by it, the one that asks too, and the bound is the weighted quantile (Tibshirani, Foygel
-Barber, Candes, Ramdas 2019; for missing values arXiv 2512.14221). With the true factor that holds at every
-n; it is learned (:mod:`.missingness_model`), so this is an approximation, as good as the factor.
-All weights are equal, and the promise is the exact one, where no variable's mask is predicted by
-other values.
+Barber, Candes, Ramdas 2019; for missing values arXiv 2512.14221). With the true factor that holds
+at every n; it is learned (:mod:`.missingness_model`), so this is as good as the factor. All
+weights are equal, and the promise is the exact one, where no variable's mask is predicted by other
+values.
 
 A weight is at most :data:`LARGEST` times the mean, and that of the asking row at most what leaves
 one score as a bound: intervals always end. What depends on unobserved values (MNAR) is met by the
@@ -491,8 +491,9 @@ def _checked(y: Any, rows: int, labels: list[Any] | None) -> Floats:
             f"y must have one column, since intervals are for one target; got {table.shape[1]}. "
             f"Wrap and conformalize a model for each target."
         )
-    found = numbers(table)[:, 0] if labels is None else codes(table[:, 0], labels)
-    return np.asarray(found, dtype=np.float64)
+    if labels is None:
+        return numbers(table)[:, 0]
+    return codes(table[:, 0], labels).astype(np.float64)
 
 
 def _added_variance(expectation: Expectation, points: Floats, threads: int | None) -> Floats:

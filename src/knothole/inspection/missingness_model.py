@@ -1,8 +1,9 @@
 """How probable it is that a value is missing, given the others: what weights calibration rows.
 
-A logistic regression a variable, on the values of the others, learned from the masks of calibration
-rows. Values that a row does not have are replaced by their expectation under the density. A
-variable whose mask the others do not predict on held-out rows has a constant probability.
+A logistic regression a variable, on the values of the others, learned from the masks of
+calibration rows. Values that a row does not have are replaced by their expectation under the
+density. A variable whose mask the others do not predict on held-out rows has a constant
+probability.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class MissingnessModel:
         """Standardised features (rows, features) of rows; of ``needed`` variables all are known."""
         out = np.zeros((len(points), len(self.variable)))
         lacking = np.asarray(np.isnan(points[:, needed]).any(axis=1))
-        self._add(points[~lacking, None], out, ~lacking)
+        self._add(points[~lacking, None], out, np.logical_not(lacking))
         if lacking.any():
             evidence = evidence_of(expectation, points[lacking])
             drawn = drawn_rows(expectation.density, evidence, DRAWS, expectation.seed)
