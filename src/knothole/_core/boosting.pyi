@@ -1,4 +1,10 @@
 # Written by tools/stubs.py from the bindings in core/. Arrays are objects there.
 
+DISTINCT: int
+
+LEAST_ROWS: int
+
+LEAVES: int
+
 def grow(code: object, width: object, slope: object, curvature: object, margin: object, tree: object) -> int:
     """Grow a tree, add its values to the margins of its rows, and return how many nodes it has."""
