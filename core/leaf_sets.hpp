@@ -58,13 +58,16 @@ struct Lookup {
         read("n_levels", self.n_levels, {"variables"});
     }
 
-    // What axes cannot say: thresholds are there, as many as a search may look at.
+    // What axes cannot say: each number has its thresholds, two fewer than rows, and infinite ones after them, where every
+    // search ends.
     void check() const {
         bool fits = offset(0) >= 0;
-        for (Index v = 0; v < used[0]; ++v) {
-            fits &= offset(v) <= offset(v + 1) && start(v) <= thresholds[0];
-            if (n_levels(v) == 0)
-                fits &= halvings(v) >= 0 && halvings(v) < 32 && cells(v, CELLS - 1) + (Index(1) << halvings(v)) <= thresholds[0];
+        for (Index v = 0; v < used[0] && fits; ++v) {
+            fits = offset(v) <= offset(v + 1) && start(v) <= thresholds[0];
+            if (!fits || n_levels(v) > 0) continue;
+            const Index end = start(v) + offset(v + 1) - offset(v) - 2;
+            fits = halvings(v) >= 0 && halvings(v) < 32 && end >= start(v) && cells(v, CELLS - 1) <= end &&
+                   end + (Index(1) << halvings(v)) <= thresholds[0] && std::isinf(thresholds(end));
         }
         Arguments::require(fits, "each variable must have its thresholds");
     }
