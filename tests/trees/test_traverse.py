@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from knothole.errors import InvalidInput
 from knothole.trees.ensemble import Ensemble, Nodes
-from knothole.trees.traverse import CHUNK, tree_depths
-
-# Splits on a path beyond which rows walk one by one (core/trees.cpp).
-LEVELS = 12
+from knothole.trees.traverse import CHUNK, LEVELS, tree_depths
 
 
 def slow_leaf(ensemble, tree, row):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
+import pandas as pd
 
 from knothole.cli import options
 from knothole.cli.answering import Answering, answering_options
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from knothole.robust import Robust
+from knothole.robust import Robust
 
 
 @click.command(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 import numpy as np
+import pandas as pd
 
 from knothole.cli import options
 from knothole.cli.answering import Answering, answering_options
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from knothole.robust import Robust
+from knothole.robust import Robust
 
 
 @click.command(
@@ -56,8 +53,6 @@ def explain(
     together = options.groups_of(groups)
     robust = asked.opened()
 
-    import pandas as pd
-
     reading = asked.reading
     inferred = [v.name for v in robust.columns_.variables if v.nullable]
 
@@ -81,7 +76,5 @@ def explain(
 
 def _columns(what: str, values: Any, data: pd.DataFrame, ends: list[str]) -> pd.DataFrame:
     """Values (rows, players) or (rows, players, outputs) as columns, a player after the other."""
-    import pandas as pd
-
     names = [f"{what}_{player}{end}" for player in data.columns for end in ends]
     return pd.DataFrame(values.reshape(len(data), -1), data.index, names)

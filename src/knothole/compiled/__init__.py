@@ -1,0 +1,1 @@
+"""One policy for compiled kernels, and the small functions that they share."""
