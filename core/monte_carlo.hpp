@@ -1,4 +1,4 @@
-// Trees as draws go through them (knothole.expectation.monte_carlo.kernels): records, and divisions of draws.
+// Trees as draws go through them (knothole.expectation.monte_carlo.records): records, and divisions of draws.
 //
 // Four words of 64 draws are handled together. For every threshold of a missing number, and every code of a missing
 // category, a row of masks says which draws go left; a split is then one AND. Of trees with at most 64 leaves, sets of

@@ -17,7 +17,7 @@ WRONG = {
         (3, "mask_row", lambda a: a + 1000, ValueError),
         (3, "set_nodes", lambda a: a.astype(np.int32), TypeError),
         (5, "rounded", lambda a: a[:, 1:].copy(), ValueError),
-        (6, None, lambda a: a[::2], TypeError),
+        (6, None, lambda a: a.astype(np.float32), TypeError),
     ],
     "monte_carlo.fill_group_sums": [
         (0, None, lambda a: a.astype(np.int64), TypeError),
@@ -49,7 +49,7 @@ WRONG = {
         (5, None, lambda a: a + (1 << 20), ValueError),
     ],
     "shared_draws.fill_cells": [
-        (4, None, lambda a: a + 1, ValueError),
+        (4, None, lambda a: a + 1000, ValueError),
         (5, None, lambda a: a.T, TypeError),
         (7, None, lambda a: a[:, 1:].copy(), ValueError),
     ],
