@@ -348,7 +348,7 @@ void fill_likelihood(Arguments& arguments, nb::handle values_, nb::handle parame
 void bind_likelihood(nb::module_& m) {
     m.def("fill_likelihood", [](nb::object values, nb::object parameters, nb::object missing, nb::object like, nb::object impossible) {
         Arguments arguments;
-        const bool small = nb::cast<Index>(nb::getattr(nb::getattr(values, "code"), "itemsize")) == 2;
+        const bool small = Arguments::holds<std::int16_t>(nb::getattr(values, "code", nb::none()));
         (small ? fill_likelihood<std::int16_t> : fill_likelihood<std::int32_t>)(arguments, values, parameters, missing, like, impossible);
     }, nb::arg("values"), nb::arg("parameters"), nb::arg("missing"), nb::arg("like"), nb::arg("impossible"),
     "Likelihood of packed values in each state, like (rows, variables, states).");

@@ -58,6 +58,20 @@ struct Lookup {
         read("n_levels", self.n_levels, {"variables"});
     }
 
+    // What axes cannot say: each number has its thresholds, two fewer than rows, and infinite ones after them, where every
+    // search ends.
+    void check() const {
+        bool fits = offset(0) >= 0;
+        for (Index v = 0; v < used[0] && fits; ++v) {
+            fits = offset(v) <= offset(v + 1) && start(v) <= thresholds[0];
+            if (!fits || n_levels(v) > 0) continue;
+            const Index end = start(v) + offset(v + 1) - offset(v) - 2;
+            fits = halvings(v) >= 0 && halvings(v) < 32 && end >= start(v) && cells(v, CELLS - 1) <= end &&
+                   end + (Index(1) << halvings(v)) <= thresholds[0] && std::isinf(thresholds(end));
+        }
+        Arguments::require(fits, "each variable must have its thresholds");
+    }
+
     Index cell_of(double x, Index v) const { return ::cell_of(x, rulers(v, 0), rulers(v, 1)); }
 
     // The first threshold of variable v above a finite x.
@@ -95,17 +109,10 @@ struct LeafSets {
         read("leaf", self.leaf, {"trees of sets", int(LEAVES)});
         read("output", self.output);
     }
-    // What axes cannot say: the rows that values have are rows of the sets, and thresholds are there.
+    // What axes cannot say: the rows that values have are rows of the sets.
     void check() const {
-        const auto& offset = look.offset;
-        bool fits = offset(0) >= 0;
-        for (Index v = 0; v < n_variables(); ++v) {
-            fits &= offset(v) <= offset(v + 1) && look.start(v) <= look.thresholds[0];
-            if (look.n_levels(v) == 0)
-                fits &= look.halvings(v) >= 0 && look.halvings(v) < 32 &&
-                        look.cells(v, CELLS - 1) + (Index(1) << look.halvings(v)) <= look.thresholds[0];
-        }
-        Arguments::require(fits && offset(n_variables()) < sets[0], "values must have rows of sets, and thresholds");
+        look.check();
+        Arguments::require(look.offset(n_variables()) < sets[0], "values must have rows of sets");
     }
     // The same for the nodes and leaves of the whole ensemble.
     void check(Index n_nodes, Index n_leaves) const {

@@ -155,6 +155,7 @@ void fill_margins(nb::object points_, nb::object sets_, nb::object draws_, nb::o
         arguments.require(draws[2] >= WORD * out[1], "draws must have 64 for each word of out");
         forest.check();
         if (small_.is_none()) {
+            leaves.check(forest);
             if constexpr (std::is_same_v<Step, double>) {
                 nb::gil_scoped_release unlocked;
                 Masks masks(forest);
@@ -202,7 +203,7 @@ void fill_group_sums(nb::object sets_, nb::object draws_, nb::object forest_, nb
     auto leaves = arguments.record<LeafValues<double>>("leaves", leaves_);
     auto out = arguments.array<double, 3>("out", out_, {"rows", int(GROUPS), "outputs"});
     arguments.require(draws[2] >= WORD * sets[1], "draws must have 64 for each word of sets");
-    arguments.require(forest.row_variable[0] == forest.first_own() - 1, "row_variable must have a number for each row of masks");
+    forest.check();
     leaves.check(small);
     nb::gil_scoped_release unlocked;
     const Index n_trees = small.n_trees();
@@ -268,6 +269,8 @@ std::pair<Index, Index> fill_reached(nb::object points_, nb::object sets_, nb::o
         small = arguments.record<SmallTrees>("small", small_);
         sets = arguments.array<const Word, 2>("sets", sets_, {"rows", "trees"});
         leaves.check(small);
+    } else {
+        leaves.check(forest);
     }
     Index count = 0;
     {

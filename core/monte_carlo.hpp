@@ -39,6 +39,7 @@ struct Forest {
     Index n_masks() const { return first_own() + set_nodes[0]; }
     // What axes cannot say: each node has one of the rows of masks, and rows of thresholds are the first of them.
     void check() const {
+        look.check();
         std::uint32_t last = 0;
         for (Index n = 0; n < mask_row[0]; ++n) last = std::max({last, mask_row(n), threshold_row(n)});
         Arguments::require(first_own() > 0 && Index(last) < n_masks(), "mask_row and cut_row must be rows of masks");
@@ -80,7 +81,12 @@ struct LeafValues {
         read("base", self.base, {"outputs"});
         read("unit", self.unit);
     }
+    // Of trees that are walked; small trees have one column of values.
+    void check(const Forest& forest) const {
+        Arguments::require(within(forest.tree_output, 0, base[0] - std::max<Index>(value[1], 1) + 1), "tree_output must be among the outputs");
+    }
     void check(const SmallTrees& small) const {
+        Arguments::require(within(small.output, 0, base[0]) && within(small.place, 0, small.n_trees()), "small trees must have outputs and places");
         Arguments::require(value[0] == small.n_trees() && value[1] == LEAVES, "value must have a number for each leaf of small trees");
     }
 };
@@ -102,8 +108,8 @@ inline void all_first_above(const double* draws, Index v, const Lookup& look, st
 // Call f with a Step of the type that the rounded values of leaves have.
 template <class F>
 auto with_step_type(nb::handle leaves, F f) {
-    nb::object rounded = nb::getattr(leaves, "rounded", nb::none()), size = nb::getattr(rounded, "itemsize", nb::none());
-    return !size.is_none() && nb::cast<Index>(size) == 4 ? f(std::int32_t()) : f(double());
+    const bool whole = Arguments::holds<std::int32_t>(nb::getattr(leaves, "rounded", nb::none()));
+    return whole ? f(std::int32_t()) : f(double());
 }
 
 // A split divides the draws of one entry: what goes right becomes another entry.

@@ -36,6 +36,6 @@ struct Stacked {
 // Call f with a Code of the type that the codes of some values have.
 template <class F>
 auto with_code_type(nb::handle values, F f) {
-    nb::object code = nb::getattr(values, "code", nb::none()), size = nb::getattr(code, "itemsize", nb::none());
-    return !size.is_none() && nb::cast<Index>(size) == 2 ? f(std::int16_t()) : f(std::int32_t());
+    const bool small = Arguments::holds<std::int16_t>(nb::getattr(values, "code", nb::none()));
+    return small ? f(std::int16_t()) : f(std::int32_t());
 }

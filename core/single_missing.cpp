@@ -155,7 +155,7 @@ void add_expected(nb::object points_, nb::object normals_, nb::object trees_, nb
 }  // namespace
 
 void bind_single_missing(nb::module_& m) {
-    bind_walks_of_regions<NumberGiven>(m);
+    bind_walks<NumberGiven>(m);  // nobody asks for pairs of leaves: there is one missing number
     m.def("add_expected", &add_expected, nb::arg("points"), nb::arg("normals"), nb::arg("trees"), nb::arg("node_score"),
           nb::arg("table"), nb::arg("value"), nb::arg("out"),
           "Add the expected margin of rows to out (rows, outputs), by sets of leaves.");

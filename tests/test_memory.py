@@ -128,7 +128,7 @@ def test_what_is_shared_is_not_changed_by_a_model(tmp_path):
     )
 
 
-@pytest.mark.parametrize("memory", [1 << 31, True, object()], ids=repr)
+@pytest.mark.parametrize("memory", [1 << 31, True, object()], ids=["int", "bool", "object"])
 def test_what_is_no_memory_is_refused(memory):
     expected = kh.ExpectedRegressor(FOREST, density=kh.Factorized(), memory=memory)
     with pytest.raises(InvalidInput, match="memory must be None, the path of a folder, or a"):

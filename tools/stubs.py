@@ -15,8 +15,11 @@ def stub(name: str) -> str:
     """Signatures and first lines of all functions of a submodule."""
     lines = [HEADER]
     for each, function in sorted(vars(getattr(_core.build, name)).items()):
-        if not each.startswith("_") and callable(function):
+        if isinstance(function, int | float):
+            lines.append(f"{each}: {type(function).__name__}\n")
+        elif not each.startswith("_") and callable(function):
             signature, doc, *_ = function.__nb_signature__[0]
+            signature = signature.replace("-> tuple", "-> tuple[int, ...]")
             lines.append(f'{signature}:\n    """{(doc or "").strip()}"""\n')
     return "\n".join(lines)
 

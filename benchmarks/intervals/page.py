@@ -26,9 +26,10 @@ in [intervals.csv](results/intervals.csv) and
 [intervals_patterns.csv](results/intervals_patterns.csv).
 
 `robust.conformalize(X, y).predict_interval(X, confidence_level=0.9)`: how often it covers y, for
-each pattern of holes, and how wide it is. Next to it stand both variants of CP-MDA (Zaffran et al. 2023,
-own small implementation) and one calibration for all patterns, each on the same *expected* predictions
-as knothole, and, as in their paper, on the model with *imputed* holes (iterative ridge regression).
+each pattern of holes, and how wide it is. Next to it stand both variants of CP-MDA (Zaffran et al.
+2023, own small implementation) and one calibration for all patterns, each on the same *expected*
+predictions as knothole, and, as in their paper, on the model with *imputed* holes (iterative ridge
+regression).
 All share one XGBoost model (150 trees of depth 5) and the rows of a split:
 {sizes} for training, calibration and test (concrete: 515, 257 and 257).
 The density is GaussianMixture(8), learned from the training rows. Splits:

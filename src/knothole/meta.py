@@ -252,7 +252,8 @@ class _ExpectedEstimator(MetaEstimatorMixin, BaseEstimator):
     @property
     def selection_(self) -> pd.DataFrame | None:
         """How the candidates for the density did; None where it was given."""
-        return self.robust_.selection_
+        found: pd.DataFrame | None = self.robust_.selection_
+        return found
 
     def _wrapped(self, table: Any, targets: Any, fit_params: dict[str, Any]) -> Self:
         """Wrap the estimator, trained on the table as it is, and (``tune``) refit its leaves."""

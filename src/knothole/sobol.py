@@ -78,7 +78,7 @@ class Points:
         if self.order is not None and keys is COMMON:
             net = np.ascontiguousarray(net[:, self.order])
         out = np.empty((len(keys), self.coordinates, WORD * len(words)))
-        core.fill_uniform(net, hashed_seed(self.seed, run), keys, words.start, out)
+        core.fill_uniform(net, int(hashed_seed(self.seed, run)), keys, words.start, out)
         return out.transpose(0, 2, 1)
 
 

@@ -196,8 +196,8 @@ def conformal_from(
     require(fits, f"calibration rows of shape {points.shape}")
     scale = None
     if is_classifier(ensemble):
-        fits = np.isin(target, np.arange(len(class_lists(ensemble)[0]))).all()
-        require(bool(fits), "calibration rows of classes that the model does not have")
+        fits = bool(np.isin(target, np.arange(len(class_lists(ensemble)[0]))).all())
+        require(fits, "calibration rows of classes that the model does not have")
     else:
         fits = arrays["weights"].shape == (5,) and arrays["limits"].shape == (2,)
         require(fits, "the scale of conformal scores has five weights and two limits")

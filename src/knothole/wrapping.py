@@ -254,7 +254,7 @@ def wrap(
             reading, priors = choose_prior(loss, held_out, seed)
             expectation = replace(expectation, reading=reading)
             held_out = [one.read_as(reading) for one in held_out]
-        advance(amount=PRIOR)
+        advance("", PRIOR)
         if corrects and held_out:
             advance("learn a correction", 0.0)
             correction, table_of_it = learn_correction(
@@ -382,7 +382,7 @@ def _choose(
         )  # fmt: skip
         return selected.density, selected
     if is_fitted(density):
-        advance(amount=work)
+        advance("", work)
         if columns is not density.columns_:
             density = copy(density)
             density.columns_ = columns
@@ -390,10 +390,10 @@ def _choose(
     if isinstance(density, Density):
         advance(f"fit {type(density).__name__} to all rows", 0.0)
         fitted = _fit(density, matrix, columns, weight)
-        advance(amount=work)
+        advance("", work)
         return fitted, None
     if hasattr(density, "complete") and not isinstance(density, type):
-        advance(amount=work)
+        advance("", work)
         return UserDensity(density, columns), None
     raise InvalidInput(
         f"density must be 'auto', a density such as knothole.Mixture(), or an object with a method "

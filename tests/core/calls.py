@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.ensemble import (
+    GradientBoostingClassifier,
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestRegressor,
@@ -105,6 +106,7 @@ def use_everything() -> None:
         of_numbers.margin(np.where(np.eye(3, dtype=bool), np.nan, 0.1))
         holes = np.where(rng.random(numbers.shape) < 0.2, np.nan, numbers)
         of_numbers.tune(holes, y).predict(holes[:5])
+        _large_trees_and_groups(density, numbers, y)
     # Draws of completions, by trees in turn and by all trees at once.
     for method in ("boosting", "forest"):
         of_numbers.tune(holes, y, method=method)
@@ -117,6 +119,30 @@ def use_everything() -> None:
     mixture = kh.GaussianMixture(2, random_state=0).fit(holes)
     mixture.conditional(mixture.evidence(holes[:5]))
     mixture.scores_.decode(numbers[:5])
+
+
+def _large_trees_and_groups(density: Any, numbers: Any, y: Any) -> None:
+    """Trees of more than 64 leaves, one-hot groups observed in part, single missing numbers."""
+    single = np.where(np.eye(3, dtype=bool), np.nan, 0.1)
+    forest = RandomForestRegressor(3, random_state=0).fit(numbers, y)
+    robust = kh.wrap(forest, numbers, density=density, random_state=0)
+    for rows in (single, [[np.nan, np.nan, 0.1]]):
+        robust.margin(rows)
+        robust.predict(rows, return_std=True)
+        robust.reach(rows)
+    classifier = GradientBoostingClassifier(n_estimators=5, random_state=0).fit(numbers, y > 0)
+    kh.wrap(classifier, numbers, density=density, random_state=0).predict_proba(single)
+    level = np.random.default_rng(1).integers(0, 3, len(y))
+    dummies = np.column_stack([level == 0, level == 1, level == 2, numbers[:, 0]]).astype(float)
+    for n_leaves in (4, 200):
+        trees = RandomForestRegressor(3, max_leaf_nodes=n_leaves, random_state=0)
+        grouped = kh.wrap(
+            trees.fit(dummies, y), dummies, density=density, blocks={"hue": [0, 1, 2]},
+            random_state=0,
+        )  # fmt: skip
+        for part in ([0.0, np.nan, np.nan, 0.1], [0.0, np.nan, np.nan, np.nan]):
+            grouped.predict([part], return_std=True)
+            grouped.reach([part])
 
 
 def _ask(robust: Any, asked: Any) -> None:

@@ -314,7 +314,7 @@ def test_weighted_bound_is_the_weighted_quantile():
     assert 1 < number < 40
 
 
-# ---- sets of classes ----------------------------------------------------------------------------
+# ---- sets of classes -----------------------------------------------------------------------------
 
 
 def classes(rng, n):
@@ -348,7 +348,7 @@ def test_sets_cover_every_pattern_as_promised(classifier, holes):
 
 @pytest.mark.filterwarnings("ignore::knothole.errors.FewCalibrationRows")
 def test_sets_are_those_of_the_plain_order_statistic(classifier):
-    """The obvious twin: hide calibration rows, sort one minus the probability of y, take one."""
+    """The obvious twin: hide the rows, sort one minus the probability of y, take one."""
     X, y = classes(np.random.default_rng(6), 59)
     conformalized = classifier.conformalize(X, y)
     asking, _ = classes(np.random.default_rng(7), 30)
@@ -371,7 +371,7 @@ def test_sets_of_frames_and_files(classifier, tmp_path):
     assert (
         found.columns.tolist() == ["a", "b", "c"] and found.index.tolist() == frame.index.tolist()
     )
-    assert (found.dtypes == bool).all()
+    assert found.to_numpy().dtype == bool
     conformalized.save(tmp_path / "model.knothole")
     again = kh.load(tmp_path / "model.knothole").predict_set(frame)
     pd.testing.assert_frame_equal(again, found)

@@ -141,7 +141,7 @@ def select(
         for candidate in tried:
             advance(f"choose the size of a density: {candidate.name}", 0.0)
             candidate.find_size(fitted)
-            advance(amount=screening / len(tried))
+            advance("", screening / len(tried))
     screen = rows_to_screen(len(columns.variables)), ROWS_TO_JUDGE
     first = [part.first(*screen) for part in parts] if len(parts) == 1 else parts
     judge(tried, first, screening, "compare densities")
@@ -153,7 +153,7 @@ def select(
         for candidate in tried:
             candidate.out = candidate not in close
     else:
-        advance(amount=LOOKING_AGAIN)
+        advance("", LOOKING_AGAIN)
     ranked = sorted(tried, key=lambda candidate: candidate.rank)
     for best in ranked:
         if best.failure is not None:
@@ -164,7 +164,7 @@ def select(
         except Exception as error:
             best.failure = f"failed on all rows: {error}"
             continue
-        advance(amount=FITTING)
+        advance("", FITTING)
         return Selected(density, _table(ranked, best))
     reasons = "; ".join(f"{candidate.name}: {candidate.failure}" for candidate in ranked)
     raise InvalidInput(f"density='auto': no candidate could learn from these rows. {reasons}")

@@ -81,8 +81,8 @@ class Grower:
         """So many trees, and the margins of the rows; ``newton`` has their slopes, curvatures."""
         margin, sizes = np.full(len(self.code), start), np.empty(trees, dtype=np.int64)
         shape = trees, NODES
-        integers = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-        grown = Trees(*integers, np.zeros(shape, dtype=np.bool_), np.zeros(shape))
+        feature, code, left = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+        grown = Trees(feature, code, left, np.zeros(shape, dtype=np.bool_), np.zeros(shape))
         for k in range(trees):
             tree = Trees(*(field[k] for field in grown))
             sizes[k] = kernels.grow(self.code, self.width, *newton(margin), margin, tree)

@@ -29,10 +29,10 @@ taken.
 Where what is observed decides what goes missing (MAR), the rows of the second way are draws of
 p(x_o, y | M within h), and the row that asks is one of p(x_o, y | M = m). The densities differ by
 the factor P(M = m | x_o, M within h): the probability that a row shows the pattern. Rows are
-weighted by it, the one that asks too, and the bound is the weighted quantile (Tibshirani, Foygel Barber,
-Candes, Ramdas 2019; for missing values arXiv 2512.14221). With the true factor that holds at every
-n; it is learned (:mod:`.missingness_model`), so this is an approximation, as good as the factor.
-All weights are equal, and the promise is the exact one, where no variable's mask is predicted by other
+weighted by it, the one that asks too, and the bound is the weighted quantile (Tibshirani, Foygel
+Barber, Candes, Ramdas 2019; for missing values arXiv 2512.14221). With the true factor that holds
+at every n; it is learned (:mod:`.missingness_model`), so this is as good as the factor. All
+weights are equal, and the promise is the exact one, where no variable's mask is predicted by other
 values.
 
 A weight is at most :data:`LARGEST` times the mean, and that of the asking row at most what leaves
@@ -55,9 +55,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from scipy.special import digamma
-from scipy.stats import beta
 
 from knothole.arrays import Floats
 from knothole.cached import cached_property
@@ -180,6 +177,8 @@ def _fitted(features: Floats, residual: Floats) -> tuple[Floats, float]:
 
     Least squares, reweighted, end there.
     """
+    from scipy.optimize import nnls
+
     unit = residual.mean() or 1.0
     size = np.where(features.any(axis=0), features.mean(axis=0), 1.0)
     parts, share = features / size, residual / unit
@@ -492,7 +491,9 @@ def _checked(y: Any, rows: int, labels: list[Any] | None) -> Floats:
             f"y must have one column, since intervals are for one target; got {table.shape[1]}. "
             f"Wrap and conformalize a model for each target."
         )
-    return numbers(table)[:, 0] if labels is None else codes(table[:, 0], labels)
+    if labels is None:
+        return numbers(table)[:, 0]
+    return codes(table[:, 0], labels).astype(np.float64)
 
 
 def _added_variance(expectation: Expectation, points: Floats, threads: int | None) -> Floats:
@@ -550,6 +551,8 @@ def _order_statistics(level: float) -> Floats:
 
     Of exponential scores, as those of Laplace residuals are; a difference of harmonic numbers.
     """
+    from scipy.special import digamma
+
     rows = np.arange(USED + 1)
     above = rows - np.maximum(1, np.ceil((rows + 1) * level - 1e-9))
     expected = digamma(rows + 1) - digamma(np.maximum(above, 0) + 1)
@@ -570,6 +573,8 @@ def _best_number(rows: int, level: float) -> int:
 
 def _assured(rows: int, level: float) -> float:
     """What all but one calibration set in twenty cover at least."""
+    from scipy.stats import beta
+
     rank = _rank(rows, level)
     return float(beta.ppf(0.05, rank, rows + 1 - rank))
 

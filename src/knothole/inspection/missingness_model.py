@@ -1,8 +1,9 @@
 """How probable it is that a value is missing, given the others: what weights calibration rows.
 
-A logistic regression a variable, on the values of the others, learned from the masks of calibration
-rows. Values that a row does not have are replaced by their expectation under the density. A
-variable whose mask the others do not predict on held-out rows has a constant probability.
+A logistic regression a variable, on the values of the others, learned from the masks of
+calibration rows. Values that a row does not have are replaced by their expectation under the
+density. A variable whose mask the others do not predict on held-out rows has a constant
+probability.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from knothole.arrays import Floats, Mask
 from knothole.cached import cached_property
@@ -103,7 +103,8 @@ class MissingnessModel:
                 found.append((v, np.nan, known.mean(), known.std()))
         kept = np.array([each for each in found if each[3] > 0]).reshape(-1, 4)
         none = np.zeros((points.shape[1], 1 + len(kept)))
-        return cls(kept[:, 0].astype(np.int64), *kept[:, 1:].T, none)
+        level, centre, width = kept[:, 1:].T
+        return cls(kept[:, 0].astype(np.int64), level, centre, width, none)
 
     @cached_property
     def predicted(self) -> Mask:
@@ -115,8 +116,8 @@ class MissingnessModel:
     ) -> Floats:
         """Standardised features (rows, features) of rows; of ``needed`` variables all are known."""
         out = np.zeros((len(points), len(self.variable)))
-        lacking = np.isnan(points[:, needed]).any(axis=1)
-        self._add(points[~lacking, None], out, ~lacking)
+        lacking = np.asarray(np.isnan(points[:, needed]).any(axis=1))
+        self._add(points[~lacking, None], out, np.logical_not(lacking))
         if lacking.any():
             evidence = evidence_of(expectation, points[lacking])
             drawn = drawn_rows(expectation.density, evidence, DRAWS, expectation.seed)
@@ -142,6 +143,8 @@ class MissingnessModel:
         ``points`` have all of ``hide`` missing, which includes ``pattern``, and all else known. The
         probability is that among rows with no more missing than ``hide``.
         """
+        from scipy.special import expit
+
         asked = np.flatnonzero(hide & self.predicted)
         if not len(asked):
             return None
@@ -160,6 +163,8 @@ class MissingnessModel:
 
 def _predicts(features: Floats, missing: Mask) -> bool:
     """Whether a regression surely beats a constant on rows that it was not fitted to."""
+    from scipy.special import expit
+
     gain = np.empty(len(missing))
     fold = np.arange(len(missing)) % FOLDS
     for number in range(FOLDS):
@@ -176,6 +181,8 @@ def _predicts(features: Floats, missing: Mask) -> bool:
 
 def _fitted(features: Floats, missing: Mask) -> Floats:
     """A constant and coefficients (1 + features,), of the features that correlate most."""
+    from scipy.special import expit
+
     y = missing.astype(np.float64)
     spread = features.std(axis=0)
     alike = np.abs((features - features.mean(axis=0)).T @ (y - y.mean()))

@@ -86,6 +86,7 @@ class DeployedSums:
     --------
     A row that may be in either of two leaves, and one that is known to be in the second:
 
+    >>> from scipy import sparse
     >>> probability = sparse.csr_matrix([[0.5, 0.5], [0.0, 1.0]])
     >>> sums = DeployedSums.of(probability, np.array([[3.0], [2.0]]), np.ones(2))
     >>> sums.gram.tolist(), sums.target.ravel().tolist()

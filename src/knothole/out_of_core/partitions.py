@@ -390,6 +390,7 @@ def witness(frame: pd.DataFrame, categories: Collection[str] = ()) -> pd.DataFra
 
     Examples
     --------
+    >>> import pandas as pd
     >>> witness(pd.DataFrame({"a": [1.0, 2.5, None, 3.0], "b": ["x", "y", "y", "x"]}))
          a  b
     0  2.5  x

@@ -85,6 +85,7 @@ def weighted_quantiles(weights: sparse.csr_matrix, grid: Floats, levels: Floats)
 
     Examples
     --------
+    >>> from scipy import sparse
     >>> weights = sparse.csr_matrix([[1.0, 2.0, 1.0], [0.5, 0.5, 1.0]])
     >>> weighted_quantiles(weights, np.array([0.0, 1.0, 3.0]), np.array([0.25, 1.0])).tolist()
     [[0.75, 3.0], [0.875, 3.0]]

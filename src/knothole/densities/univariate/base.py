@@ -394,8 +394,8 @@ def log_sum_exp(terms: Floats, axis: int, keepdims: bool = False) -> Floats:
 
     Examples
     --------
-    >>> log_sum_exp(np.log([[0.5, 0.25], [0.0, 0.0]]), axis=1).round(6).tolist()
-    [-0.287682, -inf]
+    >>> log_sum_exp(np.array([[0.0, 0.0], [-np.inf, -np.inf]]), axis=1).round(6).tolist()
+    [0.693147, -inf]
     """
     top = terms.max(axis=axis, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
