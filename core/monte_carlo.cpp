@@ -7,8 +7,6 @@
 #include "module.hpp"
 #include "monte_carlo.hpp"
 
-#include <nanobind/stl/pair.h>
-
 namespace {
 
 // ---- masks: which draws go left
@@ -252,8 +250,8 @@ struct Reached {
 
 // Write the leaves that a word of each row's draws reaches, with the words of those that do, from `row` on until there is no
 // room for another. Returns the number of entries and the next row.
-std::pair<Index, Index> fill_reached(nb::object points_, nb::object sets_, nb::object draws_, Index word, nb::object forest_,
-                                     nb::object small_, nb::object leaves_, Index row, nb::object out_) {
+nb::tuple fill_reached(nb::object points_, nb::object sets_, nb::object draws_, Index word, nb::object forest_, nb::object small_,
+                       nb::object leaves_, Index row, nb::object out_) {
     Arguments arguments;
     auto forest = arguments.record<Forest>("forest", forest_);
     auto points = arguments.array<const double, 2>("points", points_, {"rows", Dim::at_least("variables")});
@@ -315,7 +313,7 @@ std::pair<Index, Index> fill_reached(nb::object points_, nb::object sets_, nb::o
         }
         arguments.require(row > begin || row >= points[0], "out must have room for the entries of a row");
     }
-    return {count, row};
+    return nb::make_tuple(count, row);
 }
 
 // ---- statistics
